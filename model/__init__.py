@@ -1,0 +1,1 @@
+"""The transformer, written from scratch: layers, architectures, training and export to model packages."""

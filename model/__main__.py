@@ -1,0 +1,127 @@
+"""`python -m model`: train, export, verify, evaluate, generate, summary."""
+
+from __future__ import annotations
+
+import shutil
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from model.config import SIZES
+from model.package import PackageError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train, export and examine transformers.")
+console = Console()
+
+SizeName = StrEnum("SizeName", {name: name for name in SIZES})  # type: ignore[misc]  # made from the table
+RecipeName = StrEnum("RecipeName", ["sentiment", "stories", "translate"])
+PrecisionName = StrEnum("PrecisionName", ["float32", "int8"])
+
+Run = Annotated[Path, typer.Option("--run", help="folder of a training run")]
+Package = Annotated[Path, typer.Argument(help="folder of a model package")]
+Data = Annotated[Path, typer.Option("--data", help="folder of the data sets")]
+
+
+@app.command()
+def train(
+    recipe: RecipeName,
+    data: Data,
+    out: Annotated[Path, typer.Option(help="folder of the run; an interrupted run there is resumed")],
+    compile_model: Annotated[bool, typer.Option("--compile/--no-compile", help="torch.compile; needs g++")] = (
+        shutil.which("g++") is not None
+    ),
+) -> None:
+    """Train a recipe."""
+    from model.training.loop import train as run_training
+    from model.training.recipes import RECIPES
+
+    run_training(RECIPES[recipe], data, out, compile_model=compile_model)
+
+
+@app.command()
+def export(
+    recipe: RecipeName,
+    run: Run,
+    out: Annotated[Path, typer.Option(help="folder of the package")],
+    precision: PrecisionName = PrecisionName.int8,
+) -> None:
+    """Export a run's newest checkpoint as a model package, verified against torch."""
+    from model.export.export import export_package
+    from model.training.loop import Run as RunFolder
+    from model.training.loop import load_checkpoint
+    from model.training.recipes import RECIPES
+
+    model, _, _ = load_checkpoint(run)
+    manifest = export_package(
+        model, RunFolder(run).tokenizer, RECIPES[recipe].card, out, name=recipe.value, precision=precision.value
+    )
+    console.print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
+
+
+@app.command()
+def evaluate(package: Package, data: Data) -> None:
+    """Measure a package's figures on test data and write them into its manifest."""
+    from model.export.evaluate import evaluate as measure
+
+    table = Table("data set", "metric", "value", "precision")
+    for figure in measure(package, data):
+        table.add_row(figure.dataset, figure.metric, f"{figure.value:g}", figure.precision)
+    console.print(table)
+
+
+@app.command()
+def verify(package: Package, run: Run) -> None:
+    """Compare a package's graphs with the run it was exported from, on random batches."""
+    from model.export.naive import NaiveGraph
+    from model.export.verify import TOLERANCE
+    from model.export.verify import verify as compare
+    from model.package import Manifest
+    from model.training.loop import load_checkpoint
+
+    manifest = Manifest.load(package)
+    graphs = {name: NaiveGraph(package / graph.file, graph.outputs) for name, graph in manifest.graphs.items()}
+    report = compare(load_checkpoint(run)[0], graphs)
+    console.print(f"{package}: {manifest.precision}, largest relative error {report.max_relative_error:.1e}")
+    if manifest.precision == "float32" and report.max_relative_error >= TOLERANCE:
+        raise typer.Exit(1)
+
+
+@app.command()
+def generate(
+    run: Run,
+    text: Annotated[str, typer.Argument(help="prompt, or sentence to translate")],
+    language: Annotated[str | None, typer.Option(help="target language of a translation")] = None,
+    beam_size: Annotated[int, typer.Option(min=1, help="1 is greedy")] = 1,
+    max_tokens: Annotated[int, typer.Option(min=1)] = 100,
+) -> None:
+    """Generate or translate with a run's checkpoint in torch, slowly and without a cache: the truth."""
+    from model.generate import continue_text
+
+    console.print(continue_text(run, text, language, beam_size, max_tokens), markup=False, highlight=False)
+
+
+@app.command()
+def summary(
+    name: SizeName,
+    rows: Annotated[int, typer.Option(min=1, help="rows of the batch")] = 1,
+    length: Annotated[int, typer.Option(min=1, help="tokens a row")] = 16,
+) -> None:
+    """Print a named size's parameters by layer, and the shape after every layer."""
+    from model.summary import summarise
+
+    layers, total = summarise(SIZES[name], rows, length)
+    table = Table("layer", "kind", "shape", "parameters", title=f"{name.value}: {total:,} parameters")
+    for layer in layers:
+        table.add_row(layer.path, layer.kind, " × ".join(map(str, layer.shape)), f"{layer.parameters:,}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except PackageError as error:
+        raise SystemExit(str(error)) from None

@@ -1,0 +1,49 @@
+"""From token ids to vectors: word, position and segment embeddings, summed."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from model.config import TransformerConfig
+from model.layers.norms import LayerNorm
+from model.layers.positions import POSITIONS
+
+
+class Embeddings(nn.Module):
+    """Sum of word, position and (in BERT) segment embeddings, then optional norm and dropout."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.words = nn.Embedding(config.vocab_size, config.d_model)
+        self.positions = POSITIONS[config.positions](config.max_positions, config.d_model)
+        self.segments = nn.Embedding(config.num_segments, config.d_model) if config.num_segments else None
+        self.norm = LayerNorm(config.d_model, config.norm_epsilon) if config.embedding_norm else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout)
+        self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
+
+    def forward(
+        self, input_ids: Tensor, position_ids: Tensor | None = None, segment_ids: Tensor | None = None
+    ) -> Tensor:
+        """Map ids (B, T) to (B, T, d_model); positions count from 0 and segments are 0 unless given."""
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        x = self.words(input_ids) * self.scale + self.positions(position_ids)
+        if self.segments is not None:
+            x = x + self.segments(torch.zeros_like(input_ids) if segment_ids is None else segment_ids)
+        summed: Tensor = self.dropout(self.norm(x))
+        return summed
+
+
+def initialise(module: nn.Module, config: TransformerConfig) -> None:
+    """Draw weights from N(0, 0.02²) as BERT and GPT do; embeddings that are scaled up from N(0, 1/d_model)."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=0.02) if not config.scale_embeddings else nn.init.xavier_uniform_(
+                part.weight
+            )
+            nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.Embedding):
+            nn.init.normal_(part.weight, std=config.d_model**-0.5 if config.scale_embeddings else 0.02)

@@ -1,0 +1,162 @@
+"""Evaluation figures of a package, measured on its own graphs with test data that no recipe trains on."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import sacrebleu
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from model.export.naive import NaiveDecoder, NaiveGraph, attention_mask, classifier_inputs, pad_rows
+from model.package import Figure, Manifest, PackageError, PackageTokenizer, Task
+from model.package.manifest import TOKENIZER_FILE
+from model.training.data import length_batches, read_rows
+
+BATCH_TOKENS = 4096
+
+
+class Evaluation:
+    """A package opened for evaluation, and the data sets' folder."""
+
+    def __init__(self, package: Path, data: Path) -> None:
+        self.manifest = Manifest.load(package)
+        self.data = data
+        self.tokenizer = PackageTokenizer.load(package / TOKENIZER_FILE)
+        self.graphs = {
+            name: NaiveGraph(package / graph.file, graph.outputs) for name, graph in self.manifest.graphs.items()
+        }
+
+    def figure(self, dataset: str, metric: str, value: float) -> Figure:
+        """Make a figure of this package's precision."""
+        return Figure(dataset=dataset, metric=metric, value=round(value, 4), precision=self.manifest.precision)
+
+
+def evaluate(package: Path, data: Path) -> list[Figure]:
+    """Measure a package's figures, write them into its manifest and return them."""
+    evaluation = Evaluation(package, data)
+    figures = EVALUATIONS[evaluation.manifest.task](evaluation)
+    evaluation.manifest.model_copy(update={"evaluation": figures}).save(package)
+    return figures
+
+
+def _evaluate_sentiment(evaluation: Evaluation) -> list[Figure]:
+    if evaluation.manifest.labels != ["negative", "positive"]:
+        raise PackageError(f"{evaluation.manifest.name}: only negative/positive classifiers have test data here")
+    figures = []
+    for dataset in ("sst2/test.tsv.xz", "imdb/test.jsonl.xz"):
+        rows = [(row["text"], int(row["label"])) for row in read_rows(evaluation.data / dataset)]
+        predicted = _classify(evaluation, [text for text, _ in rows])
+        accuracy = float(np.mean(predicted == np.array([label for _, label in rows])))
+        figures.append(evaluation.figure(dataset.split(".")[0], "accuracy", accuracy))
+    return figures
+
+
+def _classify(evaluation: Evaluation, texts: Sequence[str]) -> NDArray[np.int64]:
+    longest = evaluation.manifest.limits.max_input_tokens
+    ids = []
+    for text in texts:
+        encoded = evaluation.tokenizer.encode(text).ids
+        ids.append(encoded if len(encoded) <= longest else [*encoded[: longest - 1], encoded[-1]])
+    predicted = np.zeros(len(ids), np.int64)
+    for batch in tqdm(length_batches([len(row) for row in ids], BATCH_TOKENS, None), desc="classify"):
+        logits = evaluation.graphs["encoder"].run(classifier_inputs([ids[index] for index in batch]))["logits"]
+        predicted[batch] = logits.argmax(-1)
+    return predicted
+
+
+def _evaluate_perplexity(evaluation: Evaluation) -> list[Figure]:
+    figures = []
+    for split in ("validation", "test"):
+        texts = [row["text"] for row in read_rows(evaluation.data / "tinystories_subset" / f"{split}.jsonl.xz")]
+        total, tokens, words = 0.0, 0, 0
+        for text in tqdm(texts, desc="perplexity"):
+            likelihood, count = _log_likelihood(evaluation, text.strip())
+            total, tokens, words = total + likelihood, tokens + count, words + len(text.split())
+        dataset = f"tinystories_subset/{split}"
+        figures.append(evaluation.figure(dataset, "perplexity per token", math.exp(-total / tokens)))
+        figures.append(evaluation.figure(dataset, "perplexity per word", math.exp(-total / words)))
+    return figures
+
+
+def _log_likelihood(evaluation: Evaluation, text: str) -> tuple[float, int]:
+    """Return Σ log p of a text's first `max_positions` tokens, its end token included, and their number."""
+    manifest = evaluation.manifest
+    assert manifest.special_ids.start is not None and manifest.special_ids.end is not None
+    ids = [manifest.special_ids.start, *evaluation.tokenizer.encode(text).ids, manifest.special_ids.end]
+    ids = ids[: manifest.limits.max_positions + 1]
+    inputs = np.array([ids[:-1]], np.int64)
+    logits = _decoder(evaluation, 1, inputs.shape[1]).step(inputs, np.array([inputs.shape[1]]), 0)[0].astype(np.float64)
+    largest = logits.max(-1)
+    log_sum = largest + np.log(np.exp(logits - largest[:, None]).sum(-1))
+    return float((logits[np.arange(len(ids) - 1), ids[1:]] - log_sum).sum()), len(ids) - 1
+
+
+def _evaluate_translation(evaluation: Evaluation) -> list[Figure]:
+    """Score greedy translations; an English sentence with several translations is scored against all of them."""
+    figures = []
+    for language in evaluation.manifest.target_languages:
+        references: dict[str, list[str]] = defaultdict(list)
+        for row in read_rows(evaluation.data / f"tatoeba_en_{language}" / "test.tsv.xz"):
+            references[row["en"]].append(row[language])
+        answers = translate(evaluation, list(references), language)
+        most = max(map(len, references.values()))
+        streams = [[texts[i] if i < len(texts) else None for texts in references.values()] for i in range(most)]
+        bleu = sacrebleu.corpus_bleu(answers, streams)  # type: ignore[arg-type]  # None: no such reference
+        figures.append(
+            evaluation.figure(f"tatoeba_en_{language}/test", "sacreBLEU, greedy, multi-reference", bleu.score)
+        )
+    return figures
+
+
+def translate(evaluation: Evaluation, texts: Sequence[str], language: str) -> list[str]:
+    """Translate greedily, batch by batch."""
+    manifest = evaluation.manifest
+    first, end = manifest.target_languages[language], manifest.special_ids.end
+    assert end is not None
+    sources = [[first, *evaluation.tokenizer.encode(text).ids, end] for text in texts]
+    answers = [""] * len(texts)
+    for batch in tqdm(length_batches([len(row) for row in sources], BATCH_TOKENS // 4, None), desc=language):
+        for index, ids in zip(batch, _greedy(evaluation, [sources[index] for index in batch]), strict=True):
+            answers[index] = evaluation.tokenizer.decode(ids)
+    return answers
+
+
+def _greedy(evaluation: Evaluation, sources: list[list[int]]) -> list[list[int]]:
+    special = evaluation.manifest.special_ids
+    ids, lengths = pad_rows(sources, special.pad)
+    steps = min(2 * ids.shape[1] + 10, evaluation.manifest.limits.max_positions)
+    decoder = _decoder(evaluation, len(sources), steps)
+    decoder.set_source(
+        evaluation.graphs["encoder"].run({"input_ids": ids, "attention_mask": attention_mask(ids, lengths)}), lengths
+    )
+    ones = np.ones(len(sources), np.int64)
+    tokens = np.full((len(sources), 1), special.start, np.int64)
+    outputs: list[list[int]] = [[] for _ in sources]
+    finished = np.zeros(len(sources), bool)
+    for position in range(steps):
+        tokens = decoder.step(tokens, ones, position).argmax(-1)
+        finished |= tokens[:, 0] == special.end
+        if finished.all():
+            break
+        for row in np.flatnonzero(~finished):
+            outputs[row].append(int(tokens[row, 0]))
+    return outputs
+
+
+def _decoder(evaluation: Evaluation, rows: int, capacity: int) -> NaiveDecoder:
+    cache = evaluation.manifest.cache
+    assert cache is not None
+    graph = evaluation.graphs["decoder"]
+    return NaiveDecoder(graph, cache.num_layers, cache.num_kv_heads, cache.head_dim, rows, capacity)
+
+
+EVALUATIONS: dict[Task, Callable[[Evaluation], list[Figure]]] = {
+    "classify": _evaluate_sentiment,
+    "generate": _evaluate_perplexity,
+    "translate": _evaluate_translation,
+}

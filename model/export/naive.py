@@ -1,0 +1,89 @@
+"""Exported graphs run the plain way: one batch, a new cache array every step. For verification and evaluation only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from model.export.graphs import GraphFile, cache_names
+
+Array = NDArray[Any]
+
+
+class NaiveGraph:
+    """One graph in an ONNX Runtime session."""
+
+    def __init__(self, path: Path, outputs: Sequence[str]) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._outputs = list(outputs)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the outputs by name."""
+        return dict(zip(self._outputs, self._session.run(self._outputs, dict(inputs)), strict=True))
+
+
+def open_graphs(graphs: Mapping[str, GraphFile]) -> dict[str, NaiveGraph]:
+    """Open exported graphs by name."""
+    return {name: NaiveGraph(graph.path, graph.outputs) for name, graph in graphs.items()}
+
+
+def pad_rows(rows: Sequence[Sequence[int]], value: int = 0) -> tuple[Array, Array]:
+    """Return ids (B, T) padded on the right and the rows' lengths (B,)."""
+    lengths = np.array([len(row) for row in rows], np.int64)
+    ids = np.full((len(rows), int(lengths.max())), value, np.int64)
+    for index, row in enumerate(rows):
+        ids[index, : len(row)] = row
+    return ids, lengths
+
+
+def classifier_inputs(
+    rows: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] | None = None
+) -> dict[str, Array]:
+    """Return the inputs of a classifier's graph."""
+    ids, lengths = pad_rows(rows)
+    segment_ids = pad_rows(segments)[0] if segments else np.zeros_like(ids)
+    return {"input_ids": ids, "attention_mask": attention_mask(ids, lengths), "segment_ids": segment_ids}
+
+
+def attention_mask(ids: Array, lengths: Array) -> Array:
+    """Return 1 at real tokens, 0 at padding, (B, T)."""
+    return (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
+
+
+class NaiveDecoder:
+    """A decoder graph with its KV cache; rows are fixed when made."""
+
+    def __init__(self, graph: NaiveGraph, layers: int, kv_heads: int, head_dim: int, rows: int, capacity: int) -> None:
+        self._graph = graph
+        self._layers = layers
+        self._past = [np.zeros((rows, kv_heads, capacity, head_dim), np.float32) for _ in range(2 * layers)]
+        self._cross: dict[str, Array] = {}
+
+    def set_source(self, cross: Mapping[str, Array], lengths: Array) -> None:
+        """Give a translator's rows their sources: the encoder graph's outputs, and the sources' lengths (B,)."""
+        self._cross = {**cross, "source_lengths": lengths}
+
+    def step(self, ids: Array, lengths: Array, past: int | Array) -> Array:
+        """Feed new tokens (B, T), `lengths` (B,) of them real, behind `past` tokens; return logits (B, T, V)."""
+        rows, new = ids.shape
+        first = np.broadcast_to(np.asarray(past, np.int64), (rows,))
+        inputs = {
+            "input_ids": ids,
+            "position_ids": first[:, None] + np.arange(new),
+            "last_positions": (first + lengths - 1).astype(np.int32),
+            "total_length": np.array(int(first.max()) + new, np.int32),
+            "logit_positions": np.broadcast_to(np.arange(new), (rows, new)).astype(np.int64),
+            **dict(zip(cache_names("past", self._layers), self._past, strict=True)),
+            **self._cross,
+        }
+        outputs = self._graph.run(inputs)
+        self._past = [outputs[name] for name in cache_names("present", self._layers)]
+        return outputs["logits"]

@@ -1,0 +1,140 @@
+"""Integer weights whose answers do not depend on the batch.
+
+Weights: signed 8 bits, one scale per output column. Activations: 8 bits, one scale per row, found while running, so a
+row's result is the same whoever stands beside it: the products are summed in int32, exactly. (The usual dynamic
+quantization takes one scale for the whole batch, and a loud row then coarsens its neighbours.)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+ZERO_POINT = 128  # activations are stored as uint8 around it, which is what MatMulInteger is fastest with
+LARGEST = 127
+TINY = 1e-12  # keeps the scale of an all-zero row from being 0
+
+
+def quantize_graph(path: Path) -> None:
+    """Rewrite a float32 graph in place: every product with a constant matrix, and the word embedding, in 8 bits."""
+    model = onnx.load(path)
+    _Rewrite(model.graph).run()
+    onnx.checker.check_model(model, full_check=False)
+    onnx.save(model, path)
+
+
+def quantize_columns(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return the 8-bit matrix and the scale of each column of `weight` (K, N): weight ≈ matrix · scales."""
+    scales = np.maximum(np.abs(weight).max(axis=0), TINY) / LARGEST
+    return np.rint(weight / scales).astype(np.int8), scales.astype(np.float32)
+
+
+class _Rewrite:
+    """One graph being rewritten; new nodes are collected in order, so the graph stays sorted."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self.graph = graph
+        self.weights = {tensor.name: tensor for tensor in graph.initializer}
+        self.transposed = {
+            node.output[0]: node.input[0]
+            for node in graph.node
+            if node.op_type == "Transpose" and node.input[0] in self.weights
+        }
+        self.nodes: list[onnx.NodeProto] = []
+        self.quantized_inputs: dict[str, tuple[str, str]] = {}
+        self.quantized_words: dict[str, tuple[str, str]] = {}
+
+    def run(self) -> None:
+        self._constant("quantize_zero_point", np.array(ZERO_POINT, np.uint8))
+        self._constant("quantize_one", np.array(1.0, np.float32))
+        self._constant("quantize_largest", np.array(LARGEST, np.float32))
+        self._constant("quantize_tiny", np.array(TINY, np.float32))
+        self._constant("quantize_last_axis", np.array([-1], np.int64))
+        for node in list(self.graph.node):
+            if node.op_type == "MatMul" and self._matrix(node.input[1]) is not None:
+                self._rewrite_matmul(node)
+            elif node.op_type == "Gather" and node.input[0] in self.transposed.values():
+                self._rewrite_gather(node)
+            else:
+                self.nodes.append(node)
+        del self.graph.node[:]
+        self.graph.node.extend(self.nodes)
+        self._drop_unused()
+
+    def _matrix(self, name: str) -> NDArray[np.float32] | None:
+        if name in self.transposed:
+            return numpy_helper.to_array(self.weights[self.transposed[name]]).T
+        weight = self.weights.get(name)
+        return numpy_helper.to_array(weight) if weight is not None and len(weight.dims) == 2 else None
+
+    def _rewrite_matmul(self, node: onnx.NodeProto) -> None:
+        """MatMul(x, W) → MatMulInteger(x / row scale, W / column scale) · row scale · column scale."""
+        row, scale = self._quantized_rows(node.input[0])
+        if node.input[1] in self.transposed:
+            words, scales = self._quantized_vocabulary(self.transposed[node.input[1]])
+            matrix = self._node("Transpose", [words], f"{words}_transposed", perm=[1, 0])
+            column_scale = self._node("Squeeze", [scales, "quantize_last_axis"], f"{scales}_squeezed")
+        else:
+            weight = self._matrix(node.input[1])
+            assert weight is not None
+            values, column_scales = quantize_columns(weight)
+            matrix = self._constant(f"{node.input[1]}_int8", values)
+            column_scale = self._constant(f"{node.input[1]}_scales", column_scales)
+        name = node.output[0]
+        product = self._node("MatMulInteger", [row, matrix, "quantize_zero_point"], f"{name}_int32")
+        product = self._node("Cast", [product], f"{name}_cast", to=onnx.TensorProto.FLOAT)
+        product = self._node("Mul", [product, scale], f"{name}_row_scaled")
+        self._node("Mul", [product, column_scale], name)
+
+    def _quantized_rows(self, name: str) -> tuple[str, str]:
+        """Return the 8-bit form of an activation and its rows' scales; computed once however many products use it."""
+        if name not in self.quantized_inputs:
+            size = self._node("Abs", [name], f"{name}_abs")
+            largest = self._node("ReduceMax", [size, "quantize_last_axis"], f"{name}_largest", keepdims=1)
+            largest = self._node("Max", [largest, "quantize_tiny"], f"{name}_positive")
+            scale = self._node("Div", [largest, "quantize_largest"], f"{name}_scale")
+            scaled = self._node("Div", [name, scale], f"{name}_scaled")
+            row = self._node("QuantizeLinear", [scaled, "quantize_one", "quantize_zero_point"], f"{name}_uint8")
+            self.quantized_inputs[name] = row, scale
+        return self.quantized_inputs[name]
+
+    def _rewrite_gather(self, node: onnx.NodeProto) -> None:
+        words, scales = self._quantized_vocabulary(node.input[0])
+        name = node.output[0]
+        rows = self._node("Gather", [words, node.input[1]], f"{name}_int8")
+        rows = self._node("Cast", [rows], f"{name}_cast", to=onnx.TensorProto.FLOAT)
+        scale = self._node("Gather", [scales, node.input[1]], f"{name}_scale")
+        self._node("Mul", [rows, scale], name)
+
+    def _quantized_vocabulary(self, name: str) -> tuple[str, str]:
+        """Quantize a word embedding (V, D), one scale a word: a row when looked up, a column in the output product."""
+        if name not in self.quantized_words:
+            values, scales = quantize_columns(numpy_helper.to_array(self.weights[name]).T)
+            self.quantized_words[name] = (
+                self._constant(f"{name}_int8", np.ascontiguousarray(values.T)),
+                self._constant(f"{name}_scales", scales[:, None]),
+            )
+        return self.quantized_words[name]
+
+    def _node(self, operator: str, inputs: list[str], output: str, **attributes: object) -> str:
+        if output not in {name for node in self.nodes for name in node.output}:
+            self.nodes.append(helper.make_node(operator, inputs, [output], **attributes))
+        return output
+
+    def _constant(self, name: str, values: NDArray[np.generic]) -> str:
+        if name not in self.weights:
+            self.weights[name] = numpy_helper.from_array(values, name)
+            self.graph.initializer.append(self.weights[name])
+        return name
+
+    def _drop_unused(self) -> None:
+        used = {name for node in self.graph.node for name in node.input} | {out.name for out in self.graph.output}
+        for node in [node for node in self.graph.node if not used & set(node.output)]:
+            self.graph.node.remove(node)
+        used = {name for node in self.graph.node for name in node.input}
+        for tensor in [tensor for tensor in self.graph.initializer if tensor.name not in used]:
+            self.graph.initializer.remove(tensor)

@@ -1,0 +1,30 @@
+"""Text from a training run's checkpoint, by the slow decoding of `model.decoding`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder
+from model.decoding import beam_search, next_logits
+from model.training.loop import load_checkpoint
+from model.training.tokenizers import END, END_OF_TEXT, START, language_token
+
+
+def continue_text(run: Path, text: str, language: str | None, beam_size: int, max_tokens: int) -> str:
+    """Continue a prompt, or translate it into `language`; raises `ValueError` for a model that does neither."""
+    model, tokenizer, _ = load_checkpoint(run)
+    ids = tokenizer.encode(text).ids
+    if isinstance(model, EncoderDecoder):
+        first = tokenizer.token_to_id(language_token(language or ""))
+        if first is None:
+            raise ValueError(f"language is {language!r}; this model has no token {language_token(language or '')}")
+        end = tokenizer.token_to_id(END)
+        logits = next_logits(model, [first, *ids, end])
+        best = beam_search(logits, [tokenizer.token_to_id(START)], end, max_tokens, beam_size)[0]
+        return str(tokenizer.decode(best.ids))
+    if isinstance(model, EncoderClassifier):
+        raise ValueError(f"{run} holds a classifier, which generates no text")
+    assert isinstance(model, DecoderLM)
+    end = tokenizer.token_to_id(END_OF_TEXT)
+    best = beam_search(next_logits(model), [end, *ids], end, max_tokens, beam_size)[0]
+    return str(tokenizer.decode(ids + best.ids))

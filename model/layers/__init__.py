@@ -1,0 +1,1 @@
+"""The parts of a transformer, in the order the papers build them."""

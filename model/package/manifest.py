@@ -1,0 +1,155 @@
+"""`manifest.json`: what a model package is, what it can do, where it comes from, and how good it was measured to be."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+Task = Literal["classify", "generate", "translate"]
+Precision = Literal["float32", "int8"]
+
+FILE_NAME = "manifest.json"
+TOKENIZER_FILE = "tokenizer.json"
+GRAPHS_OF_TASK: dict[Task, set[str]] = {
+    "classify": {"encoder"},
+    "generate": {"decoder"},
+    "translate": {"encoder", "decoder"},
+}
+
+
+class PackageError(Exception):
+    """A folder is not a valid model package; the message names the folder and what is wrong."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Graph(_Part):
+    """An ONNX file and the names of its inputs and outputs."""
+
+    file: str
+    inputs: list[str]
+    outputs: list[str]
+
+
+class CacheShape(_Part):
+    """Sizes of the decoder's KV cache: each layer holds two arrays (slots, num_kv_heads, capacity, head_dim)."""
+
+    num_layers: int = Field(ge=1)
+    num_kv_heads: int = Field(ge=1)
+    head_dim: int = Field(ge=1)
+
+
+class Limits(_Part):
+    """How long texts may be, in tokens, special tokens included."""
+
+    max_input_tokens: int = Field(ge=1, description="classify: the text; translate: the source")
+    max_positions: int = Field(ge=1, description="decoder: prompt and output together")
+
+
+class SpecialIds(_Part):
+    """Token ids with a meaning of their own."""
+
+    pad: int
+    start: int | None = Field(None, description="what a decoder's output, or prompt, begins with")
+    end: int | None = Field(None, description="what ends a source and an output")
+
+
+class Dataset(_Part):
+    """A data set that the model was trained on."""
+
+    name: str
+    licence: str
+
+
+class Figure(_Part):
+    """One measured evaluation figure."""
+
+    dataset: str
+    metric: str
+    value: float
+    precision: Precision
+
+
+class Verification(_Part):
+    """How far ONNX Runtime's answers were from torch's on random batches, in float32."""
+
+    max_relative_error: float = Field(ge=0)
+    batches: int = Field(ge=1)
+
+
+class Manifest(_Part):
+    """The description of one model package; graphs, limits and ids are what serving needs, the rest is its card."""
+
+    format_version: Literal[1] = 1
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")
+    task: Task
+    family: str = "trifold"
+    description: str
+    licence: str
+    config: dict[str, Any]
+    graphs: dict[str, Graph]
+    cache: CacheShape | None = None
+    limits: Limits
+    special_ids: SpecialIds
+    labels: list[str] = []
+    source_languages: list[str] = []
+    target_languages: dict[str, int] = Field({}, description="language → the source's first token that asks for it")
+    precision: Precision
+    opset: int
+    exported_with: dict[str, str] = Field(description="library → version")
+    training_data: list[Dataset]
+    evaluation: list[Figure] = []
+    verification: Verification
+    sha256: dict[str, str] = Field(description="file → hash, of every file but this one")
+
+    @model_validator(mode="after")
+    def _has_what_its_task_needs(self) -> Self:
+        missing = GRAPHS_OF_TASK[self.task] - self.graphs.keys()
+        if missing:
+            raise ValueError(f"task {self.task} needs the graphs {sorted(missing)}")
+        if self.task == "classify" and not self.labels:
+            raise ValueError("task classify needs labels")
+        if self.task != "classify" and (
+            self.cache is None or self.special_ids.start is None or self.special_ids.end is None
+        ):
+            raise ValueError(f"task {self.task} needs cache, special_ids.start and special_ids.end")
+        if self.task == "translate" and not self.target_languages:
+            raise ValueError("task translate needs target_languages")
+        files = {TOKENIZER_FILE, *(graph.file for graph in self.graphs.values())}
+        if files - self.sha256.keys():
+            raise ValueError(f"sha256 lacks {sorted(files - self.sha256.keys())}")
+        return self
+
+    @classmethod
+    def load(cls, folder: Path) -> Manifest:
+        """Read and check a package's manifest and the hashes of its files; raises `PackageError`."""
+        try:
+            manifest = cls.model_validate_json((folder / FILE_NAME).read_bytes())
+        except FileNotFoundError:
+            raise PackageError(f"{folder}: there is no {FILE_NAME}; a model package has one") from None
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, problem['loc'])) or 'manifest'}: {problem['msg']}" for problem in error.errors()
+            )
+            raise PackageError(f"{folder / FILE_NAME}: {problems}") from None
+        for file, expected in manifest.sha256.items():
+            if not (folder / file).is_file():
+                raise PackageError(f"{folder}: {file} is missing; the manifest lists it")
+            if sha256_of(folder / file) != expected:
+                raise PackageError(f"{folder}: {file} differs from the sha256 in the manifest; export or copy it again")
+        return manifest
+
+    def save(self, folder: Path) -> None:
+        """Write the manifest into a package's folder."""
+        (folder / FILE_NAME).write_text(self.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,80 @@
+"""Text ↔ token ids, with the tokenizer that a package carries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+REPLACEMENT = "\ufffd"  # what decoding shows for bytes that are not yet a whole character
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A text's token ids; `offsets` are the characters [start, end) each token stands for."""
+
+    ids: list[int]
+    segment_ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+
+
+class PackageTokenizer:
+    """The tokenizer of a model package, as it was trained: special tokens are added by its own post-processor."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+
+    @classmethod
+    def load(cls, path: Path) -> PackageTokenizer:
+        """Read a `tokenizer.json`."""
+        return cls(Tokenizer.from_file(str(path)))
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+        return self._tokenizer.get_vocab_size()
+
+    def id_of(self, token: str) -> int:
+        """Return a token's id; raises `KeyError` for a token that the vocabulary lacks."""
+        token_id: int | None = self._tokenizer.token_to_id(token)
+        if token_id is None:
+            raise KeyError(token)
+        return token_id
+
+    def encode(self, text: str, pair: str | None = None) -> Encoding:
+        """Encode a text, or two as one input."""
+        encoding = self._tokenizer.encode(text, pair)
+        return Encoding(encoding.ids, encoding.type_ids, encoding.tokens, encoding.offsets)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids, special tokens left out."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+
+
+class Detokenizer:
+    """Turns a growing list of ids into text piece by piece; the pieces together are the text of the whole."""
+
+    def __init__(self, tokenizer: PackageTokenizer, prefix_ids: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        # Only the last few ids are decoded again each time; the window starts where text last came out whole.
+        self._window = list(prefix_ids[-8:])
+        self._shown = len(tokenizer.decode(self._window))
+        self._keep_from = len(self._window)
+
+    def add(self, ids: Sequence[int], *, is_last: bool = False) -> str:
+        """Return the new text that these ids add; an unfinished character waits for its other bytes, or the end."""
+        self._window += ids
+        text = self._tokenizer.decode(self._window)
+        piece = text[self._shown :]
+        if not piece or (text.endswith(REPLACEMENT) and not is_last):
+            return ""
+        # The ids added last become the context of the next ones: decoding may depend on what stands before.
+        self._window = self._window[self._keep_from :]
+        self._keep_from = len(self._window)
+        self._shown = len(self._tokenizer.decode(self._window))
+        return piece

@@ -1,0 +1,1 @@
+"""Training: data in, objectives, one loop, recipes as values."""

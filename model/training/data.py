@@ -1,0 +1,43 @@
+"""Reading the data sets and making batches of similar lengths."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a `.jsonl.xz` or `.tsv.xz` file (TAB-separated, one header line, no quoting)."""
+    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        if ".jsonl" in path.suffixes:
+            yield from (json.loads(line) for line in file)
+            return
+        columns = next(file).rstrip("\n").split("\t")
+        for line in file:
+            yield dict(zip(columns, line.rstrip("\n").split("\t"), strict=True))
+
+
+def length_batches(lengths: Sequence[int], batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
+    """Group indices of similar length so that longest × count stays within `batch_tokens`.
+
+    With `rng` the groups differ from epoch to epoch: equal lengths are shuffled, and then the batches. Without it the
+    order is by length, for evaluation.
+    """
+    noise = rng.random if rng else (lambda: 0.0)
+    order = sorted(range(len(lengths)), key=lambda index: lengths[index] + noise())
+    batches: list[list[int]] = []
+    batch: list[int] = []
+    for index in order:  # ascending, so the newcomer is always the longest
+        if batch and (len(batch) + 1) * lengths[index] > batch_tokens:
+            batches.append(batch)
+            batch = []
+        batch.append(index)
+    if batch:
+        batches.append(batch)
+    if rng:
+        rng.shuffle(batches)
+    return batches

@@ -1,0 +1,162 @@
+"""Recipes: everything that makes one bundled package from the data, as values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tokenizers import Tokenizer
+
+from model.config import TransformerConfig
+from model.package import Dataset, Task
+from model.training.data import read_rows
+from model.training.objectives import CausalLM, Classify, Objective, Seq2Seq
+from model.training.tokenizers import (
+    END,
+    END_OF_TEXT,
+    PAD,
+    START,
+    language_token,
+    train_bpe,
+    train_wordpiece,
+)
+
+Split = Literal["train", "validation"]
+
+LANGUAGES = ("de", "fr", "sv")  # the targets of the bundled translator
+LABELS = ("negative", "positive")
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a trained model is for and made of; it goes into the manifest."""
+
+    task: Task
+    description: str
+    licence: str
+    training_data: tuple[Dataset, ...]
+    labels: tuple[str, ...] = ()
+    source_languages: tuple[str, ...] = ()
+    target_languages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One training run: what is read, how it is encoded, and how long and how fast it is learned."""
+
+    card: Card
+    size: str  # a key of model.config.SIZES
+    read: Callable[[Path, Split], list[Any]]
+    texts: Callable[[list[Any]], list[str]]  # what of the rows the tokenizer is trained on
+    train_tokenizer: Callable[[Sequence[str], int], Tokenizer]
+    objective: Callable[[Tokenizer, TransformerConfig], Objective]
+    epochs: float
+    batch_tokens: int
+    learning_rate: float
+    warmup_steps: int
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    checkpoint_every: int = 200  # steps
+    evaluate_every: int = 1000  # steps
+    seed: int = 1
+
+
+def read_sentiment(data: Path, split: Split) -> list[tuple[str, int]]:
+    """Read SST-2 phrases and IMDb reviews as (text, label); 1,000 reviews are kept for validation."""
+    phrases = data / "sst2" / ("train_phrases.tsv.xz" if split == "train" else "dev.tsv.xz")
+    rows = [(row["text"], int(row["label"])) for row in read_rows(phrases)]
+    reviews = [(row["text"], int(row["label"])) for row in read_rows(data / "imdb" / "train.jsonl.xz")]
+    return rows + (reviews[1000:] if split == "train" else reviews[:1000])
+
+
+def read_stories(data: Path, split: Split) -> list[str]:
+    """Read TinyStories, and for training the openly licensed storybooks too."""
+    rows = list(read_rows(data / "tinystories_subset" / f"{split}.jsonl.xz"))
+    if split == "train":
+        rows += read_rows(data / "storybooks_ccby" / "all.jsonl.xz")
+    return [re.sub(r"\s*\n\s*", "\n", row["text"].strip()) for row in rows]
+
+
+def read_pairs(data: Path, split: Split) -> list[tuple[str, str, str]]:
+    """Read Tatoeba as (target language, English, translation); Swedish is small, so training sees it three times."""
+    rows = []
+    for language in LANGUAGES:
+        pairs = [
+            (language, row["en"], row[language])
+            for row in read_rows(data / f"tatoeba_en_{language}" / f"{split}.tsv.xz")
+        ]
+        rows += pairs * (3 if language == "sv" and split == "train" else 1)
+    return rows
+
+
+RECIPES: dict[str, Recipe] = {
+    "sentiment": Recipe(
+        card=Card(
+            task="classify",
+            description="Tells whether an English text, such as a review of a film, is positive or negative.",
+            licence="Apache-2.0 for the weights as far as we can grant it; the training data has no clear licence.",
+            training_data=(
+                Dataset(name="SST-2, phrases of the training sentences", licence="unclear: none was published"),
+                Dataset(name="IMDb Large Movie Review Dataset, train", licence="unclear: none was published"),
+            ),
+            labels=LABELS,
+        ),
+        size="sentiment",
+        read=read_sentiment,
+        texts=lambda rows: [text for text, _ in rows],
+        train_tokenizer=train_wordpiece,
+        objective=lambda tokenizer, config: Classify(tokenizer, config.max_positions),
+        epochs=2,
+        batch_tokens=8192,
+        learning_rate=5e-4,
+        warmup_steps=300,
+    ),
+    "stories": Recipe(
+        card=Card(
+            task="generate",
+            description="Continues or invents short stories for small children in simple English.",
+            licence="Apache-2.0",
+            training_data=(
+                Dataset(name="TinyStories, a subset of 12,202 stories", licence="CDLA-Sharing-1.0"),
+                Dataset(name="Storybooks by Pratham Books and African Storybook, 682 texts", licence="CC BY 4.0"),
+            ),
+        ),
+        size="stories",
+        read=read_stories,
+        texts=lambda rows: rows,
+        train_tokenizer=lambda texts, vocab_size: train_bpe(texts, vocab_size, [END_OF_TEXT]),
+        objective=lambda tokenizer, config: CausalLM(tokenizer, config.max_positions),
+        epochs=5,
+        batch_tokens=8300,  # sixteen blocks of 513
+        learning_rate=1e-3,
+        warmup_steps=100,
+        weight_decay=0.1,
+    ),
+    "translate": Recipe(
+        card=Card(
+            task="translate",
+            description="Translates short everyday English sentences into German, French or Swedish.",
+            licence="Apache-2.0",
+            training_data=tuple(
+                Dataset(name=f"Tatoeba sentence pairs en-{language}", licence="CC BY 2.0 FR, tatoeba.org")
+                for language in LANGUAGES
+            ),
+            source_languages=("en",),
+            target_languages=LANGUAGES,
+        ),
+        size="translate",
+        read=read_pairs,
+        texts=lambda rows: [text for _, source, target in rows for text in (source, target)],
+        train_tokenizer=lambda texts, vocab_size: train_bpe(
+            texts, vocab_size, [PAD, START, END, *map(language_token, LANGUAGES)]
+        ),
+        objective=lambda tokenizer, config: Seq2Seq(tokenizer, max_length=64, label_smoothing=0.1),
+        epochs=4,
+        batch_tokens=6144,
+        learning_rate=1.5e-3,
+        warmup_steps=400,
+    ),
+}

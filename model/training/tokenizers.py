@@ -1,0 +1,52 @@
+"""Training tokenizers: WordPiece for encoders, byte-level BPE for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+END_OF_TEXT = "<|endoftext|>"
+PAD, START, END = "<pad>", "<s>", "</s>"
+
+
+def language_token(language: str) -> str:
+    """Return the source's first token that asks for a target language; Marian's multi-target models write it so."""
+    return f">>{language}<<"
+
+
+def train_wordpiece(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Train BERT's uncased WordPiece (`##` inside words); a text becomes `[CLS] … [SEP]`, a pair two of them."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size, special_tokens=BERT_SPECIALS, continuing_subword_prefix="##", show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    ids = {token: tokenizer.token_to_id(token) for token in BERT_SPECIALS}
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
+    )
+    return tokenizer
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int, specials: list[str]) -> Tokenizer:
+    """Train byte-level BPE: every text has ids, and ids give back the text."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    # The space put before the first word must not come back.
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=specials,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
