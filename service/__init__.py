@@ -1,0 +1,1 @@
+"""The server: engine, tasks, REST API, and their composition on Ray Serve."""

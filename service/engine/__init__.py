@@ -1,0 +1,1 @@
+"""Continuous batching over ONNX Runtime: token ids in, token ids out."""

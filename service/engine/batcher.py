@@ -1,0 +1,127 @@
+"""One-shot batching: whatever waits runs together the moment the session is free, within a token budget."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from model.package import Manifest
+from service.engine.engine import EngineFailed
+from service.engine.runner import attention_mask, pad_rows
+from service.engine.scheduler import Overloaded
+from service.engine.session import Array, Session, SessionOptions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BatcherLimits:
+    """Bounds of one batch and of what waits, in tokens; a batch counts padded."""
+
+    batch_tokens: int = 4096
+    max_waiting_sequences: int = 1024
+    max_waiting_tokens: int = 262144
+
+
+@dataclass(eq=False)
+class _Item:
+    ids: list[int]
+    segment_ids: list[int]
+    answer: asyncio.Future[Array]
+
+
+class Batcher:
+    """An encoder's session and the queue before it. There is no timer: an idle session starts at once."""
+
+    def __init__(self, folder: Path, manifest: Manifest, options: SessionOptions, limits: BatcherLimits) -> None:
+        self.limits = limits
+        self._session = Session(folder / manifest.graphs["encoder"].file, options)
+        self._pad = manifest.special_ids.pad
+        self._waiting: deque[_Item] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"batcher-{manifest.name}")
+        self._loop: asyncio.Task[None] | None = None
+
+    @property
+    def waiting_sequences(self) -> int:
+        """How many inputs wait."""
+        return len(self._waiting)
+
+    async def run(self, inputs: list[tuple[list[int], list[int]]]) -> list[Array]:
+        """Return the logits (num_labels,) of each input, its ids and segment ids; all of them or none are queued.
+
+        Raises `Overloaded` when the queue is full, `EngineFailed` when the batch fails. Inputs of a caller that is
+        cancelled are skipped.
+        """
+        tokens = sum(len(item.ids) for item in self._waiting) + sum(len(ids) for ids, _ in inputs)
+        sequences = len(self._waiting) + len(inputs)
+        if self._waiting and (
+            sequences > self.limits.max_waiting_sequences or tokens > self.limits.max_waiting_tokens
+        ):
+            raise Overloaded
+        loop = asyncio.get_running_loop()
+        items = [_Item(ids, segment_ids, loop.create_future()) for ids, segment_ids in inputs]
+        self._waiting += items
+        if self._loop is None or self._loop.done():
+            self._loop = loop.create_task(self._work())
+        try:
+            return [await item.answer for item in items]
+        finally:
+            for item in items:
+                item.answer.cancel()  # no-op for those that are answered
+
+    async def close(self) -> None:
+        """Finish what waits and free the thread."""
+        if self._loop is not None:
+            await self._loop
+        self._thread.shutdown()
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while batch := self._next_batch():
+            try:
+                logits = await loop.run_in_executor(self._thread, self._run, batch)
+            except Exception:
+                logger.exception("a batch failed")
+                for item in batch:
+                    if not item.answer.done():
+                        item.answer.set_exception(EngineFailed())
+                continue
+            for item, row in zip(batch, logits, strict=True):
+                if not item.answer.done():
+                    item.answer.set_result(row)
+
+    def _next_batch(self) -> list[_Item]:
+        """Take the oldest input, and with it those of most similar length that fit the budget with it."""
+        waiting = [item for item in self._waiting if not item.answer.cancelled()]
+        if not waiting:
+            self._waiting.clear()
+            return []
+        oldest = waiting[0]
+        by_likeness = sorted(waiting, key=lambda item: abs(len(item.ids) - len(oldest.ids)))
+        batch: list[_Item] = []
+        longest = 0
+        for item in by_likeness:
+            longest = max(longest, len(item.ids))
+            if batch and longest * (len(batch) + 1) > self.limits.batch_tokens:
+                break
+            batch.append(item)
+        chosen = set(map(id, batch))
+        self._waiting = deque(item for item in waiting if id(item) not in chosen)
+        return batch
+
+    def _run(self, batch: list[_Item]) -> Array:
+        ids, lengths = pad_rows([item.ids for item in batch], self._pad)
+        segment_ids, _ = pad_rows([item.segment_ids for item in batch], 0)
+        inputs = {
+            "input_ids": ids,
+            "attention_mask": attention_mask(lengths, ids.shape[1]),
+            "segment_ids": segment_ids,
+        }
+        (logits,) = self._session.run(inputs, ["logits"])
+        return np.asarray(logits)

@@ -1,0 +1,133 @@
+"""One decoding in the engine: what it was asked, what it has produced, and where its slots are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from service.engine.beam_search import BeamParams, BeamSearch, Candidates, Hypothesis
+from service.engine.sampling import Row, SampledToken, SamplingParams
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a sequence has produced since the last one; the last carries the finish reason (and a search's result)."""
+
+    tokens: list[SampledToken] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    hypotheses: list[Hypothesis] = field(default_factory=list)
+
+
+class Mailbox:
+    """A one-place box between engine and reader; outputs that wait for a slow reader are merged."""
+
+    def __init__(self) -> None:
+        self._output: Output | None = None
+        self._arrived = asyncio.Event()
+
+    def put(self, output: Output) -> None:
+        """Leave an output, or add it to the one that waits."""
+        if self._output is not None:
+            output = Output([*self._output.tokens, *output.tokens], output.finish_reason, output.hypotheses)
+        self._output = output
+        self._arrived.set()
+
+    async def take(self) -> Output:
+        """Wait for an output and take it."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        output, self._output = self._output, None
+        assert output is not None, "bug: the mailbox was opened by two readers"
+        return output
+
+
+class Sampling:
+    """Greedy or sampled decoding: one row, one token a step."""
+
+    width = 1
+
+    def __init__(self, params: SamplingParams, prompt_ids: Ids[int]) -> None:
+        self.params = params
+        self.output_ids: list[int] = []
+        self.row = Row(params, prompt_ids, self.output_ids, np.random.default_rng(params.seed))
+
+    def last_tokens(self) -> list[int]:
+        """Return the newest token of every row, none before the first step."""
+        return self.output_ids[-1:]
+
+    def advance(self, token: SampledToken) -> tuple[list[int], Output | None]:
+        """Take the chosen token; return the rows to go on with, and what the reader gets."""
+        if token.id in self.params.stop_ids:
+            return [], Output(finish_reason="stop")
+        self.output_ids.append(token.id)
+        if len(self.output_ids) == self.params.max_tokens:
+            return [], Output([token], "length")
+        return [0], Output([token])
+
+
+class Search:
+    """Beam search: up to beam_size rows, an answer at the end."""
+
+    def __init__(self, params: BeamParams, end: int) -> None:
+        self.params = params
+        self.width = params.beam_size
+        self._search = BeamSearch(params, end)
+
+    def last_tokens(self) -> list[int]:
+        """Return the newest token of every beam, none before the first step."""
+        return [beam[-1] for beam in self._search.beams if beam]
+
+    def advance(self, continuations: Candidates) -> tuple[list[int], Output | None]:
+        """Take the likeliest continuations; return the rows the new beams continue, and the answer once there is one."""
+        parents = self._search.advance(continuations)
+        if not self._search.is_finished:
+            return parents, None
+        hypotheses = self._search.hypotheses()
+        reason: FinishReason = "stop" if hypotheses[0].finish_reason == "stop" else "length"
+        return [], Output(finish_reason=reason, hypotheses=hypotheses)
+
+
+@dataclass(eq=False)
+class Sequence:
+    """A decoding from admission to its end; the scheduler alone changes it."""
+
+    prompt_ids: list[int]  # the decoder's: a prompt, or a translation's start token
+    decoding: Sampling | Search
+    source_ids: list[int] | None = None  # a translation's
+    slots: list[int] = field(default_factory=list)
+    computed: int = 0  # tokens of every row in the cache
+    has_source: bool = False  # a translation's source is in the cache
+    is_aborted: bool = False
+    mailbox: Mailbox = field(default_factory=Mailbox)
+
+    @property
+    def waiting_tokens(self) -> int:
+        """How many tokens its admission has to compute."""
+        return len(self.prompt_ids) + len(self.source_ids or ())
+
+    @property
+    def is_prefilled(self) -> bool:
+        """Whether its source and all of its prompt but the last token are in the cache, so that it can decode."""
+        return self.computed >= len(self.prompt_ids) - 1 and (self.source_ids is None or self.has_source)
+
+    def next_tokens(self) -> list[int]:
+        """Return the token that each row feeds next."""
+        return self.decoding.last_tokens() or [self.prompt_ids[-1]]
+
+    def advance(self, choice: SampledToken | Candidates) -> list[int]:
+        """Take a step's choice and tell the reader; return the rows that go on, in order, none when it has ended."""
+        if isinstance(self.decoding, Sampling):
+            assert isinstance(choice, SampledToken)
+            rows, output = self.decoding.advance(choice)
+        else:
+            assert isinstance(choice, Candidates)
+            rows, output = self.decoding.advance(choice)
+        if output is not None:
+            self.mailbox.put(output)
+        return rows

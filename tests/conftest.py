@@ -1,0 +1,127 @@
+"""Tiny real packages, built once a session: the true path in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.architectures import Transformer, build
+from model.config import TransformerConfig
+from model.export.export import export_package
+from model.package import Manifest
+from model.package.manifest import TOKENIZER_FILE, Precision
+from model.training.recipes import RECIPES
+
+TEXTS = [
+    "Once upon a time there was a little dog. He liked to play in the garden with his red ball.",
+    "The film was good and the actors were great, but the story was not so good.",
+    "Dan loves ice cream. Dan älskar glass. Dan liebt Eis. Dan aime la glace.",
+]
+
+TINY: dict[str, TransformerConfig] = {
+    "sentiment": TransformerConfig(
+        architecture="encoder",
+        vocab_size=160,
+        d_model=32,
+        d_ff=64,
+        num_heads=4,
+        num_encoder_layers=2,
+        max_positions=64,
+        embedding_norm=True,
+        num_segments=2,
+        num_labels=2,
+    ),
+    "stories": TransformerConfig(
+        architecture="decoder",
+        vocab_size=320,
+        d_model=32,
+        d_ff=64,
+        num_heads=4,
+        num_kv_heads=2,
+        num_decoder_layers=2,
+        max_positions=128,
+    ),
+    "translate": TransformerConfig(
+        architecture="encoder_decoder",
+        vocab_size=320,
+        d_model=32,
+        d_ff=64,
+        num_heads=4,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        max_positions=64,
+        positions="sinusoidal",
+        activation="relu",
+        scale_embeddings=True,
+        norm_placement="post",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class TinyPackage:
+    """A package in a folder, and the torch model it was exported from."""
+
+    folder: Path
+    manifest: Manifest
+    model: Transformer
+
+
+MakePackage = Callable[..., TinyPackage]
+
+
+def random_model(config: TransformerConfig, seed: int = 0) -> Transformer:
+    """Make an untrained model whose logits are spread out, so that ties do not decide."""
+    torch.manual_seed(seed)
+    model = build(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(4.0)
+            else:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+@pytest.fixture(scope="session")
+def make_package(tmp_path_factory: pytest.TempPathFactory) -> MakePackage:
+    """Return a factory of tiny packages; each is made once."""
+    made: dict[tuple[str, Precision], TinyPackage] = {}
+
+    def make(name: str, precision: Precision = "float32") -> TinyPackage:
+        if (name, precision) not in made:
+            recipe = RECIPES[name]
+            folder = tmp_path_factory.mktemp(f"{name}-{precision}")
+            tokenizer = recipe.train_tokenizer(TEXTS, TINY[name].vocab_size)
+            tokenizer.save(str(folder / TOKENIZER_FILE))
+            model = random_model(replace(TINY[name], vocab_size=tokenizer.get_vocab_size()))
+            package = folder / name
+            manifest = export_package(
+                model, folder / TOKENIZER_FILE, recipe.card, package, name=name, precision=precision
+            )
+            made[name, precision] = TinyPackage(package, manifest, model)
+        return made[name, precision]
+
+    return make
+
+
+@pytest.fixture
+def sentiment(make_package: MakePackage) -> TinyPackage:
+    """A classifier."""
+    return make_package("sentiment")
+
+
+@pytest.fixture
+def stories(make_package: MakePackage) -> TinyPackage:
+    """A generator."""
+    return make_package("stories")
+
+
+@pytest.fixture
+def translate(make_package: MakePackage) -> TinyPackage:
+    """A translator."""
+    return make_package("translate")

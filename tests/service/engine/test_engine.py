@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+import pytest
+
+from model.architectures import DecoderLM, EncoderDecoder
+from model.decoding import beam_search, greedy, next_logits
+from service.engine.beam_search import BeamParams, Hypothesis
+from service.engine.engine import Engine, EngineFailed
+from service.engine.sampling import SamplingParams
+from service.engine.scheduler import Overloaded, SchedulerLimits
+from service.engine.sequence import Output
+from service.engine.session import SessionOptions
+from tests.conftest import MakePackage, TinyPackage
+
+PROMPTS = [[5, 9, 100], [7], [30, 31, 32, 33, 34, 35, 36], [200, 3, 90, 12, 44]]
+GREEDY = SamplingParams(max_tokens=12, temperature=0)
+
+
+@asynccontextmanager
+async def running(package: TinyPackage, **limits: int) -> AsyncIterator[Engine]:
+    engine = Engine(package.folder, package.manifest, SessionOptions(threads=1), SchedulerLimits(**limits))
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+def with_end(package: TinyPackage, params: SamplingParams) -> SamplingParams:
+    assert package.manifest.special_ids.end is not None
+    return SamplingParams(**{**vars(params), "stop_ids": frozenset({package.manifest.special_ids.end})})
+
+
+async def collect(engine: Engine, params: SamplingParams | BeamParams, **ids: list[int]) -> Output:
+    merged = Output()
+    async for output in engine.generate(params, **ids):
+        merged = Output([*merged.tokens, *output.tokens], output.finish_reason, output.hypotheses)
+    return merged
+
+
+async def ids_of(engine: Engine, params: SamplingParams | BeamParams, **ids: list[int]) -> list[int]:
+    return [token.id for token in (await collect(engine, params, **ids)).tokens]
+
+
+def slow_greedy(package: TinyPackage, prompt: list[int], max_tokens: int) -> list[int]:
+    assert isinstance(package.model, DecoderLM) and package.manifest.special_ids.end is not None
+    return greedy(next_logits(package.model), prompt, package.manifest.special_ids.end, max_tokens)
+
+
+def slow_translation(package: TinyPackage, source: list[int], beam_size: int, max_tokens: int) -> list[Hypothesis]:
+    assert isinstance(package.model, EncoderDecoder)
+    special = package.manifest.special_ids
+    assert special.start is not None and special.end is not None
+    found = beam_search(next_logits(package.model, source), [special.start], special.end, max_tokens, beam_size)
+    return [Hypothesis(hypothesis.ids, hypothesis.score) for hypothesis in found]
+
+
+async def test_cached_greedy_equals_the_cache_free_truth(stories: TinyPackage) -> None:
+    async with running(stories) as engine:
+        for prompt in PROMPTS:
+            assert await ids_of(engine, with_end(stories, GREEDY), prompt_ids=prompt) == slow_greedy(stories, prompt, 12)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+async def test_sequences_answer_the_same_together_as_alone(make_package: MakePackage, precision: str) -> None:
+    package = make_package("stories", precision)
+    async with running(package) as engine:
+        alone = [await ids_of(engine, GREEDY, prompt_ids=prompt) for prompt in PROMPTS]
+        together = await asyncio.gather(*(ids_of(engine, GREEDY, prompt_ids=prompt) for prompt in PROMPTS))
+
+    assert list(together) == alone
+
+
+async def test_a_prompt_longer_than_the_budget_is_computed_in_chunks(stories: TinyPackage) -> None:
+    prompt = [index % 300 for index in range(3, 60)]
+    async with running(stories, prefill_tokens=8) as engine:
+        answers = await asyncio.gather(
+            ids_of(engine, with_end(stories, GREEDY), prompt_ids=PROMPTS[0]),
+            ids_of(engine, with_end(stories, GREEDY), prompt_ids=prompt),
+        )
+
+    assert list(answers) == [slow_greedy(stories, PROMPTS[0], 12), slow_greedy(stories, prompt, 12)]
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 4])
+async def test_beam_search_in_the_batch_equals_the_slow_one(translate: TinyPackage, beam_size: int) -> None:
+    sources = [[5, 40, 41, 2], [3, 17, 18, 19, 20, 21, 22, 2], [4, 100, 2]]
+    params = BeamParams(max_tokens=10, beam_size=beam_size)
+    async with running(translate, max_slots=16) as engine:
+        found = await asyncio.gather(*(collect(engine, params, source_ids=source) for source in sources))
+
+    for source, output in zip(sources, found, strict=True):
+        expected = slow_translation(translate, source, beam_size, 10)
+        assert [hypothesis.ids for hypothesis in output.hypotheses] == [hypothesis.ids for hypothesis in expected]
+        assert [h.score for h in output.hypotheses] == pytest.approx([h.score for h in expected], abs=1e-4)
+
+
+async def test_beam_of_a_generator_equals_the_slow_one(stories: TinyPackage) -> None:
+    assert isinstance(stories.model, DecoderLM) and stories.manifest.special_ids.end is not None
+    expected = beam_search(next_logits(stories.model), PROMPTS[2], stories.manifest.special_ids.end, 8, 3)
+    async with running(stories) as engine:
+        output = await collect(engine, BeamParams(max_tokens=8, beam_size=3), prompt_ids=PROMPTS[2])
+
+    assert [hypothesis.ids for hypothesis in output.hypotheses] == [hypothesis.ids for hypothesis in expected]
+
+
+async def test_beam_1_is_greedy(translate: TinyPackage) -> None:
+    source = [5, 40, 41, 42, 2]
+    async with running(translate) as engine:
+        beam = await collect(engine, BeamParams(max_tokens=10, beam_size=1), source_ids=source)
+        tokens = await ids_of(engine, with_end(translate, GREEDY), source_ids=source)
+
+    assert beam.hypotheses[0].ids == tokens[:10]
+
+
+async def test_beams_greedy_and_sampling_share_a_batch(translate: TinyPackage) -> None:
+    source = [5, 40, 41, 2]
+    sampled = SamplingParams(max_tokens=10, temperature=1.0, seed=3)
+    beam = BeamParams(max_tokens=10, beam_size=3)
+    async with running(translate) as engine:
+        alone = [
+            await collect(engine, sampled, source_ids=source),
+            await collect(engine, beam, source_ids=source),
+            await collect(engine, GREEDY, source_ids=source),
+        ]
+        together = await asyncio.gather(
+            collect(engine, sampled, source_ids=source),
+            collect(engine, beam, source_ids=source),
+            collect(engine, GREEDY, source_ids=source),
+        )
+
+    assert [output.tokens for output in together] == [output.tokens for output in alone]
+    assert [h.ids for h in together[1].hypotheses] == [h.ids for h in alone[1].hypotheses]
+
+
+async def test_the_same_seed_gives_the_same_text_whatever_else_runs(stories: TinyPackage) -> None:
+    params = SamplingParams(max_tokens=20, temperature=1.0, top_k=50, top_p=0.9, seed=11)
+    async with running(stories) as engine:
+        alone = await ids_of(engine, params, prompt_ids=[5, 6])
+        others = [ids_of(engine, SamplingParams(max_tokens=30), prompt_ids=prompt) for prompt in PROMPTS]
+        crowded, *_ = await asyncio.gather(ids_of(engine, params, prompt_ids=[5, 6]), *others)
+
+    assert crowded == alone
+    assert len(set(alone)) > 5
+
+
+async def test_a_reader_that_leaves_gives_its_slots_back(stories: TinyPackage) -> None:
+    async with running(stories) as engine:
+        async with aclosing(engine.generate(SamplingParams(max_tokens=100), prompt_ids=[5])) as outputs:
+            await anext(outputs)
+            assert engine.scheduler.slots_used == 1
+        await until_idle(engine)
+
+        assert engine.scheduler.slots_used == 0
+
+
+async def until_idle(engine: Engine) -> None:
+    while engine.scheduler.running or engine.scheduler.waiting_sequences:
+        await asyncio.sleep(0.001)
+    engine.scheduler.check_integrity()
+
+
+async def test_a_full_queue_refuses_and_loses_nobody(stories: TinyPackage) -> None:
+    async with running(stories, max_slots=1, max_waiting_sequences=2) as engine:
+        tasks = [asyncio.create_task(ids_of(engine, GREEDY, prompt_ids=[5, index])) for index in range(6)]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+
+    refused = [result for result in results if isinstance(result, Overloaded)]
+    assert 1 <= len(refused) <= 4
+    assert all(len(result) == 12 for result in results if isinstance(result, list))
+
+
+async def test_a_failing_step_ends_its_sequences_and_the_engine_goes_on(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(stories) as engine:
+        run = engine._runner.run
+        monkeypatch.setattr(engine._runner, "run", lambda batch: 1 / 0)
+        with pytest.raises(EngineFailed):
+            await collect(engine, GREEDY, prompt_ids=[5])
+        monkeypatch.setattr(engine._runner, "run", run)
+
+        assert await ids_of(engine, GREEDY, prompt_ids=PROMPTS[0])
+
+
+@pytest.mark.parametrize("name", ["stories", "translate"])
+async def test_random_joins_leaves_and_aborts_never_leak_a_slot(make_package: MakePackage, name: str) -> None:
+    package = make_package(name)
+    rng = random.Random(7)
+
+    async def visit(engine: Engine) -> None:
+        await asyncio.sleep(rng.random() * 0.1)
+        ids = [rng.randrange(300) for _ in range(rng.randint(1, 30))]
+        params: SamplingParams | BeamParams = SamplingParams(max_tokens=rng.randint(1, 20))
+        if rng.random() < 0.4:
+            params = BeamParams(max_tokens=rng.randint(1, 20), beam_size=rng.randint(1, 4))
+        source = {"prompt_ids": ids} if name == "stories" else {"source_ids": ids}
+        patience = rng.choice([1, 3, 1000])
+        async with aclosing(engine.generate(params, **source)) as outputs:
+            async for _ in outputs:
+                engine.scheduler.check_integrity()
+                patience -= 1
+                if not patience:
+                    return
+
+    async with running(package, max_slots=6, prefill_tokens=16) as engine:
+        tasks = [asyncio.create_task(visit(engine)) for _ in range(60)]
+        for task in rng.sample(tasks, 10):
+            await asyncio.sleep(0.005)
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await until_idle(engine)
+
+        assert engine.scheduler.slots_used == 0
