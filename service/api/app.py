@@ -1,0 +1,69 @@
+"""`create_app`: routes, middleware and error answers over whatever tasks it is given."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from service.api.middleware import LimitBody, RequireKey, error_response
+from service.api.routes import Tasks, make_router
+from service.errors import InternalError, InvalidRequest, MethodNotAllowed, NotFound, NotJson, ServiceError
+from service.settings import Settings
+from service.tasks.task import Task
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = "Classification, generation and translation by small transformers. Errors are `{error: {code, message, param}}`."
+
+
+def create_app(tasks: Sequence[Task], settings: Settings) -> FastAPI:
+    """Return the API of some tasks: of one model, or of all of them."""
+    app = FastAPI(title="Trifold", description=DESCRIPTION, version="0.1.0", strict_content_type=False)
+    app.include_router(make_router(Tasks(tasks), settings.limits))
+    # The one added last is passed first.
+    app.add_middleware(LimitBody, max_body_bytes=settings.limits.max_body_bytes)
+    if settings.api_keys:
+        app.add_middleware(RequireKey, keys=[key.get_secret_value() for key in settings.api_keys])
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unforeseen_error)
+    return app
+
+
+async def _service_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ServiceError)
+    return error_response(error)
+
+
+async def _validation_error(_request: Request, error: Exception) -> Response:
+    """Name the first wrong field; a field of several kinds lists what each of them asks for."""
+    assert isinstance(error, RequestValidationError)
+    problems = error.errors()
+    first = problems[0]
+    if first["type"] == "json_invalid":
+        return error_response(NotJson(f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}"))
+    if len(first["loc"]) < 2:
+        return error_response(InvalidRequest("the body must be a JSON object, sent as Content-Type: application/json", "body"))
+    param = str(first["loc"][1])
+    asked = dict.fromkeys(problem["msg"] for problem in problems if problem["loc"][1:2] == first["loc"][1:2])
+    return error_response(InvalidRequest(f"{param}: {', or: '.join(asked)}", param))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == MethodNotAllowed.status:
+        return error_response(MethodNotAllowed(f"{request.url.path} does not answer {request.method}; see /docs"))
+    if error.status_code == NotFound.status:
+        return error_response(NotFound(f"there is no route {request.url.path}; see /docs"))
+    return error_response(NotJson(str(error.detail)))
+
+
+async def _unforeseen_error(_request: Request, error: Exception) -> Response:
+    logger.error("a request failed", exc_info=error)
+    return error_response(InternalError("the server failed on this request"))

@@ -1,0 +1,122 @@
+"""Every error a client can meet, with its status; nothing else in the service knows status codes.
+
+    ServiceError
+    ├── NotJson             400  the body is not JSON
+    ├── Unauthorized        401  no valid API key
+    ├── NotFound            404  no such model or route
+    ├── MethodNotAllowed    405  the route exists, with another method
+    ├── TooLarge            413  the body, or the number of inputs
+    ├── InvalidRequest      422  a field has a value that is not allowed, or a text is too long
+    ├── ServerOverloaded    429  no room to wait in; carries Retry-After
+    ├── InternalError       500  ours
+    ├── NotReady            503  starting or draining
+    └── DeadlineExceeded    504  not finished in time
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+RETRY_AFTER_S = 1
+
+
+class ServiceError(Exception):
+    """An error with a sentence for the client; `param` names the field that is wrong.
+
+    Only `args` travel when it is pickled between replicas, so both are kept there.
+    """
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message, param)
+
+    @property
+    def message(self) -> str:
+        """What was wrong, and what is allowed."""
+        return str(self.args[0])
+
+    @property
+    def param(self) -> str | None:
+        """The field that is wrong, if it is one."""
+        param: str | None = self.args[1]
+        return param
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON that the client gets."""
+        return {"error": {"code": self.code, "message": self.message, "param": self.param}}
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers that go with it."""
+        return {}
+
+
+class NotJson(ServiceError):
+    """The body is not JSON."""
+
+    status, code = 400, "not_json"
+
+
+class Unauthorized(ServiceError):
+    """No valid API key came with the request."""
+
+    status, code = 401, "unauthorized"
+
+    def headers(self) -> dict[str, str]:
+        """Name the scheme, as RFC 9110 asks."""
+        return {"WWW-Authenticate": "Bearer"}
+
+
+class NotFound(ServiceError):
+    """There is no such model or route."""
+
+    status, code = 404, "not_found"
+
+
+class MethodNotAllowed(ServiceError):
+    """The route exists, with another method."""
+
+    status, code = 405, "method_not_allowed"
+
+
+class TooLarge(ServiceError):
+    """The body has too many bytes or too many inputs."""
+
+    status, code = 413, "too_large"
+
+
+class InvalidRequest(ServiceError):
+    """A field has a value that is not allowed."""
+
+    status, code = 422, "invalid_request"
+
+
+class ServerOverloaded(ServiceError):
+    """There is no room to wait in."""
+
+    status, code = 429, "overloaded"
+
+    def headers(self) -> dict[str, str]:
+        """Say when to come back."""
+        return {"Retry-After": str(RETRY_AFTER_S)}
+
+
+class InternalError(ServiceError):
+    """Our own mistake; the client is told nothing of it."""
+
+
+class NotReady(ServiceError):
+    """The service is starting or draining."""
+
+    status, code = 503, "not_ready"
+
+    def headers(self) -> dict[str, str]:
+        """Say when to come back."""
+        return {"Retry-After": str(RETRY_AFTER_S)}
+
+
+class DeadlineExceeded(ServiceError):
+    """The request was not finished in time."""
+
+    status, code = 504, "deadline_exceeded"

@@ -1,0 +1,88 @@
+"""Settings: from the environment (`TRIFOLD_…`) and from one YAML file that lists the models. Nothing else reads either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+BUNDLED_MODELS = Path(__file__).parent / "models.yaml"
+
+
+class SettingsError(Exception):
+    """A setting has a value that is not allowed; the message names it."""
+
+
+class ModelSettings(BaseModel):
+    """One model of the models file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    package: Path = Field(description="folder of the package; relative to the models file")
+    num_replicas: int = Field(1, ge=1)
+    num_cpus: float = Field(0.1, ge=0, description="what Ray reserves for a replica when it places it")
+    threads: int = Field(0, ge=0, description="threads of a session; 0: all cores the replica may use")
+    max_slots: int = Field(64, ge=1, le=1024, description="rows of the KV cache: sequences times beams at a time")
+    prefill_tokens: int = Field(512, ge=1, description="padded tokens of one prefill step")
+    batch_tokens: int = Field(4096, ge=1, description="padded tokens of one batch of a one-shot task")
+    max_waiting_sequences: int = Field(512, ge=1)
+    max_waiting_tokens: int = Field(65536, ge=1)
+    max_ongoing_requests: int = Field(1024, ge=1, description="requests a replica takes at a time")
+
+
+class Limits(BaseModel):
+    """Bounds on what one request may bring."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_body_bytes: int = Field(2 * 1024 * 1024, ge=1)
+    max_inputs: int = Field(256, ge=1, description="texts, or prompts times n, of one request")
+    request_timeout_s: float = Field(120.0, gt=0)
+    stuck_after_s: float = Field(60.0, gt=0, description="a step that takes longer makes /health fail")
+
+
+class Settings(BaseSettings):
+    """The service's settings; every field is an environment variable, as TRIFOLD_PORT."""
+
+    model_config = SettingsConfigDict(env_prefix="TRIFOLD_", env_nested_delimiter="__", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=1, le=65535)
+    models_file: Path = BUNDLED_MODELS
+    api_keys: list[SecretStr] = []
+    limits: Limits = Limits()
+
+    @classmethod
+    def read(cls, **overrides: Any) -> Self:
+        """Read the environment; raises `SettingsError` naming what is wrong."""
+        try:
+            return cls(**overrides)
+        except ValidationError as error:
+            raise SettingsError(f"settings: {_problems(error)}") from None
+
+    def models(self) -> list[ModelSettings]:
+        """Read the models file; raises `SettingsError` naming what is wrong."""
+        path = self.models_file
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            models = _ModelsFile.model_validate(content).models
+        except OSError as error:
+            raise SettingsError(f"{path}: {error.strerror}; TRIFOLD_MODELS_FILE names the models file") from None
+        except yaml.YAMLError as error:
+            raise SettingsError(f"{path}: not YAML: {error}") from None
+        except ValidationError as error:
+            raise SettingsError(f"{path}: {_problems(error)}") from None
+        return [model.model_copy(update={"package": (path.parent / model.package).resolve()}) for model in models]
+
+
+class _ModelsFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    models: list[ModelSettings] = Field(min_length=1)
+
+
+def _problems(error: ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())

@@ -1,0 +1,1 @@
+"""Tasks: text in, answers out. The engine below speaks token ids, the API above speaks JSON."""

@@ -1,0 +1,215 @@
+"""Generation: prompts continued, whole or piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from model.package import Detokenizer, Manifest
+from service.engine.beam_search import BeamParams
+from service.engine.engine import Engine
+from service.engine.sampling import SampledToken, SamplingParams
+from service.engine.scheduler import SchedulerLimits
+from service.engine.session import SessionOptions
+from service.errors import InvalidRequest
+from service.schemas import (
+    AnyEvent,
+    AnyRequest,
+    Choice,
+    DetokenizeRequest,
+    FinishReason,
+    GenerateEvent,
+    GenerateRequest,
+    GenerateResponse,
+    Response,
+    TokenizeRequest,
+    TokenLogprob,
+    TopLogprob,
+    Usage,
+    UsageEvent,
+)
+from service.tasks.merging import all_of, merge
+from service.tasks.stopping import StopTexts
+from service.tasks.task import Texts, as_list, check_ids, check_length, engine_errors, not_for
+
+
+@dataclass
+class _Piece:
+    """New text of one choice, with the tokens behind it."""
+
+    text: str
+    tokens: list[TokenLogprob] | None = None
+    finish_reason: FinishReason | None = None
+    score: float | None = None
+    completion_tokens: int = 0
+
+
+@dataclass
+class _Whole:
+    """A choice as its pieces add up."""
+
+    text: str = ""
+    tokens: list[TokenLogprob] = field(default_factory=list)
+    last: _Piece = field(default_factory=lambda: _Piece(""))
+    completion_tokens: int = 0
+
+
+class Generate:
+    """A decoder's continuations of prompts."""
+
+    def __init__(
+        self, folder: Path, manifest: Manifest, options: SessionOptions, limits: SchedulerLimits, *, stuck_after_s: float
+    ) -> None:
+        self.manifest = manifest
+        self.engine = Engine(folder, manifest, options, limits)
+        self._texts = Texts(folder, manifest)
+        self._max_slots = limits.max_slots
+        self._stuck_after_s = stuck_after_s
+
+    async def predict(self, request: AnyRequest) -> Response:
+        """Return the continuations of every prompt."""
+        if isinstance(request, TokenizeRequest):
+            return self._texts.tokenize(request)
+        if isinstance(request, DetokenizeRequest):
+            return self._texts.detokenize(request)
+        if not isinstance(request, GenerateRequest):
+            raise not_for("generate", request)
+        prompts = self._prompts(request)
+        wholes = await all_of([self._whole(request, prompt, i) for prompt in prompts for i in range(request.n)])
+        return GenerateResponse(
+            model=self.manifest.name,
+            choices=[_choice(index, whole, request) for index, whole in enumerate(wholes)],
+            usage=Usage(
+                prompt_tokens=sum(map(len, prompts)),
+                completion_tokens=sum(whole.completion_tokens for whole in wholes),
+            ),
+        )
+
+    async def stream(self, request: AnyRequest) -> AsyncIterator[AnyEvent]:
+        """Yield pieces of all choices as they come, then the usage."""
+        if not isinstance(request, GenerateRequest):
+            raise not_for("generate", request)
+        prompts = self._prompts(request)
+        streams = [self._pieces(request, prompt, i) for prompt in prompts for i in range(request.n)]
+        completion_tokens = 0
+        async with aclosing(merge(streams)) as pieces:
+            async for index, piece in pieces:
+                completion_tokens += piece.completion_tokens
+                if piece.text or piece.finish_reason or piece.tokens:
+                    yield GenerateEvent(
+                        index=index, text=piece.text, finish_reason=piece.finish_reason, logprobs=piece.tokens
+                    )
+        yield UsageEvent(
+            usage=Usage(prompt_tokens=sum(map(len, prompts)), completion_tokens=completion_tokens)
+        )
+
+    async def is_healthy(self) -> bool:
+        """Whether the engine is idle or finishing steps."""
+        return self.engine.is_progressing(self._stuck_after_s)
+
+    async def close(self) -> None:
+        """End what runs."""
+        await self.engine.close()
+
+    def _prompts(self, request: GenerateRequest) -> list[list[int]]:
+        """Return the prompts' ids; a text's begin with the start token."""
+        special, limit = self.manifest.special_ids, self.manifest.limits.max_positions
+        assert special.start is not None
+        if request.prompt and isinstance(request.prompt, list) and isinstance(request.prompt[0], int):
+            ids: list[int] = request.prompt  # type: ignore[assignment]  # the union was just told apart
+            check_ids(ids, self._texts.tokenizer.vocab_size, "prompt")
+            prompts = [ids]
+        else:
+            texts: list[str] = as_list(request.prompt)  # type: ignore[arg-type]  # as above
+            prompts = [[special.start, *self._texts.tokenizer.encode(text).ids] for text in texts]
+        if not prompts:
+            raise InvalidRequest("prompt is empty; send at least one text", "prompt")
+        for prompt in prompts:
+            check_length(len(prompt), limit - 1, "prompt")
+        check_ids(list(request.logit_bias), self._texts.tokenizer.vocab_size, "logit_bias")
+        if request.beam_size > self._max_slots:
+            raise InvalidRequest(f"beam_size is {request.beam_size}; the limit is {self._max_slots}", "beam_size")
+        if request.beam_size > 1 and request.n > request.beam_size:
+            raise InvalidRequest(f"n is {request.n}; a beam search gives at most beam_size = {request.beam_size}", "n")
+        return prompts
+
+    async def _whole(self, request: GenerateRequest, prompt: list[int], number: int) -> _Whole:
+        whole = _Whole()
+        async with aclosing(self._pieces(request, prompt, number)) as pieces:
+            async for piece in pieces:
+                whole.text += piece.text
+                whole.tokens += piece.tokens or []
+                whole.completion_tokens += piece.completion_tokens
+                whole.last = piece
+        return whole
+
+    async def _pieces(self, request: GenerateRequest, prompt: list[int], number: int) -> AsyncIterator[_Piece]:
+        """Yield the text of one choice, the `number`-th of its prompt."""
+        if request.beam_size > 1:
+            yield await self._best(request, prompt, number)
+            return
+        detokenizer = Detokenizer(self._texts.tokenizer, prompt)
+        stop_texts = StopTexts(as_list(request.stop))
+        params = self._params(request, prompt, number)
+        with engine_errors():
+            async with aclosing(self.engine.generate(params, prompt)) as outputs:
+                async for output in outputs:
+                    new_ids = [token.id for token in output.tokens]
+                    is_last = output.finish_reason is not None
+                    text = stop_texts.add(detokenizer.add(new_ids, is_last=is_last), is_last=is_last)
+                    reason = "stop" if stop_texts.is_met else output.finish_reason
+                    assert reason in {None, "stop", "length"}, "bug: only a reader that left is aborted"
+                    logprobs = None if request.logprobs is None else [self._logprob(t) for t in output.tokens]
+                    yield _Piece(text, logprobs, reason, completion_tokens=len(new_ids))  # type: ignore[arg-type]  # asserted
+                    if stop_texts.is_met:
+                        return
+
+    async def _best(self, request: GenerateRequest, prompt: list[int], number: int) -> _Piece:
+        """Return the `number`-th best hypothesis."""
+        params = BeamParams(self._max_tokens(request, prompt), request.beam_size, request.length_penalty)
+        with engine_errors():
+            async with aclosing(self.engine.generate(params, prompt)) as outputs:
+                found = [hypothesis async for output in outputs for hypothesis in output.hypotheses]
+        best = found[min(number, len(found) - 1)]
+        stop_texts = StopTexts(as_list(request.stop))
+        text = stop_texts.add(Detokenizer(self._texts.tokenizer, prompt).add(best.ids, is_last=True), is_last=True)
+        reason: FinishReason = "stop" if stop_texts.is_met or best.finish_reason == "stop" else "length"
+        return _Piece(text, None, reason, best.score, len(best.ids))
+
+    def _params(self, request: GenerateRequest, prompt: list[int], number: int) -> SamplingParams:
+        end = self.manifest.special_ids.end
+        assert end is not None
+        return SamplingParams(
+            max_tokens=self._max_tokens(request, prompt),
+            stop_ids=frozenset({end}),
+            # Each choice of a seeded request has a seed of its own, or all would be alike.
+            seed=None if request.seed is None else request.seed + number,
+            **request.model_dump(
+                include={
+                    *("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty"),
+                    *("frequency_penalty", "logit_bias", "min_tokens", "logprobs"),
+                }
+            ),
+        )
+
+    def _max_tokens(self, request: GenerateRequest, prompt: list[int]) -> int:
+        return min(request.max_tokens, self.manifest.limits.max_positions - len(prompt))
+
+    def _logprob(self, token: SampledToken) -> TokenLogprob:
+        assert token.logprob is not None
+        decode = self._texts.tokenizer.decode
+        top = [TopLogprob(id=i, text=decode([i]), logprob=logprob) for i, logprob in token.top]
+        return TokenLogprob(id=token.id, text=decode([token.id]), logprob=token.logprob, top=top)
+
+
+def _choice(index: int, whole: _Whole, request: GenerateRequest) -> Choice:
+    assert whole.last.finish_reason is not None, "bug: a choice ended without a reason"
+    return Choice(
+        index=index,
+        text=whole.text,
+        finish_reason=whole.last.finish_reason,
+        score=whole.last.score,
+        logprobs=None if request.logprobs is None else whole.tokens,
+    )

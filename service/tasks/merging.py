@@ -1,0 +1,56 @@
+"""Several works at once: as one list, or as one stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+
+
+async def all_of(works: Sequence[Coroutine[Any, Any, Item]]) -> list[Item]:
+    """Return what every work returns; the first error, or being cancelled, ends them all."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+@dataclass(frozen=True)
+class _End:
+    error: Exception | None = None
+
+
+async def merge(streams: Sequence[AsyncGenerator[Item, None]]) -> AsyncIterator[tuple[int, Item]]:
+    """Yield (which stream, item) as items come; the first error ends all, as does closing this iterator."""
+    queue: asyncio.Queue[tuple[int, Item] | _End] = asyncio.Queue(maxsize=len(streams))
+
+    async def read(index: int, stream: AsyncGenerator[Item, None]) -> None:
+        try:
+            async with aclosing(stream) as items:
+                async for item in items:
+                    await queue.put((index, item))
+            await queue.put(_End())
+        except Exception as error:
+            await queue.put(_End(error))
+
+    tasks = [asyncio.create_task(read(index, stream)) for index, stream in enumerate(streams)]
+    try:
+        unfinished = len(tasks)
+        while unfinished:
+            item = await queue.get()
+            if not isinstance(item, _End):
+                yield item
+            elif item.error is not None:
+                raise item.error
+            else:
+                unfinished -= 1
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from service.api.app import create_app
+from service.settings import Limits, ModelSettings, Settings
+from service.tasks.loading import load_task
+from tests.conftest import MakePackage
+
+Client = httpx.AsyncClient
+OpenClient = Callable[..., AbstractAsyncContextManager[Client]]
+
+
+@pytest.fixture
+def open_client(make_package: MakePackage) -> OpenClient:
+    """Return a client of the API over the named tiny models, in this process."""
+
+    @asynccontextmanager
+    async def open_client(*names: str, settings: dict[str, Any] | None = None, **model: Any) -> AsyncIterator[Client]:
+        chosen = Settings(**(settings or {}))
+        tasks = [
+            load_task(ModelSettings(package=make_package(name).folder, threads=1, **model), chosen.limits)
+            for name in names or ("sentiment", "stories", "translate")
+        ]
+        transport = httpx.ASGITransport(create_app(tasks, chosen), raise_app_exceptions=False)
+        try:
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                yield client
+        finally:
+            for task in tasks:
+                await task.close()
+
+    return open_client
+
+
+@pytest.fixture
+async def client(open_client: OpenClient) -> AsyncIterator[Client]:
+    """A client of all three tiny models."""
+    async with open_client() as client:
+        yield client
+
+
+def limits(**values: Any) -> dict[str, Any]:
+    """Return settings with these limits."""
+    return {"limits": Limits(**values)}
