@@ -57,7 +57,12 @@ def export(
 
     model, _, _ = load_checkpoint(run)
     manifest = export_package(
-        model, RunFolder(run).tokenizer, RECIPES[recipe].card, out, name=recipe.value, precision=precision.value
+        model,
+        RunFolder(run).tokenizer,
+        RECIPES[recipe].card,
+        out,
+        name=recipe.value,
+        precision="int8" if precision is PrecisionName.int8 else "float32",
     )
     console.print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
 

@@ -29,8 +29,8 @@ def next_logits(model: DecoderLM | EncoderDecoder, source_ids: Sequence[int] | N
         ids = torch.tensor([prefix])
         if isinstance(model, EncoderDecoder):
             source = torch.tensor([list(source_ids or [])])
-            return model(source, torch.ones_like(source), ids)[0, -1]  # type: ignore[no-any-return]  # nn.Module
-        return model(ids)[0, -1]  # type: ignore[no-any-return]  # nn.Module
+            return model(source, torch.ones_like(source), ids)[0, -1]
+        return model(ids)[0, -1]
 
     return compute
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder
 from model.decoding import beam_search, next_logits
+from model.package.tokenizer import token_id
 from model.training.loop import load_checkpoint
 from model.training.tokenizers import END, END_OF_TEXT, START, language_token
 
@@ -15,16 +16,17 @@ def continue_text(run: Path, text: str, language: str | None, beam_size: int, ma
     model, tokenizer, _ = load_checkpoint(run)
     ids = tokenizer.encode(text).ids
     if isinstance(model, EncoderDecoder):
-        first = tokenizer.token_to_id(language_token(language or ""))
-        if first is None:
-            raise ValueError(f"language is {language!r}; this model has no token {language_token(language or '')}")
-        end = tokenizer.token_to_id(END)
+        try:
+            first = token_id(tokenizer, language_token(language or ""))
+        except KeyError as error:
+            raise ValueError(f"language is {language!r}; this model has no token {error}") from None
+        end = token_id(tokenizer, END)
         logits = next_logits(model, [first, *ids, end])
-        best = beam_search(logits, [tokenizer.token_to_id(START)], end, max_tokens, beam_size)[0]
+        best = beam_search(logits, [token_id(tokenizer, START)], end, max_tokens, beam_size)[0]
         return str(tokenizer.decode(best.ids))
     if isinstance(model, EncoderClassifier):
         raise ValueError(f"{run} holds a classifier, which generates no text")
     assert isinstance(model, DecoderLM)
-    end = tokenizer.token_to_id(END_OF_TEXT)
+    end = token_id(tokenizer, END_OF_TEXT)
     best = beam_search(next_logits(model), [end, *ids], end, max_tokens, beam_size)[0]
     return str(tokenizer.decode(ids + best.ids))

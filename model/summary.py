@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,8 +47,8 @@ def _inputs(model: Transformer, rows: int, length: int) -> tuple[Tensor, ...]:
     return (ids, ids, ids) if isinstance(model, EncoderDecoder) else (ids,)
 
 
-def _recorder(path: str, layers: list[Layer]):  # type: ignore[no-untyped-def]  # torch's hook type is private
-    def record(module: nn.Module, _inputs: object, output: Tensor) -> None:
+def _recorder(path: str, layers: list[Layer]) -> Callable[[nn.Module, Any, Tensor], None]:
+    def record(module: nn.Module, _inputs: Any, output: Tensor) -> None:
         count = sum(parameter.numel() for parameter in module.parameters())
         layers.append(Layer(path, type(module).__name__, tuple(output.shape), count))
 

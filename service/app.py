@@ -6,10 +6,10 @@ at `/` reaches the same tasks through handles.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator, cast
+from typing import Any, cast
 
 from fastapi import FastAPI
 from ray import serve
@@ -21,7 +21,7 @@ from ray.serve.handle import DeploymentHandle
 from model.package import Manifest
 from service.api.app import create_app
 from service.errors import InternalError, NotReady, ServerOverloaded, ServiceError
-from service.schemas import AnyEvent, AnyRequest, Response
+from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
 from service.settings import ModelSettings, Settings
 from service.tasks.loading import load_task
 from service.tasks.task import Task
@@ -36,25 +36,25 @@ class ModelReplica:
         self._settings = settings
         self._task = load_task(model, settings.limits)
 
-    def __serve_build_asgi_app__(self) -> FastAPI:  # noqa: PLW3201  # Serve's name for it
+    def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
         return create_app([self._task], self._settings)
 
     async def predict(self, request: AnyRequest) -> Response:
         """Answer a request from the gateway."""
         return await self._task.predict(request)
 
-    async def stream(self, request: AnyRequest) -> AsyncIterator[AnyEvent]:
+    async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
         """Answer a request from the gateway piece by piece."""
         async for event in self._task.stream(request):
             yield event
 
-    async def is_healthy(self) -> bool:
-        """Tell the gateway whether the task makes progress."""
-        return await self._task.is_healthy()
+    async def health(self) -> ModelHealth:
+        """Tell the gateway how the task is doing."""
+        return await self._task.health()
 
     async def check_health(self) -> None:
         """Tell Serve, which replaces a replica whose check raises."""
-        if not await self._task.is_healthy():
+        if not (await self._task.health()).is_progressing:
             raise RuntimeError("the engine makes no progress")
 
 
@@ -71,20 +71,20 @@ class RemoteTask:
         with _remote_errors():
             return cast("Response", await self._handle.predict.remote(request))
 
-    async def stream(self, request: AnyRequest) -> AsyncIterator[AnyEvent]:
+    async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
         """Ask the replica for a stream; leaving it early ends it there too."""
         events = self._streaming_handle.stream.remote(request)
         try:
             with _remote_errors():
-                async for event in events:
+                async for event in cast("AsyncGenerator[AnyEvent, None]", events):
                     yield event
         finally:
             events.cancel()
 
-    async def is_healthy(self) -> bool:
-        """Ask the replica."""
+    async def health(self) -> ModelHealth:
+        """Ask a replica."""
         with _remote_errors():
-            return bool(await self._handle.is_healthy.remote())
+            return cast("ModelHealth", await self._handle.health.remote())
 
     async def close(self) -> None:
         """Do nothing: the replica belongs to Serve."""
@@ -112,10 +112,8 @@ class Gateway:
         self._settings = settings
         self._manifests = [Manifest.load(package) for package in packages]
 
-    def __serve_build_asgi_app__(self) -> FastAPI:  # noqa: PLW3201  # Serve's name for it
-        tasks: list[Task] = [
-            RemoteTask(manifest, serve.get_app_handle(manifest.name)) for manifest in self._manifests
-        ]
+    def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
+        tasks: list[Task] = [RemoteTask(manifest, serve.get_app_handle(manifest.name)) for manifest in self._manifests]
         return create_app(tasks, self._settings)
 
 
@@ -130,7 +128,7 @@ def model_application(model: ModelSettings, settings: Settings) -> Application:
         health_check_period_s=10,
         graceful_shutdown_timeout_s=20,
     )
-    return deployment.bind(model, settings)
+    return cast("Application", deployment.bind(model, settings))  # type: ignore[attr-defined]  # Ray types the decorator
 
 
 def gateway_application(models: list[ModelSettings], settings: Settings) -> Application:
@@ -142,7 +140,7 @@ def gateway_application(models: list[ModelSettings], settings: Settings) -> Appl
         ray_actor_options={"num_cpus": 0.1},
         graceful_shutdown_timeout_s=20,
     )
-    return deployment.bind([model.package for model in models], settings)
+    return cast("Application", deployment.bind([model.package for model in models], settings))  # type: ignore[attr-defined]  # Ray types the decorator
 
 
 def targets(settings: Settings) -> list[serve.RunTarget]:

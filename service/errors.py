@@ -1,16 +1,16 @@
 """Every error a client can meet, with its status; nothing else in the service knows status codes.
 
-    ServiceError
-    ├── NotJson             400  the body is not JSON
-    ├── Unauthorized        401  no valid API key
-    ├── NotFound            404  no such model or route
-    ├── MethodNotAllowed    405  the route exists, with another method
-    ├── TooLarge            413  the body, or the number of inputs
-    ├── InvalidRequest      422  a field has a value that is not allowed, or a text is too long
-    ├── ServerOverloaded    429  no room to wait in; carries Retry-After
-    ├── InternalError       500  ours
-    ├── NotReady            503  starting or draining
-    └── DeadlineExceeded    504  not finished in time
+ServiceError
+├── NotJson             400  the body is not JSON
+├── Unauthorized        401  no valid API key
+├── NotFound            404  no such model or route
+├── MethodNotAllowed    405  the route exists, with another method
+├── TooLarge            413  the body, or the number of inputs
+├── InvalidRequest      422  a field has a value that is not allowed, or a text is too long
+├── ServerOverloaded    429  no room to wait in; carries Retry-After
+├── InternalError       500  ours
+├── NotReady            503  starting or draining
+└── DeadlineExceeded    504  not finished in time
 """
 
 from __future__ import annotations

@@ -88,12 +88,18 @@ class GenerateRequest(Request):
     n: int = Field(1, ge=1, description="choices for each prompt")
     logprobs: int | None = Field(None, ge=0, le=20, description="alternatives to report for each token")
     beam_size: int = Field(1, ge=1, description="more than 1: beam search instead of sampling")
-    length_penalty: float = Field(1.0, ge=-5, le=5, description="beam search: scores are divided by length to this power")
+    length_penalty: float = Field(
+        1.0, ge=-5, le=5, description="beam search: scores are divided by length to this power"
+    )
     stream: bool = Field(False, description="answer with server-sent events")
 
     def count_inputs(self) -> tuple[str, int]:
         """Return the field that brings the inputs, and how many answers it asks for."""
-        texts = 1 if isinstance(self.prompt, list) and self.prompt and isinstance(self.prompt[0], int) else _count(self.prompt)
+        texts = (
+            1
+            if isinstance(self.prompt, list) and self.prompt and isinstance(self.prompt[0], int)
+            else _count(self.prompt)
+        )
         return "prompt", texts * self.n
 
 
@@ -122,7 +128,7 @@ class Choice(Response):
 
 
 class GenerateResponse(Response):
-    """The choices: `n` for the first prompt, then `n` for the second, …"""
+    """The choices: `n` for the first prompt, then `n` for the second, and so on."""
 
     model: str
     choices: list[Choice]
@@ -153,7 +159,9 @@ class TranslateRequest(Request):
     beam_size: int | None = Field(None, ge=1, description="1 is greedy; 4 if left out, 1 when streaming")
     length_penalty: float = Field(1.0, ge=-5, le=5, description="scores are divided by length to this power")
     n_best: int = Field(1, ge=1, description="more than 1 adds alternatives; at most beam_size")
-    max_tokens: int | None = Field(None, ge=1, description="most tokens of each sentence; twice the source's if left out")
+    max_tokens: int | None = Field(
+        None, ge=1, description="most tokens of each sentence; twice the source's if left out"
+    )
     stream: bool = Field(False, description="answer with server-sent events; for a single text")
 
     def count_inputs(self) -> tuple[str, int]:
@@ -243,11 +251,19 @@ class ModelList(Response):
     data: list[ModelCard]
 
 
+class ModelHealth(Response):
+    """How one replica of a model is doing."""
+
+    is_progressing: bool = Field(description="idle, or finishing steps")
+    waiting: int = Field(description="sequences in the queue")
+    slots_used: int = Field(0, description="rows of the KV cache in use")
+
+
 class Status(Response):
-    """Whether the service is well, and which models are."""
+    """How the service is doing."""
 
     status: Literal["ok"] = "ok"
-    models: list[str]
+    models: dict[str, ModelHealth]
 
 
 def _count(value: str | Sequence[object]) -> int:

@@ -1,4 +1,4 @@
-"""Settings: from the environment (`TRIFOLD_…`) and from one YAML file that lists the models. Nothing else reads either."""
+"""Settings, from the environment (`TRIFOLD_…`) and one YAML file that lists the models; nothing else reads either."""
 
 from __future__ import annotations
 

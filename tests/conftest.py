@@ -16,6 +16,8 @@ from model.package import Manifest
 from model.package.manifest import TOKENIZER_FILE, Precision
 from model.training.recipes import RECIPES
 
+torch.set_num_threads(1)  # tiny tensors are faster without threads that wait for one another
+
 TEXTS = [
     "Once upon a time there was a little dog. He liked to play in the garden with his red ball.",
     "The film was good and the actors were great, but the story was not so good.",

@@ -7,6 +7,8 @@ from model.architectures.encoder import EncoderClassifier
 from model.architectures.encoder_decoder import EncoderDecoder
 from model.config import Architecture, TransformerConfig
 
+__all__ = ["ARCHITECTURES", "DecoderLM", "EncoderClassifier", "EncoderDecoder", "Transformer", "build"]
+
 Transformer = EncoderClassifier | DecoderLM | EncoderDecoder
 
 ARCHITECTURES: dict[Architecture, type[EncoderClassifier] | type[DecoderLM] | type[EncoderDecoder]] = {

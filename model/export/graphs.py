@@ -1,12 +1,19 @@
 """The contract between model and engine: what each ONNX graph takes and returns.
 
-Letters: B rows, T new tokens, S source length or cache capacity, K key/value heads, D head width, P positions asked for.
+Letters: B rows, T new tokens, S source length or cache capacity, K key/value heads, D head width, P positions asked
+for; i counts the decoder's layers.
 
-| graph | inputs | outputs |
-|---|---|---|
-| encoder of a classifier | input_ids, attention_mask, segment_ids (B, T) | logits (B, labels) |
-| encoder of a translator | input_ids, attention_mask (B, S) | cross_key_i, cross_value_i (B, K, S, D) |
-| decoder | input_ids, position_ids (B, T); last_positions (B,); total_length (); logit_positions (B, P); past_key_i, past_value_i (B, K, S, D); in a translator also source_lengths (B,), cross_key_i, cross_value_i | logits (B, P, vocab_size); present_key_i, present_value_i |
+Encoder of a classifier
+    in:  input_ids, attention_mask, segment_ids (B, T)
+    out: logits (B, num_labels)
+Encoder of a translator
+    in:  input_ids, attention_mask (B, S)
+    out: cross_key_i, cross_value_i (B, K, S, D)
+Decoder
+    in:  input_ids, position_ids (B, T); last_positions (B,); total_length (); logit_positions (B, P), which of the T
+         tokens' logits are wanted; past_key_i, past_value_i (B, K, S, D); in a translator also source_lengths (B,)
+         and the encoder's cross_key_i, cross_value_i
+    out: logits (B, P, vocab_size); present_key_i, present_value_i (B, K, S, D)
 
 One decoder graph serves prefill (a ragged batch padded on the right and without a past, or one row with a past) and
 decode (one new token a row). With past and present bound to the same memory the cache is updated in place.
@@ -52,7 +59,7 @@ class SourceGraph(nn.Module):
         self.model = model
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
-        """Return key and value of layer 0, of layer 1, …"""
+        """Return the key and the value of layer 0, then of layer 1, and so on."""
         source = self.model.encode(input_ids, attention_mask)
         outputs: list[Tensor] = []
         for block in self.model.decoder.blocks:
@@ -110,7 +117,7 @@ class GraphFile:
 
 
 def cache_names(prefix: str, layers: int) -> list[str]:
-    """Return `<prefix>_key_0`, `<prefix>_value_0`, `<prefix>_key_1`, …"""
+    """Return `<prefix>_key_0`, `<prefix>_value_0`, `<prefix>_key_1` and so on."""
     return [f"{prefix}_{part}_{layer}" for layer in range(layers) for part in ("key", "value")]
 
 
@@ -186,10 +193,10 @@ def _export(
         warnings.simplefilter("ignore")
         torch.onnx.export(
             graph,
-            inputs,  # type: ignore[arg-type]  # lists of tensors are accepted, the annotation says tensors only
+            inputs,
             str(path),
             dynamo=True,
-            dynamic_shapes=shapes,  # type: ignore[arg-type]  # as above
+            dynamic_shapes=shapes,
             input_names=names,
             output_names=outputs,
             opset_version=OPSET,

@@ -8,6 +8,7 @@ quantization takes one scale for the whole batch, and a loud row then coarsens i
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -120,7 +121,7 @@ class _Rewrite:
             )
         return self.quantized_words[name]
 
-    def _node(self, operator: str, inputs: list[str], output: str, **attributes: object) -> str:
+    def _node(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
         if output not in {name for node in self.nodes for name in node.output}:
             self.nodes.append(helper.make_node(operator, inputs, [output], **attributes))
         return output

@@ -93,7 +93,7 @@ def _verify_chunks(model: DecoderLM, graph: NaiveGraph, rng: np.random.Generator
 def _verify_translator(
     model: EncoderDecoder, graphs: Mapping[str, NaiveGraph], rng: np.random.Generator, errors: _Errors
 ) -> None:
-    """A ragged batch of sources; targets token by token against teacher forcing."""
+    """Decode a ragged batch of sources token by token, and compare with teacher forcing."""
     sources = _random_rows(model, rng, rows=int(rng.integers(1, 6)), longest=20)
     ids, lengths = pad_rows(sources)
     mask = attention_mask(ids, lengths)

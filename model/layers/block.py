@@ -14,7 +14,7 @@ from model.layers.norms import LayerNorm
 
 
 class Residual(nn.Module):
-    """Add & Norm around a sublayer, the norm after the sum (post, as published in 2017) or before the sublayer (pre)."""
+    """Add & Norm around a sublayer: the norm after the sum (post, as published in 2017) or before it all (pre)."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Block(nn.Module):
         if self.cross_attention is not None and self.cross_attention_residual is not None:
             attend = self.cross_attention
             x = self.cross_attention_residual(x, lambda h: attend(h, source=source, mask=source_mask))
-        return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]  # nn.Module returns Any
+        return self.feed_forward_residual(x, self.feed_forward)
 
     def forward_cached(self, x: Tensor, cache: SelfAttentionCache, cross_cache: CrossAttentionCache | None) -> Tensor:
         """Transform only the new tokens x (B, T, d_model); what came before is in the caches."""
@@ -63,4 +63,4 @@ class Block(nn.Module):
             attend = self.cross_attention.forward_cross_cached
             assert cross_cache is not None, "a block with cross-attention needs the source's keys and values"
             x = self.cross_attention_residual(x, lambda h: attend(h, cross_cache))
-        return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]  # nn.Module returns Any
+        return self.feed_forward_residual(x, self.feed_forward)

@@ -21,6 +21,14 @@ class Encoding:
     offsets: list[tuple[int, int]]
 
 
+def token_id(tokenizer: Tokenizer, token: str) -> int:
+    """Return a token's id; raises `KeyError` for a token that the vocabulary lacks."""
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise KeyError(token)
+    return found
+
+
 class PackageTokenizer:
     """The tokenizer of a model package, as it was trained: special tokens are added by its own post-processor."""
 
@@ -41,10 +49,7 @@ class PackageTokenizer:
 
     def id_of(self, token: str) -> int:
         """Return a token's id; raises `KeyError` for a token that the vocabulary lacks."""
-        token_id: int | None = self._tokenizer.token_to_id(token)
-        if token_id is None:
-            raise KeyError(token)
-        return token_id
+        return token_id(self._tokenizer, token)
 
     def encode(self, text: str, pair: str | None = None) -> Encoding:
         """Encode a text, or two as one input."""

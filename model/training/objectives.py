@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from model.package.tokenizer import token_id
 from model.training.data import length_batches
 from model.training.tokenizers import END, END_OF_TEXT, PAD, START, language_token
 
@@ -104,7 +105,7 @@ class CausalLM:
 
     def encode(self, rows: Sequence[str]) -> None:
         """Encode texts, each to begin behind an end-of-text token."""
-        self.end = self.tokenizer.token_to_id(END_OF_TEXT)
+        self.end = token_id(self.tokenizer, END_OF_TEXT)
         self.texts = [encoding.ids for encoding in self.tokenizer.encode_batch(list(rows))]
         self._pack(list(range(len(self.texts))))
 
@@ -155,13 +156,13 @@ class Seq2Seq:
 
     def encode(self, rows: Sequence[tuple[str, str, str]]) -> None:
         """Encode (language, source, target) rows; pairs longer than `max_length` tokens are left out."""
-        start, end = self.tokenizer.token_to_id(START), self.tokenizer.token_to_id(END)
+        start, end = token_id(self.tokenizer, START), token_id(self.tokenizer, END)
         sources = self.tokenizer.encode_batch([source for _, source, _ in rows])
         targets = self.tokenizer.encode_batch([target for _, _, target in rows])
         self.pairs = []
         for (language, _, _), source, target in zip(rows, sources, targets, strict=True):
             pair = (
-                [self.tokenizer.token_to_id(language_token(language)), *source.ids, end],
+                [token_id(self.tokenizer, language_token(language)), *source.ids, end],
                 [start, *target.ids, end],
             )
             if max(map(len, pair)) <= self.max_length:
@@ -174,7 +175,7 @@ class Seq2Seq:
     def collate(self, indices: Sequence[int]) -> Batch:
         """Return source_ids and attention_mask (B, S), target_ids and, shifted by one, targets (B, T)."""
         sources, targets = zip(*(self.pairs[index] for index in indices), strict=True)
-        padding = self.tokenizer.token_to_id(PAD)
+        padding = token_id(self.tokenizer, PAD)
         source_ids = pad(sources, padding)
         return {
             "source_ids": source_ids,

@@ -18,7 +18,9 @@ from service.tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = "Classification, generation and translation by small transformers. Errors are `{error: {code, message, param}}`."
+DESCRIPTION = (
+    "Classification, generation and translation by small transformers. Errors are `{error: {code, message, param}}`."
+)
 
 
 def create_app(tasks: Sequence[Task], settings: Settings) -> FastAPI:
@@ -49,7 +51,9 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
     if first["type"] == "json_invalid":
         return error_response(NotJson(f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}"))
     if len(first["loc"]) < 2:
-        return error_response(InvalidRequest("the body must be a JSON object, sent as Content-Type: application/json", "body"))
+        return error_response(
+            InvalidRequest("the body must be a JSON object, sent as Content-Type: application/json", "body")
+        )
     param = str(first["loc"][1])
     asked = dict.fromkeys(problem["msg"] for problem in problems if problem["loc"][1:2] == first["loc"][1:2])
     return error_response(InvalidRequest(f"{param}: {', or: '.join(asked)}", param))

@@ -26,8 +26,12 @@ class RequireKey:
         self._app = app
         self._keys = [key.encode() for key in keys]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not scope["path"].endswith(OPEN_PATHS) and not self._is_valid(Headers(scope=scope)):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
+        if (
+            scope["type"] == "http"
+            and not scope["path"].endswith(OPEN_PATHS)
+            and not self._is_valid(Headers(scope=scope))
+        ):
             error = Unauthorized("a valid API key is needed, as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'")
             await error_response(error)(scope, receive, send)
             return
@@ -36,7 +40,7 @@ class RequireKey:
     def _is_valid(self, headers: Headers) -> bool:
         given = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
         # Every key is compared, in constant time, so that timing tells nothing.
-        return any([hmac.compare_digest(given.encode(), key) for key in self._keys])
+        return sum(hmac.compare_digest(given.encode(), key) for key in self._keys) > 0
 
 
 class LimitBody:
@@ -46,7 +50,7 @@ class LimitBody:
         self._app = app
         self._max_body_bytes = max_body_bytes
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

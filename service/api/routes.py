@@ -141,7 +141,7 @@ def check_inputs(request: AnyRequest, limits: Limits) -> None:
 async def until_deadline(task: Task, request: AnyRequest, limits: Limits) -> AsyncGenerator[AnyEvent, None]:
     """Yield a task's events; raises `DeadlineExceeded` when they take too long."""
     deadline = asyncio.get_running_loop().time() + limits.request_timeout_s
-    async with aclosing(task.stream(request)) as events:  # type: ignore[type-var]  # they are generators
+    async with aclosing(task.stream(request)) as events:
         while True:
             try:
                 async with asyncio.timeout_at(deadline):
@@ -174,13 +174,14 @@ def model_card(task: Task) -> ModelCard:
 async def _status(tasks: Tasks) -> Status:
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
-            well = await asyncio.gather(*(task.is_healthy() for task in tasks.by_name.values()))
+            healths = await asyncio.gather(*(task.health() for task in tasks.by_name.values()))
     except TimeoutError:
         raise NotReady("a model does not answer") from None
-    unwell = [name for name, is_well in zip(tasks.by_name, well, strict=True) if not is_well]
-    if unwell:
-        raise NotReady(f"not making progress: {', '.join(unwell)}")
-    return Status(models=list(tasks.by_name))
+    models = dict(zip(tasks.by_name, healths, strict=True))
+    stuck = [name for name, health in models.items() if not health.is_progressing]
+    if stuck:
+        raise NotReady(f"not making progress: {', '.join(stuck)}")
+    return Status(models=models)
 
 
 def _deadline(limits: Limits) -> DeadlineExceeded:

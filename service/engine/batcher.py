@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class Batcher:
         self._waiting: deque[_Item] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"batcher-{manifest.name}")
         self._loop: asyncio.Task[None] | None = None
+        self._last_batch = time.monotonic()
 
     @property
     def waiting_sequences(self) -> int:
@@ -60,20 +62,24 @@ class Batcher:
         """
         tokens = sum(len(item.ids) for item in self._waiting) + sum(len(ids) for ids, _ in inputs)
         sequences = len(self._waiting) + len(inputs)
-        if self._waiting and (
-            sequences > self.limits.max_waiting_sequences or tokens > self.limits.max_waiting_tokens
-        ):
+        if self._waiting and (sequences > self.limits.max_waiting_sequences or tokens > self.limits.max_waiting_tokens):
             raise Overloaded
         loop = asyncio.get_running_loop()
         items = [_Item(ids, segment_ids, loop.create_future()) for ids, segment_ids in inputs]
         self._waiting += items
         if self._loop is None or self._loop.done():
+            self._last_batch = time.monotonic()
             self._loop = loop.create_task(self._work())
         try:
             return [await item.answer for item in items]
         finally:
             for item in items:
                 item.answer.cancel()  # no-op for those that are answered
+
+    def is_progressing(self, patience_s: float) -> bool:
+        """Whether the batcher is idle or has finished a batch within the last `patience_s` seconds."""
+        is_idle = self._loop is None or self._loop.done()
+        return is_idle or time.monotonic() - self._last_batch < patience_s
 
     async def close(self) -> None:
         """Finish what waits and free the thread."""
@@ -86,6 +92,7 @@ class Batcher:
         while batch := self._next_batch():
             try:
                 logits = await loop.run_in_executor(self._thread, self._run, batch)
+                self._last_batch = time.monotonic()
             except Exception:
                 logger.exception("a batch failed")
                 for item in batch:

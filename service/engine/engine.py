@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,8 +37,11 @@ class Engine:
         self._last_step = time.monotonic()
 
     async def generate(
-        self, params: SamplingParams | BeamParams, prompt_ids: list[int] | None = None, source_ids: list[int] | None = None
-    ) -> AsyncIterator[Output]:
+        self,
+        params: SamplingParams | BeamParams,
+        prompt_ids: list[int] | None = None,
+        source_ids: list[int] | None = None,
+    ) -> AsyncGenerator[Output, None]:
         """Decode a prompt, or a translation of a source; yields outputs as they come, the last with a finish reason.
 
         Closing the iterator early ends the sequence, and its slots are free after the running step. Raises

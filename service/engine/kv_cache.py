@@ -25,7 +25,9 @@ class KVCache:
         self.slots, self.length = min(FIRST_SLOTS, max_slots), min(FIRST_LENGTH, max_length)
         self.source_length = self.length if has_cross else 0
         self._own = [self._zeros(self.slots, self.length) for _ in range(2 * shape.num_layers)]
-        self._cross = [self._zeros(self.slots, self.source_length) for _ in range(2 * shape.num_layers if has_cross else 0)]
+        self._cross = [
+            self._zeros(self.slots, self.source_length) for _ in range(2 * shape.num_layers if has_cross else 0)
+        ]
         self._own_names = _names("past", shape.num_layers), _names("present", shape.num_layers)
         self._cross_names = _names("cross", shape.num_layers)
 
@@ -51,7 +53,9 @@ class KVCache:
             return
         for array in self._own:
             array[targets, :, :length] = array[origins, :, :length]
-        moved = [pair for pair, is_needed in zip(zip(targets, origins, strict=True), cross_pairs, strict=True) if is_needed]
+        moved = [
+            pair for pair, is_needed in zip(zip(targets, origins, strict=True), cross_pairs, strict=True) if is_needed
+        ]
         if moved and self._cross:
             cross_targets, cross_origins = map(list, zip(*moved, strict=True))
             for array in self._cross:

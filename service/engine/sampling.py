@@ -68,7 +68,7 @@ def sample(logits: Logits, rows: Sequence[Row]) -> list[SampledToken]:
     tokens = greedy.copy()
     if drawn.any():
         which = np.flatnonzero(drawn)
-        tokens[which] = _draw(changed[which], [rows[index] for index in which])
+        tokens[which] = _draw(changed[which], [rows[index] for index in which.tolist()])
     return _with_logprobs(changed, rows, tokens)
 
 
@@ -100,7 +100,7 @@ def _adjust_row(logits: NDArray[np.float32], row: Row) -> None:
 
 def log_softmax(logits: Logits) -> NDArray[np.float64]:
     """Return log probabilities along the last axis."""
-    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    shifted: NDArray[np.float64] = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return shifted
 
@@ -115,7 +115,8 @@ def _draw(logits: Logits, rows: Sequence[Row]) -> NDArray[np.int64]:
     cumulative = weights.cumsum(axis=-1)
     draws = np.array([row.rng.random() for row in rows])[:, None] * cumulative[:, -1:]
     places = (cumulative <= draws).sum(axis=-1)
-    return np.take_along_axis(order, places[:, None], axis=-1)[:, 0]
+    drawn: NDArray[np.int64] = np.take_along_axis(order, places[:, None], axis=-1)[:, 0]
+    return drawn
 
 
 def kept_by_filters(weights: NDArray[np.float64], rows: Sequence[Row]) -> NDArray[np.bool_]:
@@ -129,7 +130,8 @@ def kept_by_filters(weights: NDArray[np.float64], rows: Sequence[Row]) -> NDArra
     before = probabilities.cumsum(axis=-1) - probabilities
     kept &= before < top_p  # the smallest set that reaches top_p, hence always the likeliest
     min_p = np.array([row.params.min_p for row in rows])[:, None]
-    return kept & (weights >= min_p)
+    kept &= weights >= min_p
+    return kept
 
 
 def _with_logprobs(logits: Logits, rows: Sequence[Row], tokens: NDArray[np.int64]) -> list[SampledToken]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from service.engine.beam_search import Candidates
 from service.engine.sampling import SampledToken
-from service.engine.sequence import Output, Sampling, Search, Sequence
+from service.engine.sequence import Sequence
 
 Choice = SampledToken | Candidates
 
@@ -171,7 +171,7 @@ class Scheduler:
         first_slot, longest = used, 0
         while self._waiting:
             sequence = self._waiting[0]
-            longest = max(longest, len(sequence.source_ids or sequence.prompt_ids))
+            longest = max(longest, len(sequence.source_ids or ()), len(sequence.prompt_ids))
             is_over_budget = (len(self._prefilling) + 1) * longest > self.limits.prefill_tokens
             used += sequence.decoding.width
             if used > self.limits.max_slots or (is_over_budget and self._prefilling):

@@ -84,7 +84,7 @@ class Search:
         return [beam[-1] for beam in self._search.beams if beam]
 
     def advance(self, continuations: Candidates) -> tuple[list[int], Output | None]:
-        """Take the likeliest continuations; return the rows the new beams continue, and the answer once there is one."""
+        """Take the likeliest continuations; return the rows the new beams continue, and the answer at the end."""
         parents = self._search.advance(continuations)
         if not self._search.is_finished:
             return parents, None

@@ -60,9 +60,7 @@ class Session:
         answers: list[Array] = self._session.run(list(outputs), dict(inputs))
         return answers
 
-    def run_in_place(
-        self, inputs: Mapping[str, Array], state: Mapping[str, tuple[str, Array]], output: str
-    ) -> Array:
+    def run_in_place(self, inputs: Mapping[str, Array], state: Mapping[str, tuple[str, Array]], output: str) -> Array:
         """Run with state that the graph updates in its own memory, and return one output.
 
         `state` maps an input's name to the output that replaces it, and to the array that holds both; an empty output

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from service.schemas import (
     ClassifyResponse,
     DetokenizeRequest,
     Label,
+    ModelHealth,
     Response,
     TokenizeRequest,
     Usage,
@@ -29,8 +30,11 @@ from service.tasks.task import Texts, check_length, engine_errors, not_for
 class Classify:
     """An encoder's labels for texts."""
 
-    def __init__(self, folder: Path, manifest: Manifest, options: SessionOptions, limits: BatcherLimits) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, options: SessionOptions, limits: BatcherLimits, *, stuck_after_s: float
+    ) -> None:
         self.manifest = manifest
+        self._stuck_after_s = stuck_after_s
         self._texts = Texts(folder, manifest)
         self._batcher = Batcher(folder, manifest, options, limits)
 
@@ -51,14 +55,15 @@ class Classify:
             usage=Usage(prompt_tokens=sum(len(ids) for ids, _ in encoded)),
         )
 
-    async def stream(self, request: AnyRequest) -> AsyncIterator[AnyEvent]:
+    async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
         """Refuse: a classification comes whole."""
         raise not_for("classify", request)
         yield  # makes this an iterator, like the other tasks' streams
 
-    async def is_healthy(self) -> bool:
-        """Whether batches are being finished."""
-        return True
+    async def health(self) -> ModelHealth:
+        """Tell how the batcher is doing."""
+        is_progressing = self._batcher.is_progressing(self._stuck_after_s)
+        return ModelHealth(is_progressing=is_progressing, waiting=self._batcher.waiting_sequences)
 
     async def close(self) -> None:
         """Finish what waits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from service.schemas import (
     GenerateEvent,
     GenerateRequest,
     GenerateResponse,
+    ModelHealth,
     Response,
     TokenizeRequest,
     TokenLogprob,
@@ -32,7 +33,7 @@ from service.schemas import (
 )
 from service.tasks.merging import all_of, merge
 from service.tasks.stopping import StopTexts
-from service.tasks.task import Texts, as_list, check_ids, check_length, engine_errors, not_for
+from service.tasks.task import Texts, as_list, check_ids, check_length, engine_errors, engine_health, not_for
 
 
 @dataclass
@@ -60,7 +61,13 @@ class Generate:
     """A decoder's continuations of prompts."""
 
     def __init__(
-        self, folder: Path, manifest: Manifest, options: SessionOptions, limits: SchedulerLimits, *, stuck_after_s: float
+        self,
+        folder: Path,
+        manifest: Manifest,
+        options: SessionOptions,
+        limits: SchedulerLimits,
+        *,
+        stuck_after_s: float,
     ) -> None:
         self.manifest = manifest
         self.engine = Engine(folder, manifest, options, limits)
@@ -87,7 +94,7 @@ class Generate:
             ),
         )
 
-    async def stream(self, request: AnyRequest) -> AsyncIterator[AnyEvent]:
+    async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
         """Yield pieces of all choices as they come, then the usage."""
         if not isinstance(request, GenerateRequest):
             raise not_for("generate", request)
@@ -101,13 +108,11 @@ class Generate:
                     yield GenerateEvent(
                         index=index, text=piece.text, finish_reason=piece.finish_reason, logprobs=piece.tokens
                     )
-        yield UsageEvent(
-            usage=Usage(prompt_tokens=sum(map(len, prompts)), completion_tokens=completion_tokens)
-        )
+        yield UsageEvent(usage=Usage(prompt_tokens=sum(map(len, prompts)), completion_tokens=completion_tokens))
 
-    async def is_healthy(self) -> bool:
-        """Whether the engine is idle or finishing steps."""
-        return self.engine.is_progressing(self._stuck_after_s)
+    async def health(self) -> ModelHealth:
+        """Tell how the engine is doing."""
+        return engine_health(self.engine, self._stuck_after_s)
 
     async def close(self) -> None:
         """End what runs."""
@@ -118,7 +123,7 @@ class Generate:
         special, limit = self.manifest.special_ids, self.manifest.limits.max_positions
         assert special.start is not None
         if request.prompt and isinstance(request.prompt, list) and isinstance(request.prompt[0], int):
-            ids: list[int] = request.prompt  # type: ignore[assignment]  # the union was just told apart
+            ids: list[int] = request.prompt
             check_ids(ids, self._texts.tokenizer.vocab_size, "prompt")
             prompts = [ids]
         else:
@@ -145,7 +150,7 @@ class Generate:
                 whole.last = piece
         return whole
 
-    async def _pieces(self, request: GenerateRequest, prompt: list[int], number: int) -> AsyncIterator[_Piece]:
+    async def _pieces(self, request: GenerateRequest, prompt: list[int], number: int) -> AsyncGenerator[_Piece, None]:
         """Yield the text of one choice, the `number`-th of its prompt."""
         if request.beam_size > 1:
             yield await self._best(request, prompt, number)
@@ -162,7 +167,7 @@ class Generate:
                     reason = "stop" if stop_texts.is_met else output.finish_reason
                     assert reason in {None, "stop", "length"}, "bug: only a reader that left is aborted"
                     logprobs = None if request.logprobs is None else [self._logprob(t) for t in output.tokens]
-                    yield _Piece(text, logprobs, reason, completion_tokens=len(new_ids))  # type: ignore[arg-type]  # asserted
+                    yield _Piece(text, logprobs, reason, completion_tokens=len(new_ids))
                     if stop_texts.is_met:
                         return
 

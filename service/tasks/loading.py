@@ -1,4 +1,4 @@
-"""From a package's folder to its task, by the table of tasks."""
+"""From a package's folder to its task."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ def load_task(model: ModelSettings, limits: Limits) -> Task:
     options = SessionOptions(model.threads)
     waiting = {"max_waiting_sequences": model.max_waiting_sequences, "max_waiting_tokens": model.max_waiting_tokens}
     if manifest.task == "classify":
-        return Classify(model.package, manifest, options, BatcherLimits(batch_tokens=model.batch_tokens, **waiting))
-    decoders = {"generate": Generate, "translate": Translate}
+        batcher_limits = BatcherLimits(batch_tokens=model.batch_tokens, **waiting)
+        return Classify(model.package, manifest, options, batcher_limits, stuck_after_s=limits.stuck_after_s)
     scheduler_limits = SchedulerLimits(max_slots=model.max_slots, prefill_tokens=model.prefill_tokens, **waiting)
-    return decoders[manifest.task](
-        model.package, manifest, options, scheduler_limits, stuck_after_s=limits.stuck_after_s
-    )
+    decoder = Generate if manifest.task == "generate" else Translate
+    return decoder(model.package, manifest, options, scheduler_limits, stuck_after_s=limits.stuck_after_s)

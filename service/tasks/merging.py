@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ class _End:
     error: Exception | None = None
 
 
-async def merge(streams: Sequence[AsyncGenerator[Item, None]]) -> AsyncIterator[tuple[int, Item]]:
+async def merge(streams: Sequence[AsyncGenerator[Item, None]]) -> AsyncGenerator[tuple[int, Item], None]:
     """Yield (which stream, item) as items come; the first error ends all, as does closing this iterator."""
     queue: asyncio.Queue[tuple[int, Item] | _End] = asyncio.Queue(maxsize=len(streams))
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator, Protocol
+from typing import Any, Protocol
 
 from model.package import Manifest, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
-from service.engine.engine import EngineFailed
+from service.engine.engine import Engine, EngineFailed
 from service.engine.scheduler import Overloaded
 from service.errors import InternalError, InvalidRequest, ServerOverloaded
 from service.schemas import (
@@ -17,6 +17,7 @@ from service.schemas import (
     AnyRequest,
     DetokenizeRequest,
     DetokenizeResponse,
+    ModelHealth,
     Response,
     Token,
     TokenizeRequest,
@@ -32,11 +33,11 @@ class Task(Protocol):
     async def predict(self, request: AnyRequest) -> Response:
         """Answer a request; raises a `ServiceError`."""
 
-    def stream(self, request: AnyRequest) -> AsyncIterator[AnyEvent]:
+    def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
         """Answer piece by piece; raises a `ServiceError`, before the first event where it can."""
 
-    async def is_healthy(self) -> bool:
-        """Whether it is making progress, or idle."""
+    async def health(self) -> ModelHealth:
+        """Tell how it is doing."""
 
     async def close(self) -> None:
         """End what runs."""
@@ -60,7 +61,9 @@ class Texts:
 
     def detokenize(self, request: DetokenizeRequest) -> DetokenizeResponse:
         """Return the texts of token ids."""
-        several: list[list[int]] = request.ids if request.ids and isinstance(request.ids[0], list) else [request.ids]  # type: ignore[assignment, list-item]  # the union was just told apart
+        several = [ids for ids in request.ids if isinstance(ids, list)] or [
+            [token for token in request.ids if isinstance(token, int)]
+        ]
         for ids in several:
             check_ids(ids, self.tokenizer.vocab_size, "ids")
         return DetokenizeResponse(model=self.name, results=[self.tokenizer.decode(ids) for ids in several])
@@ -87,6 +90,15 @@ def as_list(value: str | list[str]) -> list[str]:
 def not_for(task: str, request: Any) -> InvalidRequest:
     """Return the error of a request that another task answers."""
     return InvalidRequest(f"a model for {task} does not answer a {type(request).__name__}", "model")
+
+
+def engine_health(engine: Engine, stuck_after_s: float) -> ModelHealth:
+    """Tell how an engine is doing."""
+    return ModelHealth(
+        is_progressing=engine.is_progressing(stuck_after_s),
+        waiting=engine.scheduler.waiting_sequences,
+        slots_used=engine.scheduler.slots_used,
+    )
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from service.schemas import (
     AnyEvent,
     AnyRequest,
     DetokenizeRequest,
+    ModelHealth,
     Response,
     TokenizeRequest,
     TranslateEvent,
@@ -28,7 +29,7 @@ from service.schemas import (
 )
 from service.tasks.merging import all_of
 from service.tasks.sentences import split
-from service.tasks.task import Texts, as_list, check_length, engine_errors, not_for
+from service.tasks.task import Texts, as_list, check_length, engine_errors, engine_health, not_for
 
 DEFAULT_BEAM_SIZE = 4  # LibreTranslate's
 SPARE_TOKENS = 10  # a short source may need more than twice its tokens
@@ -38,7 +39,13 @@ class Translate:
     """An encoder–decoder's translations."""
 
     def __init__(
-        self, folder: Path, manifest: Manifest, options: SessionOptions, limits: SchedulerLimits, *, stuck_after_s: float
+        self,
+        folder: Path,
+        manifest: Manifest,
+        options: SessionOptions,
+        limits: SchedulerLimits,
+        *,
+        stuck_after_s: float,
     ) -> None:
         self.manifest = manifest
         self.engine = Engine(folder, manifest, options, limits)
@@ -60,7 +67,7 @@ class Translate:
         found = await all_of([self._sentence(request, source) for source in sources])
         return self._response(request, texts, sources, found)
 
-    async def stream(self, request: AnyRequest) -> AsyncIterator[AnyEvent]:
+    async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
         """Yield the translation of one text piece by piece, sentence after sentence, then the usage."""
         if not isinstance(request, TranslateRequest):
             raise not_for("translate", request)
@@ -85,9 +92,9 @@ class Translate:
         prompt_tokens = sum(map(len, sources))
         yield UsageEvent(usage=Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens))
 
-    async def is_healthy(self) -> bool:
-        """Whether the engine is idle or finishing steps."""
-        return self.engine.is_progressing(self._stuck_after_s)
+    async def health(self) -> ModelHealth:
+        """Tell how the engine is doing."""
+        return engine_health(self.engine, self._stuck_after_s)
 
     async def close(self) -> None:
         """End what runs."""
@@ -123,7 +130,7 @@ class Translate:
                 tokens += [token.id for token in output.tokens]
         return [tokens]
 
-    async def _outputs(self, request: TranslateRequest, source: list[int]) -> AsyncIterator[Output]:
+    async def _outputs(self, request: TranslateRequest, source: list[int]) -> AsyncGenerator[Output, None]:
         end, beam_size = self.manifest.special_ids.end, _beam_size(request)
         assert end is not None
         most = min(request.max_tokens or 2 * len(source) + SPARE_TOKENS, self.manifest.limits.max_positions - 1)

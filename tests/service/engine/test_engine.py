@@ -62,7 +62,9 @@ def slow_translation(package: TinyPackage, source: list[int], beam_size: int, ma
 async def test_cached_greedy_equals_the_cache_free_truth(stories: TinyPackage) -> None:
     async with running(stories) as engine:
         for prompt in PROMPTS:
-            assert await ids_of(engine, with_end(stories, GREEDY), prompt_ids=prompt) == slow_greedy(stories, prompt, 12)
+            assert await ids_of(engine, with_end(stories, GREEDY), prompt_ids=prompt) == slow_greedy(
+                stories, prompt, 12
+            )
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -159,7 +161,7 @@ async def test_a_reader_that_leaves_gives_its_slots_back(stories: TinyPackage) -
 
 
 async def until_idle(engine: Engine) -> None:
-    while engine.scheduler.running or engine.scheduler.waiting_sequences:
+    while engine.scheduler.running or engine.scheduler.waiting_sequences:  # noqa: ASYNC110  # it has no event
         await asyncio.sleep(0.001)
     engine.scheduler.check_integrity()
 

@@ -1,0 +1,192 @@
+"""The real service on Ray: HAProxy, gateway, replicas, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import MakePackage
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parent.parent.parent
+READY_WITHIN_S = 180
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def service(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Start `python -m service` over the tiny models; its address."""
+    folder = tmp_path_factory.mktemp("service")
+    names = ("sentiment", "stories", "translate")
+    packages = "".join(f"  - package: {make_package(name, 'int8').folder}\n" for name in names)
+    (folder / "models.yaml").write_text(f"models:\n{packages}")
+    port = free_port()
+    log = (folder / "log").open("w")
+    environment = {
+        **os.environ,
+        "TRIFOLD_MODELS_FILE": str(folder / "models.yaml"),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "service", "--port", str(port)],
+        cwd=ROOT,
+        env=environment,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_ready(process, address, folder / "log")
+        yield address
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=90)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            log.close()
+    with pytest.raises(httpx.ConnectError):  # nothing is left listening
+        httpx.get(f"{address}/health")
+
+
+def wait_until_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"the service ended:\n{log.read_text()}"
+        try:
+            if httpx.get(f"{address}/ready", timeout=5).status_code == 200:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.25)
+    raise AssertionError(f"not ready after {READY_WITHIN_S} s:\n{log.read_text()}")
+
+
+REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
+    ("sentiment", "/classify", {"input": ["The film was good.", "not so good"]}),
+    ("stories", "/generate", {"prompt": "Once upon a time", "max_tokens": 9, "temperature": 0}),
+    ("translate", "/translate", {"q": "Dan loves ice cream.", "target": "sv", "max_tokens": 9}),
+    ("translate", "/tokenize", {"input": "Dan", "model": "translate"}),
+]
+
+
+@pytest.mark.parametrize(("model", "path", "body"), REQUESTS)
+def test_the_gateway_answers_as_the_models_own_address(
+    service: str, model: str, path: str, body: dict[str, Any]
+) -> None:
+    direct = httpx.post(f"{service}/models/{model}{path}", json=body, timeout=30)
+    gateway = httpx.post(f"{service}{path}", json=body, timeout=30)
+
+    assert direct.status_code == 200, direct.text
+    assert gateway.json() == direct.json()
+
+
+@pytest.mark.parametrize("prefix", ["", "/models/stories"])
+def test_a_stream_is_the_whole_answer_in_pieces(service: str, prefix: str) -> None:
+    body = {"prompt": "Once", "max_tokens": 40, "seed": 3, "temperature": 1.0}
+    whole = httpx.post(f"{service}{prefix}/generate", json=body, timeout=30).json()
+    pieces = []
+    with httpx.stream("POST", f"{service}{prefix}/generate", json={**body, "stream": True}, timeout=30) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                pieces.append(json.loads(line.removeprefix("data: ")))
+
+    assert "".join(piece.get("text", "") for piece in pieces) == whole["choices"][0]["text"]
+    assert pieces[-1]["usage"] == whole["usage"]
+
+
+@pytest.mark.parametrize("prefix", ["", "/models/stories"])
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_client_that_leaves_gives_its_slots_back(service: str, prefix: str, is_stream: bool) -> None:
+    body = {"prompt": "Once", "max_tokens": 120, "min_tokens": 120, "n": 64, "stream": is_stream}
+    if is_stream:
+        with httpx.stream("POST", f"{service}{prefix}/generate", json=body, timeout=30) as response:
+            next(response.iter_lines())
+    else:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{service}{prefix}/generate", json=body, timeout=0.05)
+
+    assert slots_used_within(service, seconds=5) == 0
+
+
+def slots_used_within(service: str, seconds: float) -> int:
+    """Return the slots in use once they are none, or after some seconds."""
+    deadline = time.monotonic() + seconds
+    used = -1
+    while used != 0 and time.monotonic() < deadline:
+        used = httpx.get(f"{service}/models/stories/health", timeout=5).json()["slots_used"]["stories"]
+        time.sleep(0.02)
+    return used
+
+
+@pytest.mark.parametrize("prefix", ["", "/models/stories"])
+def test_errors_have_the_same_body_everywhere(service: str, prefix: str) -> None:
+    response = httpx.post(f"{service}{prefix}/generate", json={"prompt": "x " * 300}, timeout=30)
+
+    assert response.status_code == 422
+    assert response.json()["error"]["param"] == "prompt"
+    assert "the limit is 127" in response.json()["error"]["message"]
+
+
+def test_unknown_models_are_404(service: str) -> None:
+    for path in ("/models/nobody/generate", "/nowhere"):
+        response = httpx.post(f"{service}{path}", json={"prompt": "x"}, timeout=30)
+        assert response.status_code == 404
+        assert response.json()["error"]["code"] == "not_found"
+
+
+def test_documents_know_the_address_they_are_read_at(service: str) -> None:
+    assert httpx.get(f"{service}/docs").status_code == 200
+    assert "/models/stories/openapi.json" in httpx.get(f"{service}/models/stories/docs").text
+
+
+def test_many_at_once_are_all_answered(service: str) -> None:
+    import concurrent.futures
+
+    def ask(index: int) -> int:
+        prefix, path, body = (
+            ("", *REQUESTS[index % 3][1:])
+            if index % 2
+            else (f"/models/{REQUESTS[index % 3][0]}", *REQUESTS[index % 3][1:])
+        )
+        return httpx.post(f"{service}{prefix}{path}", json=body, timeout=60).status_code
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        assert set(pool.map(ask, range(96))) == {200}
+
+
+def test_a_busy_port_is_said_at_once(service: str) -> None:
+    port = service.rsplit(":", 1)[1]
+    ended = subprocess.run(
+        [sys.executable, "-m", "service", "--port", port],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    assert f"127.0.0.1:{port} cannot be listened on" in ended.stderr

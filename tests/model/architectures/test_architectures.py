@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder, build
+from model.config import SIZES
+from model.summary import summarise
+from tests.conftest import TINY, random_model
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    # The papers' own figures; BERT small is 14.5 M in TinyBERT's table, and the notes call it 15 M.
+    [("transformer-base", 65), ("bert-small", 14.5), ("bert-base", 110), ("bert-large", 340), ("gpt", 117)],
+)
+def test_named_sizes_have_the_papers_parameters(name: str, millions: float) -> None:
+    _, total = summarise(SIZES[name])
+
+    assert total / 1e6 == pytest.approx(millions, rel=0.035)
+
+
+def test_the_summary_shows_every_layers_shape_and_parameters() -> None:
+    layers, total = summarise(TINY["stories"], rows=2, length=5)
+    by_path = {layer.path: layer for layer in layers}
+
+    assert by_path["embeddings.words"].shape == (2, 5, 32)
+    assert by_path["embeddings.words"].parameters == 320 * 32
+    assert by_path["decoder.blocks.0.self_attention.key"].shape == (2, 5, 16)  # two of four heads
+    assert by_path["logits"].shape == (2, 5, 320)
+    assert total == sum(parameter.numel() for parameter in build(TINY["stories"]).parameters())
+
+
+def test_a_decoder_does_not_see_the_future() -> None:
+    model = random_model(TINY["stories"])
+    assert isinstance(model, DecoderLM)
+    ids = torch.randint(0, 320, (1, 9))
+    changed = ids.clone()
+    changed[0, 5:] = 7
+
+    with torch.no_grad():
+        assert torch.allclose(model(ids)[:, :5], model(changed)[:, :5], atol=1e-5)
+        assert not torch.allclose(model(ids)[:, 5:], model(changed)[:, 5:])
+
+
+def test_padding_changes_no_classification() -> None:
+    model = random_model(TINY["sentiment"])
+    assert isinstance(model, EncoderClassifier)
+    ids = torch.randint(0, 160, (1, 6))
+    padded = torch.cat([ids, torch.zeros(1, 4, dtype=torch.int64)], dim=1)
+    mask = torch.tensor([[1] * 6 + [0] * 4])
+
+    with torch.no_grad():
+        assert torch.allclose(model(ids, torch.ones_like(ids)), model(padded, mask), atol=1e-5)
+
+
+def test_padding_of_the_source_changes_no_translation() -> None:
+    model = random_model(TINY["translate"])
+    assert isinstance(model, EncoderDecoder)
+    source, target = torch.randint(0, 320, (1, 6)), torch.randint(0, 320, (1, 4))
+    padded = torch.cat([source, torch.zeros(1, 3, dtype=torch.int64)], dim=1)
+    mask = torch.tensor([[1] * 6 + [0] * 3])
+
+    with torch.no_grad():
+        expected = model(source, torch.ones_like(source), target)
+        assert torch.allclose(model(padded, mask, target), expected, atol=1e-4)
+
+
+def test_segments_tell_two_sentences_apart() -> None:
+    model = random_model(replace(TINY["sentiment"]))
+    assert isinstance(model, EncoderClassifier)
+    ids = torch.randint(0, 160, (1, 6))
+    second = torch.tensor([[0, 0, 0, 1, 1, 1]])
+
+    with torch.no_grad():
+        assert not torch.allclose(model(ids, torch.ones_like(ids)), model(ids, torch.ones_like(ids), second))
+
+
+def test_the_model_uses_no_ready_made_transformer() -> None:
+    for config in TINY.values():
+        kinds = {type(module).__name__ for module in build(config).modules()}
+        assert not kinds & {"Transformer", "TransformerEncoder", "TransformerDecoder", "MultiheadAttention"}

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import lzma
+import random
+from pathlib import Path
+
+from model.training.data import length_batches, read_rows
+
+
+def test_tsv_fields_are_split_at_tabs_alone(tmp_path: Path) -> None:
+    path = tmp_path / "rows.tsv.xz"
+    path.write_bytes(lzma.compress(b'en\tde\n"Hi," she said.\t"Hallo\n'))
+
+    assert list(read_rows(path)) == [{"en": '"Hi," she said.', "de": '"Hallo'}]
+
+
+def test_jsonl_rows_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl.xz"
+    path.write_bytes(lzma.compress('{"text": "ä"}\n{"text": "b"}\n'.encode()))
+
+    assert [row["text"] for row in read_rows(path)] == ["ä", "b"]
+
+
+def test_batches_hold_everything_once_within_the_budget() -> None:
+    rng = random.Random(0)
+    lengths = [rng.randint(1, 40) for _ in range(500)]
+
+    batches = length_batches(lengths, 128, rng)
+
+    assert sorted(index for batch in batches for index in batch) == list(range(500))
+    assert all(max(lengths[index] for index in batch) * len(batch) <= 128 for batch in batches)
+
+
+def test_an_example_longer_than_the_budget_has_a_batch_of_its_own() -> None:
+    assert length_batches([3, 200], 100, None) == [[0], [1]]
+
+
+def test_batches_of_similar_lengths_waste_little() -> None:
+    rng = random.Random(0)
+    lengths = [rng.randint(1, 100) for _ in range(2000)]
+
+    padded = sum(max(lengths[i] for i in batch) * len(batch) for batch in length_batches(lengths, 2000, rng))
+    assert padded < 1.05 * sum(lengths)
+
+
+def test_epochs_differ_and_repeat_by_their_seed() -> None:
+    lengths = [5] * 100
+
+    one, again, other = (length_batches(lengths, 20, random.Random(seed)) for seed in (1, 1, 2))
+    assert one == again != other

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from service.tasks.stopping import StopTexts
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("stops", "text", "shown"),
+    [
+        (["\n\n"], "a\nb\n\nc", "a\nb"),
+        (["END", "NDX"], "the ENDX", "the "),
+        (["abc"], "ababab", "ababab"),
+        (["abc"], "abababc", "abab"),
+        ([], "anything", "anything"),
+        ([""], "anything", "anything"),
+    ],
+)
+def test_text_is_shown_up_to_the_stop_however_it_is_cut(size: int, stops: list[str], text: str, shown: str) -> None:
+    stop_texts, seen = StopTexts(stops), ""
+    for start in range(0, len(text), size):
+        is_last = start + size >= len(text)
+        seen += stop_texts.add(text[start : start + size], is_last=is_last)
+        if stop_texts.is_met:
+            break
+
+    assert seen == shown
+    assert stop_texts.is_met == (shown != text)
+
+
+def test_only_what_may_become_a_stop_is_held_back() -> None:
+    stop_texts = StopTexts(["STOP"])
+
+    assert stop_texts.add("go ST") == "go "
+    assert stop_texts.add("AY") == "STAY"

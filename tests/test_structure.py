@@ -1,0 +1,98 @@
+"""Facts about the tree that a reader relies on."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def files_that_import(package: str, folder: str) -> set[str]:
+    return {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / folder).rglob("*.py")
+        if any(name == package or name.startswith(f"{package}.") for name in imports_of(path))
+    }
+
+
+def test_serving_needs_of_the_model_only_its_package() -> None:
+    for path in (ROOT / "service").rglob("*.py"):
+        of_model = {name for name in imports_of(path) if name == "model" or name.startswith("model.")}
+        assert all(name.startswith("model.package") for name in of_model), path
+
+
+@pytest.mark.parametrize("library", ["torch", "onnxruntime", "ray"])
+def test_the_package_contract_is_free_of(library: str) -> None:
+    assert files_that_import(library, "model/package") == set()
+
+
+def test_serving_is_free_of_torch() -> None:
+    assert files_that_import("torch", "service") == set()
+
+
+def test_ray_is_imported_where_the_service_is_composed() -> None:
+    assert files_that_import("ray", "service") == {"service/app.py", "service/__main__.py"}
+
+
+def test_onnx_runtime_is_imported_in_one_place_a_side() -> None:
+    assert files_that_import("onnxruntime", "service") == {"service/engine/session.py"}
+    assert files_that_import("onnxruntime", "model") == {"model/export/naive.py"}
+
+
+@pytest.mark.parametrize(
+    ("lower", "higher"),
+    [
+        (
+            "service/engine",
+            ["service.tasks", "service.api", "service.app", "service.schemas", "service.errors", "fastapi"],
+        ),
+        ("service/tasks", ["service.api", "service.app", "fastapi"]),
+        ("service/api", ["service.app", "service.engine"]),
+        ("model/layers", ["model.architectures", "model.training", "model.export"]),
+        ("model/architectures", ["model.training", "model.export"]),
+    ],
+)
+def test_imports_run_downwards(lower: str, higher: list[str]) -> None:
+    for name in higher:
+        assert files_that_import(name, lower) == set(), f"{lower} reaches up to {name}"
+
+
+def test_only_the_settings_read_the_environment() -> None:
+    reads = re.compile(r"os\.environ(?!\.setdefault)|os\.getenv")
+    readers = {
+        str(path.relative_to(ROOT)) for path in (ROOT / "service").rglob("*.py") if reads.search(path.read_text())
+    }
+
+    assert readers == set()  # pydantic-settings reads it for service/settings.py
+
+
+def test_every_dependency_has_its_reason() -> None:
+    lines = (ROOT / "pyproject.toml").read_text().split("[build-system]")[0].splitlines()
+    dependencies = [line for line in lines if re.match(r'\s+"[a-z]', line)]
+
+    assert dependencies
+    assert all("# " in line for line in dependencies if "trifold[" not in line)
+
+
+def test_the_tree_in_the_readme_is_the_tree_on_disk() -> None:
+    block = re.search(r"```\n(model/.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert block is not None
+    folder = ""
+    for line in block.group(1).splitlines():
+        name = line.split()[0]
+        folder = name if not line.startswith(" ") else folder
+        path = ROOT / (name if name == folder else folder + name)
+        assert path.exists(), path
