@@ -97,7 +97,7 @@ RECIPES: dict[str, Recipe] = {
         card=Card(
             task="classify",
             description="Tells whether an English text, such as a review of a film, is positive or negative.",
-            licence="Apache-2.0 for the weights as far as we can grant it; the training data has no clear licence.",
+            licence="unclear, as no licence of the training data was ever published; for research and demonstration",
             training_data=(
                 Dataset(name="SST-2, phrases of the training sentences", licence="unclear: none was published"),
                 Dataset(name="IMDb Large Movie Review Dataset, train", licence="unclear: none was published"),
@@ -118,7 +118,7 @@ RECIPES: dict[str, Recipe] = {
         card=Card(
             task="generate",
             description="Continues or invents short stories for small children in simple English.",
-            licence="Apache-2.0",
+            licence="that of its training data: CDLA-Sharing-1.0 and CC BY 4.0",
             training_data=(
                 Dataset(name="TinyStories, a subset of 12,202 stories", licence="CDLA-Sharing-1.0"),
                 Dataset(name="Storybooks by Pratham Books and African Storybook, 682 texts", licence="CC BY 4.0"),
@@ -139,7 +139,7 @@ RECIPES: dict[str, Recipe] = {
         card=Card(
             task="translate",
             description="Translates short everyday English sentences into German, French or Swedish.",
-            licence="Apache-2.0",
+            licence="that of its training data: CC BY 2.0 FR, attribution to tatoeba.org and manythings.org/anki",
             training_data=tuple(
                 Dataset(name=f"Tatoeba sentence pairs en-{language}", licence="CC BY 2.0 FR, tatoeba.org")
                 for language in LANGUAGES

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi_swagger import patch_fastapi
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -25,7 +27,16 @@ DESCRIPTION = (
 
 def create_app(tasks: Sequence[Task], settings: Settings) -> FastAPI:
     """Return the API of some tasks: of one model, or of all of them."""
-    app = FastAPI(title="Trifold", description=DESCRIPTION, version="0.1.0", strict_content_type=False)
+    app = FastAPI(
+        title="Trifold",
+        description=DESCRIPTION,
+        version=version("trifold"),
+        strict_content_type=False,  # a body without a content type is taken for JSON
+        docs_url=None,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+    )
+    patch_fastapi(app, redirect_from_root_to_docs=False)  # /docs with its scripts, so that it works without internet
     app.include_router(make_router(Tasks(tasks), settings.limits))
     # The one added last is passed first.
     app.add_middleware(LimitBody, max_body_bytes=settings.limits.max_body_bytes)

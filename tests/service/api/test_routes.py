@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -201,6 +202,13 @@ async def test_models_are_listed_with_their_limits_and_figures(client: Client) -
 async def test_probes_and_documents_answer(client: Client) -> None:
     for path in ("/health", "/ready", "/docs", "/openapi.json", "/"):
         assert (await client.get(path)).status_code == 200, path
+
+
+async def test_the_documents_fetch_nothing_from_elsewhere(client: Client) -> None:
+    page = (await client.get("/docs")).text
+
+    assert "swagger-ui-bundle.js" in page
+    assert all(address.startswith("http://test/") for address in re.findall(r"https?://[^\"']+", page))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Load from outside: users of every task, and benchmarks. Nothing here imports the service."""
