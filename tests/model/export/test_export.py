@@ -56,7 +56,7 @@ def test_integer_weights_lose_little(tmp_path: Path, name: str) -> None:
 def test_a_rows_integer_answer_does_not_move_with_its_neighbours(make_package: MakePackage) -> None:
     package = make_package("sentiment", "int8")
     graph = NaiveGraph(package.folder / "encoder.onnx", ["logits"])
-    rows = [[2, 30 + index, 40, 3] for index in range(6)]  # of one length, so that only the neighbours differ
+    rows = [[2, *range(30, 30 + length), 3] for length in (1, 2, 7, 19, 40, 3)]  # padded to the longest when together
 
     together = graph.run(classifier_inputs(rows))["logits"]
     for index, row in enumerate(rows):

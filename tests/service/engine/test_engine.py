@@ -77,6 +77,19 @@ async def test_sequences_answer_the_same_together_as_alone(make_package: MakePac
     assert list(together) == alone
 
 
+@pytest.mark.parametrize("params", [GREEDY, BeamParams(max_tokens=12, beam_size=3)], ids=["greedy", "beam"])
+async def test_translations_are_the_same_together_as_alone(
+    make_package: MakePackage, params: SamplingParams | BeamParams
+) -> None:
+    package = make_package("translate", "int8")
+    sources = [[5, 40, 2], [3, *range(40, 70), 2], [4, 100, 101, 102, 103, 2], [5, 9, 2]]
+    async with running(package) as engine:
+        alone = [await collect(engine, params, source_ids=source) for source in sources]
+        together = await asyncio.gather(*(collect(engine, params, source_ids=source) for source in sources))
+
+    assert list(together) == alone  # to the last bit of the scores
+
+
 async def test_a_prompt_longer_than_the_budget_is_computed_in_chunks(stories: TinyPackage) -> None:
     prompt = [index % 300 for index in range(3, 60)]
     async with running(stories, prefill_tokens=8) as engine:

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+import lzma
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from model.__main__ import app
+from model.config import SIZES
+from model.package import Manifest
+from model.training.recipes import RECIPES
+from tests.conftest import TINY
+
+PAIRS = {
+    "de": [("Dan loves ice cream.", "Dan liebt Eis."), ("The dog is good.", "Der Hund ist gut.")],
+    "fr": [("Dan loves ice cream.", "Dan aime la glace."), ("The dog is good.", "Le chien est bon.")],
+    "sv": [("Dan loves ice cream.", "Dan älskar glass."), ("The dog is good.", "Hunden är bra.")],
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Tatoeba in miniature."""
+    folder = tmp_path / "data"
+    for language, pairs in PAIRS.items():
+        (folder / f"tatoeba_en_{language}").mkdir(parents=True)
+        rows = "".join(f"{english}\t{other}\n" for english, other in pairs)
+        for split in ("train", "validation", "test"):
+            path = folder / f"tatoeba_en_{language}" / f"{split}.tsv.xz"
+            path.write_bytes(lzma.compress(f"en\t{language}\n{rows}".encode()))
+    return folder
+
+
+def run(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result.output
+
+
+def test_the_whole_path_from_data_to_an_evaluated_package(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SIZES, "translate", replace(TINY["translate"], norm_placement="pre", dropout=0.0))
+    monkeypatch.setitem(
+        RECIPES,
+        "translate",
+        replace(RECIPES["translate"], epochs=150, batch_tokens=1024, warmup_steps=10, learning_rate=5e-3),
+    )
+    folder, package = tmp_path / "run", tmp_path / "package"
+
+    run("train", "translate", "--data", data, "--out", folder, "--no-compile")
+    assert "int8" in run("export", "translate", "--run", folder, "--out", package)
+    assert "largest relative error" in run("verify", package, "--run", folder)
+    table = run("evaluate", package, "--data", data)
+    answer = run("generate", "Dan loves ice cream.", "--run", folder, "--language", "sv", "--beam-size", "2")
+
+    assert answer.strip() == "Dan älskar glass."  # learned by heart
+    assert "sacreBLEU" in table
+    manifest = Manifest.load(package)
+    assert [figure.value for figure in manifest.evaluation] == [pytest.approx(100.0)] * 3
+    assert json.loads((folder / "log.jsonl").read_text().splitlines()[-1])["perplexity"] < 2
+
+
+def test_the_summary_names_every_layer() -> None:
+    output = run("summary", "translate", "--length", "7")
+
+    assert "7,314,944 parameters" in output
+    assert "1 × 7 × 256" in output
+
+
+def test_an_unknown_recipe_is_refused_with_those_there_are() -> None:
+    result = CliRunner().invoke(app, ["train", "song", "--data", ".", "--out", "."])
+
+    assert result.exit_code == 2
+    assert "sentiment" in result.output

@@ -1,0 +1,120 @@
+"""The packages in the repository, as a newcomer meets them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from model.package import Manifest
+from service.api.app import create_app
+from service.settings import Settings
+from service.tasks.loading import load_task
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ROOT / "model" / "packages"
+NAMES = ["sentiment", "stories", "translate"]
+MEGABYTE = 1_000_000
+
+
+@asynccontextmanager
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    settings = Settings()
+    tasks = [load_task(model, settings.limits) for model in settings.models()]
+    try:
+        transport = httpx.ASGITransport(create_app(tasks, settings))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as opened:
+            yield opened
+    finally:
+        for task in tasks:
+            await task.close()
+
+
+def figures(name: str) -> dict[str, float]:
+    return {f"{figure.dataset} {figure.metric}": figure.value for figure in Manifest.load(PACKAGES / name).evaluation}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_package_is_whole_small_and_says_where_it_comes_from(name: str) -> None:
+    manifest = Manifest.load(PACKAGES / name)
+
+    assert manifest.precision == "int8"
+    assert sum(path.stat().st_size for path in (PACKAGES / name).iterdir()) <= 15 * MEGABYTE
+    assert manifest.training_data and all(dataset.licence for dataset in manifest.training_data)
+    assert manifest.evaluation
+    assert manifest.verification.max_relative_error < 1e-4
+
+
+def test_the_figures_reach_their_floors() -> None:
+    sentiment, translate = figures("sentiment"), figures("translate")
+
+    assert sentiment["sst2/test accuracy"] >= 0.80
+    assert sentiment["imdb/test accuracy"] >= 0.80
+    for language, floor in (("de", 25), ("fr", 25), ("sv", 20)):
+        assert translate[f"tatoeba_en_{language}/test sacreBLEU, greedy, multi-reference"] >= floor
+    assert figures("stories")["tinystories_subset/validation perplexity per token"] > 1
+
+
+async def test_dan_loves_ice_cream_in_swedish() -> None:
+    async with client() as opened:
+        response = await opened.post("/translate", json={"q": "Dan loves ice cream.", "target": "sv"})
+
+    assert response.json()["translatedText"] == "Dan älskar glass."
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("A wonderful film, moving and funny.", "positive"),
+        ("The worst movie I have ever seen, boring and stupid.", "negative"),
+    ],
+)
+async def test_plain_praise_and_plain_blame_are_told_apart(text: str, label: str) -> None:
+    async with client() as opened:
+        response = await opened.post("/classify", json={"input": text, "top_k": 1})
+
+    assert response.json()["results"][0]["labels"][0]["label"] == label
+
+
+async def test_a_story_is_english_words() -> None:
+    body = {"prompt": "Once upon a time", "max_tokens": 60, "seed": 1, "temperature": 0.7}
+    async with client() as opened:
+        text = (await opened.post("/generate", json=body)).json()["choices"][0]["text"]
+
+    words = re.findall(r"[a-z']+", text.lower())
+    assert len(words) > 30
+    assert len({"the", "a", "and", "to", "was", "she", "he", "they"} & set(words)) >= 4
+
+
+def readme_examples() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Return the README's curls: path, body, and the answer printed below."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"curl \S+?:8000(/\S+) [^\n]*\\?\n?[^\n]*-d '(.*?)'\n(.*?)\n\n", text, re.DOTALL)
+    return [(path, json.loads(body), json.loads(answer)) for path, body, answer in found]
+
+
+@pytest.mark.parametrize(("path", "body", "answer"), readme_examples())
+async def test_the_readmes_answers_are_real(path: str, body: dict[str, Any], answer: dict[str, Any]) -> None:
+    async with client() as opened:
+        response = await opened.post(path, json=body)
+
+    assert rounded(response.json()) == rounded(answer)
+
+
+def rounded(value: Any) -> Any:
+    """Round scores, whose last digits differ between processors."""
+    if isinstance(value, float):
+        return round(value, 2)
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value
+
+
+def test_the_readme_has_an_example_of_every_task() -> None:
+    assert {path for path, _, _ in readme_examples()} >= {"/classify", "/generate", "/translate"}
