@@ -54,6 +54,11 @@ class Batcher:
         """How many inputs wait."""
         return len(self._waiting)
 
+    @property
+    def slots_used(self) -> int:
+        """None: a one-shot task keeps nothing from step to step."""
+        return 0
+
     async def run(self, inputs: list[tuple[list[int], list[int]]]) -> list[Array]:
         """Return the logits (num_labels,) of each input, its ids and segment ids; all of them or none are queued.
 

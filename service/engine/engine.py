@@ -66,6 +66,16 @@ class Engine:
             self.scheduler.abort(sequence)
             self._wake()
 
+    @property
+    def waiting_sequences(self) -> int:
+        """How many sequences wait for admission."""
+        return self.scheduler.waiting_sequences
+
+    @property
+    def slots_used(self) -> int:
+        """How many slots running sequences hold or are promised."""
+        return self.scheduler.slots_used
+
     def is_progressing(self, patience_s: float) -> bool:
         """Whether the engine is idle or has finished a step within the last `patience_s` seconds."""
         is_idle = self._loop is None or self._loop.done()

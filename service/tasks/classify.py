@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import numpy as np
 
-from model.package import Manifest
-from service.engine.batcher import Batcher, BatcherLimits
-from service.engine.session import Array, SessionOptions
+from model.package import Manifest, PackageTokenizer
+from service.engine.batcher import Batcher
+from service.engine.session import Array
 from service.errors import InvalidRequest
 from service.schemas import (
     AnyEvent,
@@ -17,40 +16,27 @@ from service.schemas import (
     Classification,
     ClassifyRequest,
     ClassifyResponse,
-    DetokenizeRequest,
     Label,
-    ModelHealth,
     Response,
-    TokenizeRequest,
     Usage,
 )
-from service.tasks.task import Texts, check_length, engine_errors, not_for
+from service.tasks.task import check_length, not_for
 
 
 class Classify:
     """An encoder's labels for texts."""
 
-    def __init__(
-        self, folder: Path, manifest: Manifest, options: SessionOptions, limits: BatcherLimits, *, stuck_after_s: float
-    ) -> None:
-        self.manifest = manifest
-        self._stuck_after_s = stuck_after_s
-        self._texts = Texts(folder, manifest)
-        self._batcher = Batcher(folder, manifest, options, limits)
+    def __init__(self, manifest: Manifest, tokenizer: PackageTokenizer, batcher: Batcher) -> None:
+        self._manifest, self._tokenizer, self._batcher = manifest, tokenizer, batcher
 
     async def predict(self, request: AnyRequest) -> Response:
         """Return labels with scores for each input."""
-        if isinstance(request, TokenizeRequest):
-            return self._texts.tokenize(request)
-        if isinstance(request, DetokenizeRequest):
-            return self._texts.detokenize(request)
         if not isinstance(request, ClassifyRequest):
             raise not_for("classify", request)
         encoded = [self._encode(text, request.truncate) for text in _inputs(request)]
-        with engine_errors():
-            rows = await self._batcher.run(encoded)
+        rows = await self._batcher.run(encoded)
         return ClassifyResponse(
-            model=self.manifest.name,
+            model=self._manifest.name,
             results=[self._classification(row, request.top_k) for row in rows],
             usage=Usage(prompt_tokens=sum(len(ids) for ids, _ in encoded)),
         )
@@ -60,18 +46,9 @@ class Classify:
         raise not_for("classify", request)
         yield  # makes this an iterator, like the other tasks' streams
 
-    async def health(self) -> ModelHealth:
-        """Tell how the batcher is doing."""
-        is_progressing = self._batcher.is_progressing(self._stuck_after_s)
-        return ModelHealth(is_progressing=is_progressing, waiting=self._batcher.waiting_sequences)
-
-    async def close(self) -> None:
-        """Finish what waits."""
-        await self._batcher.close()
-
     def _encode(self, text: str | tuple[str, str], truncate: bool) -> tuple[list[int], list[int]]:
-        encoding = self._texts.tokenizer.encode(*((text,) if isinstance(text, str) else text))
-        limit = self.manifest.limits.max_input_tokens
+        encoding = self._tokenizer.encode(*((text,) if isinstance(text, str) else text))
+        limit = self._manifest.limits.max_input_tokens
         if truncate and len(encoding.ids) > limit:  # the last token, SEP, stays the last
             return (
                 [*encoding.ids[: limit - 1], encoding.ids[-1]],
@@ -85,7 +62,7 @@ class Classify:
         scores = weights / weights.sum()
         order = np.argsort(-scores, kind="stable")[:top_k]
         return Classification(
-            labels=[Label(label=self.manifest.labels[i], score=float(scores[i])) for i in order.tolist()]
+            labels=[Label(label=self._manifest.labels[i], score=float(scores[i])) for i in order.tolist()]
         )
 
 

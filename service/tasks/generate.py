@@ -5,27 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from model.package import Detokenizer, Manifest
+from model.package import Detokenizer, Manifest, PackageTokenizer
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
 from service.engine.sampling import SampledToken, SamplingParams
-from service.engine.scheduler import SchedulerLimits
-from service.engine.session import SessionOptions
 from service.errors import InvalidRequest
 from service.schemas import (
     AnyEvent,
     AnyRequest,
     Choice,
-    DetokenizeRequest,
     FinishReason,
     GenerateEvent,
     GenerateRequest,
     GenerateResponse,
-    ModelHealth,
     Response,
-    TokenizeRequest,
     TokenLogprob,
     TopLogprob,
     Usage,
@@ -33,7 +27,7 @@ from service.schemas import (
 )
 from service.tasks.merging import all_of, merge
 from service.tasks.stopping import StopTexts
-from service.tasks.task import Texts, as_list, check_ids, check_length, engine_errors, engine_health, not_for
+from service.tasks.task import as_list, check_ids, check_length, not_for
 
 
 @dataclass
@@ -60,33 +54,18 @@ class _Whole:
 class Generate:
     """A decoder's continuations of prompts."""
 
-    def __init__(
-        self,
-        folder: Path,
-        manifest: Manifest,
-        options: SessionOptions,
-        limits: SchedulerLimits,
-        *,
-        stuck_after_s: float,
-    ) -> None:
-        self.manifest = manifest
-        self.engine = Engine(folder, manifest, options, limits)
-        self._texts = Texts(folder, manifest)
-        self._max_slots = limits.max_slots
-        self._stuck_after_s = stuck_after_s
+    def __init__(self, manifest: Manifest, tokenizer: PackageTokenizer, engine: Engine) -> None:
+        self._manifest, self._tokenizer, self._engine = manifest, tokenizer, engine
+        self._max_slots = engine.scheduler.limits.max_slots
 
     async def predict(self, request: AnyRequest) -> Response:
         """Return the continuations of every prompt."""
-        if isinstance(request, TokenizeRequest):
-            return self._texts.tokenize(request)
-        if isinstance(request, DetokenizeRequest):
-            return self._texts.detokenize(request)
         if not isinstance(request, GenerateRequest):
             raise not_for("generate", request)
         prompts = self._prompts(request)
         wholes = await all_of([self._whole(request, prompt, i) for prompt in prompts for i in range(request.n)])
         return GenerateResponse(
-            model=self.manifest.name,
+            model=self._manifest.name,
             choices=[_choice(index, whole, request) for index, whole in enumerate(wholes)],
             usage=Usage(
                 prompt_tokens=sum(map(len, prompts)),
@@ -110,30 +89,22 @@ class Generate:
                     )
         yield UsageEvent(usage=Usage(prompt_tokens=sum(map(len, prompts)), completion_tokens=completion_tokens))
 
-    async def health(self) -> ModelHealth:
-        """Tell how the engine is doing."""
-        return engine_health(self.engine, self._stuck_after_s)
-
-    async def close(self) -> None:
-        """End what runs."""
-        await self.engine.close()
-
     def _prompts(self, request: GenerateRequest) -> list[list[int]]:
         """Return the prompts' ids; a text's begin with the start token."""
-        special, limit = self.manifest.special_ids, self.manifest.limits.max_positions
+        special, limit = self._manifest.special_ids, self._manifest.limits.max_positions
         assert special.start is not None
         if request.prompt and isinstance(request.prompt, list) and isinstance(request.prompt[0], int):
             ids: list[int] = request.prompt
-            check_ids(ids, self._texts.tokenizer.vocab_size, "prompt")
+            check_ids(ids, self._tokenizer.vocab_size, "prompt")
             prompts = [ids]
         else:
             texts: list[str] = as_list(request.prompt)  # type: ignore[arg-type]  # as above
-            prompts = [[special.start, *self._texts.tokenizer.encode(text).ids] for text in texts]
+            prompts = [[special.start, *self._tokenizer.encode(text).ids] for text in texts]
         if not prompts:
             raise InvalidRequest("prompt is empty; send at least one text", "prompt")
         for prompt in prompts:
             check_length(len(prompt), limit - 1, "prompt")
-        check_ids(list(request.logit_bias), self._texts.tokenizer.vocab_size, "logit_bias")
+        check_ids(list(request.logit_bias), self._tokenizer.vocab_size, "logit_bias")
         if request.beam_size > self._max_slots:
             raise InvalidRequest(f"beam_size is {request.beam_size}; the limit is {self._max_slots}", "beam_size")
         if request.beam_size > 1 and request.n > request.beam_size:
@@ -155,36 +126,34 @@ class Generate:
         if request.beam_size > 1:
             yield await self._best(request, prompt, number)
             return
-        detokenizer = Detokenizer(self._texts.tokenizer, prompt)
+        detokenizer = Detokenizer(self._tokenizer, prompt)
         stop_texts = StopTexts(as_list(request.stop))
         params = self._params(request, prompt, number)
-        with engine_errors():
-            async with aclosing(self.engine.generate(params, prompt)) as outputs:
-                async for output in outputs:
-                    new_ids = [token.id for token in output.tokens]
-                    is_last = output.finish_reason is not None
-                    text = stop_texts.add(detokenizer.add(new_ids, is_last=is_last), is_last=is_last)
-                    reason = "stop" if stop_texts.is_met else output.finish_reason
-                    assert reason in {None, "stop", "length"}, "bug: only a reader that left is aborted"
-                    logprobs = None if request.logprobs is None else [self._logprob(t) for t in output.tokens]
-                    yield _Piece(text, logprobs, reason, completion_tokens=len(new_ids))
-                    if stop_texts.is_met:
-                        return
+        async with aclosing(self._engine.generate(params, prompt)) as outputs:
+            async for output in outputs:
+                new_ids = [token.id for token in output.tokens]
+                is_last = output.finish_reason is not None
+                text = stop_texts.add(detokenizer.add(new_ids, is_last=is_last), is_last=is_last)
+                reason = "stop" if stop_texts.is_met else output.finish_reason
+                assert reason in {None, "stop", "length"}, "bug: only a reader that left is aborted"
+                logprobs = None if request.logprobs is None else [self._logprob(t) for t in output.tokens]
+                yield _Piece(text, logprobs, reason, completion_tokens=len(new_ids))
+                if stop_texts.is_met:
+                    return
 
     async def _best(self, request: GenerateRequest, prompt: list[int], number: int) -> _Piece:
         """Return the `number`-th best hypothesis."""
         params = BeamParams(self._max_tokens(request, prompt), request.beam_size, request.length_penalty)
-        with engine_errors():
-            async with aclosing(self.engine.generate(params, prompt)) as outputs:
-                found = [hypothesis async for output in outputs for hypothesis in output.hypotheses]
+        async with aclosing(self._engine.generate(params, prompt)) as outputs:
+            found = [hypothesis async for output in outputs for hypothesis in output.hypotheses]
         best = found[min(number, len(found) - 1)]
         stop_texts = StopTexts(as_list(request.stop))
-        text = stop_texts.add(Detokenizer(self._texts.tokenizer, prompt).add(best.ids, is_last=True), is_last=True)
+        text = stop_texts.add(Detokenizer(self._tokenizer, prompt).add(best.ids, is_last=True), is_last=True)
         reason: FinishReason = "stop" if stop_texts.is_met or best.finish_reason == "stop" else "length"
         return _Piece(text, None, reason, best.score, len(best.ids))
 
     def _params(self, request: GenerateRequest, prompt: list[int], number: int) -> SamplingParams:
-        end = self.manifest.special_ids.end
+        end = self._manifest.special_ids.end
         assert end is not None
         return SamplingParams(
             max_tokens=self._max_tokens(request, prompt),
@@ -200,11 +169,11 @@ class Generate:
         )
 
     def _max_tokens(self, request: GenerateRequest, prompt: list[int]) -> int:
-        return min(request.max_tokens, self.manifest.limits.max_positions - len(prompt))
+        return min(request.max_tokens, self._manifest.limits.max_positions - len(prompt))
 
     def _logprob(self, token: SampledToken) -> TokenLogprob:
         assert token.logprob is not None
-        decode = self._texts.tokenizer.decode
+        decode = self._tokenizer.decode
         top = [TopLogprob(id=i, text=decode([i]), logprob=logprob) for i, logprob in token.top]
         return TokenLogprob(id=token.id, text=decode([token.id]), logprob=token.logprob, top=top)
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from model.package import Manifest
-from service.engine.batcher import BatcherLimits
+from model.package import Manifest, PackageTokenizer
+from model.package.manifest import TOKENIZER_FILE
+from service.engine.batcher import Batcher, BatcherLimits
+from service.engine.engine import Engine
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
 from service.settings import Limits, ModelSettings
 from service.tasks.classify import Classify
 from service.tasks.generate import Generate
-from service.tasks.task import Task
+from service.tasks.task import LocalTask
 from service.tasks.translate import Translate
 
 
-def load_task(model: ModelSettings, limits: Limits) -> Task:
+def load_task(model: ModelSettings, limits: Limits) -> LocalTask:
     """Open a model package; raises `PackageError`."""
-    manifest = Manifest.load(model.package)
+    folder, manifest = model.package, Manifest.load(model.package)
+    tokenizer = PackageTokenizer.load(folder / TOKENIZER_FILE)
     options = SessionOptions(model.threads)
     waiting = {"max_waiting_sequences": model.max_waiting_sequences, "max_waiting_tokens": model.max_waiting_tokens}
     if manifest.task == "classify":
-        batcher_limits = BatcherLimits(batch_tokens=model.batch_tokens, **waiting)
-        return Classify(model.package, manifest, options, batcher_limits, stuck_after_s=limits.stuck_after_s)
-    scheduler_limits = SchedulerLimits(max_slots=model.max_slots, prefill_tokens=model.prefill_tokens, **waiting)
+        batcher = Batcher(folder, manifest, options, BatcherLimits(batch_tokens=model.batch_tokens, **waiting))
+        work = Classify(manifest, tokenizer, batcher)
+        return LocalTask(manifest, tokenizer, batcher, work, stuck_after_s=limits.stuck_after_s)
+    slots = SchedulerLimits(max_slots=model.max_slots, prefill_tokens=model.prefill_tokens, **waiting)
+    engine = Engine(folder, manifest, options, slots)
     decoder = Generate if manifest.task == "generate" else Translate
-    return decoder(model.package, manifest, options, scheduler_limits, stuck_after_s=limits.stuck_after_s)
+    work_of_decoder = decoder(manifest, tokenizer, engine)
+    return LocalTask(manifest, tokenizer, engine, work_of_decoder, stuck_after_s=limits.stuck_after_s)

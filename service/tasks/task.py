@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
 
 from model.package import Manifest, PackageTokenizer
-from model.package.manifest import TOKENIZER_FILE
+from service.engine.batcher import Batcher
 from service.engine.engine import Engine, EngineFailed
 from service.engine.scheduler import Overloaded
 from service.errors import InternalError, InvalidRequest, ServerOverloaded
@@ -43,30 +42,75 @@ class Task(Protocol):
         """End what runs."""
 
 
-class Texts:
-    """A package's tokenizer, and the requests that need nothing else."""
+class Work(Protocol):
+    """What each kind of task does on its own: its verbs, over a tokenizer and an engine or a batcher."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.name = manifest.name
-        self.tokenizer = PackageTokenizer.load(folder / TOKENIZER_FILE)
+    async def predict(self, request: AnyRequest) -> Response:
+        """Answer a request of its kind."""
 
-    def tokenize(self, request: TokenizeRequest) -> TokenizeResponse:
-        """Return the tokens of texts."""
+    def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
+        """Answer piece by piece."""
+
+
+class LocalTask:
+    """A model in this process: what all tasks share, around the work of one."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        tokenizer: PackageTokenizer,
+        engine: Engine | Batcher,
+        work: Work,
+        *,
+        stuck_after_s: float,
+    ) -> None:
+        self.manifest = manifest
+        self._tokenizer, self._engine, self._work = tokenizer, engine, work
+        self._stuck_after_s = stuck_after_s
+
+    async def predict(self, request: AnyRequest) -> Response:
+        """Answer a request: about tokens here, any other by the work."""
+        if isinstance(request, TokenizeRequest):
+            return self._tokenize(request)
+        if isinstance(request, DetokenizeRequest):
+            return self._detokenize(request)
+        with engine_errors():
+            return await self._work.predict(request)
+
+    async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
+        """Answer piece by piece."""
+        async with aclosing(self._work.stream(request)) as events:
+            with engine_errors():
+                async for event in events:
+                    yield event
+
+    async def health(self) -> ModelHealth:
+        """Tell how the engine is doing."""
+        return ModelHealth(
+            is_progressing=self._engine.is_progressing(self._stuck_after_s),
+            waiting=self._engine.waiting_sequences,
+            slots_used=self._engine.slots_used,
+        )
+
+    async def close(self) -> None:
+        """End what runs."""
+        await self._engine.close()
+
+    def _tokenize(self, request: TokenizeRequest) -> TokenizeResponse:
         results = []
         for text in as_list(request.input):
-            encoding = self.tokenizer.encode(text)
+            encoding = self._tokenizer.encode(text)
             rows = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
             results.append([Token(id=i, token=token, start=start, end=end) for i, token, (start, end) in rows])
-        return TokenizeResponse(model=self.name, results=results)
+        return TokenizeResponse(model=self.manifest.name, results=results)
 
-    def detokenize(self, request: DetokenizeRequest) -> DetokenizeResponse:
-        """Return the texts of token ids."""
+    def _detokenize(self, request: DetokenizeRequest) -> DetokenizeResponse:
         several = [ids for ids in request.ids if isinstance(ids, list)] or [
             [token for token in request.ids if isinstance(token, int)]
         ]
         for ids in several:
-            check_ids(ids, self.tokenizer.vocab_size, "ids")
-        return DetokenizeResponse(model=self.name, results=[self.tokenizer.decode(ids) for ids in several])
+            check_ids(ids, self._tokenizer.vocab_size, "ids")
+        return DetokenizeResponse(model=self.manifest.name, results=[self._tokenizer.decode(ids) for ids in several])
 
 
 def check_ids(ids: list[int], vocab_size: int, param: str) -> None:
@@ -90,15 +134,6 @@ def as_list(value: str | list[str]) -> list[str]:
 def not_for(task: str, request: Any) -> InvalidRequest:
     """Return the error of a request that another task answers."""
     return InvalidRequest(f"a model for {task} does not answer a {type(request).__name__}", "model")
-
-
-def engine_health(engine: Engine, stuck_after_s: float) -> ModelHealth:
-    """Tell how an engine is doing."""
-    return ModelHealth(
-        is_progressing=engine.is_progressing(stuck_after_s),
-        waiting=engine.scheduler.waiting_sequences,
-        slots_used=engine.scheduler.slots_used,
-    )
 
 
 @contextmanager

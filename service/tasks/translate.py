@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from pathlib import Path
 
-from model.package import Detokenizer, Manifest
+from model.package import Detokenizer, Manifest, PackageTokenizer
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
 from service.engine.sampling import SamplingParams
-from service.engine.scheduler import SchedulerLimits
 from service.engine.sequence import Output
-from service.engine.session import SessionOptions
 from service.errors import InvalidRequest
 from service.schemas import (
     AnyEvent,
     AnyRequest,
-    DetokenizeRequest,
-    ModelHealth,
     Response,
-    TokenizeRequest,
     TranslateEvent,
     TranslateRequest,
     TranslateResponse,
@@ -29,7 +23,7 @@ from service.schemas import (
 )
 from service.tasks.merging import all_of
 from service.tasks.sentences import split
-from service.tasks.task import Texts, as_list, check_length, engine_errors, engine_health, not_for
+from service.tasks.task import as_list, check_length, not_for
 
 DEFAULT_BEAM_SIZE = 4  # LibreTranslate's
 SPARE_TOKENS = 10  # a short source may need more than twice its tokens
@@ -38,27 +32,12 @@ SPARE_TOKENS = 10  # a short source may need more than twice its tokens
 class Translate:
     """An encoder–decoder's translations."""
 
-    def __init__(
-        self,
-        folder: Path,
-        manifest: Manifest,
-        options: SessionOptions,
-        limits: SchedulerLimits,
-        *,
-        stuck_after_s: float,
-    ) -> None:
-        self.manifest = manifest
-        self.engine = Engine(folder, manifest, options, limits)
-        self._texts = Texts(folder, manifest)
-        self._max_slots = limits.max_slots
-        self._stuck_after_s = stuck_after_s
+    def __init__(self, manifest: Manifest, tokenizer: PackageTokenizer, engine: Engine) -> None:
+        self._manifest, self._tokenizer, self._engine = manifest, tokenizer, engine
+        self._max_slots = engine.scheduler.limits.max_slots
 
     async def predict(self, request: AnyRequest) -> Response:
         """Return the translation of every text."""
-        if isinstance(request, TokenizeRequest):
-            return self._texts.tokenize(request)
-        if isinstance(request, DetokenizeRequest):
-            return self._texts.detokenize(request)
         if not isinstance(request, TranslateRequest):
             raise not_for("translate", request)
         self._check(request)
@@ -81,7 +60,7 @@ class Translate:
                 if part:
                     yield TranslateEvent(text=part)
                 continue
-            detokenizer = Detokenizer(self._texts.tokenizer)
+            detokenizer = Detokenizer(self._tokenizer)
             async with aclosing(self._outputs(request, next(remaining))) as outputs:
                 async for output in outputs:
                     ids = [token.id for token in output.tokens] or [i for h in output.hypotheses[:1] for i in h.ids]
@@ -92,17 +71,9 @@ class Translate:
         prompt_tokens = sum(map(len, sources))
         yield UsageEvent(usage=Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens))
 
-    async def health(self) -> ModelHealth:
-        """Tell how the engine is doing."""
-        return engine_health(self.engine, self._stuck_after_s)
-
-    async def close(self) -> None:
-        """End what runs."""
-        await self.engine.close()
-
     def _check(self, request: TranslateRequest) -> None:
-        _one_of(request.source, ["auto", *self.manifest.source_languages], "source")
-        _one_of(request.target, list(self.manifest.target_languages), "target")
+        _one_of(request.source, ["auto", *self._manifest.source_languages], "source")
+        _one_of(request.target, list(self._manifest.target_languages), "target")
         beam_size = _beam_size(request)
         if beam_size > self._max_slots:
             raise InvalidRequest(f"beam_size is {beam_size}; the limit is {self._max_slots}", "beam_size")
@@ -112,11 +83,11 @@ class Translate:
             raise InvalidRequest("q is a list; only a single text can be streamed", "q")
 
     def _source(self, request: TranslateRequest, sentence: str) -> list[int]:
-        special = self.manifest.special_ids
+        special = self._manifest.special_ids
         assert special.end is not None
-        first = self.manifest.target_languages[request.target]
-        source = [first, *self._texts.tokenizer.encode(sentence).ids, special.end]
-        check_length(len(source), self.manifest.limits.max_input_tokens, "a sentence of q")
+        first = self._manifest.target_languages[request.target]
+        source = [first, *self._tokenizer.encode(sentence).ids, special.end]
+        check_length(len(source), self._manifest.limits.max_input_tokens, "a sentence of q")
         return source
 
     async def _sentence(self, request: TranslateRequest, source: list[int]) -> list[list[int]]:
@@ -131,18 +102,17 @@ class Translate:
         return [tokens]
 
     async def _outputs(self, request: TranslateRequest, source: list[int]) -> AsyncGenerator[Output, None]:
-        end, beam_size = self.manifest.special_ids.end, _beam_size(request)
+        end, beam_size = self._manifest.special_ids.end, _beam_size(request)
         assert end is not None
-        most = min(request.max_tokens or 2 * len(source) + SPARE_TOKENS, self.manifest.limits.max_positions - 1)
+        most = min(request.max_tokens or 2 * len(source) + SPARE_TOKENS, self._manifest.limits.max_positions - 1)
         params = (
             BeamParams(most, beam_size, request.length_penalty)
             if beam_size > 1
             else SamplingParams(max_tokens=most, temperature=0, stop_ids=frozenset({end}))
         )
-        with engine_errors():
-            async with aclosing(self.engine.generate(params, source_ids=source)) as outputs:
-                async for output in outputs:
-                    yield output
+        async with aclosing(self._engine.generate(params, source_ids=source)) as outputs:
+            async for output in outputs:
+                yield output
 
     def _response(
         self, request: TranslateRequest, texts: list[list[str]], sources: list[list[int]], found: list[list[list[int]]]
@@ -154,7 +124,7 @@ class Translate:
             answers.append(
                 [
                     "".join(
-                        part if ids is None else self._texts.tokenizer.decode(ids[rank])
+                        part if ids is None else self._tokenizer.decode(ids[rank])
                         for part, ids in zip(parts, ranked, strict=True)
                     )
                     for rank in range(request.n_best)
@@ -165,7 +135,7 @@ class Translate:
         return TranslateResponse(
             translatedText=answers[0][0] if is_single else [answer[0] for answer in answers],
             alternatives=alternatives[0] if alternatives and is_single else alternatives,
-            model=self.manifest.name,
+            model=self._manifest.name,
             usage=Usage(
                 prompt_tokens=sum(map(len, sources)),
                 completion_tokens=sum(len(ranks[0]) for ranks in found),
