@@ -12,12 +12,14 @@ import sacrebleu
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from model.export.naive import NaiveDecoder, NaiveGraph, attention_mask, classifier_inputs, pad_rows
+from model.export.naive import NaiveDecoder, NaiveGraph, classifier_inputs
 from model.package import Figure, Manifest, PackageError, PackageTokenizer, Task
+from model.package.inputs import attention_mask, pad_rows
 from model.package.manifest import TOKENIZER_FILE
 from model.training.data import length_batches, read_rows
 
 BATCH_TOKENS = 4096
+BLEU = "sacreBLEU, greedy, multi-reference"
 
 
 class Evaluation:
@@ -107,9 +109,7 @@ def _evaluate_translation(evaluation: Evaluation) -> list[Figure]:
         most = max(map(len, references.values()))
         streams = [[texts[i] if i < len(texts) else None for texts in references.values()] for i in range(most)]
         bleu = sacrebleu.corpus_bleu(answers, streams)  # type: ignore[arg-type]  # None: no such reference
-        figures.append(
-            evaluation.figure(f"tatoeba_en_{language}/test", "sacreBLEU, greedy, multi-reference", bleu.score)
-        )
+        figures.append(evaluation.figure(f"tatoeba_en_{language}/test", BLEU, bleu.score))
     return figures
 
 
@@ -132,7 +132,8 @@ def _greedy(evaluation: Evaluation, sources: list[list[int]]) -> list[list[int]]
     steps = min(2 * ids.shape[1] + 10, evaluation.manifest.limits.max_positions)
     decoder = _decoder(evaluation, len(sources), steps)
     decoder.set_source(
-        evaluation.graphs["encoder"].run({"input_ids": ids, "attention_mask": attention_mask(ids, lengths)}), lengths
+        evaluation.graphs["encoder"].run({"input_ids": ids, "attention_mask": attention_mask(lengths, ids.shape[1])}),
+        lengths,
     )
     ones = np.ones(len(sources), np.int64)
     tokens = np.full((len(sources), 1), special.start, np.int64)

@@ -34,6 +34,7 @@ from torch.export import Dim
 from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder, Transformer
 from model.layers.block import Block
 from model.layers.cache import CrossAttentionCache, SelfAttentionCache
+from model.package.inputs import cache_names
 
 OPSET = 21
 
@@ -114,11 +115,6 @@ class GraphFile:
     path: Path
     inputs: list[str]
     outputs: list[str]
-
-
-def cache_names(prefix: str, layers: int) -> list[str]:
-    """Return `<prefix>_key_0`, `<prefix>_value_0`, `<prefix>_key_1` and so on."""
-    return [f"{prefix}_{part}_{layer}" for layer in range(layers) for part in ("key", "value")]
 
 
 def export_graphs(model: Transformer, folder: Path) -> dict[str, GraphFile]:

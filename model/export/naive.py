@@ -11,7 +11,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from model.export.graphs import GraphFile, cache_names
+from model.export.graphs import GraphFile
+from model.package.inputs import attention_mask, cache_names, pad_rows
 
 Array = NDArray[Any]
 
@@ -35,27 +36,13 @@ def open_graphs(graphs: Mapping[str, GraphFile]) -> dict[str, NaiveGraph]:
     return {name: NaiveGraph(graph.path, graph.outputs) for name, graph in graphs.items()}
 
 
-def pad_rows(rows: Sequence[Sequence[int]], value: int = 0) -> tuple[Array, Array]:
-    """Return ids (B, T) padded on the right and the rows' lengths (B,)."""
-    lengths = np.array([len(row) for row in rows], np.int64)
-    ids = np.full((len(rows), int(lengths.max())), value, np.int64)
-    for index, row in enumerate(rows):
-        ids[index, : len(row)] = row
-    return ids, lengths
-
-
 def classifier_inputs(
     rows: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] | None = None
 ) -> dict[str, Array]:
     """Return the inputs of a classifier's graph."""
-    ids, lengths = pad_rows(rows)
-    segment_ids = pad_rows(segments)[0] if segments else np.zeros_like(ids)
-    return {"input_ids": ids, "attention_mask": attention_mask(ids, lengths), "segment_ids": segment_ids}
-
-
-def attention_mask(ids: Array, lengths: Array) -> Array:
-    """Return 1 at real tokens, 0 at padding, (B, T)."""
-    return (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
+    ids, lengths = pad_rows(rows, 0)
+    segment_ids = pad_rows(segments, 0)[0] if segments else np.zeros_like(ids)
+    return {"input_ids": ids, "attention_mask": attention_mask(lengths, ids.shape[1]), "segment_ids": segment_ids}
 
 
 class NaiveDecoder:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder, Transformer
-from model.export.naive import NaiveDecoder, NaiveGraph, attention_mask, classifier_inputs, pad_rows
+from model.export.naive import NaiveDecoder, NaiveGraph, classifier_inputs
 from model.package import Verification
+from model.package.inputs import attention_mask, pad_rows
 
 TOLERANCE = 1e-4  # float32 graphs must stay below it
 
@@ -68,7 +69,7 @@ def _decoder(model: DecoderLM | EncoderDecoder, graph: NaiveGraph, rows: int, ca
 def _verify_decoder(model: DecoderLM, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
     """Ragged prefill, then three decode steps."""
     rows = _random_rows(model, rng, rows=int(rng.integers(1, 6)), longest=20)
-    ids, lengths = pad_rows(rows)
+    ids, lengths = pad_rows(rows, 0)
     decoder = _decoder(model, graph, len(rows), ids.shape[1] + 3)
     logits = decoder.step(ids, lengths, 0)
     for row, tokens in enumerate(rows):
@@ -95,8 +96,8 @@ def _verify_translator(
 ) -> None:
     """Decode a ragged batch of sources token by token, and compare with teacher forcing."""
     sources = _random_rows(model, rng, rows=int(rng.integers(1, 6)), longest=20)
-    ids, lengths = pad_rows(sources)
-    mask = attention_mask(ids, lengths)
+    ids, lengths = pad_rows(sources, 0)
+    mask = attention_mask(lengths, ids.shape[1])
     cross = graphs["encoder"].run({"input_ids": ids, "attention_mask": mask})
     targets = rng.integers(0, model.config.vocab_size, (len(sources), 5))
     expected = model(torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(targets))

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from model.package import Manifest
+from model.package.inputs import attention_mask, pad_rows
 from service.engine.engine import EngineFailed
-from service.engine.runner import attention_mask, pad_rows
 from service.engine.scheduler import Overloaded
 from service.engine.session import Array, Session, SessionOptions
 

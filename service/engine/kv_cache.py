@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.package import CacheShape
+from model.package.inputs import cache_names
 from service.engine.session import Array
 
 FIRST_SLOTS, FIRST_LENGTH = 8, 64  # what is reserved at first; doubled as need arises
@@ -28,8 +29,8 @@ class KVCache:
         self._cross = [
             self._zeros(self.slots, self.source_length) for _ in range(2 * shape.num_layers if has_cross else 0)
         ]
-        self._own_names = _names("past", shape.num_layers), _names("present", shape.num_layers)
-        self._cross_names = _names("cross", shape.num_layers)
+        self._own_names = cache_names("past", shape.num_layers), cache_names("present", shape.num_layers)
+        self._cross_names = cache_names("cross", shape.num_layers)
 
     def reserve(self, slots: int, length: int, source_length: int = 0) -> None:
         """Make room for slots of a length by doubling; what is stored stays. Raises `ValueError` past the limits."""
@@ -82,10 +83,6 @@ class KVCache:
         grown = self._zeros(slots, length)
         grown[: array.shape[0], :, : array.shape[2]] = array
         return grown
-
-
-def _names(prefix: str, layers: int) -> list[str]:
-    return [f"{prefix}_{part}_{layer}" for layer in range(layers) for part in ("key", "value")]
 
 
 def _doubled(size: int, needed: int, limit: int) -> int:

@@ -9,26 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from model.package import Manifest
+from model.package.inputs import attention_mask, pad_rows
 from service.engine.beam_search import Candidates, candidates
 from service.engine.kv_cache import KVCache
 from service.engine.sampling import SampledToken, sample
 from service.engine.scheduler import Batch, Choice, Decode, Prefill, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Array, Session, SessionOptions
-
-
-def pad_rows(rows: list[list[int]], value: int) -> tuple[Array, Array]:
-    """Return ids (B, T) padded on the right, and the rows' lengths (B,)."""
-    lengths = np.array([len(row) for row in rows], np.int64)
-    ids = np.full((len(rows), int(lengths.max())), value, np.int64)
-    for index, row in enumerate(rows):
-        ids[index, : len(row)] = row
-    return ids, lengths
-
-
-def attention_mask(lengths: Array, longest: int) -> Array:
-    """Return 1 at real tokens and 0 at padding, (B, T)."""
-    return (np.arange(longest) < lengths[:, None]).astype(np.int64)
 
 
 class Runner:
