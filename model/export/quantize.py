@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 ZERO_POINT = 128  # activations are stored as uint8 around it, which is what MatMulInteger is fastest with
 LARGEST = 127
+WORD_EMBEDDING = "embeddings.words.weight"  # its name in every architecture, and so in every graph
 TINY = 1e-12  # keeps the scale of an all-zero row from being 0
 
 
@@ -58,7 +59,7 @@ class _Rewrite:
         for node in list(self.graph.node):
             if node.op_type == "MatMul" and self._matrix(node.input[1]) is not None:
                 self._rewrite_matmul(node)
-            elif node.op_type == "Gather" and node.input[0] in self.transposed.values():
+            elif node.op_type == "Gather" and node.input[0].endswith(WORD_EMBEDDING):
                 self._rewrite_gather(node)
             else:
                 self.nodes.append(node)

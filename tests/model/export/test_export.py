@@ -63,6 +63,16 @@ def test_a_rows_integer_answer_does_not_move_with_its_neighbours(make_package: M
         np.testing.assert_array_equal(together[index], graph.run(classifier_inputs([row]))["logits"][0])
 
 
+@pytest.mark.parametrize(("name", "graph"), [("sentiment", "encoder"), ("stories", "decoder"), ("translate", "encoder")])
+def test_words_and_products_are_stored_in_8_bits(make_package: MakePackage, name: str, graph: str) -> None:
+    stored = onnx.load(make_package(name, "int8").folder / f"{graph}.onnx").graph.initializer
+
+    # Positions stay in float32, as do the small matrices of the classification head.
+    floats = [tensor.name for tensor in stored if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 2]
+    assert not any("words.weight" in name and not name.endswith("_scales") for name in floats)
+    assert any(tensor.data_type == onnx.TensorProto.INT8 for tensor in stored)
+
+
 def test_columns_are_quantized_to_half_a_step() -> None:
     weight = np.random.default_rng(0).normal(size=(32, 5)).astype(np.float32) * [1, 10, 0.01, 0, 3]
 
