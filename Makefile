@@ -3,8 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-RECIPES := translate sentiment stories
 RUNS ?= runs
+TRAIN = $(BIN)/python -m model train --data $(DATA)
 
 .PHONY: serve test check packages bench load
 
@@ -20,12 +20,18 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 # Resumes what was interrupted: make packages DATA=folder/of/the/data/sets
-packages: $(RECIPES:%=package-%)
+packages: package-sentiment package-stories package-translate
 
-package-%: $(VENV)/.dev
-	$(BIN)/python -m model train $* --data $(DATA) --out $(RUNS)/$*
+package-sentiment package-stories: package-%: $(VENV)/.dev
+	$(TRAIN) $* --out $(RUNS)/$*
 	$(BIN)/python -m model export $* --run $(RUNS)/$* --out model/packages/$*
 	$(BIN)/python -m model evaluate model/packages/$* --data $(DATA)
+
+package-translate: $(VENV)/.dev
+	$(TRAIN) translate --out $(RUNS)/translate
+	$(TRAIN) translate-names --start-from $(RUNS)/translate --out $(RUNS)/translate-names
+	$(BIN)/python -m model export translate-names --run $(RUNS)/translate-names --out model/packages/translate
+	$(BIN)/python -m model evaluate model/packages/translate --data $(DATA)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_http

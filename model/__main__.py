@@ -18,7 +18,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train, expor
 console = Console()
 
 SizeName = StrEnum("SizeName", {name: name for name in SIZES})  # type: ignore[misc]  # made from the table
-RecipeName = StrEnum("RecipeName", ["sentiment", "stories", "translate"])
+# Known here, so that help needs no torch; a test compares them with model.training.recipes.
+RECIPE_NAMES = ["sentiment", "stories", "translate", "translate-names"]
+RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list
 PrecisionName = StrEnum("PrecisionName", ["float32", "int8"])
 
 Run = Annotated[Path, typer.Option("--run", help="folder of a training run")]
@@ -31,6 +33,7 @@ def train(
     recipe: RecipeName,
     data: Data,
     out: Annotated[Path, typer.Option(help="folder of the run; an interrupted run there is resumed")],
+    start_from: Annotated[Path | None, typer.Option(help="folder of another run, whose weights to begin with")] = None,
     compile_model: Annotated[bool, typer.Option("--compile/--no-compile", help="torch.compile; needs g++")] = (
         shutil.which("g++") is not None
     ),
@@ -39,7 +42,7 @@ def train(
     from model.training.loop import train as run_training
     from model.training.recipes import RECIPES
 
-    run_training(RECIPES[recipe], data, out, compile_model=compile_model)
+    run_training(RECIPES[recipe], data, out, start_from=start_from, compile_model=compile_model)
 
 
 @app.command()
@@ -61,7 +64,6 @@ def export(
         RunFolder(run).tokenizer,
         RECIPES[recipe].card,
         out,
-        name=recipe.value,
         precision="int8" if precision is PrecisionName.int8 else "float32",
     )
     console.print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")

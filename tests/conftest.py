@@ -102,9 +102,7 @@ def make_package(tmp_path_factory: pytest.TempPathFactory) -> MakePackage:
             tokenizer.save(str(folder / TOKENIZER_FILE))
             model = random_model(replace(TINY[name], vocab_size=tokenizer.get_vocab_size()))
             package = folder / name
-            manifest = export_package(
-                model, folder / TOKENIZER_FILE, recipe.card, package, name=name, precision=precision
-            )
+            manifest = export_package(model, folder / TOKENIZER_FILE, recipe.card, package, precision=precision)
             made[name, precision] = TinyPackage(package, manifest, model)
         return made[name, precision]
 

@@ -22,7 +22,7 @@ EXPORTERS = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers")
 
 
 def export_package(
-    model: Transformer, tokenizer_file: Path, card: Card, folder: Path, *, name: str, precision: Precision
+    model: Transformer, tokenizer_file: Path, card: Card, folder: Path, *, precision: Precision
 ) -> Manifest:
     """Write a model's package into `folder` (made if missing) and return its manifest.
 
@@ -33,14 +33,14 @@ def export_package(
     verification = verify(model, open_graphs(graphs))
     if verification.max_relative_error >= TOLERANCE:
         raise PackageError(
-            f"{name}: ONNX Runtime differs from torch by {verification.max_relative_error:.1e}, "
+            f"{card.name}: ONNX Runtime differs from torch by {verification.max_relative_error:.1e}, "
             f"relative; the limit is {TOLERANCE:.0e}"
         )
     if precision == "int8":
         for graph in graphs.values():
             quantize_graph(graph.path)
     shutil.copyfile(tokenizer_file, folder / TOKENIZER_FILE)
-    manifest = _manifest(model, card, folder, graphs, verification, name, precision)
+    manifest = _manifest(model, card, folder, graphs, verification, precision)
     manifest.save(folder)
     return Manifest.load(folder)
 
@@ -51,7 +51,6 @@ def _manifest(
     folder: Path,
     graphs: Mapping[str, GraphFile],
     verification: Verification,
-    name: str,
     precision: Precision,
 ) -> Manifest:
     config = model.config
@@ -59,7 +58,7 @@ def _manifest(
     is_classifier = isinstance(model, EncoderClassifier)
     files = [TOKENIZER_FILE, *(graph.path.name for graph in graphs.values())]
     return Manifest(
-        name=name,
+        name=card.name,
         task=card.task,
         description=card.description,
         licence=card.licence,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,11 +45,22 @@ class Run:
 
 
 def train(
-    recipe: Recipe, data: Path, folder: Path, *, size: TransformerConfig | None = None, compile_model: bool = True
+    recipe: Recipe,
+    data: Path,
+    folder: Path,
+    *,
+    start_from: Path | None = None,
+    size: TransformerConfig | None = None,
+    compile_model: bool = True,
 ) -> Transformer:
-    """Train a recipe on the data sets under `data`; an interrupted run in `folder` is resumed where it stopped."""
+    """Train a recipe on the data sets under `data`; an interrupted run in `folder` is resumed where it stopped.
+
+    `start_from` is another run's folder, whose tokenizer and weights a new run begins with.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder)
+    if start_from is not None and not run.tokenizer.exists():
+        shutil.copyfile(Run(start_from).tokenizer, run.tokenizer)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = size or SIZES[recipe.size]
     rows = recipe.read(data, "train")
@@ -61,6 +73,8 @@ def train(
 
     torch.manual_seed(recipe.seed)
     model = build(config).to(device)
+    if start_from is not None:
+        model.load_state_dict(load_checkpoint(start_from)[0].state_dict())
     training = _Training(recipe, run, model, objective, validation, device, compile_model)
     training.resume()
     training.run_steps()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from model.config import TransformerConfig
 from model.package import Dataset, Task
 from model.training.data import read_rows
+from model.training.names import with_varied_names
 from model.training.objectives import CausalLM, Classify, Objective, Seq2Seq
 from model.training.tokenizers import (
     END,
@@ -34,6 +35,7 @@ LABELS = ("negative", "positive")
 class Card:
     """What a trained model is for and made of; it goes into the manifest."""
 
+    name: str  # of the package
     task: Task
     description: str
     licence: str
@@ -92,9 +94,42 @@ def read_pairs(data: Path, split: Split) -> list[tuple[str, str, str]]:
     return rows
 
 
+def read_pairs_with_varied_names(data: Path, split: Split) -> list[tuple[str, str, str]]:
+    """Read Tatoeba with other names than Tom and Mary in half of the training sentences."""
+    rows = read_pairs(data, split)
+    return with_varied_names(rows, seed=1) if split == "train" else rows
+
+
+_TRANSLATE = Recipe(
+    card=Card(
+        name="translate",
+        task="translate",
+        description="Translates short everyday English sentences into German, French or Swedish.",
+        licence="that of its training data: CC BY 2.0 FR, attribution to tatoeba.org and manythings.org/anki",
+        training_data=tuple(
+            Dataset(name=f"Tatoeba sentence pairs en-{language}", licence="CC BY 2.0 FR, tatoeba.org")
+            for language in LANGUAGES
+        ),
+        source_languages=("en",),
+        target_languages=LANGUAGES,
+    ),
+    size="translate",
+    read=read_pairs,
+    texts=lambda rows: [text for _, source, target in rows for text in (source, target)],
+    train_tokenizer=lambda texts, vocab_size: train_bpe(
+        texts, vocab_size, [PAD, START, END, *map(language_token, LANGUAGES)]
+    ),
+    objective=lambda tokenizer, config: Seq2Seq(tokenizer, max_length=64, label_smoothing=0.1),
+    epochs=4,
+    batch_tokens=6144,
+    learning_rate=1.5e-3,
+    warmup_steps=400,
+)
+
 RECIPES: dict[str, Recipe] = {
     "sentiment": Recipe(
         card=Card(
+            name="sentiment",
             task="classify",
             description="Tells whether an English text, such as a review of a film, is positive or negative.",
             licence="unclear, as no licence of the training data was ever published; for research and demonstration",
@@ -116,6 +151,7 @@ RECIPES: dict[str, Recipe] = {
     ),
     "stories": Recipe(
         card=Card(
+            name="stories",
             task="generate",
             description="Continues or invents short stories for small children in simple English.",
             licence="that of its training data: CDLA-Sharing-1.0 and CC BY 4.0",
@@ -135,28 +171,13 @@ RECIPES: dict[str, Recipe] = {
         warmup_steps=100,
         weight_decay=0.1,
     ),
-    "translate": Recipe(
-        card=Card(
-            task="translate",
-            description="Translates short everyday English sentences into German, French or Swedish.",
-            licence="that of its training data: CC BY 2.0 FR, attribution to tatoeba.org and manythings.org/anki",
-            training_data=tuple(
-                Dataset(name=f"Tatoeba sentence pairs en-{language}", licence="CC BY 2.0 FR, tatoeba.org")
-                for language in LANGUAGES
-            ),
-            source_languages=("en",),
-            target_languages=LANGUAGES,
-        ),
-        size="translate",
-        read=read_pairs,
-        texts=lambda rows: [text for _, source, target in rows for text in (source, target)],
-        train_tokenizer=lambda texts, vocab_size: train_bpe(
-            texts, vocab_size, [PAD, START, END, *map(language_token, LANGUAGES)]
-        ),
-        objective=lambda tokenizer, config: Seq2Seq(tokenizer, max_length=64, label_smoothing=0.1),
-        epochs=4,
-        batch_tokens=6144,
-        learning_rate=1.5e-3,
-        warmup_steps=400,
+    "translate": _TRANSLATE,
+    # Started from a run of the one above: one more pass, with names to carry over.
+    "translate-names": replace(
+        _TRANSLATE,
+        read=read_pairs_with_varied_names,
+        epochs=1,
+        learning_rate=6e-4,
+        warmup_steps=50,
     ),
 }

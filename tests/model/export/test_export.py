@@ -63,7 +63,9 @@ def test_a_rows_integer_answer_does_not_move_with_its_neighbours(make_package: M
         np.testing.assert_array_equal(together[index], graph.run(classifier_inputs([row]))["logits"][0])
 
 
-@pytest.mark.parametrize(("name", "graph"), [("sentiment", "encoder"), ("stories", "decoder"), ("translate", "encoder")])
+@pytest.mark.parametrize(
+    ("name", "graph"), [("sentiment", "encoder"), ("stories", "decoder"), ("translate", "encoder")]
+)
 def test_words_and_products_are_stored_in_8_bits(make_package: MakePackage, name: str, graph: str) -> None:
     stored = onnx.load(make_package(name, "int8").folder / f"{graph}.onnx").graph.initializer
 
@@ -100,7 +102,6 @@ def test_a_graph_that_differs_from_torch_is_not_packaged(
             package.folder / TOKENIZER_FILE,
             RECIPES["stories"].card,
             tmp_path,
-            name="stories",
             precision="float32",
         )
 

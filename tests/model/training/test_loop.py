@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from model.__main__ import RECIPE_NAMES
 from model.training import loop
 from model.training.loop import learning_rate_factor, load_checkpoint, train
 from model.training.recipes import RECIPES, Recipe
@@ -18,6 +19,7 @@ ROWS: dict[str, list[Any]] = {
     "stories": TEXTS * 4,
     "translate": [("sv", "Dan loves ice cream.", "Dan älskar glass."), ("de", "a dog", "ein Hund")] * 4,
 }
+ROWS["translate-names"] = ROWS["translate"]
 
 
 def tiny_recipe(name: str, **changes: Any) -> Recipe:
@@ -29,7 +31,7 @@ def tiny_recipe(name: str, **changes: Any) -> Recipe:
 
 
 def run(name: str, folder: Path, **changes: Any) -> dict[str, torch.Tensor]:
-    model = train(tiny_recipe(name, **changes), Path(), folder, size=TINY[name], compile_model=False)
+    model = train(tiny_recipe(name, **changes), Path(), folder, size=TINY[RECIPES[name].size], compile_model=False)
     return model.state_dict()
 
 
@@ -63,6 +65,21 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path: Path, monke
     resumed = run("stories", tmp_path / "resumed", checkpoint_every=2)
 
     assert all(torch.equal(resumed[name], tensor) for name, tensor in whole.items())
+
+
+def test_a_run_may_begin_with_anothers_weights_and_tokenizer(tmp_path: Path) -> None:
+    first = run("stories", tmp_path / "first")
+    recipe = tiny_recipe("stories", learning_rate=0.0, weight_decay=0.0)
+    second = train(
+        recipe, Path(), tmp_path / "second", start_from=tmp_path / "first", size=TINY["stories"], compile_model=False
+    )
+
+    assert all(torch.equal(second.state_dict()[name], tensor) for name, tensor in first.items())
+    assert (tmp_path / "second" / "tokenizer.json").read_text() == (tmp_path / "first" / "tokenizer.json").read_text()
+
+
+def test_the_command_line_knows_every_recipe() -> None:
+    assert list(RECIPES) == RECIPE_NAMES
 
 
 def test_the_learning_rate_warms_up_and_falls() -> None:
