@@ -76,15 +76,19 @@ class GenerateRequest(Request):
     max_tokens: int = Field(128, ge=1, description="most tokens to generate for each choice")
     min_tokens: int = Field(0, ge=0, description="tokens to generate before the end may come")
     temperature: float = Field(0.8, ge=0, le=10, description="0 is greedy")
-    top_k: int = Field(0, ge=0, description="sample from the k likeliest tokens; 0 is all")
+    top_k: int = Field(0, ge=0, le=1_000_000, description="sample from the k likeliest tokens; 0 is all")
     top_p: float = Field(1.0, gt=0, le=1, description="sample from the fewest tokens whose probabilities reach p")
     min_p: float = Field(0.0, ge=0, le=1, description="leave out tokens less likely than p times the likeliest")
     repetition_penalty: float = Field(1.0, gt=0, le=10)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
-    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] = Field({}, description="token id → bias")
-    stop: str | list[str] = Field([], description="texts that end a choice; they are left out of it")
-    seed: int | None = Field(None, ge=0, description="same seed, same text")
+    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] = Field(
+        {}, max_length=300, description="token id → bias"
+    )
+    stop: str | Annotated[list[str], Field(max_length=16)] = Field(
+        [], description="texts that end a choice; they are left out of it"
+    )
+    seed: int | None = Field(None, ge=0, lt=2**63, description="same seed, same text")
     n: int = Field(1, ge=1, description="choices for each prompt")
     logprobs: int | None = Field(None, ge=0, le=20, description="alternatives to report for each token")
     beam_size: int = Field(1, ge=1, description="more than 1: beam search instead of sampling")

@@ -109,8 +109,9 @@ def _draw(logits: Logits, rows: Sequence[Row]) -> NDArray[np.int64]:
     """Draw from the filtered distributions by inverting their cumulative sums at one uniform number a row."""
     temperatures = np.array([row.params.temperature for row in rows])[:, None]
     order = np.argsort(-logits, axis=-1, kind="stable")
-    sorted_logits = np.take_along_axis(logits, order, axis=-1).astype(np.float64) / temperatures
-    weights = np.exp(sorted_logits - sorted_logits[:, :1])  # the likeliest weighs 1
+    sorted_logits = np.take_along_axis(logits, order, axis=-1).astype(np.float64)
+    # The likeliest weighs 1. Subtracting first keeps the smallest temperature from overflowing.
+    weights = np.exp((sorted_logits - sorted_logits[:, :1]) / temperatures)
     weights *= kept_by_filters(weights, rows)
     cumulative = weights.cumsum(axis=-1)
     draws = np.array([row.rng.random() for row in rows])[:, None] * cumulative[:, -1:]

@@ -20,7 +20,7 @@ from service.schemas import (
     Response,
     Usage,
 )
-from service.tasks.task import check_length, not_for
+from service.tasks.task import check_length, encode, not_for
 
 
 class Classify:
@@ -33,7 +33,7 @@ class Classify:
         """Return labels with scores for each input."""
         if not isinstance(request, ClassifyRequest):
             raise not_for("classify", request)
-        encoded = [self._encode(text, request.truncate) for text in _inputs(request)]
+        encoded = [await self._encode(text, request.truncate) for text in _inputs(request)]
         rows = await self._batcher.run(encoded)
         return ClassifyResponse(
             model=self._manifest.name,
@@ -46,8 +46,8 @@ class Classify:
         raise not_for("classify", request)
         yield  # makes this an iterator, like the other tasks' streams
 
-    def _encode(self, text: str | tuple[str, str], truncate: bool) -> tuple[list[int], list[int]]:
-        encoding = self._tokenizer.encode(*((text,) if isinstance(text, str) else text))
+    async def _encode(self, text: str | tuple[str, str], truncate: bool) -> tuple[list[int], list[int]]:
+        encoding = await encode(self._tokenizer, *((text,) if isinstance(text, str) else text))
         limit = self._manifest.limits.max_input_tokens
         if truncate and len(encoding.ids) > limit:  # the last token, SEP, stays the last
             return (

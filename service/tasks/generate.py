@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 
 from model.package import Detokenizer, Manifest, PackageTokenizer
 from service.engine.beam_search import BeamParams
@@ -27,7 +28,7 @@ from service.schemas import (
 )
 from service.tasks.merging import all_of, merge
 from service.tasks.stopping import StopTexts
-from service.tasks.task import as_list, check_ids, check_length, not_for
+from service.tasks.task import as_list, check_ids, check_length, encode, not_for
 
 
 @dataclass
@@ -62,8 +63,9 @@ class Generate:
         """Return the continuations of every prompt."""
         if not isinstance(request, GenerateRequest):
             raise not_for("generate", request)
-        prompts = self._prompts(request)
-        wholes = await all_of([self._whole(request, prompt, i) for prompt in prompts for i in range(request.n)])
+        prompts = await self._prompts(request)
+        works = [partial(self._whole, request, prompt, i) for prompt in prompts for i in range(request.n)]
+        wholes = await all_of(works, at_once=self._max_slots)
         return GenerateResponse(
             model=self._manifest.name,
             choices=[_choice(index, whole, request) for index, whole in enumerate(wholes)],
@@ -77,7 +79,7 @@ class Generate:
         """Yield pieces of all choices as they come, then the usage."""
         if not isinstance(request, GenerateRequest):
             raise not_for("generate", request)
-        prompts = self._prompts(request)
+        prompts = await self._prompts(request)
         streams = [self._pieces(request, prompt, i) for prompt in prompts for i in range(request.n)]
         completion_tokens = 0
         async with aclosing(merge(streams)) as pieces:
@@ -89,7 +91,7 @@ class Generate:
                     )
         yield UsageEvent(usage=Usage(prompt_tokens=sum(map(len, prompts)), completion_tokens=completion_tokens))
 
-    def _prompts(self, request: GenerateRequest) -> list[list[int]]:
+    async def _prompts(self, request: GenerateRequest) -> list[list[int]]:
         """Return the prompts' ids; a text's begin with the start token."""
         special, limit = self._manifest.special_ids, self._manifest.limits.max_positions
         assert special.start is not None
@@ -99,7 +101,7 @@ class Generate:
             prompts = [ids]
         else:
             texts: list[str] = as_list(request.prompt)  # type: ignore[arg-type]  # as above
-            prompts = [[special.start, *self._tokenizer.encode(text).ids] for text in texts]
+            prompts = [[special.start, *(await encode(self._tokenizer, text)).ids] for text in texts]
         if not prompts:
             raise InvalidRequest("prompt is empty; send at least one text", "prompt")
         for prompt in prompts:

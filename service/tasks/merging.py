@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -11,9 +11,15 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 
 
-async def all_of(works: Sequence[Coroutine[Any, Any, Item]]) -> list[Item]:
-    """Return what every work returns; the first error, or being cancelled, ends them all."""
-    tasks = [asyncio.create_task(work) for work in works]
+async def all_of(works: Sequence[Callable[[], Coroutine[Any, Any, Item]]], *, at_once: int) -> list[Item]:
+    """Return what every work returns, `at_once` of them at a time; an error, or being cancelled, ends them all."""
+    places = asyncio.Semaphore(at_once)
+
+    async def run(work: Callable[[], Coroutine[Any, Any, Item]]) -> Item:
+        async with places:
+            return await work()
+
+    tasks = [asyncio.create_task(run(work)) for work in works]
     try:
         return await asyncio.gather(*tasks)
     finally:

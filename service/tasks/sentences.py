@@ -6,7 +6,8 @@ import re
 
 # A sentence ends behind . ! ? or … and whatever closes a quotation, where white space and no small letter follow; a
 # new line always ends one. So "3.5" and "e.g. this" stay whole, and so do the abbreviations below.
-_END = re.compile(r"(?<=[.!?…])[\"'”’»)]*(?P<gap>[ \t]+)(?=[^\sa-zà-öø-ÿ])|(?P<lines>\s*\n\s*)")
+_END = re.compile(r"(?<=[.!?…])[\"'”’»)]*(?P<gap>[ \t]+)(?=[^\sa-zà-öø-ÿ])|(?<!\s)(?P<lines>\s*\n\s*)")
+LONGEST_ABBREVIATION = 6  # characters: a word boundary, "Prof", "."
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|No|vs|[A-Z])\.$")
 
 
@@ -22,7 +23,7 @@ def split(text: str) -> list[str]:
     for match in _END.finditer(stripped):
         gap = match.group("gap") or match.group("lines")
         end = match.end() - len(gap)
-        if match.group("gap") and _ABBREVIATION.search(stripped[start:end]):
+        if match.group("gap") and _ABBREVIATION.search(stripped[max(start, end - LONGEST_ABBREVIATION) : end]):
             continue
         parts += [stripped[start:end], gap]
         start = match.end()

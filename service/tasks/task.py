@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
 
 from model.package import Manifest, PackageTokenizer
+from model.package.tokenizer import Encoding
 from service.engine.batcher import Batcher
 from service.engine.engine import Engine, EngineFailed
 from service.engine.scheduler import Overloaded
@@ -22,6 +24,8 @@ from service.schemas import (
     TokenizeRequest,
     TokenizeResponse,
 )
+
+LONG_TEXT = 10_000  # characters, which take about a millisecond to encode
 
 
 class Task(Protocol):
@@ -71,7 +75,7 @@ class LocalTask:
     async def predict(self, request: AnyRequest) -> Response:
         """Answer a request: about tokens here, any other by the work."""
         if isinstance(request, TokenizeRequest):
-            return self._tokenize(request)
+            return await self._tokenize(request)
         if isinstance(request, DetokenizeRequest):
             return self._detokenize(request)
         with engine_errors():
@@ -96,10 +100,10 @@ class LocalTask:
         """End what runs."""
         await self._engine.close()
 
-    def _tokenize(self, request: TokenizeRequest) -> TokenizeResponse:
+    async def _tokenize(self, request: TokenizeRequest) -> TokenizeResponse:
         results = []
         for text in as_list(request.input):
-            encoding = self._tokenizer.encode(text)
+            encoding = await encode(self._tokenizer, text)
             rows = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
             results.append([Token(id=i, token=token, start=start, end=end) for i, token, (start, end) in rows])
         return TokenizeResponse(model=self.manifest.name, results=results)
@@ -111,6 +115,13 @@ class LocalTask:
         for ids in several:
             check_ids(ids, self._tokenizer.vocab_size, "ids")
         return DetokenizeResponse(model=self.manifest.name, results=[self._tokenizer.decode(ids) for ids in several])
+
+
+async def encode(tokenizer: PackageTokenizer, text: str, pair: str | None = None) -> Encoding:
+    """Encode a text; a long one in another thread, so that nobody else waits for it."""
+    if len(text) + len(pair or "") <= LONG_TEXT:
+        return tokenizer.encode(text, pair)
+    return await asyncio.to_thread(tokenizer.encode, text, pair)
 
 
 def check_ids(ids: list[int], vocab_size: int, param: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 from model.package import Detokenizer, Manifest, PackageTokenizer
 from service.engine.beam_search import BeamParams
@@ -23,7 +24,7 @@ from service.schemas import (
 )
 from service.tasks.merging import all_of
 from service.tasks.sentences import split
-from service.tasks.task import as_list, check_length, not_for
+from service.tasks.task import as_list, check_length, encode, not_for
 
 DEFAULT_BEAM_SIZE = 4  # LibreTranslate's
 SPARE_TOKENS = 10  # a short source may need more than twice its tokens
@@ -42,8 +43,9 @@ class Translate:
             raise not_for("translate", request)
         self._check(request)
         texts = [split(text) for text in as_list(request.q)]
-        sources = [self._source(request, part) for parts in texts for part in parts[::2] if part]
-        found = await all_of([self._sentence(request, source) for source in sources])
+        sources = [await self._source(request, part) for parts in texts for part in parts[::2] if part]
+        works = [partial(self._sentence, request, source) for source in sources]
+        found = await all_of(works, at_once=self._max_slots)  # a long text must not fill the queue
         return self._response(request, texts, sources, found)
 
     async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
@@ -52,7 +54,7 @@ class Translate:
             raise not_for("translate", request)
         self._check(request)
         parts = split(request.q) if isinstance(request.q, str) else []
-        sources = [self._source(request, part) for part in parts[::2] if part]
+        sources = [await self._source(request, part) for part in parts[::2] if part]
         completion_tokens = 0
         remaining = iter(sources)
         for index, part in enumerate(parts):
@@ -82,11 +84,11 @@ class Translate:
         if request.stream and not isinstance(request.q, str):
             raise InvalidRequest("q is a list; only a single text can be streamed", "q")
 
-    def _source(self, request: TranslateRequest, sentence: str) -> list[int]:
+    async def _source(self, request: TranslateRequest, sentence: str) -> list[int]:
         special = self._manifest.special_ids
         assert special.end is not None
         first = self._manifest.target_languages[request.target]
-        source = [first, *self._tokenizer.encode(sentence).ids, special.end]
+        source = [first, *(await encode(self._tokenizer, sentence)).ids, special.end]
         check_length(len(source), self._manifest.limits.max_input_tokens, "a sentence of q")
         return source
 

@@ -224,6 +224,10 @@ async def test_the_documents_fetch_nothing_from_elsewhere(client: Client) -> Non
         ("/generate", {"prompt": "x", "temperature": -1}, 422, "temperature", "greater than or equal to 0"),
         ("/generate", {"prompt": "x", "top_p": 0}, 422, "top_p", "greater than 0"),
         ("/generate", {"prompt": "x " * 200}, 422, "prompt", "the limit is 127"),
+        ("/generate", {"prompt": "x", "top_k": 10**30}, 422, "top_k", "less than or equal to 1000000"),
+        ("/generate", {"prompt": "x", "seed": 10**30}, 422, "seed", "less than"),
+        ("/generate", {"prompt": "x", "stop": ["a"] * 17}, 422, "stop", "at most 16 items"),
+        ("/generate", {"prompt": "x", "logit_bias": dict.fromkeys(range(301), 1)}, 422, "logit_bias", "at most 300"),
         ("/generate", {"prompt": [99999]}, 422, "prompt", "ids go from 0 to"),
         ("/generate", {"prompt": []}, 422, "prompt", "at least one"),
         ("/generate", {"prompt": "x", "logit_bias": {"99999": 1}}, 422, "logit_bias", "ids go from 0 to"),
@@ -248,6 +252,14 @@ async def test_bad_requests_name_the_field_and_the_limit(
     error = response.json()["error"]
     assert (response.status_code, error["param"]) == (status, param), error
     assert words in error["message"]
+
+
+async def test_half_a_character_is_refused(client: Client) -> None:
+    headers = {"content-type": "application/json"}
+    response = await client.post("/generate", content=b'{"prompt": "\\ud800"}', headers=headers)
+
+    assert response.status_code == 422
+    assert response.json()["error"]["param"] == "prompt"
 
 
 async def test_a_refused_stream_is_an_ordinary_error(client: Client) -> None:
@@ -279,6 +291,31 @@ async def test_unknown_routes_and_methods_have_the_same_error_body(
 
     assert response.status_code == status
     assert response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"temperature": 1e-300},
+        {"temperature": 10, "top_p": 1e-300, "min_p": 1},
+        {"top_k": 1_000_000, "repetition_penalty": 10, "presence_penalty": -2, "frequency_penalty": 2},
+        {"logit_bias": {"5": -100, "6": 100}, "seed": 2**63 - 1, "n": 3},
+        {"stop": ["", "a", "b"], "min_tokens": 1000},
+        {"prompt": "", "max_tokens": 10**9},
+        {"prompt": "\x00\ufffd🙂"},
+    ],
+)
+async def test_the_farthest_values_are_answered(client: Client, body: dict[str, Any]) -> None:
+    await post(client, "/generate", **{"prompt": "Once", "max_tokens": 5, **body})
+
+
+async def test_a_text_of_more_sentences_than_the_queue_holds_is_translated(open_client: OpenClient) -> None:
+    async with open_client("translate", max_slots=4, max_waiting_sequences=4) as client:
+        answer = await post(
+            client, "/translate", q="Dan loves ice cream. " * 40, target="sv", max_tokens=2, beam_size=1
+        )
+
+    assert answer["usage"]["completion_tokens"] > 40
 
 
 async def test_unknown_fields_are_tolerated(client: Client) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 import pytest
 
@@ -45,6 +46,21 @@ async def test_leaving_early_closes_all_streams() -> None:
     assert closed == ["closed", "closed"]
 
 
+async def test_all_of_answers_in_order_and_runs_so_many_at_once() -> None:
+    running = most = 0
+
+    async def work(number: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return number
+
+    assert await all_of([partial(work, number) for number in range(9)], at_once=4) == list(range(9))
+    assert most == 4
+
+
 async def test_all_of_cancels_the_rest_after_an_error() -> None:
     cancelled = asyncio.Event()
 
@@ -59,5 +75,5 @@ async def test_all_of_cancels_the_rest_after_an_error() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await all_of([patient(), broken()])
+        await all_of([patient, broken], at_once=2)
     await asyncio.wait_for(cancelled.wait(), 1)

@@ -26,6 +26,13 @@ def test_sentences_are_found(text: str, sentences: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    "text", [" " * 200_000 + "a", "a" + " " * 200_000 + "b", "A. " * 100_000, "\n" * 200_000, '."' * 100_000]
+)
+def test_no_text_takes_long(text: str) -> None:
+    assert "".join(split(text)) == text  # quadratic work here would take minutes
+
+
+@pytest.mark.parametrize(
     "text", ["", " ", "One.  Two.\n\n Three ", "\n\na\n", "J. R. R. Tolkien. Yes.", 'He said "Go!" Then he left.']
 )
 def test_the_parts_joined_are_the_text(text: str) -> None:
