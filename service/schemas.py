@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 FinishReason = Literal["stop", "length"]
-Pair = tuple[str, str]
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _whole_characters(text: str) -> str:
+    # JSON's \u escapes can name half of a surrogate pair, which no encoding can write.
+    if _SURROGATE.search(text):
+        raise PydanticCustomError("surrogate", "Input should be a valid string, without half a surrogate pair")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole_characters)]
+Pair = tuple[Text, Text]
 
 
 class Request(BaseModel):
@@ -35,7 +50,7 @@ class Usage(Response):
 class ClassifyRequest(Request):
     """Texts to classify."""
 
-    input: str | list[str] | list[Pair] = Field(
+    input: Text | list[Text] | list[Pair] = Field(
         description="a text, or a list of texts, or a list of pairs [a, b]", examples=["What a wonderful film!"]
     )
     top_k: int | None = Field(None, ge=1, description="labels to return, best first; all if left out")
@@ -70,7 +85,7 @@ class ClassifyResponse(Response):
 class GenerateRequest(Request):
     """A prompt to continue, or several."""
 
-    prompt: str | list[int] | list[str] = Field(
+    prompt: Text | list[int] | list[Text] = Field(
         description="a text, a list of token ids, or a list of texts", examples=["Once upon a time"]
     )
     max_tokens: int = Field(128, ge=1, description="most tokens to generate for each choice")
@@ -157,7 +172,7 @@ class UsageEvent(Response):
 class TranslateRequest(Request):
     """Texts to translate (LibreTranslate's form, and more)."""
 
-    q: str | list[str] = Field(description="a text, or a list of texts", examples=["Dan loves ice cream."])
+    q: Text | list[Text] = Field(description="a text, or a list of texts", examples=["Dan loves ice cream."])
     source: str = Field("auto", description="language of the text")
     target: str = Field(description="language to translate into", examples=["sv"])
     beam_size: int | None = Field(None, ge=1, description="1 is greedy; 4 if left out, 1 when streaming")
@@ -191,7 +206,7 @@ class TranslateEvent(Response):
 class TokenizeRequest(Request):
     """Texts to turn into tokens."""
 
-    input: str | list[str]
+    input: Text | list[Text]
 
     def count_inputs(self) -> tuple[str, int]:
         """Return the field that brings the inputs, and how many answers it asks for."""
