@@ -30,7 +30,8 @@ package-sentiment package-stories: package-%: $(VENV)/.dev
 package-translate: $(VENV)/.dev
 	$(TRAIN) translate --out $(RUNS)/translate
 	$(TRAIN) translate-names --start-from $(RUNS)/translate --out $(RUNS)/translate-names
-	$(BIN)/python -m model export translate-names --run $(RUNS)/translate-names --out model/packages/translate
+	$(TRAIN) translate-swedish --start-from $(RUNS)/translate-names --out $(RUNS)/translate-swedish
+	$(BIN)/python -m model export translate-swedish --run $(RUNS)/translate-swedish --out model/packages/translate
 	$(BIN)/python -m model evaluate model/packages/translate --data $(DATA)
 
 bench: $(VENV)/.dev

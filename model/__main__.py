@@ -19,7 +19,7 @@ console = Console()
 
 SizeName = StrEnum("SizeName", {name: name for name in SIZES})  # type: ignore[misc]  # made from the table
 # Known here, so that help needs no torch; a test compares them with model.training.recipes.
-RECIPE_NAMES = ["sentiment", "stories", "translate", "translate-names"]
+RECIPE_NAMES = ["sentiment", "stories", "translate", "translate-names", "translate-swedish"]
 RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list
 PrecisionName = StrEnum("PrecisionName", ["float32", "int8"])
 

@@ -19,7 +19,7 @@ ROWS: dict[str, list[Any]] = {
     "stories": TEXTS * 4,
     "translate": [("sv", "Dan loves ice cream.", "Dan älskar glass."), ("de", "a dog", "ein Hund")] * 4,
 }
-ROWS["translate-names"] = ROWS["translate"]
+ROWS["translate-names"] = ROWS["translate-swedish"] = ROWS["translate"]
 
 
 def tiny_recipe(name: str, **changes: Any) -> Recipe:
