@@ -3,10 +3,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from typing import Any
 
 import pytest
 
+from service.engine.runner import Runner
+from service.engine.scheduler import Batch, Choice
 from tests.service.api.conftest import Client, OpenClient, limits
 
 
@@ -341,12 +344,20 @@ async def test_a_request_that_takes_too_long_is_504(open_client: OpenClient) -> 
     assert response.json()["error"]["code"] == "deadline_exceeded"
 
 
-async def test_a_deadline_within_a_stream_is_an_event(open_client: OpenClient) -> None:
-    async with open_client("stories", settings=limits(request_timeout_s=0.1)) as client:
-        body = {"prompt": ["Once"] * 64, "max_tokens": 120, "min_tokens": 119, "stream": True}
+async def test_a_deadline_within_a_stream_is_an_event(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Runner.run
+
+    def run_slowly(runner: Runner, batch: Batch) -> list[Choice]:
+        time.sleep(0.05)
+        return run(runner, batch)
+
+    monkeypatch.setattr(Runner, "run", run_slowly)
+    async with open_client("stories", settings=limits(request_timeout_s=1)) as client:
+        body = {"prompt": "Once", "max_tokens": 120, "min_tokens": 119, "stream": True}
         response = await client.post("/generate", json=body)
 
     assert response.status_code == 200
+    assert response.text.startswith('data: {"index":0')
     assert response.text.rstrip().split("\n\n")[-1].startswith('event: error\ndata: {"error": {"code": "deadline_exc')
 
 
