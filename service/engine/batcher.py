@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from model.package.inputs import attention_mask, pad_rows
 from service.engine.engine import EngineFailed
 from service.engine.scheduler import Overloaded
 from service.engine.session import Array, Session, SessionOptions
+from service.engine.worker import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +44,7 @@ class Batcher:
         self._session = Session(folder / manifest.graphs["encoder"].file, options)
         self._pad = manifest.special_ids.pad
         self._waiting: deque[_Item] = deque()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"batcher-{manifest.name}")
-        self._loop: asyncio.Task[None] | None = None
-        self._last_batch = time.monotonic()
+        self._worker = Worker(f"batcher-{manifest.name}", self._work)
 
     @property
     def waiting_sequences(self) -> int:
@@ -72,9 +69,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         items = [_Item(ids, segment_ids, loop.create_future()) for ids, segment_ids in inputs]
         self._waiting += items
-        if self._loop is None or self._loop.done():
-            self._last_batch = time.monotonic()
-            self._loop = loop.create_task(self._work())
+        self._worker.wake()
         try:
             return [await item.answer for item in items]
         finally:
@@ -83,21 +78,16 @@ class Batcher:
 
     def is_progressing(self, patience_s: float) -> bool:
         """Whether the batcher is idle or has finished a batch within the last `patience_s` seconds."""
-        is_idle = self._loop is None or self._loop.done()
-        return is_idle or time.monotonic() - self._last_batch < patience_s
+        return self._worker.is_progressing(patience_s)
 
     async def close(self) -> None:
         """Finish what waits and free the thread."""
-        if self._loop is not None:
-            await self._loop
-        self._thread.shutdown()
+        await self._worker.close()
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         while batch := self._next_batch():
             try:
-                logits = await loop.run_in_executor(self._thread, self._run, batch)
-                self._last_batch = time.monotonic()
+                logits = await self._worker.run(self._run, batch)
             except Exception:
                 logger.exception("a batch failed")
                 for item in batch:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from model.package import Manifest
@@ -16,6 +13,7 @@ from service.engine.sampling import SamplingParams
 from service.engine.scheduler import Scheduler, SchedulerLimits
 from service.engine.sequence import Output, Sampling, Search, Sequence
 from service.engine.session import SessionOptions
+from service.engine.worker import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +30,7 @@ class Engine:
         self.scheduler = Scheduler(limits)
         self._start, self._end = manifest.special_ids.start, manifest.special_ids.end
         self._runner = Runner(folder, manifest, options, limits)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"engine-{manifest.name}")
-        self._loop: asyncio.Task[None] | None = None
-        self._last_step = time.monotonic()
+        self._worker = Worker(f"engine-{manifest.name}", self._work)
 
     async def generate(
         self,
@@ -53,7 +49,7 @@ class Engine:
         else:
             sequence = Sequence(prompt_ids, Sampling(params, prompt_ids), source_ids)
         self.scheduler.add(sequence)
-        self._wake()
+        self._worker.wake()
         try:
             while True:
                 output = await sequence.mailbox.take()
@@ -64,7 +60,7 @@ class Engine:
                     return
         finally:
             self.scheduler.abort(sequence)
-            self._wake()
+            self._worker.wake()
 
     @property
     def waiting_sequences(self) -> int:
@@ -78,32 +74,21 @@ class Engine:
 
     def is_progressing(self, patience_s: float) -> bool:
         """Whether the engine is idle or has finished a step within the last `patience_s` seconds."""
-        is_idle = self._loop is None or self._loop.done()
-        return is_idle or time.monotonic() - self._last_step < patience_s
+        return self._worker.is_progressing(patience_s)
 
     async def close(self) -> None:
         """End the loop after the running step and free the thread."""
         for sequence in self.scheduler.abort_all():
             sequence.mailbox.put(Output(finish_reason="error"))
-        if self._loop is not None:
-            await self._loop
-        self._thread.shutdown()
-
-    def _wake(self) -> None:
-        """Start the loop if it sleeps: it lives as long as there is work."""
-        if self._loop is None or self._loop.done():
-            self._last_step = time.monotonic()
-            self._loop = asyncio.get_running_loop().create_task(self._work())
+        await self._worker.close()
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         while (batch := self.scheduler.schedule()) is not None:
             try:
-                choices = await loop.run_in_executor(self._thread, self._runner.run, batch)
+                choices = await self._worker.run(self._runner.run, batch)
             except Exception:
                 logger.exception("a step failed; all running and waiting sequences end")
                 for sequence in self.scheduler.abort_all():
                     sequence.mailbox.put(Output(finish_reason="error"))
                 continue
             self.scheduler.update(batch, choices)
-            self._last_step = time.monotonic()
