@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from model.package import Detokenizer, Manifest, PackageTokenizer
@@ -35,6 +35,7 @@ from service.tasks.task import as_list, check_ids, check_length, encode, not_for
 class _Piece:
     """New text of one choice, with the tokens behind it."""
 
+    index: int  # of the choice
     text: str
     tokens: list[TokenLogprob] | None = None
     finish_reason: FinishReason | None = None
@@ -42,14 +43,7 @@ class _Piece:
     completion_tokens: int = 0
 
 
-@dataclass
-class _Whole:
-    """A choice as its pieces add up."""
-
-    text: str = ""
-    tokens: list[TokenLogprob] = field(default_factory=list)
-    last: _Piece = field(default_factory=lambda: _Piece(""))
-    completion_tokens: int = 0
+Stream = Callable[[], AsyncGenerator[_Piece, None]]
 
 
 class Generate:
@@ -64,14 +58,21 @@ class Generate:
         if not isinstance(request, GenerateRequest):
             raise not_for("generate", request)
         prompts = await self._prompts(request)
-        works = [partial(self._whole, request, prompt, i) for prompt in prompts for i in range(request.n)]
-        wholes = await all_of(works, at_once=self._max_slots)
+        pieces: list[list[_Piece]] = [[] for _ in range(len(prompts) * request.n)]
+
+        async def collect(stream: Stream) -> None:
+            async with aclosing(stream()) as opened:
+                async for piece in opened:
+                    pieces[piece.index].append(piece)
+
+        works = [partial(collect, stream) for stream in self._streams(request, prompts)]
+        await all_of(works, at_once=self._max_slots)
         return GenerateResponse(
             model=self._manifest.name,
-            choices=[_choice(index, whole, request) for index, whole in enumerate(wholes)],
+            choices=[_choice(of_choice, request) for of_choice in pieces],
             usage=Usage(
                 prompt_tokens=sum(map(len, prompts)),
-                completion_tokens=sum(whole.completion_tokens for whole in wholes),
+                completion_tokens=sum(piece.completion_tokens for of_choice in pieces for piece in of_choice),
             ),
         )
 
@@ -80,14 +81,13 @@ class Generate:
         if not isinstance(request, GenerateRequest):
             raise not_for("generate", request)
         prompts = await self._prompts(request)
-        streams = [self._pieces(request, prompt, i) for prompt in prompts for i in range(request.n)]
         completion_tokens = 0
-        async with aclosing(merge(streams)) as pieces:
-            async for index, piece in pieces:
+        async with aclosing(merge([stream() for stream in self._streams(request, prompts)])) as pieces:
+            async for _, piece in pieces:
                 completion_tokens += piece.completion_tokens
                 if piece.text or piece.finish_reason or piece.tokens:
                     yield GenerateEvent(
-                        index=index, text=piece.text, finish_reason=piece.finish_reason, logprobs=piece.tokens
+                        index=piece.index, text=piece.text, finish_reason=piece.finish_reason, logprobs=piece.tokens
                     )
         yield UsageEvent(usage=Usage(prompt_tokens=sum(map(len, prompts)), completion_tokens=completion_tokens))
 
@@ -113,21 +113,20 @@ class Generate:
             raise InvalidRequest(f"n is {request.n}; a beam search gives at most beam_size = {request.beam_size}", "n")
         return prompts
 
-    async def _whole(self, request: GenerateRequest, prompt: list[int], number: int) -> _Whole:
-        whole = _Whole()
-        async with aclosing(self._pieces(request, prompt, number)) as pieces:
-            async for piece in pieces:
-                whole.text += piece.text
-                whole.tokens += piece.tokens or []
-                whole.completion_tokens += piece.completion_tokens
-                whole.last = piece
-        return whole
-
-    async def _pieces(self, request: GenerateRequest, prompt: list[int], number: int) -> AsyncGenerator[_Piece, None]:
-        """Yield the text of one choice, the `number`-th of its prompt."""
+    def _streams(self, request: GenerateRequest, prompts: list[list[int]]) -> list[Stream]:
+        """Return what produces the choices: a search brings all of a prompt's at once, sampling each by itself."""
         if request.beam_size > 1:
-            yield await self._best(request, prompt, number)
-            return
+            return [partial(self._search, request, prompt, place * request.n) for place, prompt in enumerate(prompts)]
+        return [
+            partial(self._sample, request, prompt, place * request.n + number, number)
+            for place, prompt in enumerate(prompts)
+            for number in range(request.n)
+        ]
+
+    async def _sample(
+        self, request: GenerateRequest, prompt: list[int], index: int, number: int
+    ) -> AsyncGenerator[_Piece, None]:
+        """Yield the text of one choice, the `number`-th of its prompt."""
         detokenizer = Detokenizer(self._tokenizer, prompt)
         stop_texts = StopTexts(as_list(request.stop))
         params = self._params(request, prompt, number)
@@ -139,20 +138,23 @@ class Generate:
                 reason = "stop" if stop_texts.is_met else output.finish_reason
                 assert reason in {None, "stop", "length"}, "bug: only a reader that left is aborted"
                 logprobs = None if request.logprobs is None else [self._logprob(t) for t in output.tokens]
-                yield _Piece(text, logprobs, reason, completion_tokens=len(new_ids))
+                yield _Piece(index, text, logprobs, reason, completion_tokens=len(new_ids))
                 if stop_texts.is_met:
                     return
 
-    async def _best(self, request: GenerateRequest, prompt: list[int], number: int) -> _Piece:
-        """Return the `number`-th best hypothesis."""
+    async def _search(
+        self, request: GenerateRequest, prompt: list[int], first_index: int
+    ) -> AsyncGenerator[_Piece, None]:
+        """Yield a prompt's `n` best hypotheses, each whole."""
         params = BeamParams(self._max_tokens(request, prompt), request.beam_size, request.length_penalty)
         async with aclosing(self._engine.generate(params, prompt)) as outputs:
             found = [hypothesis async for output in outputs for hypothesis in output.hypotheses]
-        best = found[min(number, len(found) - 1)]
-        stop_texts = StopTexts(as_list(request.stop))
-        text = stop_texts.add(Detokenizer(self._tokenizer, prompt).add(best.ids, is_last=True), is_last=True)
-        reason: FinishReason = "stop" if stop_texts.is_met or best.finish_reason == "stop" else "length"
-        return _Piece(text, None, reason, best.score, len(best.ids))
+        for rank in range(request.n):
+            best = found[min(rank, len(found) - 1)]
+            stop_texts = StopTexts(as_list(request.stop))
+            text = stop_texts.add(Detokenizer(self._tokenizer, prompt).add(best.ids, is_last=True), is_last=True)
+            reason: FinishReason = "stop" if stop_texts.is_met or best.finish_reason == "stop" else "length"
+            yield _Piece(first_index + rank, text, None, reason, best.score, len(best.ids))
 
     def _params(self, request: GenerateRequest, prompt: list[int], number: int) -> SamplingParams:
         end = self._manifest.special_ids.end
@@ -180,12 +182,14 @@ class Generate:
         return TokenLogprob(id=token.id, text=decode([token.id]), logprob=token.logprob, top=top)
 
 
-def _choice(index: int, whole: _Whole, request: GenerateRequest) -> Choice:
-    assert whole.last.finish_reason is not None, "bug: a choice ended without a reason"
+def _choice(pieces: list[_Piece], request: GenerateRequest) -> Choice:
+    """Put the pieces of one choice together."""
+    last = pieces[-1]
+    assert last.finish_reason is not None, "bug: a choice ended without a reason"
     return Choice(
-        index=index,
-        text=whole.text,
-        finish_reason=whole.last.finish_reason,
-        score=whole.last.score,
-        logprobs=None if request.logprobs is None else whole.tokens,
+        index=last.index,
+        text="".join(piece.text for piece in pieces),
+        finish_reason=last.finish_reason,
+        score=last.score,
+        logprobs=None if request.logprobs is None else [token for piece in pieces for token in piece.tokens or []],
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from service.engine.beam_search import BeamSearch
 from service.engine.runner import Runner
 from service.engine.scheduler import Batch, Choice
 from tests.service.api.conftest import Client, OpenClient, limits
@@ -141,6 +142,22 @@ async def test_beam_search_gives_n_scored_choices(client: Client) -> None:
 
     scores = [choice["score"] for choice in answer["choices"]]
     assert scores == sorted(scores, reverse=True) and len(set(scores)) == 3
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
+
+
+async def test_a_search_for_several_choices_runs_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = 0
+    start = BeamSearch.__init__
+
+    def counted(search: BeamSearch, *args: Any) -> None:
+        nonlocal searches
+        searches += 1
+        start(search, *args)
+
+    monkeypatch.setattr(BeamSearch, "__init__", counted)
+    await post(client, "/generate", prompt=["Once", "The dog"], max_tokens=5, beam_size=3, n=3)
+
+    assert searches == 2
 
 
 async def test_translate_answers_in_the_shape_it_was_asked(client: Client) -> None:
