@@ -1,31 +1,39 @@
-"""`python -m model`: train, export, verify, evaluate, generate, summary."""
+"""`python -m model`: train, export, import, verify, evaluate, generate, summary."""
 
 from __future__ import annotations
 
 import shutil
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from model.checkpoints.errors import CheckpointError
 from model.config import SIZES
 from model.package import PackageError
+from model.package.manifest import Precision
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train, export and examine transformers.")
 console = Console()
 
 SizeName = StrEnum("SizeName", {name: name for name in SIZES})  # type: ignore[misc]  # made from the table
 # Known here, so that help needs no torch; a test compares them with model.training.recipes.
-RECIPE_NAMES = ["sentiment", "stories", "translate", "translate-names", "translate-swedish"]
+RECIPE_NAMES = ["sentiment", "stories", "stories-simple", "translate", "translate-names", "translate-swedish"]
 RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list
-PrecisionName = StrEnum("PrecisionName", ["float32", "int8"])
+PrecisionName = StrEnum("PrecisionName", {name: name for name in get_args(Precision)})  # type: ignore[misc]  # made from the type
 
+PrecisionChoice = Annotated[PrecisionName, typer.Option(help="of the weights; int8 serves many, blocks serve one")]
 Run = Annotated[Path, typer.Option("--run", help="folder of a training run")]
 Package = Annotated[Path, typer.Argument(help="folder of a model package")]
 Data = Annotated[Path, typer.Option("--data", help="folder of the data sets")]
+
+
+def _precision(name: PrecisionName) -> Precision:
+    value: Precision = name.value  # type: ignore[assignment]  # the names are made from the type
+    return value
 
 
 @app.command()
@@ -50,32 +58,54 @@ def export(
     recipe: RecipeName,
     run: Run,
     out: Annotated[Path, typer.Option(help="folder of the package")],
-    precision: PrecisionName = PrecisionName.int8,
+    precision: PrecisionChoice = PrecisionName("int8"),
 ) -> None:
     """Export a run's newest checkpoint as a model package, verified against torch."""
     from model.export.export import export_package
     from model.training.loop import Run as RunFolder
     from model.training.loop import load_checkpoint
     from model.training.recipes import RECIPES
+    from model.training.tokenizers import tokens_of
 
-    model, _, _ = load_checkpoint(run)
-    manifest = export_package(
-        model,
-        RunFolder(run).tokenizer,
-        RECIPES[recipe].card,
-        out,
-        precision="int8" if precision is PrecisionName.int8 else "float32",
-    )
+    card = RECIPES[recipe].card
+    tokens = tokens_of(RunFolder(run).tokenizer, card)
+    manifest = export_package(load_checkpoint(run)[0], tokens, card, out, precision=_precision(precision))
+    console.print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
+
+
+@app.command(name="import")
+def import_checkpoint(
+    checkpoint: Annotated[Path, typer.Argument(help="folder with config.json, tokenizer.json and the weights")],
+    out: Annotated[Path, typer.Option(help="folder of the package; its name is the model's")],
+    precision: PrecisionChoice = PrecisionName("int8"),
+    licence: Annotated[str, typer.Option(help="the checkpoint's licence, for the manifest")] = "not stated",
+    languages: Annotated[
+        tuple[str, str] | None, typer.Option(help="source and target language of a translator, as: en de")
+    ] = None,
+) -> None:
+    """Make a model package of a Hugging Face checkpoint: GPT-2, BERT, BART or Marian."""
+    from model.checkpoints.read import read_checkpoint
+    from model.export.export import export_package
+
+    model, tokens, card, family = read_checkpoint(checkpoint, out.name, licence, languages)
+    manifest = export_package(model, tokens, card, out, precision=_precision(precision), family=family)
     console.print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
 
 
 @app.command()
-def evaluate(package: Package, data: Data) -> None:
+def evaluate(
+    package: Package,
+    data: Data,
+    reference: Annotated[
+        Path | None, typer.Option(help="the same model as a float32 package, to measure what the precision costs")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="rows of each data set; all unless given")] = None,
+) -> None:
     """Measure a package's figures on test data and write them into its manifest."""
     from model.export.evaluate import evaluate as measure
 
     table = Table("data set", "metric", "value", "precision")
-    for figure in measure(package, data):
+    for figure in measure(package, data, limit=limit, reference=reference):
         table.add_row(figure.dataset, figure.metric, f"{figure.value:g}", figure.precision)
     console.print(table)
 
@@ -130,5 +160,5 @@ def summary(
 if __name__ == "__main__":
     try:
         app()
-    except PackageError as error:
+    except (PackageError, CheckpointError) as error:
         raise SystemExit(str(error)) from None

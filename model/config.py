@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 Architecture = Literal["encoder", "decoder", "encoder_decoder"]
-Positions = Literal["sinusoidal", "learned"]
+Positions = Literal["sinusoidal", "sinusoidal-halves", "learned"]
 NormPlacement = Literal["pre", "post"]
-Activation = Literal["relu", "gelu"]
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "architecture": get_args(Architecture),
@@ -43,6 +43,7 @@ class TransformerConfig:
     activation: Activation = "gelu"
     scale_embeddings: bool = False  # times sqrt(d_model), as in "Attention Is All You Need", 3.4
     embedding_norm: bool = False  # a layer norm over the summed embeddings, as in BERT
+    output_bias: bool = False  # a bias a word on the logits, as in BART and Marian
     num_segments: int = 0  # BERT's sentence A / sentence B embeddings
     num_labels: int = 0  # outputs of the classification head over CLS
     dropout: float = 0.1

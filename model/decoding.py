@@ -47,13 +47,20 @@ def greedy(logits: NextLogits, prompt: Sequence[int], end: int, max_tokens: int)
 
 
 def beam_search(
-    logits: NextLogits, prompt: Sequence[int], end: int, max_tokens: int, beam_size: int, length_penalty: float = 1.0
+    logits: NextLogits,
+    prompt: Sequence[int],
+    end: int,
+    max_tokens: int,
+    beam_size: int,
+    length_penalty: float = 1.0,
+    n_best: int = 1,
 ) -> list[Hypothesis]:
-    """Return up to `beam_size` hypotheses, best first.
+    """Return up to `n_best` hypotheses, best first.
 
     A hypothesis scores Σ log p / length^length_penalty, its length counting the end token (Wu et al. 2016, section 7,
     in its simplest form). Of the 2·beam_size likeliest continuations, ends among the first beam_size finish; the
-    search stops when beam_size have finished.
+    search stops when beam_size have finished; a search that may stop sooner, because no live beam can come among the
+    n_best any more, has the same result.
     """
     live: list[tuple[list[int], float]] = [([], 0.0)]
     finished: list[Hypothesis] = []
@@ -76,4 +83,4 @@ def beam_search(
             break
     else:
         finished += [Hypothesis(ids, total / max_tokens**length_penalty) for ids, total in live]
-    return sorted(finished, key=lambda hypothesis: -hypothesis.score)[:beam_size]
+    return sorted(finished, key=lambda hypothesis: -hypothesis.score)[:n_best]

@@ -103,9 +103,11 @@ class GenerateRequest(Request):
     stop: str | Annotated[list[str], Field(max_length=16)] = Field(
         [], description="texts that end a choice; they are left out of it"
     )
+    stop_ids: list[int] = Field([], max_length=64, description="token ids that end a choice, beside the model's own")
     seed: int | None = Field(None, ge=0, lt=2**63, description="same seed, same text")
     n: int = Field(1, ge=1, description="choices for each prompt")
     logprobs: int | None = Field(None, ge=0, le=20, description="alternatives to report for each token")
+    echo: bool = Field(False, description="begin each choice with its prompt, and its logprobs with the prompt's")
     beam_size: int = Field(1, ge=1, description="more than 1: beam search instead of sampling")
     length_penalty: float = Field(
         1.0, ge=-5, le=5, description="beam search: scores are divided by length to this power"
@@ -130,9 +132,12 @@ class TopLogprob(Response):
     logprob: float
 
 
-class TokenLogprob(TopLogprob):
-    """A chosen token and its likeliest alternatives."""
+class TokenLogprob(Response):
+    """A token and the likeliest alternatives at its place; nothing stands before a prompt's first token."""
 
+    id: int
+    text: str
+    logprob: float | None
     top: list[TopLogprob]
 
 

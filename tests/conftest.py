@@ -15,6 +15,7 @@ from model.export.export import export_package
 from model.package import Manifest
 from model.package.manifest import TOKENIZER_FILE, Precision
 from model.training.recipes import RECIPES
+from model.training.tokenizers import tokens_of
 
 torch.set_num_threads(1)  # tiny tensors are faster without threads that wait for one another
 
@@ -102,7 +103,8 @@ def make_package(tmp_path_factory: pytest.TempPathFactory) -> MakePackage:
             tokenizer.save(str(folder / TOKENIZER_FILE))
             model = random_model(replace(TINY[name], vocab_size=tokenizer.get_vocab_size()))
             package = folder / name
-            manifest = export_package(model, folder / TOKENIZER_FILE, recipe.card, package, precision=precision)
+            tokens = tokens_of(folder / TOKENIZER_FILE, recipe.card)
+            manifest = export_package(model, tokens, recipe.card, package, precision=precision)
             made[name, precision] = TinyPackage(package, manifest, model)
         return made[name, precision]
 

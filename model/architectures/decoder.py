@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from model.architectures.embeddings import Embeddings, initialise
+from model.architectures.embeddings import Embeddings, initialise, output_bias
 from model.config import TransformerConfig
 from model.layers.attention import causal_mask
 from model.layers.block import Block
@@ -50,6 +50,7 @@ class DecoderLM(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config)
         self.decoder = Decoder(config)
+        self.output_bias = output_bias(config)
         initialise(self, config)
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -58,4 +59,4 @@ class DecoderLM(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Map hidden states (…, d_model) to logits (…, vocab_size)."""
-        return nn.functional.linear(hidden, self.embeddings.words.weight)
+        return nn.functional.linear(hidden, self.embeddings.words.weight, self.output_bias)

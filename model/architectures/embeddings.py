@@ -13,11 +13,14 @@ from model.layers.positions import POSITIONS
 
 
 class Embeddings(nn.Module):
-    """Sum of word, position and (in BERT) segment embeddings, then optional norm and dropout."""
+    """Sum of word, position and (in BERT) segment embeddings, then optional norm and dropout.
 
-    def __init__(self, config: TransformerConfig) -> None:
+    `words` shares another's word embedding; positions and norm are always its own.
+    """
+
+    def __init__(self, config: TransformerConfig, words: nn.Embedding | None = None) -> None:
         super().__init__()
-        self.words = nn.Embedding(config.vocab_size, config.d_model)
+        self.words = words or nn.Embedding(config.vocab_size, config.d_model)
         self.positions = POSITIONS[config.positions](config.max_positions, config.d_model)
         self.segments = nn.Embedding(config.num_segments, config.d_model) if config.num_segments else None
         self.norm = LayerNorm(config.d_model, config.norm_epsilon) if config.embedding_norm else nn.Identity()
@@ -35,6 +38,11 @@ class Embeddings(nn.Module):
             x = x + self.segments(torch.zeros_like(input_ids) if segment_ids is None else segment_ids)
         summed: Tensor = self.dropout(self.norm(x))
         return summed
+
+
+def output_bias(config: TransformerConfig) -> nn.Parameter | None:
+    """Return the logits' bias, (vocab_size,), if the configuration has one."""
+    return nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
 
 
 def initialise(module: nn.Module, config: TransformerConfig) -> None:

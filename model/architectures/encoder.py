@@ -9,6 +9,7 @@ from model.config import TransformerConfig
 from model.layers.attention import padding_mask
 from model.layers.block import Block
 from model.layers.norms import LayerNorm
+from model.layers.ragged import RaggedSelfAttention
 
 
 class Encoder(nn.Module):
@@ -26,6 +27,14 @@ class Encoder(nn.Module):
         mask = padding_mask(attention_mask)
         for block in self.blocks:
             x = block(x, mask)
+        hidden: Tensor = self.final_norm(x)
+        return hidden
+
+    def forward_ragged(self, x: Tensor, attention: RaggedSelfAttention) -> Tensor:
+        """Map embeddings (B, T, d_model) to (B, T, d_model), as the exported graph does."""
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            x = block.forward_cached(x, attention)
         hidden: Tensor = self.final_norm(x)
         return hidden
 
@@ -50,6 +59,10 @@ class EncoderClassifier(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, segment_ids: Tensor | None = None) -> Tensor:
         """Return the logits of the labels, (B, num_labels)."""
-        first = self.encode(input_ids, attention_mask, segment_ids)[:, 0]
+        return self.classify(self.encode(input_ids, attention_mask, segment_ids))
+
+    def classify(self, hidden: Tensor) -> Tensor:
+        """Map hidden states (B, T, d_model) to the logits of the labels, (B, num_labels)."""
+        first = hidden[:, 0]
         logits: Tensor = self.classifier(self.dropout(self.pooler(first).tanh()))
         return logits

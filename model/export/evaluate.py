@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sacrebleu
@@ -14,7 +16,7 @@ from tqdm import tqdm
 
 from model.export.naive import NaiveDecoder, NaiveGraph, classifier_inputs
 from model.package import Figure, Manifest, PackageError, PackageTokenizer, Task
-from model.package.inputs import attention_mask, pad_rows
+from model.package.inputs import encoder_inputs, pad_rows
 from model.package.manifest import TOKENIZER_FILE
 from model.training.data import length_batches, read_rows
 
@@ -25,24 +27,35 @@ BLEU = "sacreBLEU, greedy, multi-reference"
 class Evaluation:
     """A package opened for evaluation, and the data sets' folder."""
 
-    def __init__(self, package: Path, data: Path) -> None:
+    def __init__(self, package: Path, data: Path, limit: int | None = None) -> None:
         self.manifest = Manifest.load(package)
         self.data = data
+        self.limit = limit
         self.tokenizer = PackageTokenizer.load(package / TOKENIZER_FILE)
         self.graphs = {
             name: NaiveGraph(package / graph.file, graph.outputs) for name, graph in self.manifest.graphs.items()
         }
+
+    def rows(self, file: str) -> list[dict[str, Any]]:
+        """Read the first rows of a data set's file, `limit` at most."""
+        return list(islice(read_rows(self.data / file), self.limit))
 
     def figure(self, dataset: str, metric: str, value: float) -> Figure:
         """Make a figure of this package's precision."""
         return Figure(dataset=dataset, metric=metric, value=round(value, 4), precision=self.manifest.precision)
 
 
-def evaluate(package: Path, data: Path) -> list[Figure]:
-    """Measure a package's figures, write them into its manifest and return them."""
-    evaluation = Evaluation(package, data)
-    figures = EVALUATIONS[evaluation.manifest.task](evaluation)
-    evaluation.manifest.model_copy(update={"evaluation": figures}).save(package)
+def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: Path | None = None) -> list[Figure]:
+    """Measure a package's figures, write them into its manifest and return them.
+
+    `reference` is the same model as a float32 package: its figures stand beside the package's own, so that what the
+    precision costs can be read. `limit` bounds the rows of each data set.
+    """
+    figures = []
+    for folder in filter(None, (reference, package)):
+        evaluation = Evaluation(folder, data, limit)
+        figures += EVALUATIONS[evaluation.manifest.task](evaluation)
+    Manifest.load(package).model_copy(update={"evaluation": figures}).save(package)
     return figures
 
 
@@ -51,7 +64,7 @@ def _evaluate_sentiment(evaluation: Evaluation) -> list[Figure]:
         raise PackageError(f"{evaluation.manifest.name}: only negative/positive classifiers have test data here")
     figures = []
     for dataset in ("sst2/test.tsv.xz", "imdb/test.jsonl.xz"):
-        rows = [(row["text"], int(row["label"])) for row in read_rows(evaluation.data / dataset)]
+        rows = [(row["text"], int(row["label"])) for row in evaluation.rows(dataset)]
         predicted = _classify(evaluation, [text for text, _ in rows])
         accuracy = float(np.mean(predicted == np.array([label for _, label in rows])))
         figures.append(evaluation.figure(dataset.split(".")[0], "accuracy", accuracy))
@@ -74,7 +87,7 @@ def _classify(evaluation: Evaluation, texts: Sequence[str]) -> NDArray[np.int64]
 def _evaluate_perplexity(evaluation: Evaluation) -> list[Figure]:
     figures = []
     for split in ("validation", "test"):
-        texts = [row["text"] for row in read_rows(evaluation.data / "tinystories_subset" / f"{split}.jsonl.xz")]
+        texts = [row["text"] for row in evaluation.rows(f"tinystories_subset/{split}.jsonl.xz")]
         total, tokens, words = 0.0, 0, 0
         for text in tqdm(texts, desc="perplexity"):
             likelihood, count = _log_likelihood(evaluation, text.strip())
@@ -103,7 +116,7 @@ def _evaluate_translation(evaluation: Evaluation) -> list[Figure]:
     figures = []
     for language in evaluation.manifest.target_languages:
         references: dict[str, list[str]] = defaultdict(list)
-        for row in read_rows(evaluation.data / f"tatoeba_en_{language}" / "test.tsv.xz"):
+        for row in evaluation.rows(f"tatoeba_en_{language}/test.tsv.xz"):
             references[row["en"]].append(row[language])
         answers = translate(evaluation, list(references), language)
         most = max(map(len, references.values()))
@@ -118,7 +131,8 @@ def translate(evaluation: Evaluation, texts: Sequence[str], language: str) -> li
     manifest = evaluation.manifest
     first, end = manifest.target_languages[language], manifest.special_ids.end
     assert end is not None
-    sources = [[first, *evaluation.tokenizer.encode(text).ids, end] for text in texts]
+    beginning = [] if first is None else [first]
+    sources = [[*beginning, *evaluation.tokenizer.encode(text).ids, end] for text in texts]
     answers = [""] * len(texts)
     for batch in tqdm(length_batches([len(row) for row in sources], BATCH_TOKENS // 4, None), desc=language):
         for index, ids in zip(batch, _greedy(evaluation, [sources[index] for index in batch]), strict=True):
@@ -131,10 +145,7 @@ def _greedy(evaluation: Evaluation, sources: list[list[int]]) -> list[list[int]]
     ids, lengths = pad_rows(sources, special.pad)
     steps = min(2 * ids.shape[1] + 10, evaluation.manifest.limits.max_positions)
     decoder = _decoder(evaluation, len(sources), steps)
-    decoder.set_source(
-        evaluation.graphs["encoder"].run({"input_ids": ids, "attention_mask": attention_mask(lengths, ids.shape[1])}),
-        lengths,
-    )
+    decoder.set_source(evaluation.graphs["encoder"].run(encoder_inputs(ids, lengths)), lengths)
     ones = np.ones(len(sources), np.int64)
     tokens = np.full((len(sources), 1), special.start, np.int64)
     outputs: list[list[int]] = [[] for _ in sources]
@@ -150,10 +161,8 @@ def _greedy(evaluation: Evaluation, sources: list[list[int]]) -> list[list[int]]
 
 
 def _decoder(evaluation: Evaluation, rows: int, capacity: int) -> NaiveDecoder:
-    cache = evaluation.manifest.cache
-    assert cache is not None
-    graph = evaluation.graphs["decoder"]
-    return NaiveDecoder(graph, cache.num_layers, cache.num_kv_heads, cache.head_dim, rows, capacity)
+    assert evaluation.manifest.cache is not None
+    return NaiveDecoder(evaluation.graphs["decoder"], evaluation.manifest.cache, rows, capacity)
 
 
 EVALUATIONS: dict[Task, Callable[[Evaluation], list[Figure]]] = {

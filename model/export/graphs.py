@@ -4,19 +4,26 @@ Letters: B rows, T new tokens, S source length or cache capacity, K key/value he
 for; i counts the decoder's layers.
 
 Encoder of a classifier
-    in:  input_ids, attention_mask, segment_ids (B, T)
+    in:  input_ids, segment_ids (B, T); last_positions (B,), of each row's last real token; total_length (), which is T
     out: logits (B, num_labels)
 Encoder of a translator
-    in:  input_ids, attention_mask (B, S)
+    in:  input_ids (B, S); last_positions (B,); total_length ()
     out: cross_key_i, cross_value_i (B, K, S, D)
 Decoder
-    in:  input_ids, position_ids (B, T); last_positions (B,); total_length (); logit_positions (B, P), which of the T
-         tokens' logits are wanted; past_key_i, past_value_i (B, K, S, D); in a translator also source_lengths (B,)
-         and the encoder's cross_key_i, cross_value_i
+    in:  input_ids, position_ids (B, T); last_positions (B,); total_length (), the longest row with its new tokens;
+         logit_positions (B, P), which of the T tokens' logits are wanted; past_key_i, past_value_i (B, K, S, D)
     out: logits (B, P, vocab_size); present_key_i, present_value_i (B, K, S, D)
+    and in a translator
+    in:  source_last_positions (B,); source_total_length (), the longest source; the encoder's cross_key_i,
+         cross_value_i; and of them the last tokens' last_key_i, last_value_i (B, 1, K·D)
+    out: kept_key_i, kept_value_i (B, K, S, D), which are cross_key_i and cross_value_i unchanged
+Candidates, over a decoder's logits
+    in:  logits (B, vocab_size); count (1,)
+    out: log_probabilities, ids (B, count), the likeliest tokens of each row, best first
 
 One decoder graph serves prefill (a ragged batch padded on the right and without a past, or one row with a past) and
-decode (one new token a row). With past and present bound to the same memory the cache is updated in place.
+decode (one new token a row; a translator only decodes). With past and present, cross and kept bound to the same memory
+the cache is updated in place and nothing is copied.
 """
 
 from __future__ import annotations
@@ -34,6 +41,7 @@ from torch.export import Dim
 from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder, Transformer
 from model.layers.block import Block
 from model.layers.cache import CrossAttentionCache, SelfAttentionCache
+from model.layers.ragged import RaggedSelfAttention
 from model.package.inputs import cache_names
 
 OPSET = 21
@@ -46,10 +54,11 @@ class ClassifierGraph(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, segment_ids: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, segment_ids: Tensor, last_positions: Tensor, total_length: Tensor) -> Tensor:
         """Return the labels' logits."""
-        logits: Tensor = self.model(input_ids, attention_mask, segment_ids)
-        return logits
+        attention = _ragged(self.model, last_positions, total_length)
+        embedded = self.model.embeddings(input_ids, segment_ids=segment_ids)
+        return self.model.classify(self.model.encoder.forward_ragged(embedded, attention))
 
 
 class SourceGraph(nn.Module):
@@ -59,9 +68,10 @@ class SourceGraph(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> list[Tensor]:
+    def forward(self, input_ids: Tensor, last_positions: Tensor, total_length: Tensor) -> list[Tensor]:
         """Return the key and the value of layer 0, then of layer 1, and so on."""
-        source = self.model.encode(input_ids, attention_mask)
+        attention = _ragged(self.model, last_positions, total_length)
+        source = self.model.encoder.forward_ragged(self.model.embeddings(input_ids), attention)
         outputs: list[Tensor] = []
         for block in self.model.decoder.blocks:
             assert isinstance(block, Block) and block.cross_attention is not None
@@ -84,28 +94,40 @@ class DecoderGraph(nn.Module):
         total_length: Tensor,
         logit_positions: Tensor,
         past: list[Tensor],
-        source_lengths: Tensor | None = None,
-        cross: list[Tensor] | None = None,
+        source: Source | None = None,
     ) -> list[Tensor]:
-        """Return the logits, then the present key and value of every layer."""
+        """Return the logits, the present key and value of every layer, and in a translator the kept ones."""
         heads = self.model.config.num_heads
         caches = [
             SelfAttentionCache(key, value, last_positions, total_length, heads)
             for key, value in zip(past[::2], past[1::2], strict=True)
         ]
-        cross_caches = None if cross is None else _cross_caches(cross, source_lengths, heads)
-        hidden = self.model.decoder.forward_cached(self.model.embeddings(input_ids, position_ids), caches, cross_caches)
+        cross_caches = None if source is None else _cross_caches(source, heads)
+        model = self.model
+        embeddings = model.target_embeddings if isinstance(model, EncoderDecoder) else model.embeddings
+        hidden = model.decoder.forward_cached(embeddings(input_ids, position_ids), caches, cross_caches)
         wanted = hidden.gather(1, logit_positions[:, :, None].expand(-1, -1, hidden.shape[-1]))  # (B, P, d_model)
         presents = [tensor for cache in caches for tensor in (cache.key, cache.value)]
-        return [self.model.project(wanted), *presents]
+        kept = [tensor for cache in cross_caches or [] for tensor in (cache.key, cache.value)]
+        return [model.project(wanted), *presents, *kept]
 
 
-def _cross_caches(cross: list[Tensor], source_lengths: Tensor | None, heads: int) -> list[CrossAttentionCache]:
-    assert source_lengths is not None, "cross-attention needs the sources' lengths"
-    is_real = torch.arange(cross[0].shape[2], device=source_lengths.device) < source_lengths[:, None]
-    # −10⁴ vanishes in the softmax, and float16 can hold it.
-    bias = torch.where(is_real, 0.0, -10000.0)[:, None, None, :]
-    return [CrossAttentionCache(key, value, bias, heads) for key, value in zip(cross[::2], cross[1::2], strict=True)]
+# A translator's: last positions, the longest source, keys and values, and those of the last tokens.
+Source = tuple[Tensor, Tensor, list[Tensor], list[Tensor]]
+
+
+def _ragged(
+    model: EncoderClassifier | EncoderDecoder, last_positions: Tensor, total_length: Tensor
+) -> RaggedSelfAttention:
+    return RaggedSelfAttention(last_positions, total_length, model.config.num_heads, model.config.kv_heads)
+
+
+def _cross_caches(source: Source, heads: int) -> list[CrossAttentionCache]:
+    last_positions, total_length, cross, last = source
+    return [
+        CrossAttentionCache(*tensors, last_positions, total_length, heads)
+        for tensors in zip(cross[::2], cross[1::2], last[::2], last[1::2], strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -134,19 +156,24 @@ ROWS, LENGTH, CAPACITY, SOURCE = 2, 3, 11, 7
 def _export_classifier(model: EncoderClassifier, folder: Path) -> GraphFile:
     ids = torch.ones(ROWS, LENGTH, dtype=torch.int64)
     shape = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
-    names = ["input_ids", "attention_mask", "segment_ids"]
-    inputs = (ids, torch.ones_like(ids), torch.zeros_like(ids))
-    return _export(ClassifierGraph(model), inputs, (shape,) * 3, names, ["logits"], folder / "encoder.onnx")
+    inputs = (ids, torch.zeros_like(ids), *_lengths(LENGTH))
+    names = ["input_ids", "segment_ids", "last_positions", "total_length"]
+    shapes: tuple[object, ...] = (shape, shape, {0: Dim.DYNAMIC}, {})
+    return _export(ClassifierGraph(model), inputs, shapes, names, ["logits"], folder / "encoder.onnx")
+
+
+def _lengths(longest: int) -> tuple[Tensor, Tensor]:
+    return torch.full((ROWS,), longest - 1, dtype=torch.int32), torch.tensor(longest, dtype=torch.int32)
 
 
 def _export_source(model: EncoderDecoder, folder: Path) -> GraphFile:
     ids = torch.ones(ROWS, SOURCE, dtype=torch.int64)
     shape = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
     outputs = cache_names("cross", model.config.num_decoder_layers)
-    names = ["input_ids", "attention_mask"]
-    return _export(
-        SourceGraph(model), (ids, torch.ones_like(ids)), (shape, shape), names, outputs, folder / "encoder.onnx"
-    )
+    names = ["input_ids", "last_positions", "total_length"]
+    inputs = (ids, *_lengths(SOURCE))
+    shapes: tuple[object, ...] = (shape, {0: Dim.DYNAMIC}, {})
+    return _export(SourceGraph(model), inputs, shapes, names, outputs, folder / "encoder.onnx")
 
 
 def _export_decoder(model: DecoderLM | EncoderDecoder, folder: Path) -> GraphFile:
@@ -159,20 +186,25 @@ def _export_decoder(model: DecoderLM | EncoderDecoder, folder: Path) -> GraphFil
     inputs: list[object] = [
         ids,
         torch.arange(LENGTH).expand(ROWS, LENGTH).contiguous(),
-        torch.full((ROWS,), LENGTH - 1, dtype=torch.int32),
-        torch.tensor(LENGTH, dtype=torch.int32),
+        *_lengths(LENGTH),
         torch.zeros(ROWS, 1, dtype=torch.int64),
         past,
     ]
     shapes: list[object] = [both, both, rows, {}, both, [cache_shape] * len(past)]
     names = ["input_ids", "position_ids", "last_positions", "total_length", "logit_positions"]
     names += cache_names("past", layers)
-    if isinstance(model, EncoderDecoder):
-        cross = [torch.zeros(ROWS, config.kv_heads, SOURCE, config.head_dim) for _ in range(2 * layers)]
-        inputs += [torch.full((ROWS,), SOURCE, dtype=torch.int64), cross]
-        shapes += [rows, [cache_shape] * len(cross)]
-        names += ["source_lengths", *cache_names("cross", layers)]
     outputs = ["logits", *cache_names("present", layers)]
+    if isinstance(model, EncoderDecoder):
+        # One new token a row, for the operator of cross-attention takes no more.
+        inputs[0], inputs[1] = ids[:, :1], torch.full((ROWS, 1), LENGTH - 1)
+        shapes[0] = shapes[1] = rows
+        cross = [torch.zeros(ROWS, config.kv_heads, SOURCE, config.head_dim) for _ in range(2 * layers)]
+        last = [torch.zeros(ROWS, 1, config.kv_heads * config.head_dim) for _ in range(2 * layers)]
+        inputs.append((*_lengths(SOURCE), cross, last))
+        shapes.append((rows, {}, [cache_shape] * len(cross), [rows] * len(last)))
+        names += ["source_last_positions", "source_total_length"]
+        names += [*cache_names("cross", layers), *cache_names("last", layers)]
+        outputs += cache_names("kept", layers)
     return _export(DecoderGraph(model), tuple(inputs), tuple(shapes), names, outputs, folder / "decoder.onnx")
 
 

@@ -12,7 +12,8 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from model.export.graphs import GraphFile
-from model.package.inputs import attention_mask, cache_names, pad_rows
+from model.package import CacheShape
+from model.package.inputs import cache_names, encoder_inputs, last_tokens, pad_rows
 
 Array = NDArray[Any]
 
@@ -42,21 +43,27 @@ def classifier_inputs(
     """Return the inputs of a classifier's graph."""
     ids, lengths = pad_rows(rows, 0)
     segment_ids = pad_rows(segments, 0)[0] if segments else np.zeros_like(ids)
-    return {"input_ids": ids, "attention_mask": attention_mask(lengths, ids.shape[1]), "segment_ids": segment_ids}
+    return encoder_inputs(ids, lengths, segment_ids)
 
 
 class NaiveDecoder:
     """A decoder graph with its KV cache; rows are fixed when made."""
 
-    def __init__(self, graph: NaiveGraph, layers: int, kv_heads: int, head_dim: int, rows: int, capacity: int) -> None:
+    def __init__(self, graph: NaiveGraph, shape: CacheShape, rows: int, capacity: int) -> None:
         self._graph = graph
-        self._layers = layers
-        self._past = [np.zeros((rows, kv_heads, capacity, head_dim), np.float32) for _ in range(2 * layers)]
+        self._layers = shape.num_layers
+        size = (rows, shape.num_kv_heads, capacity, shape.head_dim)
+        self._past = [np.zeros(size, shape.dtype) for _ in range(2 * shape.num_layers)]
         self._cross: dict[str, Array] = {}
 
     def set_source(self, cross: Mapping[str, Array], lengths: Array) -> None:
         """Give a translator's rows their sources: the encoder graph's outputs, and the sources' lengths (B,)."""
-        self._cross = {**cross, "source_lengths": lengths}
+        self._cross = {
+            **cross,
+            **{name.replace("cross", "last"): last_tokens(array, lengths) for name, array in cross.items()},
+            "source_last_positions": (lengths - 1).astype(np.int32),
+            "source_total_length": np.array(lengths.max(), np.int32),
+        }
 
     def step(self, ids: Array, lengths: Array, past: int | Array) -> Array:
         """Feed new tokens (B, T), `lengths` (B,) of them real, behind `past` tokens; return logits (B, T, V)."""
@@ -73,4 +80,4 @@ class NaiveDecoder:
         }
         outputs = self._graph.run(inputs)
         self._past = [outputs[name] for name in cache_names("present", self._layers)]
-        return outputs["logits"]
+        return outputs["logits"].astype(np.float32)

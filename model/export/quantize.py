@@ -1,12 +1,17 @@
 """Integer weights whose answers do not depend on the batch.
 
-Weights: signed 8 bits, one scale per output column. Activations: 8 bits, one scale per row, found while running, so a
-row's result is the same whoever stands beside it: the products are summed in int32, exactly. (The usual dynamic
-quantization takes one scale for the whole batch, and a loud row then coarsens its neighbours.)
+`int8`: weights of signed 8 bits with one scale per output column; activations of 8 bits with one scale per row, found
+while running, so a row's result is the same whoever stands beside it: the products are summed in int32, exactly. (The
+usual dynamic quantization takes one scale for the whole batch, and a loud row then coarsens its neighbours.)
+
+`int8-blocks`, `int4-blocks`: one scale per block of each column, one operator per product, which quantizes activations
+by row and block itself. Fastest with one row or few, slowest with many.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +23,27 @@ from onnx import helper, numpy_helper
 ZERO_POINT = 128  # activations are stored as uint8 around it, which is what MatMulInteger is fastest with
 LARGEST = 127
 WORD_EMBEDDING = "embeddings.words.weight"  # its name in every architecture, and so in every graph
-TINY = 1e-12  # keeps the scale of an all-zero row from being 0
+TINY = 1e-12  # keeps the scale of an all-zero column from being 0
+MICROSOFT = "com.microsoft"  # the operator set that the products belong to
 
 
-def quantize_graph(path: Path) -> None:
-    """Rewrite a float32 graph in place: every product with a constant matrix, and the word embedding, in 8 bits."""
+@dataclass(frozen=True)
+class Blocks:
+    """Weights in blocks of `size` along a column, of `bits` bits each."""
+
+    bits: int
+    size: int
+
+
+BLOCKS = {"int8-blocks": Blocks(8, 128), "int4-blocks": Blocks(4, 32)}
+
+
+def quantize_graph(path: Path, blocks: Blocks | None = None) -> None:
+    """Rewrite a float32 graph in place: every product with a constant matrix, and the word embedding."""
     model = onnx.load(path)
-    _Rewrite(model.graph).run()
+    _Rewrite(model.graph, blocks).run()
+    if not any(opset.domain == MICROSOFT for opset in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     onnx.checker.check_model(model, full_check=False)
     onnx.save(model, path)
 
@@ -35,11 +54,29 @@ def quantize_columns(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDA
     return np.rint(weight / scales).astype(np.int8), scales.astype(np.float32)
 
 
+def quantize_blocks(weight: NDArray[np.float32], blocks: Blocks) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return `weight` (K, N) as MatMulNBits takes it: (N, blocks, bytes a block), and the scales (N · blocks,).
+
+    Columns are filled with zeros to whole blocks; a value is stored with half its range added.
+    """
+    rows, columns = weight.shape
+    count = -(-rows // blocks.size)
+    padded = np.zeros((columns, count * blocks.size), np.float32)
+    padded[:, :rows] = weight.T
+    grouped = padded.reshape(columns, count, blocks.size)
+    half = 2 ** (blocks.bits - 1)
+    scales = np.maximum(np.abs(grouped).max(axis=-1), TINY) / (half - 1)
+    values = (np.rint(grouped / scales[..., None]) + half).astype(np.uint8)
+    if blocks.bits == 4:
+        values = values[..., ::2] | (values[..., 1::2] << 4)
+    return values, scales.astype(np.float32).ravel()
+
+
 class _Rewrite:
     """One graph being rewritten; new nodes are collected in order, so the graph stays sorted."""
 
-    def __init__(self, graph: onnx.GraphProto) -> None:
-        self.graph = graph
+    def __init__(self, graph: onnx.GraphProto, blocks: Blocks | None) -> None:
+        self.graph, self.blocks = graph, blocks
         self.weights = {tensor.name: tensor for tensor in graph.initializer}
         self.transposed = {
             node.output[0]: node.input[0]
@@ -51,14 +88,16 @@ class _Rewrite:
         self.quantized_words: dict[str, tuple[str, str]] = {}
 
     def run(self) -> None:
+        rewrite_product: Callable[[onnx.NodeProto], None] = (
+            self._rewrite_by_rows if self.blocks is None else self._rewrite_by_blocks
+        )
         self._constant("quantize_zero_point", np.array(ZERO_POINT, np.uint8))
+        self._constant("quantize_step", np.array(1 / LARGEST, np.float32))
         self._constant("quantize_one", np.array(1.0, np.float32))
-        self._constant("quantize_largest", np.array(LARGEST, np.float32))
-        self._constant("quantize_tiny", np.array(TINY, np.float32))
         self._constant("quantize_last_axis", np.array([-1], np.int64))
         for node in list(self.graph.node):
             if node.op_type == "MatMul" and self._matrix(node.input[1]) is not None:
-                self._rewrite_matmul(node)
+                rewrite_product(node)
             elif node.op_type == "Gather" and node.input[0].endswith(WORD_EMBEDDING):
                 self._rewrite_gather(node)
             else:
@@ -73,36 +112,52 @@ class _Rewrite:
         weight = self.weights.get(name)
         return numpy_helper.to_array(weight) if weight is not None and len(weight.dims) == 2 else None
 
-    def _rewrite_matmul(self, node: onnx.NodeProto) -> None:
-        """MatMul(x, W) → MatMulInteger(x / row scale, W / column scale) · row scale · column scale."""
-        row, scale = self._quantized_rows(node.input[0])
+    def _rewrite_by_rows(self, node: onnx.NodeProto) -> None:
+        """MatMul(x, W) → MatMulIntegerToFloat(x / row maximum · 127, W / column scale) · row maximum.
+
+        The column scales, over 127, are the operator's own; the row's maximum comes last, so an all-zero row, whose
+        quotient is undefined, is still zero.
+        """
+        row, largest = self._quantized_rows(node.input[0])
         if node.input[1] in self.transposed:
             words, scales = self._quantized_vocabulary(self.transposed[node.input[1]])
             matrix = self._node("Transpose", [words], f"{words}_transposed", perm=[1, 0])
-            column_scale = self._node("Squeeze", [scales, "quantize_last_axis"], f"{scales}_squeezed")
+            flat = numpy_helper.to_array(self.weights[scales])[:, 0] / np.float32(LARGEST)
+            column_scale = self._constant(f"{scales}_of_columns", flat)
         else:
             weight = self._matrix(node.input[1])
             assert weight is not None
             values, column_scales = quantize_columns(weight)
             matrix = self._constant(f"{node.input[1]}_int8", values)
-            column_scale = self._constant(f"{node.input[1]}_scales", column_scales)
+            column_scale = self._constant(f"{node.input[1]}_scales", column_scales / np.float32(LARGEST))
         name = node.output[0]
-        product = self._node("MatMulInteger", [row, matrix, "quantize_zero_point"], f"{name}_int32")
-        product = self._node("Cast", [product], f"{name}_cast", to=onnx.TensorProto.FLOAT)
-        product = self._node("Mul", [product, scale], f"{name}_row_scaled")
-        self._node("Mul", [product, column_scale], name)
+        inputs = [row, matrix, "quantize_one", column_scale, "quantize_zero_point"]
+        product = self._node("MatMulIntegerToFloat", inputs, f"{name}_by_rows", domain=MICROSOFT)
+        self._node("Mul", [product, largest], name)
 
     def _quantized_rows(self, name: str) -> tuple[str, str]:
-        """Return the 8-bit form of an activation and its rows' scales; computed once however many products use it."""
+        """Return the 8-bit form of an activation and its rows' largest sizes; once, however many products use it."""
         if name not in self.quantized_inputs:
             size = self._node("Abs", [name], f"{name}_abs")
             largest = self._node("ReduceMax", [size, "quantize_last_axis"], f"{name}_largest", keepdims=1)
-            largest = self._node("Max", [largest, "quantize_tiny"], f"{name}_positive")
-            scale = self._node("Div", [largest, "quantize_largest"], f"{name}_scale")
-            scaled = self._node("Div", [name, scale], f"{name}_scaled")
-            row = self._node("QuantizeLinear", [scaled, "quantize_one", "quantize_zero_point"], f"{name}_uint8")
-            self.quantized_inputs[name] = row, scale
+            scaled = self._node("Div", [name, largest], f"{name}_scaled")
+            row = self._node("QuantizeLinear", [scaled, "quantize_step", "quantize_zero_point"], f"{name}_uint8")
+            self.quantized_inputs[name] = row, largest
         return self.quantized_inputs[name]
+
+    def _rewrite_by_blocks(self, node: onnx.NodeProto) -> None:
+        """MatMul(x, W) → MatMulNBits(x, blocks of W); accuracy level 4 is 8-bit activations."""
+        weight = self._matrix(node.input[1])
+        assert weight is not None and self.blocks is not None
+        values, scales = quantize_blocks(weight, self.blocks)
+        name = node.input[1]
+        inputs = [
+            node.input[0],
+            self._constant(f"{name}_blocks", values),
+            self._constant(f"{name}_block_scales", scales),
+        ]
+        sizes = {"K": weight.shape[0], "N": weight.shape[1], "bits": self.blocks.bits, "block_size": self.blocks.size}
+        self._node("MatMulNBits", inputs, node.output[0], domain=MICROSOFT, accuracy_level=4, **sizes)
 
     def _rewrite_gather(self, node: onnx.NodeProto) -> None:
         words, scales = self._quantized_vocabulary(node.input[0])

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder, Transformer
 from model.export.naive import NaiveDecoder, NaiveGraph, classifier_inputs
-from model.package import Verification
-from model.package.inputs import attention_mask, pad_rows
+from model.package import CacheShape, Verification
+from model.package.inputs import encoder_inputs, pad_rows
 
 TOLERANCE = 1e-4  # float32 graphs must stay below it
 
@@ -57,13 +57,24 @@ def _random_rows(model: Transformer, rng: np.random.Generator, rows: int, longes
 def _verify_classifier(model: EncoderClassifier, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
     rows = _random_rows(model, rng, rows=int(rng.integers(1, 6)), longest=40)
     inputs = classifier_inputs(rows)
-    expected = model(*(torch.from_numpy(inputs[name]) for name in ("input_ids", "attention_mask", "segment_ids")))
+    ids = torch.from_numpy(inputs["input_ids"])
+    expected = model(ids, torch.arange(ids.shape[1]) <= torch.from_numpy(inputs["last_positions"])[:, None])
     errors.compare(graph.run(inputs)["logits"], expected)
 
 
 def _decoder(model: DecoderLM | EncoderDecoder, graph: NaiveGraph, rows: int, capacity: int) -> NaiveDecoder:
+    return NaiveDecoder(graph, cache_shape(model), rows, capacity)
+
+
+def cache_shape(model: DecoderLM | EncoderDecoder) -> CacheShape:
+    """Return the sizes of a model's KV cache; its numbers are as precise as the weights."""
     config = model.config
-    return NaiveDecoder(graph, config.num_decoder_layers, config.kv_heads, config.head_dim, rows, capacity)
+    return CacheShape(
+        num_layers=config.num_decoder_layers,
+        num_kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        dtype="float16" if next(model.parameters()).dtype == torch.float16 else "float32",
+    )
 
 
 def _verify_decoder(model: DecoderLM, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
@@ -97,8 +108,8 @@ def _verify_translator(
     """Decode a ragged batch of sources token by token, and compare with teacher forcing."""
     sources = _random_rows(model, rng, rows=int(rng.integers(1, 6)), longest=20)
     ids, lengths = pad_rows(sources, 0)
-    mask = attention_mask(lengths, ids.shape[1])
-    cross = graphs["encoder"].run({"input_ids": ids, "attention_mask": mask})
+    mask = np.arange(ids.shape[1]) < lengths[:, None]
+    cross = graphs["encoder"].run(encoder_inputs(ids, lengths))
     targets = rng.integers(0, model.config.vocab_size, (len(sources), 5))
     expected = model(torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(targets))
     decoder = _decoder(model, graphs["decoder"], len(sources), targets.shape[1])

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from model.layers.cache import CrossAttentionCache, SelfAttentionCache
+    from model.layers.ragged import RaggedSelfAttention
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -67,7 +68,7 @@ class MultiHeadAttention(nn.Module):
         """Return the keys and values of a source (B, S, d_model), each (B, K, S, D)."""
         return self._split(self.key(source)), self._split(self.value(source))
 
-    def forward_cached(self, x: Tensor, cache: SelfAttentionCache) -> Tensor:
+    def forward_cached(self, x: Tensor, cache: SelfAttentionCache | RaggedSelfAttention) -> Tensor:
         """Attend from the new tokens x (B, T, d_model) to themselves and to everything in the cache."""
         return self.output(cache.attend(self.query(x), self.key(x), self.value(x)))
 

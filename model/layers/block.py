@@ -11,6 +11,7 @@ from model.layers.attention import MultiHeadAttention
 from model.layers.cache import CrossAttentionCache, SelfAttentionCache
 from model.layers.feedforward import FeedForward
 from model.layers.norms import LayerNorm
+from model.layers.ragged import RaggedSelfAttention
 
 
 class Residual(nn.Module):
@@ -56,7 +57,12 @@ class Block(nn.Module):
             x = self.cross_attention_residual(x, lambda h: attend(h, source=source, mask=source_mask))
         return self.feed_forward_residual(x, self.feed_forward)
 
-    def forward_cached(self, x: Tensor, cache: SelfAttentionCache, cross_cache: CrossAttentionCache | None) -> Tensor:
+    def forward_cached(
+        self,
+        x: Tensor,
+        cache: SelfAttentionCache | RaggedSelfAttention,
+        cross_cache: CrossAttentionCache | None = None,
+    ) -> Tensor:
         """Transform only the new tokens x (B, T, d_model); what came before is in the caches."""
         x = self.self_attention_residual(x, lambda h: self.self_attention.forward_cached(h, cache))
         if self.cross_attention is not None and self.cross_attention_residual is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.layers.attention import repeat_heads, scaled_dot_product_attention
+from model.layers.attention import scaled_dot_product_attention
 
 
 @dataclass
@@ -63,16 +63,23 @@ class SelfAttentionCache:
 
 @dataclass
 class CrossAttentionCache:
-    """Keys and values of a source, projected once when the sequence was admitted."""
+    """Keys and values of a source, projected once when the sequence was admitted.
+
+    The operator that knows each row's own length appends before it attends. So it is handed the source's last token
+    once more, and puts it where it already is; rows bring one new token each.
+    """
 
     key: Tensor  # (B, K, S, D)
     value: Tensor  # (B, K, S, D)
-    bias: Tensor  # (B, 1, 1, S): 0 at real source tokens, very negative at padding
+    last_key: Tensor  # (B, 1, K·D): of the source's last token
+    last_value: Tensor  # (B, 1, K·D)
+    last_positions: Tensor  # (B,) int32: position of the source's last token
+    total_length: Tensor  # () int32: the longest source
     num_heads: int
 
     def attend(self, query: Tensor) -> Tensor:
-        """Attend from query (B, T, H·D) to the source; returns (B, T, H·D)."""
-        split_query = query.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, H, T, D)
-        key, value = repeat_heads(self.key, self.num_heads), repeat_heads(self.value, self.num_heads)
-        scores = split_query @ key.transpose(-1, -2) * split_query.shape[-1] ** -0.5 + self.bias
-        return (scores.softmax(dim=-1) @ value).transpose(1, 2).flatten(2)
+        """Attend from query (B, 1, H·D) to the source; returns (B, 1, H·D)."""
+        own = SelfAttentionCache(self.key, self.value, self.last_positions, self.total_length, self.num_heads)
+        output = own.attend(query, self.last_key, self.last_value)
+        self.key, self.value = own.key, own.value
+        return output

@@ -34,8 +34,20 @@ class SinusoidalPositions(nn.Module):
         return nn.functional.embedding(position_ids, self.table)
 
 
+class SinusoidalHalvesPositions(SinusoidalPositions):
+    """The same waves with all sines before all cosines, as Marian orders them."""
+
+    def __init__(self, max_positions: int, d_model: int) -> None:
+        super().__init__(max_positions, d_model)
+        self.table = torch.cat((self.table[:, ::2], self.table[:, 1::2]), dim=1)
+
+
 class LearnedPositions(nn.Embedding):
     """A vector per position, learned like a word's."""
 
 
-POSITIONS: dict[Positions, type[nn.Module]] = {"sinusoidal": SinusoidalPositions, "learned": LearnedPositions}
+POSITIONS: dict[Positions, type[nn.Module]] = {
+    "sinusoidal": SinusoidalPositions,
+    "sinusoidal-halves": SinusoidalHalvesPositions,
+    "learned": LearnedPositions,
+}

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Array = NDArray[Any]
 
-def pad_rows(rows: Sequence[Sequence[int]], value: int) -> tuple[NDArray[Any], NDArray[Any]]:
+
+def pad_rows(rows: Sequence[Sequence[int]], value: int) -> tuple[Array, Array]:
     """Return ids (B, T) padded on the right, and the rows' lengths (B,)."""
     lengths = np.array([len(row) for row in rows], np.int64)
     ids = np.full((len(rows), int(lengths.max())), value, np.int64)
@@ -18,9 +20,19 @@ def pad_rows(rows: Sequence[Sequence[int]], value: int) -> tuple[NDArray[Any], N
     return ids, lengths
 
 
-def attention_mask(lengths: NDArray[Any], longest: int) -> NDArray[Any]:
-    """Return 1 at real tokens and 0 at padding, (B, T)."""
-    return (np.arange(longest) < lengths[:, None]).astype(np.int64)
+def encoder_inputs(ids: Array, lengths: Array, segment_ids: Array | None = None) -> dict[str, Array]:
+    """Return an encoder's inputs: ids (B, T) padded on the right, lengths (B,), and a classifier's segments (B, T)."""
+    inputs = {
+        "input_ids": ids,
+        "last_positions": (lengths - 1).astype(np.int32),
+        "total_length": np.array(ids.shape[1], np.int32),
+    }
+    return inputs if segment_ids is None else {**inputs, "segment_ids": segment_ids}
+
+
+def last_tokens(cross: Array, lengths: Array) -> Array:
+    """Return of keys or values (B, K, S, D) those of each row's last token, (B, 1, K·D)."""
+    return cross[np.arange(len(lengths)), :, lengths - 1].reshape(len(lengths), 1, -1)
 
 
 def cache_names(prefix: str, layers: int) -> list[str]:

@@ -9,14 +9,14 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 Task = Literal["classify", "generate", "translate"]
-Precision = Literal["float32", "int8"]
+Precision = Literal["float32", "float16", "int8", "int8-blocks", "int4-blocks"]
 
 FILE_NAME = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
 GRAPHS_OF_TASK: dict[Task, set[str]] = {
     "classify": {"encoder"},
-    "generate": {"decoder"},
-    "translate": {"encoder", "decoder"},
+    "generate": {"decoder", "candidates"},
+    "translate": {"encoder", "decoder", "candidates"},
 }
 
 
@@ -42,6 +42,7 @@ class CacheShape(_Part):
     num_layers: int = Field(ge=1)
     num_kv_heads: int = Field(ge=1)
     head_dim: int = Field(ge=1)
+    dtype: Literal["float32", "float16"] = "float32"
 
 
 class Limits(_Part):
@@ -85,7 +86,7 @@ class Verification(_Part):
 class Manifest(_Part):
     """The description of one model package; graphs, limits and ids are what serving needs, the rest is its card."""
 
-    format_version: Literal[1] = 1
+    format_version: Literal[2] = 2
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")
     task: Task
     family: str = "trifold"
@@ -98,7 +99,9 @@ class Manifest(_Part):
     special_ids: SpecialIds
     labels: list[str] = []
     source_languages: list[str] = []
-    target_languages: dict[str, int] = Field({}, description="language → the source's first token that asks for it")
+    target_languages: dict[str, int | None] = Field(
+        {}, description="language → the source's first token that asks for it; none where there is but one language"
+    )
     precision: Precision
     opset: int
     exported_with: dict[str, str] = Field(description="library → version")
@@ -124,6 +127,12 @@ class Manifest(_Part):
         if files - self.sha256.keys():
             raise ValueError(f"sha256 lacks {sorted(files - self.sha256.keys())}")
         return self
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids that the model knows."""
+        size: int = self.config["vocab_size"]
+        return size
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:

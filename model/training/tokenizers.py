@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from model.card import Card, Tokens
+from model.package import SpecialIds
+from model.package.tokenizer import token_id
 
 BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 END_OF_TEXT = "<|endoftext|>"
@@ -50,3 +55,18 @@ def train_bpe(texts: Iterable[str], vocab_size: int, specials: list[str]) -> Tok
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
+
+
+def tokens_of(file: Path, card: Card) -> Tokens:
+    """Return a tokenizer trained here, with the ids that its task needs; raises `KeyError` for a token it lacks."""
+    tokenizer = Tokenizer.from_file(str(file))
+    if card.task == "classify":
+        special_ids = SpecialIds(pad=token_id(tokenizer, "[PAD]"))
+    elif card.task == "generate":
+        end = token_id(tokenizer, END_OF_TEXT)
+        special_ids = SpecialIds(pad=end, start=end, end=end)
+    else:
+        pad, start, end = (token_id(tokenizer, token) for token in (PAD, START, END))
+        special_ids = SpecialIds(pad=pad, start=start, end=end)
+    language_ids = {code: token_id(tokenizer, language_token(code)) for code in card.target_languages}
+    return Tokens(file, special_ids, language_ids)

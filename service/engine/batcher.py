@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from model.package import Manifest
-from model.package.inputs import attention_mask, pad_rows
+from model.package.inputs import encoder_inputs, pad_rows
 from service.engine.engine import EngineFailed
 from service.engine.scheduler import Overloaded
 from service.engine.session import Array, Session, SessionOptions
@@ -37,13 +37,20 @@ class _Item:
 
 
 class Batcher:
-    """An encoder's session and the queue before it. There is no timer: an idle session starts at once."""
+    """An encoder's session and the queue before it. There is no timer: an idle session starts at once.
+
+    `real_tokens` of all `padded_tokens` that ran were the texts' own.
+    """
 
     def __init__(self, folder: Path, manifest: Manifest, options: SessionOptions, limits: BatcherLimits) -> None:
         self.limits = limits
         self._session = Session(folder / manifest.graphs["encoder"].file, options)
         self._pad = manifest.special_ids.pad
         self._waiting: deque[_Item] = deque()
+        self._waiting_tokens = 0
+        self.real_tokens = 0
+        self.padded_tokens = 0
+        self._compute([([self._pad] * 2, [0] * 2)])  # a first run is slow: before there is a client, not for one
         self._worker = Worker(f"batcher-{manifest.name}", self._work)
 
     @property
@@ -62,13 +69,14 @@ class Batcher:
         Raises `Overloaded` when the queue is full, `EngineFailed` when the batch fails. Inputs of a caller that is
         cancelled are skipped.
         """
-        tokens = sum(len(item.ids) for item in self._waiting) + sum(len(ids) for ids, _ in inputs)
+        tokens = self._waiting_tokens + sum(len(ids) for ids, _ in inputs)
         sequences = len(self._waiting) + len(inputs)
         if self._waiting and (sequences > self.limits.max_waiting_sequences or tokens > self.limits.max_waiting_tokens):
             raise Overloaded
         loop = asyncio.get_running_loop()
         items = [_Item(ids, segment_ids, loop.create_future()) for ids, segment_ids in inputs]
         self._waiting += items
+        self._waiting_tokens = tokens
         self._worker.wake()
         try:
             return [await item.answer for item in items]
@@ -87,7 +95,7 @@ class Batcher:
     async def _work(self) -> None:
         while batch := self._next_batch():
             try:
-                logits = await self._worker.run(self._run, batch)
+                logits = await self._worker.run(self._compute, [(item.ids, item.segment_ids) for item in batch])
             except Exception:
                 logger.exception("a batch failed")
                 for item in batch:
@@ -103,6 +111,7 @@ class Batcher:
         waiting = [item for item in self._waiting if not item.answer.cancelled()]
         if not waiting:
             self._waiting.clear()
+            self._waiting_tokens = 0
             return []
         oldest = waiting[0]
         by_likeness = sorted(waiting, key=lambda item: abs(len(item.ids) - len(oldest.ids)))
@@ -115,15 +124,14 @@ class Batcher:
             batch.append(item)
         chosen = set(map(id, batch))
         self._waiting = deque(item for item in waiting if id(item) not in chosen)
+        self._waiting_tokens = sum(len(item.ids) for item in self._waiting)
+        self.real_tokens += sum(len(item.ids) for item in batch)
+        self.padded_tokens += max(len(item.ids) for item in batch) * len(batch)
         return batch
 
-    def _run(self, batch: list[_Item]) -> Array:
-        ids, lengths = pad_rows([item.ids for item in batch], self._pad)
-        segment_ids, _ = pad_rows([item.segment_ids for item in batch], 0)
-        inputs = {
-            "input_ids": ids,
-            "attention_mask": attention_mask(lengths, ids.shape[1]),
-            "segment_ids": segment_ids,
-        }
-        (logits,) = self._session.run(inputs, ["logits"])
+    def _compute(self, batch: list[tuple[list[int], list[int]]]) -> Array:
+        """Return the logits (B, num_labels) of ids and segment ids."""
+        ids, lengths = pad_rows([ids for ids, _ in batch], self._pad)
+        segment_ids, _ = pad_rows([segment_ids for _, segment_ids in batch], 0)
+        (logits,) = self._session.run(encoder_inputs(ids, lengths, segment_ids), ["logits"])
         return np.asarray(logits)

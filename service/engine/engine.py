@@ -8,6 +8,7 @@ from pathlib import Path
 
 from model.package import Manifest
 from service.engine.beam_search import BeamParams
+from service.engine.prefix_cache import BLOCK_TOKENS, PrefixCache
 from service.engine.runner import Runner
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import Scheduler, SchedulerLimits
@@ -27,9 +28,12 @@ class Engine:
 
     def __init__(self, folder: Path, manifest: Manifest, options: SessionOptions, limits: SchedulerLimits) -> None:
         assert manifest.special_ids.end is not None and manifest.special_ids.start is not None
-        self.scheduler = Scheduler(limits)
+        self.is_translator = "encoder" in manifest.graphs
         self._start, self._end = manifest.special_ids.start, manifest.special_ids.end
         self._runner = Runner(folder, manifest, options, limits)
+        block_bytes = BLOCK_TOKENS * self._runner.cache.bytes_per_token
+        self.scheduler = Scheduler(limits, PrefixCache(limits.prefix_cache_bytes // block_bytes))
+        self._runner.warm_up()
         self._worker = Worker(f"engine-{manifest.name}", self._work)
 
     async def generate(
@@ -87,8 +91,8 @@ class Engine:
             try:
                 choices = await self._worker.run(self._runner.run, batch)
             except Exception:
-                logger.exception("a step failed; all running and waiting sequences end")
-                for sequence in self.scheduler.abort_all():
+                logger.exception("a step failed; the running sequences end")
+                for sequence in self.scheduler.abort_running():
                     sequence.mailbox.put(Output(finish_reason="error"))
                 continue
             self.scheduler.update(batch, choices)

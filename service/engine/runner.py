@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from model.package import Manifest
-from model.package.inputs import attention_mask, pad_rows
-from service.engine.beam_search import Candidates, candidates
-from service.engine.kv_cache import KVCache
-from service.engine.sampling import SampledToken, sample
-from service.engine.scheduler import Batch, Choice, Decode, Prefill, SchedulerLimits
+from model.package.inputs import encoder_inputs, pad_rows
+from service.engine.beam_search import Candidates, candidates_of
+from service.engine.kv_cache import Copy, KVCache
+from service.engine.prefix_cache import BLOCK_TOKENS
+from service.engine.sampling import SampledToken, SamplingParams, sample, scored
+from service.engine.scheduler import Batch, Choice, Chunk, Decode, Extent, Prefill, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Array, Session, SessionOptions
+
+LOGPROB_TOKENS = 32  # of a prompt whose logits are looked at together; a vocabulary's worth of numbers for each
+Likeliest = Callable[[Array, int], tuple[Array, Array]]  # logits, count → log probabilities and ids, best first
 
 
 class Runner:
@@ -24,7 +27,7 @@ class Runner:
     def __init__(self, folder: Path, manifest: Manifest, options: SessionOptions, limits: SchedulerLimits) -> None:
         assert manifest.cache is not None, "bug: a manifest of a decoder has a cache"
         graphs = {name: Session(folder / graph.file, options) for name, graph in manifest.graphs.items()}
-        self._encoder, self._decoder = graphs.get("encoder"), graphs["decoder"]
+        self._encoder, self._decoder, self._candidates = graphs.get("encoder"), graphs["decoder"], graphs["candidates"]
         self._cross_outputs = manifest.graphs["encoder"].outputs if self._encoder else []
         self._pad = manifest.special_ids.pad
         self.cache = KVCache(
@@ -33,111 +36,209 @@ class Runner:
             max_length=manifest.limits.max_positions,
             has_cross=self._encoder is not None,
         )
-        self._source_lengths = np.ones(limits.max_slots, np.int64)
+        self._source_lengths = np.ones(limits.max_slots, np.int32)
+        self._decode_step = _DecodeStep(self._decoder, self.cache, self._source_lengths, manifest.vocab_size)
+
+    def warm_up(self) -> None:
+        """Run each graph once: a first run is slow, and better before there is a client."""
+        prompt = [self._pad] * (1 if self._encoder else 3)
+        sequence = Sequence(prompt, Sampling(SamplingParams(1), prompt), prompt if self._encoder else None, [0])
+        extent = Extent(slots=1, length=len(prompt), source_length=len(prompt))
+        self.run(Prefill([Chunk(sequence, len(prompt) - 1)], [], extent))
+        sequence.computed = len(prompt) - 1
+        self.run(Decode([sequence], [], extent))
+        self._likeliest(np.zeros((1, self._decode_step.vocab_size), np.float32), 2)
 
     def run(self, batch: Batch) -> list[Choice]:
         """Run a step; a decode returns one choice for each sequence, a prefill nothing."""
-        copies = batch.copies
-        self._reserve(batch)
-        self.cache.copy(copies.targets, copies.origins, copies.length, copies.with_source)
-        self._source_lengths[copies.targets] = self._source_lengths[copies.origins]
+        extent = batch.extent
+        self.cache.reserve(extent.slots, extent.length, extent.source_length, live=extent.slots)
+        self.cache.copy(batch.copies)
+        for copy in batch.copies:
+            self._source_lengths[copy.target] = self._source_lengths[copy.origin]
         if isinstance(batch, Decode):
-            return self._decode(batch.sequences)
-        if self._encoder is not None:
-            self._encode_sources(self._encoder, [s for s in batch.sequences if not s.has_source])
+            return choose(self._decode_step.run(batch.sequences), batch.sequences, self._likeliest)
         self._prefill(batch)
         return []
 
-    def _reserve(self, batch: Batch) -> None:
-        steps = batch.tokens if isinstance(batch, Prefill) else [1] * len(batch.sequences)
-        self.cache.reserve(
-            slots=1 + max(slot for sequence in batch.sequences for slot in sequence.slots + batch.copies.targets),
-            length=max(sequence.computed + new for sequence, new in zip(batch.sequences, steps, strict=True)),
-            source_length=max(len(sequence.source_ids or ()) for sequence in batch.sequences),
-        )
+    def _prefill(self, batch: Prefill) -> None:
+        """Compute each prompt's next part, which is empty for prompts of a single token: decode computes that."""
+        if self._encoder is not None:
+            self._encode_sources(self._encoder, [chunk.sequence for chunk in batch.chunks])
+        for chunk in batch.chunks:
+            for number, block in enumerate(chunk.restored):
+                assert block.tokens is not None, "bug: a block is matched before it is filled"
+                self.cache.write(chunk.sequence.slots[0], number * block.tokens.shape[2], block.tokens)
+        work = [chunk for chunk in batch.chunks if chunk.tokens]
+        # Behind a past the operator takes one row at a time; a first prefill may be ragged.
+        for chunk in work:
+            if chunk.sequence.wants_prompt_logprobs:
+                self._fill_with_logprobs(chunk)
+            elif chunk.sequence.computed:
+                self._fill([chunk])
+        first = [chunk for chunk in work if not chunk.sequence.computed and not chunk.sequence.wants_prompt_logprobs]
+        for run in _runs_of_neighbours(first):
+            self._fill(run)
+        for chunk in batch.chunks:
+            self._hand_on(chunk)
 
     def _encode_sources(self, encoder: Session, sequences: list[Sequence]) -> None:
-        if not sequences:
-            return
         ids, lengths = pad_rows([sequence.source_ids or [] for sequence in sequences], self._pad)
-        inputs = {"input_ids": ids, "attention_mask": attention_mask(lengths, ids.shape[1])}
-        projected = encoder.run(inputs, self._cross_outputs)
+        projected = encoder.run(encoder_inputs(ids, lengths), self._cross_outputs)
         for row, sequence in enumerate(sequences):
             (slot,) = sequence.slots
             self._source_lengths[slot] = lengths[row]
-            self.cache.store_source(slot, [array[row] for array in projected])
+            self.cache.store_source(slot, [array[row] for array in projected], int(lengths[row]))
 
-    def _prefill(self, batch: Prefill) -> None:
-        """Compute the next part of each prompt, leaving out prompts of a single token, which decode computes."""
-        work = [(s, new) for s, new in zip(batch.sequences, batch.tokens, strict=True) if new]
-        # Behind a past the operator takes one row at a time; a first prefill may be ragged.
-        for sequence, new in [pair for pair in work if pair[0].computed]:
-            self._fill([sequence], [new])
-        first = [pair for pair in work if not pair[0].computed]
-        for run in _runs_of_neighbours(first):
-            self._fill([sequence for sequence, _ in run], [new for _, new in run])
+    def _fill(self, chunks: list[Chunk]) -> None:
+        rows = [_ids(chunk) for chunk in chunks]
+        # A single token would be computed by another kernel than a token among several.
+        rows[0] = rows[0] + [self._pad] * (2 - max(map(len, rows)))
+        ids, _ = pad_rows(rows, self._pad)
+        past = np.array([chunk.sequence.computed for chunk in chunks])
+        lengths = np.array([chunk.tokens for chunk in chunks])
+        self._compute(ids, past, lengths, (lengths - 1)[:, None], chunks[0].sequence.slots[0])
 
-    def _fill(self, sequences: list[Sequence], tokens: list[int]) -> None:
-        rows = [s.prompt_ids[s.computed : s.computed + new] for s, new in zip(sequences, tokens, strict=True)]
-        ids, lengths = pad_rows(rows, self._pad)
-        past = np.array([sequence.computed for sequence in sequences])
-        self._step(ids, past, past + lengths - 1, sequences[0].slots[0])
+    def _fill_with_logprobs(self, chunk: Chunk) -> None:
+        """Compute a chunk piece by piece, and leave the probabilities of the tokens behind each of its own."""
+        sequence = chunk.sequence
+        assert isinstance(sequence.decoding, Sampling)
+        alternatives = sequence.decoding.params.prompt_logprobs
+        assert alternatives is not None
+        end = sequence.computed + chunk.tokens
+        for start in range(sequence.computed, end, LOGPROB_TOKENS):
+            stop = min(start + LOGPROB_TOKENS, end)
+            ids, positions = np.array([sequence.prompt_ids[start:stop]]), np.arange(stop - start)[None]
+            logits = self._compute(ids, np.array([start]), np.array([stop - start]), positions, sequence.slots[0])
+            following = sequence.prompt_ids[start + 1 : stop + 1]
+            sequence.prompt_tokens += [
+                scored(row, token, alternatives) for row, token in zip(logits[0], following, strict=True)
+            ]
 
-    def _decode(self, sequences: list[Sequence]) -> list[Choice]:
-        count = sum(len(sequence.slots) for sequence in sequences)
-        ids, past = np.zeros((count, 1), np.int64), np.zeros(count, np.int64)
-        for sequence in sequences:
-            ids[sequence.slots, 0] = sequence.next_tokens()
-            past[sequence.slots] = sequence.computed
-        logits = self._step(ids, past, past, 0)[:, 0]
-        return choose(logits, sequences)
-
-    def _step(self, ids: Array, past: Array, last_positions: Array, first_slot: int) -> Array:
-        """Run the decoder over consecutive slots; return the logits of each row's last token, (B, 1, vocab_size)."""
+    def _compute(self, ids: Array, past: Array, lengths: Array, logit_positions: Array, first_slot: int) -> Array:
+        """Run the decoder over consecutive slots; return the wanted logits, (B, P, vocab_size)."""
         rows, new = ids.shape
-        slots = slice(first_slot, first_slot + rows)
+        bound = self._decoder.bound()
         inputs = {
             "input_ids": ids,
             "position_ids": past[:, None] + np.arange(new),
-            "last_positions": last_positions.astype(np.int32),
+            "last_positions": (past + lengths - 1).astype(np.int32),
             "total_length": np.array(past.max() + new, np.int32),
-            "logit_positions": (last_positions - past)[:, None],
+            "logit_positions": logit_positions,
         }
-        if self._encoder is not None:
-            inputs["source_lengths"] = self._source_lengths[slots]
-        return self._decoder.run_in_place(inputs, self.cache.bind(first_slot, rows), "logits")
+        cached, updated = self.cache.bind(first_slot, rows)
+        logits = np.empty((rows, logit_positions.shape[1], self._decode_step.vocab_size), self.cache.shape.dtype)
+        bound.bind({**inputs, **cached}, {"logits": logits, **updated})
+        bound.run()
+        return logits.astype(np.float32, copy=False)
+
+    def _hand_on(self, chunk: Chunk) -> None:
+        """Copy what a chunk has computed into the prefix cache, and to those who share it."""
+        sequence, stop = chunk.sequence, chunk.sequence.computed + chunk.tokens
+        (slot,) = sequence.slots
+        for position, block in chunk.stored:
+            block.tokens = self.cache.read(slot, position, position + BLOCK_TOKENS)
+        copies = [
+            Copy(sharer.slots[0], slot, 0 if chunk.restored else sequence.computed, stop, with_source=True)
+            for sharer in chunk.sharers
+        ]
+        self.cache.copy(copies)
+        for copy in copies:
+            self._source_lengths[copy.target] = self._source_lengths[slot]
+
+    def _likeliest(self, logits: Array, count: int) -> tuple[Array, Array]:
+        inputs = {"logits": logits, "count": np.array([min(count, logits.shape[-1])])}
+        log_probabilities, ids = self._candidates.run(inputs, ["log_probabilities", "ids"])
+        return log_probabilities, ids
 
 
-def _runs_of_neighbours(work: list[tuple[Sequence, int]]) -> list[list[tuple[Sequence, int]]]:
-    """Cut a list of sequences where their slots are not consecutive."""
-    runs: list[list[tuple[Sequence, int]]] = []
-    for sequence, new in work:
-        if runs and runs[-1][-1][0].slots[0] + 1 == sequence.slots[0]:
-            runs[-1].append((sequence, new))
+class _DecodeStep:
+    """One new token for slots 0 … n−1: arrays that stay, bound anew only when their number or place changes."""
+
+    def __init__(self, session: Session, cache: KVCache, source_lengths: Array, vocab_size: int) -> None:
+        self._cache, self._source_lengths, self.vocab_size = cache, source_lengths, vocab_size
+        self._session = session.bound()
+        self._bound: tuple[int, int] | None = None  # rows, generation of the cache
+        self._inputs: dict[str, Array] = {}
+        self._logits = np.empty((0, 1, vocab_size), cache.shape.dtype)
+
+    def run(self, sequences: list[Sequence]) -> Array:
+        """Feed each row's newest token; return the logits of all slots, (rows, vocab_size)."""
+        rows = sum(len(sequence.slots) for sequence in sequences)
+        if self._bound != (rows, self._cache.generation):
+            self._bind(rows)
+        inputs = self._inputs
+        ids, positions = inputs["input_ids"][:, 0], inputs["position_ids"][:, 0]
+        for sequence in sequences:
+            ids[sequence.slots] = sequence.next_tokens()
+            positions[sequence.slots] = sequence.computed
+        inputs["last_positions"][:] = positions
+        inputs["total_length"][...] = positions.max() + 1
+        if "source_last_positions" in inputs:
+            inputs["source_last_positions"][:] = self._source_lengths[:rows] - 1
+            inputs["source_total_length"][...] = self._source_lengths[:rows].max()
+        self._session.run()
+        return self._logits[:rows, 0].astype(np.float32, copy=False)
+
+    def _bind(self, rows: int) -> None:
+        if rows > len(self._logits):
+            self._logits = np.empty((self._cache.slots, 1, self.vocab_size), self._cache.shape.dtype)
+        self._inputs = {
+            "input_ids": np.zeros((rows, 1), np.int64),
+            "position_ids": np.zeros((rows, 1), np.int64),
+            "last_positions": np.zeros(rows, np.int32),
+            "total_length": np.zeros((), np.int32),
+            "logit_positions": np.zeros((rows, 1), np.int64),
+        }
+        if self._cache.source_length:
+            self._inputs["source_last_positions"] = np.zeros(rows, np.int32)
+            self._inputs["source_total_length"] = np.zeros((), np.int32)
+        cached, updated = self._cache.bind(0, rows)
+        self._session.bind({**self._inputs, **cached}, {"logits": self._logits[:rows], **updated})
+        self._bound = rows, self._cache.generation
+
+
+def _ids(chunk: Chunk) -> list[int]:
+    return chunk.sequence.prompt_ids[chunk.sequence.computed : chunk.sequence.computed + chunk.tokens]
+
+
+def _slots(sequences: list[Sequence]) -> list[int]:
+    return [slot for sequence in sequences for slot in sequence.slots]
+
+
+def _runs_of_neighbours(chunks: list[Chunk]) -> list[list[Chunk]]:
+    """Cut a list of chunks where their slots are not consecutive."""
+    runs: list[list[Chunk]] = []
+    for chunk in chunks:
+        if runs and runs[-1][-1].sequence.slots[0] + 1 == chunk.sequence.slots[0]:
+            runs[-1].append(chunk)
         else:
-            runs.append([(sequence, new)])
+            runs.append([chunk])
     return runs
 
 
-def choose(logits: Array, sequences: list[Sequence]) -> list[Choice]:
-    """Choose from the logits of all slots: sampled rows together, and searches of one beam size together."""
+def choose(logits: Array, sequences: list[Sequence], likeliest: Likeliest) -> list[Choice]:
+    """Choose from the logits of all slots: sampled rows together, and searched rows together."""
     chosen: dict[Sequence, Choice] = {}
-    sampled = [s for s in sequences if isinstance(s.decoding, Sampling)]
+    sampled = [sequence for sequence in sequences if isinstance(sequence.decoding, Sampling)]
     if sampled:
         rows = [s.decoding.row for s in sampled if isinstance(s.decoding, Sampling)]
         tokens: Mapping[Sequence, SampledToken] = dict(
-            zip(sampled, sample(logits[[s.slots[0] for s in sampled]], rows), strict=True)
+            zip(sampled, sample(_rows(logits, _slots(sampled)), rows), strict=True)
         )
         chosen.update(tokens)
-    searches: dict[int, list[Sequence]] = defaultdict(list)
-    for sequence in sequences:
-        if isinstance(sequence.decoding, Search):
-            searches[sequence.decoding.width].append(sequence)
-    for beam_size, group in searches.items():
-        found = candidates(logits[[slot for s in group for slot in s.slots]], beam_size)
+    searches = [sequence for sequence in sequences if isinstance(sequence.decoding, Search)]
+    if searches:
+        most = max(candidates_of(sequence.decoding.width) for sequence in searches)
+        log_probabilities, ids = likeliest(_rows(logits, _slots(searches)), most)
         start = 0
-        for sequence in group:
-            rows_of = slice(start, start + len(sequence.slots))
-            chosen[sequence] = Candidates(found.log_probabilities[rows_of], found.ids[rows_of])
+        for sequence in searches:
+            rows_of, count = slice(start, start + len(sequence.slots)), candidates_of(sequence.decoding.width)
+            chosen[sequence] = Candidates(log_probabilities[rows_of, :count], ids[rows_of, :count])
             start += len(sequence.slots)
     return [chosen[sequence] for sequence in sequences]
+
+
+def _rows(logits: Array, slots: list[int]) -> Array:
+    """Return the logits of some slots, without a copy where they are all there are, in order."""
+    return logits if slots == list(range(len(logits))) else logits[slots]

@@ -28,6 +28,7 @@ class SamplingParams:
     stop_ids: frozenset[int] = frozenset()
     min_tokens: int = 0
     logprobs: int | None = None  # how many alternatives to report beside the chosen token; None: report nothing
+    prompt_logprobs: int | None = None  # the same for the prompt's tokens
 
     @property
     def changes_logits(self) -> bool:
@@ -107,17 +108,44 @@ def log_softmax(logits: Logits) -> NDArray[np.float64]:
 
 def _draw(logits: Logits, rows: Sequence[Row]) -> NDArray[np.int64]:
     """Draw from the filtered distributions by inverting their cumulative sums at one uniform number a row."""
-    temperatures = np.array([row.params.temperature for row in rows])[:, None]
-    order = np.argsort(-logits, axis=-1, kind="stable")
-    sorted_logits = np.take_along_axis(logits, order, axis=-1).astype(np.float64)
-    # The likeliest weighs 1. Subtracting first keeps the smallest temperature from overflowing.
-    weights = np.exp((sorted_logits - sorted_logits[:, :1]) / temperatures)
-    weights *= kept_by_filters(weights, rows)
-    cumulative = weights.cumsum(axis=-1)
-    draws = np.array([row.rng.random() for row in rows])[:, None] * cumulative[:, -1:]
-    places = (cumulative <= draws).sum(axis=-1)
+    # Only top-k and top-p need the tokens in order. What a row needs is its own affair, so its draw is too.
+    needs_order = np.array([row.params.top_k > 0 or row.params.top_p < 1 for row in rows])
+    drawn = np.empty(len(rows), np.int64)
+    for which, draw in ((needs_order, _draw_ordered), (~needs_order, _draw_unordered)):
+        places = np.flatnonzero(which)
+        if len(places):
+            drawn[places] = draw(logits[places], [rows[place] for place in places.tolist()])
+    return drawn
+
+
+def _draw_ordered(logits: Logits, rows: Sequence[Row]) -> NDArray[np.int64]:
+    order = np.argsort(-logits, axis=-1)
+    weights = _weights(np.take_along_axis(logits, order, axis=-1), rows)
+    places = _invert(weights * kept_by_filters(weights, rows), rows)
     drawn: NDArray[np.int64] = np.take_along_axis(order, places[:, None], axis=-1)[:, 0]
     return drawn
+
+
+def _draw_unordered(logits: Logits, rows: Sequence[Row]) -> NDArray[np.int64]:
+    weights = _weights(logits, rows)
+    return _invert(weights * (weights >= np.array([row.params.min_p for row in rows])[:, None]), rows)
+
+
+def _weights(logits: Logits, rows: Sequence[Row]) -> NDArray[np.float64]:
+    """Return what each token weighs at the row's temperature; the likeliest weighs 1."""
+    temperatures = np.array([row.params.temperature for row in rows])[:, None]
+    # Subtracting first keeps the smallest temperature from overflowing.
+    weights: NDArray[np.float64] = np.exp(
+        (logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)) / temperatures
+    )
+    return weights
+
+
+def _invert(weights: NDArray[np.float64], rows: Sequence[Row]) -> NDArray[np.int64]:
+    cumulative = weights.cumsum(axis=-1)
+    draws = np.array([row.rng.random() for row in rows])[:, None] * cumulative[:, -1:]
+    places: NDArray[np.int64] = (cumulative <= draws).sum(axis=-1)
+    return places
 
 
 def kept_by_filters(weights: NDArray[np.float64], rows: Sequence[Row]) -> NDArray[np.bool_]:
@@ -136,12 +164,16 @@ def kept_by_filters(weights: NDArray[np.float64], rows: Sequence[Row]) -> NDArra
 
 
 def _with_logprobs(logits: Logits, rows: Sequence[Row], tokens: NDArray[np.int64]) -> list[SampledToken]:
-    chosen = [SampledToken(int(token)) for token in tokens]
+    chosen = [SampledToken(token) for token in tokens.tolist()]
     for index, row in enumerate(rows):
         if row.params.logprobs is not None:
-            log_probabilities = log_softmax(logits[index : index + 1])[0]
-            best = np.argsort(-log_probabilities, kind="stable")[: row.params.logprobs]
-            top = tuple((int(token), float(log_probabilities[token])) for token in best)
-            token = int(tokens[index])
-            chosen[index] = SampledToken(token, float(log_probabilities[token]), top)
+            chosen[index] = scored(logits[index], chosen[index].id, row.params.logprobs)
     return chosen
+
+
+def scored(logits: NDArray[np.float32], token: int, alternatives: int) -> SampledToken:
+    """Return a token with its log probability among logits (vocab_size,), and the likeliest alternatives."""
+    log_probabilities = log_softmax(logits)
+    best = np.argsort(-log_probabilities, kind="stable")[:alternatives]
+    top = tuple((int(other), float(log_probabilities[other])) for other in best)
+    return SampledToken(token, float(log_probabilities[token]), top)

@@ -2,7 +2,7 @@
 
 A step is one of two kinds. Prefill brings new sequences' prompts (or sources) into the cache, all but the newest
 token; decode feeds every row's newest token and chooses the next. They alternate while both have work, so running
-sequences never wait for more than one prefill.
+sequences never wait for more than one prefill, and a prefill is never more than the token budget.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 
 from service.engine.beam_search import Candidates
+from service.engine.kv_cache import Copy
+from service.engine.prefix_cache import BLOCK_TOKENS, Block, PrefixCache
 from service.engine.sampling import SampledToken
-from service.engine.sequence import Sequence
+from service.engine.sequence import Search, Sequence
+from service.engine.slots import Slots
 
 Choice = SampledToken | Candidates
 
@@ -24,31 +27,42 @@ class Overloaded(Exception):
 
 @dataclass(frozen=True)
 class SchedulerLimits:
-    """Bounds of what runs and what waits."""
+    """Bounds of what runs, what waits, and what is kept of prompts."""
 
     max_slots: int = 64
     prefill_tokens: int = 512  # padded tokens of one prefill step
     max_waiting_sequences: int = 256
     max_waiting_tokens: int = 65536
+    prefix_cache_bytes: int = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Copies:
-    """Slots to copy onto others before a step; a source's keys and values only between sequences."""
+class Chunk:
+    """A part of a sequence's prompt to compute, behind what is computed, and what else goes with it."""
 
-    targets: list[int] = field(default_factory=list)
-    origins: list[int] = field(default_factory=list)
-    with_source: list[bool] = field(default_factory=list)
-    length: int = 0
+    sequence: Sequence
+    tokens: int
+    restored: list[Block] = field(default_factory=list)  # put into the slot first: the prompt's known beginning
+    stored: list[tuple[int, Block]] = field(default_factory=list)  # taken from the slot after: position, block
+    sharers: list[Sequence] = field(default_factory=list)  # have the same prompt, and get a copy of its slot
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of the cache all running sequences take."""
+
+    slots: int  # those that hold data lie below
+    length: int  # tokens of the longest, those of this step included
+    source_length: int
 
 
 @dataclass(frozen=True)
 class Prefill:
-    """Prompts or sources to compute: `tokens` of each sequence's prompt, behind those that are computed."""
+    """Prompts or sources to compute."""
 
-    sequences: list[Sequence]
-    tokens: list[int]
-    copies: Copies
+    chunks: list[Chunk]
+    copies: list[Copy]
+    extent: Extent
 
 
 @dataclass(frozen=True)
@@ -56,25 +70,25 @@ class Decode:
     """One token for every row of the sequences, whose slots are 0 … n−1."""
 
     sequences: list[Sequence]
-    copies: Copies
+    copies: list[Copy]
+    extent: Extent
 
 
 Batch = Prefill | Decode
 
 
 class Scheduler:
-    """Owner of the queue and of the slots.
+    """Owner of the queue, and of who runs."""
 
-    Between `update` and `schedule` a sequence's slots are where its rows' data lies; `schedule` lays them out anew,
-    dense and without doubles, and the step it returns makes the copies first.
-    """
-
-    def __init__(self, limits: SchedulerLimits) -> None:
+    def __init__(self, limits: SchedulerLimits, prefix_cache: PrefixCache) -> None:
         self.limits = limits
+        self.prefix_cache = prefix_cache
         self._waiting: deque[Sequence] = deque()
+        self._waiting_tokens = 0
         self._prefilling: list[Sequence] = []  # one slot each, and their width promised
         self._decoding: list[Sequence] = []
-        self._owners: list[Sequence | None] = [None] * limits.max_slots  # whose source each slot holds
+        self._restored: dict[Sequence, list[Block]] = {}  # of the newly admitted
+        self._slots = Slots(limits.max_slots)
         self._was_prefill = False
 
     @property
@@ -85,7 +99,7 @@ class Scheduler:
     @property
     def waiting_tokens(self) -> int:
         """How many tokens the waiting sequences will have to compute."""
-        return sum(sequence.waiting_tokens for sequence in self._waiting)
+        return self._waiting_tokens
 
     @property
     def running(self) -> list[Sequence]:
@@ -102,23 +116,33 @@ class Scheduler:
         limits = self.limits
         assert sequence.decoding.width <= limits.max_slots, "bug: wider than the cache; the task checks beam_size"
         is_full = len(self._waiting) >= limits.max_waiting_sequences
-        tokens = self.waiting_tokens + sequence.waiting_tokens
+        tokens = self._waiting_tokens + sequence.waiting_tokens
         if is_full or (self._waiting and tokens > limits.max_waiting_tokens):
             raise Overloaded
         self._waiting.append(sequence)
+        self._waiting_tokens = tokens
 
     def abort(self, sequence: Sequence) -> None:
         """End a sequence: at once if it waits, after the step in progress if it runs."""
         sequence.is_aborted = True
         if sequence in self._waiting:
             self._waiting.remove(sequence)
+            self._waiting_tokens -= sequence.waiting_tokens
 
-    def abort_all(self) -> list[Sequence]:
-        """End every sequence, as after a failed step that may have spoiled the cache; returns them."""
-        ended = [*self.running, *self._waiting]
+    def abort_running(self) -> list[Sequence]:
+        """End every running sequence, as after a failed step that may have spoiled the cache; returns them."""
+        ended = self.running
         for sequence in ended:
             sequence.is_aborted = True
-        self._waiting.clear()
+        self._restored.clear()
+        self.prefix_cache.clear()
+        return ended
+
+    def abort_all(self) -> list[Sequence]:
+        """End every sequence, running and waiting; returns them."""
+        ended = [*self.abort_running(), *self._waiting]
+        for sequence in list(self._waiting):
+            self.abort(sequence)
         return ended
 
     def schedule(self) -> Batch | None:
@@ -127,87 +151,111 @@ class Scheduler:
         self._decoding = [sequence for sequence in self._decoding if sequence.slots and not sequence.is_aborted]
         self._decoding += [sequence for sequence in self._prefilling if sequence.is_prefilled]
         self._prefilling = [sequence for sequence in self._prefilling if not sequence.is_prefilled]
-        copies = self._lay_out()
+        copies = self._slots.lay_out(self._decoding)
         if not (self._was_prefill and self._decoding):
             self._was_prefill = True
             if not self._prefilling:
                 self._admit()
             if self._prefilling:
-                return self._prefill(copies)
+                chunks = self._chunks()
+                return Prefill(chunks, copies, self._extent(copies, chunks))
         self._was_prefill = False
-        return Decode(list(self._decoding), copies) if self._decoding else None
+        return Decode(list(self._decoding), copies, self._extent(copies)) if self._decoding else None
 
     def update(self, batch: Batch, choices: Several[Choice]) -> None:
-        """Take a step's results; a decode brings one choice for each sequence."""
+        """Take a step's results: of a decode one choice for each sequence, of a prefill a prompt's tokens if wanted."""
         if isinstance(batch, Prefill):
-            for sequence, tokens in zip(batch.sequences, batch.tokens, strict=True):
-                sequence.computed += tokens
-                sequence.has_source = True
+            for chunk in batch.chunks:
+                for sequence in (chunk.sequence, *chunk.sharers):
+                    sequence.computed += chunk.tokens
+                    sequence.has_source = True
             return
         for sequence, choice in zip(batch.sequences, choices, strict=True):
             sequence.computed += 1
             if not sequence.is_aborted:
-                rows = sequence.advance(choice)
-                sequence.slots = [sequence.slots[row] for row in rows]
+                beams = sequence.decoding.beams if isinstance(sequence.decoding, Search) else []
+                self._slots.advance(sequence, sequence.advance(choice), beams)
 
     def check_integrity(self) -> None:
         """Assert what must hold once a step is scheduled: slots dense, each owned once, none leaked."""
-        slots = sorted(slot for sequence in self._decoding for slot in sequence.slots)
-        assert slots == list(range(len(slots))), f"bug: decoding slots are not dense: {slots}"
-        everyone = [slot for sequence in self.running for slot in sequence.slots]
-        assert len(set(everyone)) == len(everyone), f"bug: a slot has two owners: {everyone}"
+        self._slots.check_integrity(self._decoding, self.running)
         assert self.slots_used <= self.limits.max_slots, "bug: more slots are promised than there are"
-        for sequence in self.running:
-            assert 1 <= len(sequence.slots) <= sequence.decoding.width, "bug: a sequence outgrew its promise"
-            for slot in sequence.slots:
-                assert self._owners[slot] is sequence, f"bug: slot {slot} holds another sequence's source"
+        tokens = sum(sequence.waiting_tokens for sequence in self._waiting)
+        assert self._waiting_tokens == tokens, "bug: the waiting tokens are miscounted"
+
+    def _extent(self, copies: Several[Copy], chunks: Several[Chunk] = ()) -> Extent:
+        running = self.running
+        slots = [slot for sequence in running for slot in sequence.slots] + [copy.origin for copy in copies]
+        new = [chunk.sequence.computed + chunk.tokens for chunk in chunks]
+        return Extent(
+            slots=1 + max(slots),
+            length=max([sequence.computed + 1 for sequence in running] + new),
+            source_length=max(len(sequence.source_ids or ()) for sequence in running),
+        )
 
     def _admit(self) -> None:
         """Admit sequences that fit the free slots and, padded to the longest, the token budget; at least one.
 
-        Their slots begin behind all that decoding rows may yet spread over.
+        One with the prompt of another that is admitted with it shares the other's work, and costs none of the budget.
         """
         used = self.slots_used
         first_slot, longest = used, 0
+        distinct: dict[object, list[Sequence]] = {}
         while self._waiting:
             sequence = self._waiting[0]
+            key = _identity(sequence)
             longest = max(longest, len(sequence.source_ids or ()), len(sequence.prompt_ids))
-            is_over_budget = (len(self._prefilling) + 1) * longest > self.limits.prefill_tokens
+            is_over_budget = key not in distinct and (len(distinct) + 1) * longest > self.limits.prefill_tokens
             used += sequence.decoding.width
-            if used > self.limits.max_slots or (is_over_budget and self._prefilling):
-                return
+            if used > self.limits.max_slots or (is_over_budget and distinct):
+                break
             self._waiting.popleft()
-            sequence.slots = [first_slot + len(self._prefilling)]
-            self._owners[sequence.slots[0]] = sequence
-            self._prefilling.append(sequence)
+            self._waiting_tokens -= sequence.waiting_tokens
+            distinct.setdefault(key, []).append(sequence)
+        # Those that are computed stand side by side, so that one run of the graph takes them all; the slots begin
+        # behind all that the decoding rows may yet spread over.
+        groups = list(distinct.values())
+        self._prefilling = [group[0] for group in groups] + [sharer for group in groups for sharer in group[1:]]
+        for place, sequence in enumerate(self._prefilling):
+            self._slots.assign(sequence, first_slot + place)
+        for group in groups:
+            self._restore(group)
 
-    def _prefill(self, copies: Copies) -> Prefill:
-        # A prompt longer than the budget is alone here (see _admit), and goes in chunks.
-        unfinished = [len(sequence.prompt_ids) - 1 - sequence.computed for sequence in self._prefilling]
+    def _restore(self, group: list[Sequence]) -> None:
+        """Begin behind what the prefix cache knows of a prompt."""
+        first = group[0]
+        if first.wants_prompt_logprobs or first.source_ids is not None:
+            return
+        blocks = self.prefix_cache.match(first.prefilled_ids)
+        if blocks:
+            self._restored[first] = blocks
+            for sequence in group:
+                sequence.computed = len(blocks) * BLOCK_TOKENS
+
+    def _chunks(self) -> list[Chunk]:
+        """Give every prompt its next chunk; a prompt longer than the budget is alone here, with its sharers."""
+        leaders: dict[object, Chunk] = {}
+        for sequence in self._prefilling:
+            key = (_identity(sequence), sequence.computed)
+            if key in leaders:
+                leaders[key].sharers.append(sequence)
+                continue
+            tokens = self._chunk_tokens(sequence)
+            stop = sequence.computed + tokens
+            is_plain = sequence.source_ids is None
+            stored = self.prefix_cache.add(sequence.prefilled_ids[:stop]) if is_plain else []
+            leaders[key] = Chunk(sequence, tokens, self._restored.pop(sequence, []), stored)
+        return list(leaders.values())
+
+    def _chunk_tokens(self, sequence: Sequence) -> int:
+        """Return how much of a prompt comes next. No single token is left for the last chunk (see `PrefixCache`)."""
+        remaining = len(sequence.prefilled_ids) - sequence.computed
         budget = self.limits.prefill_tokens
-        return Prefill(list(self._prefilling), [min(tokens, budget) for tokens in unfinished], copies)
+        return budget - 1 if remaining == budget + 1 else min(remaining, budget)
 
-    def _lay_out(self) -> Copies:
-        """Give every decoding row its slot: rows stay where they are if they can, and fill the holes if they cannot.
 
-        No copy's origin is another's target: a slot is free only if no row continues it.
-        """
-        rows = [(sequence, slot) for sequence in self._decoding for slot in sequence.slots]
-        stays: list[bool] = []
-        taken: set[int] = set()
-        for _, slot in rows:
-            stays.append(slot < len(rows) and slot not in taken)
-            taken.add(slot)
-        free = iter([slot for slot in range(len(rows)) if slot not in taken])
-        copies = Copies(length=max((sequence.computed for sequence in self._decoding), default=0))
-        for sequence in self._decoding:
-            sequence.slots = []
-        for (sequence, origin), is_in_place in zip(rows, stays, strict=True):
-            target = origin if is_in_place else next(free)
-            sequence.slots.append(target)
-            if not is_in_place:
-                copies.targets.append(target)
-                copies.origins.append(origin)
-                copies.with_source.append(self._owners[target] is not sequence)
-                self._owners[target] = sequence
-        return copies
+def _identity(sequence: Sequence) -> object:
+    """Return what sequences have in common that can share a prefill."""
+    if sequence.wants_prompt_logprobs:
+        return sequence
+    return tuple(sequence.prompt_ids), tuple(sequence.source_ids or ())

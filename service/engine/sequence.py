@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -17,11 +17,16 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 
 @dataclass(frozen=True)
 class Output:
-    """What a sequence has produced since the last one; the last carries the finish reason (and a search's result)."""
+    """What a sequence has produced since the last one; the last carries the finish reason (and a search's result).
+
+    A search's tokens come as soon as they are certain; in the end they are the best hypothesis. `prompt` holds the
+    prompt's tokens with their log probabilities, where these were asked for.
+    """
 
     tokens: list[SampledToken] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     hypotheses: list[Hypothesis] = field(default_factory=list)
+    prompt: list[SampledToken] = field(default_factory=list)
 
 
 class Mailbox:
@@ -33,8 +38,9 @@ class Mailbox:
 
     def put(self, output: Output) -> None:
         """Leave an output, or add it to the one that waits."""
-        if self._output is not None:
-            output = Output([*self._output.tokens, *output.tokens], output.finish_reason, output.hypotheses)
+        if (waiting := self._output) is not None:
+            tokens, prompt = [*waiting.tokens, *output.tokens], [*waiting.prompt, *output.prompt]
+            output = Output(tokens, output.finish_reason, output.hypotheses, prompt)
         self._output = output
         self._arrived.set()
 
@@ -72,25 +78,31 @@ class Sampling:
 
 
 class Search:
-    """Beam search: up to beam_size rows, an answer at the end."""
+    """Beam search: up to beam_size rows."""
 
     def __init__(self, params: BeamParams, end: int) -> None:
         self.params = params
         self.width = params.beam_size
         self._search = BeamSearch(params, end)
 
+    @property
+    def beams(self) -> list[list[int]]:
+        """The output ids of every beam; these lists are never changed, only replaced."""
+        return self._search.beams
+
     def last_tokens(self) -> list[int]:
         """Return the newest token of every beam, none before the first step."""
         return [beam[-1] for beam in self._search.beams if beam]
 
     def advance(self, continuations: Candidates) -> tuple[list[int], Output | None]:
-        """Take the likeliest continuations; return the rows the new beams continue, and the answer at the end."""
+        """Take the likeliest continuations; return the rows the new beams continue, and what the reader gets."""
         parents = self._search.advance(continuations)
+        tokens = [SampledToken(token) for token in self._search.newly_agreed()]
         if not self._search.is_finished:
-            return parents, None
+            return parents, Output(tokens) if tokens else None
         hypotheses = self._search.hypotheses()
         reason: FinishReason = "stop" if hypotheses[0].finish_reason == "stop" else "length"
-        return [], Output(finish_reason=reason, hypotheses=hypotheses)
+        return [], Output(tokens, reason, hypotheses)
 
 
 @dataclass(eq=False)
@@ -104,6 +116,7 @@ class Sequence:
     computed: int = 0  # tokens of every row in the cache
     has_source: bool = False  # a translation's source is in the cache
     is_aborted: bool = False
+    prompt_tokens: list[SampledToken] = field(default_factory=list)  # behind the first, with log probabilities
     mailbox: Mailbox = field(default_factory=Mailbox)
 
     @property
@@ -112,9 +125,19 @@ class Sequence:
         return len(self.prompt_ids) + len(self.source_ids or ())
 
     @property
+    def prefilled_ids(self) -> list[int]:
+        """What prefill computes: all of the prompt but the last token, which the first decode step feeds."""
+        return self.prompt_ids[:-1]
+
+    @property
     def is_prefilled(self) -> bool:
-        """Whether its source and all of its prompt but the last token are in the cache, so that it can decode."""
+        """Whether its source and all but the last of its prompt are in the cache, so that it can decode."""
         return self.computed >= len(self.prompt_ids) - 1 and (self.source_ids is None or self.has_source)
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        """Whether its prompt's own probabilities were asked for, so that every token of it must be computed."""
+        return isinstance(self.decoding, Sampling) and self.decoding.params.prompt_logprobs is not None
 
     def next_tokens(self) -> list[int]:
         """Return the token that each row feeds next."""
@@ -129,5 +152,7 @@ class Sequence:
             assert isinstance(choice, Candidates)
             rows, output = self.decoding.advance(choice)
         if output is not None:
-            self.mailbox.put(output)
+            # The prompt's own tokens go out with the first of the output.
+            self.mailbox.put(replace(output, prompt=self.prompt_tokens) if self.prompt_tokens else output)
+            self.prompt_tokens = []
         return rows

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
@@ -17,9 +16,16 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """How sessions use the machine; `threads` 0 means as many as this process may use."""
+    """How sessions use the machine.
+
+    `threads` 0 means as many as this process may use. `spin_us`: how long a thread that has run out of work looks for
+    more before it sleeps. A step is hundreds of short operators, and waking a thread for each costs more than many of
+    them; a tenth of a millisecond bridges them, and leaves the cores to others as soon as a step is over. 0: sleep at
+    once.
+    """
 
     threads: int = 0
+    spin_us: int = 100
 
 
 def usable_cores() -> int:
@@ -50,31 +56,47 @@ class Session:
         session_options = onnxruntime.SessionOptions()
         session_options.intra_op_num_threads = options.threads or usable_cores()
         session_options.inter_op_num_threads = 1
-        # Spinning threads would take the cores from the other models' sessions and from the event loop.
-        session_options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        session_options.add_session_config_entry("session.intra_op.allow_spinning", "1" if options.spin_us else "0")
+        session_options.add_session_config_entry("session.intra_op.spin_duration_us", str(options.spin_us))
+        # A memory pattern is kept for every shape that was ever run; a ragged batch has a new one at each step.
+        session_options.enable_mem_pattern = False
         session_options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(path, session_options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            path,
+            session_options,
+            providers=["CPUExecutionProvider"],
+            # Add and norm in one operator is slower than apart: it is not vectorised.
+            disabled_optimizers=["SkipLayerNormFusion"],
+        )
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Return the named outputs."""
         answers: list[Array] = self._session.run(list(outputs), dict(inputs))
         return answers
 
-    def run_in_place(self, inputs: Mapping[str, Array], state: Mapping[str, tuple[str, Array]], output: str) -> Array:
-        """Run with state that the graph updates in its own memory, and return one output.
+    def bound(self) -> BoundSession:
+        """Return a form of this session that runs on memory of the caller's."""
+        return BoundSession(self._session)
 
-        `state` maps an input's name to the output that replaces it, and to the array that holds both; an empty output
-        name means the graph only reads. Arrays must be C-contiguous.
-        """
-        binding = self._session.io_binding()
-        for name, array in inputs.items():
-            binding.bind_cpu_input(name, array)
-        for name, (updated, array) in state.items():
-            place = ("cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-            binding.bind_input(name, *place)
-            if updated:
-                binding.bind_output(updated, *place)
-        binding.bind_output(output, "cpu")
-        self._session.run_with_iobinding(binding)
-        answer: Array = binding.get_outputs()[-1].numpy()
-        return np.ascontiguousarray(answer)
+
+class BoundSession:
+    """A graph on the caller's own memory, bound once and run many times; arrays must be C-contiguous.
+
+    What is bound must stay alive, and is kept so here.
+    """
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self._session = session
+        self._binding = session.io_binding()
+        self._bound: dict[str, Array] = {}
+
+    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Read inputs from these arrays and write outputs into these; one array may be both."""
+        for bind, arrays in ((self._binding.bind_input, inputs), (self._binding.bind_output, outputs)):
+            for name, array in arrays.items():
+                bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        self._bound |= {**inputs, **{f"{name} (out)": array for name, array in outputs.items()}}
+
+    def run(self) -> None:
+        """Run the graph on what is bound."""
+        self._session.run_with_iobinding(self._binding)

@@ -107,6 +107,7 @@ class Generate:
         for prompt in prompts:
             check_length(len(prompt), limit - 1, "prompt")
         check_ids(list(request.logit_bias), self._tokenizer.vocab_size, "logit_bias")
+        check_ids(request.stop_ids, self._tokenizer.vocab_size, "stop_ids")
         if request.beam_size > self._max_slots:
             raise InvalidRequest(f"beam_size is {request.beam_size}; the limit is {self._max_slots}", "beam_size")
         if request.beam_size > 1 and request.n > request.beam_size:
@@ -131,13 +132,17 @@ class Generate:
         stop_texts = StopTexts(as_list(request.stop))
         params = self._params(request, prompt, number)
         async with aclosing(self._engine.generate(params, prompt)) as outputs:
+            is_first = True
             async for output in outputs:
+                if is_first and request.echo:
+                    yield self._echo(request, prompt, output.prompt, index)
+                is_first = False
                 new_ids = [token.id for token in output.tokens]
                 is_last = output.finish_reason is not None
                 text = stop_texts.add(detokenizer.add(new_ids, is_last=is_last), is_last=is_last)
                 reason = "stop" if stop_texts.is_met else output.finish_reason
                 assert reason in {None, "stop", "length"}, "bug: only a reader that left is aborted"
-                logprobs = None if request.logprobs is None else [self._logprob(t) for t in output.tokens]
+                logprobs = None if request.logprobs is None else self._logprobs(output.tokens)
                 yield _Piece(index, text, logprobs, reason, completion_tokens=len(new_ids))
                 if stop_texts.is_met:
                     return
@@ -146,7 +151,9 @@ class Generate:
         self, request: GenerateRequest, prompt: list[int], first_index: int
     ) -> AsyncGenerator[_Piece, None]:
         """Yield a prompt's `n` best hypotheses, each whole."""
-        params = BeamParams(self._max_tokens(request, prompt), request.beam_size, request.length_penalty)
+        params = BeamParams(
+            self._max_tokens(request, prompt), request.beam_size, request.length_penalty, n_best=request.n
+        )
         async with aclosing(self._engine.generate(params, prompt)) as outputs:
             found = [hypothesis async for output in outputs for hypothesis in output.hypotheses]
         for rank in range(request.n):
@@ -154,14 +161,27 @@ class Generate:
             stop_texts = StopTexts(as_list(request.stop))
             text = stop_texts.add(Detokenizer(self._tokenizer, prompt).add(best.ids, is_last=True), is_last=True)
             reason: FinishReason = "stop" if stop_texts.is_met or best.finish_reason == "stop" else "length"
+            if request.echo:
+                yield self._echo(request, prompt, [], first_index + rank)
             yield _Piece(first_index + rank, text, None, reason, best.score, len(best.ids))
+
+    def _echo(self, request: GenerateRequest, prompt: list[int], scored: list[SampledToken], index: int) -> _Piece:
+        """Return the prompt as the first piece of a choice; `scored` are its tokens behind the first."""
+        tokens = None
+        if request.logprobs is not None:
+            # The start token stands before a text without being part of it.
+            is_text = isinstance(request.prompt, str) or isinstance(request.prompt[0], str)
+            first = TokenLogprob(id=prompt[0], text=self._tokenizer.decode([prompt[0]]), logprob=None, top=[])
+            tokens = [*([] if is_text else [first]), *self._logprobs(scored)]
+        return _Piece(index, self._tokenizer.decode(prompt), tokens)
 
     def _params(self, request: GenerateRequest, prompt: list[int], number: int) -> SamplingParams:
         end = self._manifest.special_ids.end
         assert end is not None
         return SamplingParams(
             max_tokens=self._max_tokens(request, prompt),
-            stop_ids=frozenset({end}),
+            stop_ids=frozenset({end, *request.stop_ids}),
+            prompt_logprobs=request.logprobs if request.echo else None,
             # Each choice of a seeded request has a seed of its own, or all would be alike.
             seed=None if request.seed is None else request.seed + number,
             **request.model_dump(
@@ -175,11 +195,17 @@ class Generate:
     def _max_tokens(self, request: GenerateRequest, prompt: list[int]) -> int:
         return min(request.max_tokens, self._manifest.limits.max_positions - len(prompt))
 
-    def _logprob(self, token: SampledToken) -> TokenLogprob:
-        assert token.logprob is not None
+    def _logprobs(self, tokens: list[SampledToken]) -> list[TokenLogprob]:
         decode = self._tokenizer.decode
-        top = [TopLogprob(id=i, text=decode([i]), logprob=logprob) for i, logprob in token.top]
-        return TokenLogprob(id=token.id, text=decode([token.id]), logprob=token.logprob, top=top)
+        return [
+            TokenLogprob(
+                id=token.id,
+                text=decode([token.id]),
+                logprob=token.logprob,
+                top=[TopLogprob(id=i, text=decode([i]), logprob=logprob) for i, logprob in token.top],
+            )
+            for token in tokens
+        ]
 
 
 def _choice(pieces: list[_Piece], request: GenerateRequest) -> Choice:

@@ -16,16 +16,21 @@ from service.tasks.translate import Translate
 
 
 def load_task(model: ModelSettings, limits: Limits) -> LocalTask:
-    """Open a model package; raises `PackageError`."""
+    """Open a model package and run it once, so that its first request is as fast as the rest; raises `PackageError`."""
     folder, manifest = model.package, Manifest.load(model.package)
     tokenizer = PackageTokenizer.load(folder / TOKENIZER_FILE)
-    options = SessionOptions(model.threads)
+    options = SessionOptions(model.threads, model.spin_us)
     waiting = {"max_waiting_sequences": model.max_waiting_sequences, "max_waiting_tokens": model.max_waiting_tokens}
     if manifest.task == "classify":
         batcher = Batcher(folder, manifest, options, BatcherLimits(batch_tokens=model.batch_tokens, **waiting))
         work = Classify(manifest, tokenizer, batcher)
         return LocalTask(manifest, tokenizer, batcher, work, stuck_after_s=limits.stuck_after_s)
-    slots = SchedulerLimits(max_slots=model.max_slots, prefill_tokens=model.prefill_tokens, **waiting)
+    slots = SchedulerLimits(
+        max_slots=model.max_slots,
+        prefill_tokens=model.prefill_tokens,
+        prefix_cache_bytes=model.prefix_cache_mib * 2**20,
+        **waiting,
+    )
     engine = Engine(folder, manifest, options, slots)
     decoder = Generate if manifest.task == "generate" else Translate
     work_of_decoder = decoder(manifest, tokenizer, engine)

@@ -65,7 +65,7 @@ class Translate:
             detokenizer = Detokenizer(self._tokenizer)
             async with aclosing(self._outputs(request, next(remaining))) as outputs:
                 async for output in outputs:
-                    ids = [token.id for token in output.tokens] or [i for h in output.hypotheses[:1] for i in h.ids]
+                    ids = [token.id for token in output.tokens]
                     completion_tokens += len(ids)
                     text = detokenizer.add(ids, is_last=output.finish_reason is not None)
                     if text:
@@ -88,7 +88,10 @@ class Translate:
         special = self._manifest.special_ids
         assert special.end is not None
         first = self._manifest.target_languages[request.target]
-        source = [first, *(await encode(self._tokenizer, sentence)).ids, special.end]
+        ids = (await encode(self._tokenizer, sentence)).ids
+        source = [*([] if first is None else [first]), *ids]
+        if source[-1:] != [special.end]:  # tokenizers of imported models add it themselves
+            source.append(special.end)
         check_length(len(source), self._manifest.limits.max_input_tokens, "a sentence of q")
         return source
 
@@ -108,7 +111,7 @@ class Translate:
         assert end is not None
         most = min(request.max_tokens or 2 * len(source) + SPARE_TOKENS, self._manifest.limits.max_positions - 1)
         params = (
-            BeamParams(most, beam_size, request.length_penalty)
+            BeamParams(most, beam_size, request.length_penalty, request.n_best)
             if beam_size > 1
             else SamplingParams(max_tokens=most, temperature=0, stop_ids=frozenset({end}))
         )

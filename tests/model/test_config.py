@@ -15,7 +15,7 @@ BASE = SIZES["transformer-base"]
     [
         ("architecture", "rnn", "one of encoder, decoder, encoder_decoder"),
         ("activation", "swish", "one of relu, gelu"),
-        ("positions", "rotary", "one of sinusoidal, learned"),
+        ("positions", "rotary", "one of sinusoidal, sinusoidal-halves, learned"),
         ("norm_placement", "middle", "one of pre, post"),
         ("vocab_size", 0, "at least 1"),
         ("num_labels", -1, "at least 0"),

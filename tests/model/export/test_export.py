@@ -18,6 +18,7 @@ from model.export.verify import TOLERANCE, verify
 from model.package import PackageError, Verification
 from model.package.manifest import TOKENIZER_FILE
 from model.training.recipes import RECIPES
+from model.training.tokenizers import tokens_of
 from tests.conftest import TINY, MakePackage, random_model
 
 NAMES = ["sentiment", "stories", "translate"]
@@ -86,7 +87,8 @@ def test_columns_are_quantized_to_half_a_step() -> None:
 def test_the_decoder_graph_keeps_its_cache_by_one_operator_a_layer(make_package: MakePackage) -> None:
     graph = onnx.load(make_package("stories").folder / "decoder.onnx").graph
 
-    assert sum(node.op_type == "GroupQueryAttention" for node in graph.node) == 2
+    attention = [node for node in graph.node if node.op_type == "GroupQueryAttention"]
+    assert len(attention) == 2 and all(list(node.input[1:3]) == ["", ""] for node in attention)  # packed
     assert not {"Shape", "Loop", "If"} & {node.op_type for node in graph.node}
 
 
@@ -99,7 +101,7 @@ def test_a_graph_that_differs_from_torch_is_not_packaged(
     with pytest.raises(PackageError, match=r"5\.0e-01, relative; the limit is 1e-04"):
         export_package(
             package.model,
-            package.folder / TOKENIZER_FILE,
+            tokens_of(package.folder / TOKENIZER_FILE, RECIPES["stories"].card),
             RECIPES["stories"].card,
             tmp_path,
             precision="float32",

@@ -53,7 +53,7 @@ def test_a_changed_file_is_named(folder: Path) -> None:
     [
         ({"task": "sing"}, "task"),
         ({"name": "Not A Name"}, "name"),
-        ({"format_version": 2}, "format_version"),
+        ({"format_version": 1}, "format_version"),
         ({"surprise": 1}, "surprise"),
         ({"cache": None}, "needs cache"),
         ({"target_languages": {}}, "needs target_languages"),

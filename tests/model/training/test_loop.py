@@ -19,6 +19,7 @@ ROWS: dict[str, list[Any]] = {
     "stories": TEXTS * 4,
     "translate": [("sv", "Dan loves ice cream.", "Dan älskar glass."), ("de", "a dog", "ein Hund")] * 4,
 }
+ROWS["stories-simple"] = ROWS["stories"]
 ROWS["translate-names"] = ROWS["translate-swedish"] = ROWS["translate"]
 
 

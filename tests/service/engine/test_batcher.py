@@ -32,13 +32,13 @@ def item(length: int) -> Item:
 def spy_on(batcher: Batcher, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Record the lengths of every batch that runs."""
     seen: list[list[int]] = []
-    run = batcher._run
+    compute = batcher._compute
 
-    def recorded(batch: list[object]) -> Array:
-        seen.append([len(one.ids) for one in batch])  # type: ignore[attr-defined]  # items are private
-        return run(batch)  # type: ignore[arg-type]  # as above
+    def recorded(batch: list[Item]) -> Array:
+        seen.append([len(ids) for ids, _ in batch])
+        return compute(batch)
 
-    monkeypatch.setattr(batcher, "_run", recorded)
+    monkeypatch.setattr(batcher, "_compute", recorded)
     return seen
 
 
@@ -52,6 +52,8 @@ async def test_what_waits_runs_together_within_the_padded_budget(
     assert sorted(length for batch in seen for length in batch) == [5, 6, 7, 8, 29, 30, 31]
     assert all(max(batch) * len(batch) <= 64 for batch in seen)
     assert seen[0] == [5, 6, 7, 8]  # those of like length go with the oldest
+    assert batcher.real_tokens == sum(map(sum, seen))
+    assert batcher.padded_tokens == sum(max(batch) * len(batch) for batch in seen)
 
 
 async def test_answers_go_to_those_who_asked(sentiment: TinyPackage) -> None:
@@ -95,10 +97,10 @@ async def test_a_full_queue_refuses(sentiment: TinyPackage) -> None:
 
 async def test_a_failing_batch_fails_alone(sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(sentiment) as batcher:
-        run = batcher._run
-        monkeypatch.setattr(batcher, "_run", lambda batch: 1 / 0)
+        compute = batcher._compute
+        monkeypatch.setattr(batcher, "_compute", lambda batch: 1 / 0)
         with pytest.raises(EngineFailed):
             await batcher.run([item(3)])
-        monkeypatch.setattr(batcher, "_run", run)
+        monkeypatch.setattr(batcher, "_compute", compute)
 
         assert len(await batcher.run([item(3)])) == 1

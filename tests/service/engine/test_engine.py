@@ -4,15 +4,17 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 
 import pytest
+import torch
 
 from model.architectures import DecoderLM, EncoderDecoder
 from model.decoding import beam_search, greedy, next_logits
 from service.engine.beam_search import BeamParams, Hypothesis
 from service.engine.engine import Engine, EngineFailed
 from service.engine.sampling import SamplingParams
-from service.engine.scheduler import Overloaded, SchedulerLimits
+from service.engine.scheduler import Chunk, Overloaded, SchedulerLimits
 from service.engine.sequence import Output
 from service.engine.session import SessionOptions
 from tests.conftest import MakePackage, TinyPackage
@@ -38,7 +40,8 @@ def with_end(package: TinyPackage, params: SamplingParams) -> SamplingParams:
 async def collect(engine: Engine, params: SamplingParams | BeamParams, **ids: list[int]) -> Output:
     merged = Output()
     async for output in engine.generate(params, **ids):
-        merged = Output([*merged.tokens, *output.tokens], output.finish_reason, output.hypotheses)
+        tokens, prompt = [*merged.tokens, *output.tokens], [*merged.prompt, *output.prompt]
+        merged = Output(tokens, output.finish_reason, output.hypotheses, prompt)
     return merged
 
 
@@ -55,7 +58,8 @@ def slow_translation(package: TinyPackage, source: list[int], beam_size: int, ma
     assert isinstance(package.model, EncoderDecoder)
     special = package.manifest.special_ids
     assert special.start is not None and special.end is not None
-    found = beam_search(next_logits(package.model, source), [special.start], special.end, max_tokens, beam_size)
+    logits = next_logits(package.model, source)
+    found = beam_search(logits, [special.start], special.end, max_tokens, beam_size, n_best=beam_size)
     return [Hypothesis(hypothesis.ids, hypothesis.score) for hypothesis in found]
 
 
@@ -92,7 +96,7 @@ async def test_translations_are_the_same_together_as_alone(
 
 async def test_a_prompt_longer_than_the_budget_is_computed_in_chunks(stories: TinyPackage) -> None:
     prompt = [index % 300 for index in range(3, 60)]
-    async with running(stories, prefill_tokens=8) as engine:
+    async with running(stories, prefill_tokens=16) as engine:
         answers = await asyncio.gather(
             ids_of(engine, with_end(stories, GREEDY), prompt_ids=PROMPTS[0]),
             ids_of(engine, with_end(stories, GREEDY), prompt_ids=prompt),
@@ -104,7 +108,7 @@ async def test_a_prompt_longer_than_the_budget_is_computed_in_chunks(stories: Ti
 @pytest.mark.parametrize("beam_size", [1, 2, 4])
 async def test_beam_search_in_the_batch_equals_the_slow_one(translate: TinyPackage, beam_size: int) -> None:
     sources = [[5, 40, 41, 2], [3, 17, 18, 19, 20, 21, 22, 2], [4, 100, 2]]
-    params = BeamParams(max_tokens=10, beam_size=beam_size)
+    params = BeamParams(max_tokens=10, beam_size=beam_size, n_best=beam_size)
     async with running(translate, max_slots=16) as engine:
         found = await asyncio.gather(*(collect(engine, params, source_ids=source) for source in sources))
 
@@ -116,9 +120,10 @@ async def test_beam_search_in_the_batch_equals_the_slow_one(translate: TinyPacka
 
 async def test_beam_of_a_generator_equals_the_slow_one(stories: TinyPackage) -> None:
     assert isinstance(stories.model, DecoderLM) and stories.manifest.special_ids.end is not None
-    expected = beam_search(next_logits(stories.model), PROMPTS[2], stories.manifest.special_ids.end, 8, 3)
+    end = stories.manifest.special_ids.end
+    expected = beam_search(next_logits(stories.model), PROMPTS[2], end, 8, 3, n_best=3)
     async with running(stories) as engine:
-        output = await collect(engine, BeamParams(max_tokens=8, beam_size=3), prompt_ids=PROMPTS[2])
+        output = await collect(engine, BeamParams(max_tokens=8, beam_size=3, n_best=3), prompt_ids=PROMPTS[2])
 
     assert [hypothesis.ids for hypothesis in output.hypotheses] == [hypothesis.ids for hypothesis in expected]
 
@@ -200,6 +205,88 @@ async def test_a_failing_step_ends_its_sequences_and_the_engine_goes_on(
         monkeypatch.setattr(engine._runner, "run", run)
 
         assert await ids_of(engine, GREEDY, prompt_ids=PROMPTS[0])
+
+
+async def test_those_that_wait_survive_a_failing_step(stories: TinyPackage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(stories, max_slots=1) as engine:
+        run, failures = engine._runner.run, iter([True])
+        monkeypatch.setattr(engine._runner, "run", lambda batch: 1 / 0 if next(failures, False) else run(batch))
+        failing, waiting = (asyncio.create_task(collect(engine, GREEDY, prompt_ids=[5])) for _ in range(2))
+
+        with pytest.raises(EngineFailed):
+            await failing
+        assert len((await waiting).tokens) == 12
+
+
+async def test_choices_of_one_prompt_share_its_prefill(stories: TinyPackage, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt = list(range(5, 45))
+    params = [SamplingParams(max_tokens=8, temperature=1.0, seed=seed) for seed in range(4)]
+    async with running(stories, prefix_cache_bytes=0) as engine:
+        alone = [await ids_of(engine, one, prompt_ids=prompt) for one in params]
+        fill = engine._runner._fill
+        computed: list[int] = []
+
+        def counted(chunks: list[Chunk]) -> None:
+            computed.append(len(chunks))
+            fill(chunks)
+
+        monkeypatch.setattr(engine._runner, "_fill", counted)
+        together = await asyncio.gather(*(ids_of(engine, one, prompt_ids=prompt) for one in params))
+
+    assert list(together) == alone
+    assert computed == [1]
+
+
+async def test_a_beginning_seen_before_is_taken_from_the_cache(stories: TinyPackage) -> None:
+    beginning = list(range(5, 45))
+    async with running(stories) as engine:
+        await ids_of(engine, GREEDY, prompt_ids=[*beginning, 50, 51, 52])
+        known = await collect(engine, replace(GREEDY, logprobs=0), prompt_ids=[*beginning, 60, 61, 62])
+        assert engine.scheduler.prefix_cache.hit_tokens == 32
+    async with running(stories, prefix_cache_bytes=0) as engine:
+        fresh = await collect(engine, replace(GREEDY, logprobs=0), prompt_ids=[*beginning, 60, 61, 62])
+
+    assert known == fresh  # to the last bit of the probabilities
+
+
+async def test_a_prompts_own_probabilities_are_those_of_the_model(stories: TinyPackage) -> None:
+    prompt = list(range(5, 75))  # more than are looked at together
+    params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=2)
+    async with running(stories, prefill_tokens=48) as engine:
+        await ids_of(engine, GREEDY, prompt_ids=prompt)  # the cache knows it, and must not be asked
+        output = await collect(engine, params, prompt_ids=prompt)
+
+    assert isinstance(stories.model, DecoderLM)
+    with torch.no_grad():
+        expected = stories.model(torch.tensor([prompt]))[0].double().log_softmax(-1)
+    assert [token.id for token in output.prompt] == prompt[1:]
+    for position, token in enumerate(output.prompt):
+        assert token.logprob == pytest.approx(float(expected[position, prompt[position + 1]]), abs=1e-4)
+        assert token.top[0][0] == int(expected[position].argmax()) and len(token.top) == 2
+
+
+async def test_a_search_streams_what_all_its_beams_agree_on(translate: TinyPackage) -> None:
+    sources = [[5, 40 + index, 41, 2] for index in range(8)]
+    early = 0
+    async with running(translate) as engine:
+        for source in sources:
+            outputs = []
+            async for output in engine.generate(BeamParams(max_tokens=12, beam_size=3), source_ids=source):
+                outputs.append(output)
+            streamed = [token.id for output in outputs for token in output.tokens]
+            assert streamed == outputs[-1].hypotheses[0].ids
+            early += sum(len(output.tokens) for output in outputs[:-1])
+
+    assert early > 0  # some were certain before the end
+
+
+async def test_the_reserve_of_a_long_sequence_is_given_back(stories: TinyPackage) -> None:
+    async with running(stories) as engine:
+        await ids_of(engine, SamplingParams(max_tokens=100, temperature=0), prompt_ids=PROMPTS[0])
+        long = engine._runner.cache.length
+        await ids_of(engine, SamplingParams(max_tokens=2, temperature=0), prompt_ids=PROMPTS[0])
+
+        assert engine._runner.cache.length < long
 
 
 @pytest.mark.parametrize("name", ["stories", "translate"])

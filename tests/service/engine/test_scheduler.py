@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from service.engine.beam_search import BeamParams, Candidates
+from service.engine.prefix_cache import PrefixCache
 from service.engine.sampling import SampledToken, SamplingParams
 from service.engine.scheduler import Batch, Decode, Overloaded, Prefill, Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
@@ -13,8 +14,8 @@ from service.engine.sequence import Sampling, Search, Sequence
 END = 0
 
 
-def make_scheduler(**limits: int) -> Scheduler:
-    return Scheduler(SchedulerLimits(**{"max_slots": 8, "prefill_tokens": 16, **limits}))
+def make_scheduler(max_blocks: int = 0, **limits: int) -> Scheduler:
+    return Scheduler(SchedulerLimits(**{"max_slots": 8, "prefill_tokens": 16, **limits}), PrefixCache(max_blocks))
 
 
 def make_sequence(prompt: int = 4, max_tokens: int = 100, beam_size: int = 0, source: int = 0) -> Sequence:
@@ -30,8 +31,16 @@ def advance(scheduler: Scheduler, rng: random.Random | None = None) -> Batch:
     batch = scheduler.schedule()
     assert batch is not None
     scheduler.check_integrity()
-    scheduler.update(batch, [made_up(s, rng) for s in batch.sequences] if isinstance(batch, Decode) else [])
+    scheduler.update(batch, choices(batch, rng))
     return batch
+
+
+def choices(batch: Batch, rng: random.Random | None = None) -> list[SampledToken | Candidates]:
+    return [made_up(sequence, rng) for sequence in batch.sequences] if isinstance(batch, Decode) else []
+
+
+def sequences_of(batch: Batch) -> list[Sequence]:
+    return batch.sequences if isinstance(batch, Decode) else [chunk.sequence for chunk in batch.chunks]
 
 
 def made_up(sequence: Sequence, rng: random.Random | None) -> SampledToken | Candidates:
@@ -41,7 +50,7 @@ def made_up(sequence: Sequence, rng: random.Random | None) -> SampledToken | Can
     tokens = range(1, 20) if rng is None else range(20)  # without the end, or with it
     ids = np.array([(rng or random.Random(1)).sample(tokens, 2 * width) for _ in sequence.slots])
     values = -np.sort(np.array([[(rng or random.Random(2)).random() * 3 for _ in row] for row in ids]))
-    return Candidates(values, ids)
+    return Candidates(values.astype(np.float32), ids)
 
 
 def test_a_late_request_joins_the_running_batch() -> None:
@@ -53,8 +62,8 @@ def test_a_late_request_joins_the_running_batch() -> None:
     advance(scheduler)
     scheduler.add(late)
 
-    assert advance(scheduler).sequences == [late]  # its prefill
-    assert advance(scheduler).sequences == [early, late]  # then both decode together
+    assert sequences_of(advance(scheduler)) == [late]  # its prefill
+    assert sequences_of(advance(scheduler)) == [early, late]  # then both decode together
 
 
 def test_prefill_and_decode_take_turns_so_that_nobody_stalls() -> None:
@@ -72,7 +81,11 @@ def test_a_long_prompt_goes_in_chunks_of_the_budget() -> None:
     scheduler.add(make_sequence(prompt=40))
 
     batches = [advance(scheduler) for _ in range(4)]
-    assert [batch.tokens for batch in batches if isinstance(batch, Prefill)] == [[16], [16], [7]]
+    assert [[chunk.tokens for chunk in batch.chunks] for batch in batches if isinstance(batch, Prefill)] == [
+        [16],
+        [16],
+        [7],
+    ]
     assert isinstance(batches[-1], Decode)
 
 
@@ -82,7 +95,7 @@ def test_a_prefill_keeps_to_its_padded_token_budget() -> None:
         scheduler.add(make_sequence(prompt))
 
     batch = advance(scheduler)
-    assert len(batch.sequences) == 2  # a third would make 3 × 6 = 18
+    assert len(sequences_of(batch)) == 2  # a third would make 3 × 6 = 18
 
 
 def test_first_come_first_served() -> None:
@@ -94,8 +107,8 @@ def test_first_come_first_served() -> None:
     finished: list[Sequence] = []
     while (batch := scheduler.schedule()) is not None:
         scheduler.check_integrity()
-        scheduler.update(batch, [SampledToken(5) for _ in batch.sequences])
-        finished += [sequence for sequence in batch.sequences if not sequence.slots]
+        scheduler.update(batch, choices(batch))
+        finished += [sequence for sequence in sequences_of(batch) if not sequence.slots]
     assert finished == sequences
 
 
@@ -110,7 +123,7 @@ def test_a_finished_row_is_replaced_by_the_last_one() -> None:
 
     batch = advance(scheduler)
     assert isinstance(batch, Decode)
-    assert (batch.copies.targets, batch.copies.origins) == ([1], [3])
+    assert [(copy.target, copy.origin) for copy in batch.copies] == [(1, 3)]
     assert [sequence.slots for sequence in batch.sequences] == [[0], [2], [1]]
 
 
@@ -121,7 +134,7 @@ def test_a_search_is_promised_its_whole_width() -> None:
         scheduler.add(search)
 
     for _ in range(4):
-        assert advance(scheduler).sequences == searches[:1]
+        assert sequences_of(advance(scheduler)) == searches[:1]
     assert scheduler.slots_used == 4 and scheduler.waiting_sequences == 1
 
 
@@ -134,8 +147,8 @@ def test_beams_spread_from_one_row() -> None:
 
     assert isinstance(second, Decode)
     assert sorted(second.sequences[0].slots) == [0, 1, 2]
-    assert set(second.copies.origins) == {0}
-    assert second.copies.with_source == [True, True]  # new slots need the source too
+    assert {copy.origin for copy in second.copies} == {0}
+    assert all(copy.with_source and copy.start == 0 for copy in second.copies)  # new slots need everything
 
 
 def test_reordered_beams_keep_their_source() -> None:
@@ -143,8 +156,8 @@ def test_reordered_beams_keep_their_source() -> None:
     scheduler.add(make_sequence(prompt=1, source=3, beam_size=3))
     batches = [advance(scheduler, random.Random(seed)) for seed in range(8)]
 
-    later = [batch.copies for batch in batches[3:] if batch.copies.targets]
-    assert later and not any(needed for copies in later for needed in copies.with_source)
+    later = [copy for batch in batches[3:] for copy in batch.copies]
+    assert later and not any(copy.with_source for copy in later)
 
 
 def test_a_source_is_computed_before_the_first_token() -> None:
@@ -194,10 +207,77 @@ def test_the_queue_is_bounded_in_sequences_and_in_tokens() -> None:
     short.add(make_sequence(prompt=4))
 
 
+def test_reordered_beams_copy_only_what_is_not_theirs_already() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(prompt=4, beam_size=3))
+    rng = random.Random(6)
+    copies = []
+    while (batch := scheduler.schedule()) is not None:
+        scheduler.check_integrity()
+        copies += batch.copies
+        scheduler.update(batch, choices(batch, rng))
+
+    siblings = [copy for copy in copies if not copy.with_source]
+    assert len(siblings) > 5 and all(4 <= copy.start < copy.stop for copy in siblings)
+    assert any(copy.start > 4 for copy in siblings)  # beyond the prompt they share what came before they parted
+
+
+def test_alike_prompts_share_one_prefill() -> None:
+    scheduler = make_scheduler(prefill_tokens=16)
+    alike, other = [make_sequence(prompt=12) for _ in range(3)], make_sequence(prompt=3)
+    for sequence in (*alike, other):
+        scheduler.add(sequence)
+
+    batch = advance(scheduler)
+    assert isinstance(batch, Prefill)
+    assert [(chunk.sequence, chunk.sharers) for chunk in batch.chunks] == [(alike[0], alike[1:])]  # within the budget
+    assert [sequence.computed for sequence in alike] == [11, 11, 11]
+
+
+def test_a_sharer_goes_on_when_the_one_that_computes_leaves() -> None:
+    scheduler = make_scheduler(prefill_tokens=16)
+    first, second = make_sequence(prompt=40), make_sequence(prompt=40)
+    scheduler.add(first)
+    scheduler.add(second)
+    advance(scheduler)
+    scheduler.abort(first)
+
+    batch = advance(scheduler)
+    assert isinstance(batch, Prefill) and [chunk.sequence for chunk in batch.chunks] == [second]
+    assert second.computed == 32
+
+
+def test_a_known_beginning_is_not_computed_again() -> None:
+    scheduler = make_scheduler(max_blocks=8, prefill_tokens=64)
+    scheduler.add(make_sequence(prompt=40, max_tokens=1))
+    advance(scheduler)
+    advance(scheduler)
+    scheduler.add(make_sequence(prompt=50))
+
+    batch = advance(scheduler)
+    assert isinstance(batch, Prefill)
+    (chunk,) = batch.chunks
+    assert (len(chunk.restored), chunk.tokens) == (2, 49 - 32)
+    assert scheduler.prefix_cache.hit_tokens == 32
+
+
+@pytest.mark.parametrize("remaining", [1, 16, 17, 18, 33, 40])
+def test_no_chunk_is_a_single_token_unless_the_prompt_is(remaining: int) -> None:
+    scheduler = make_scheduler(prefill_tokens=16)
+    scheduler.add(make_sequence(prompt=remaining + 1, max_tokens=1))
+    batches = []
+    while (batch := scheduler.schedule()) is not None:
+        batches.append(batch)
+        scheduler.update(batch, choices(batch))
+
+    tokens = [chunk.tokens for batch in batches if isinstance(batch, Prefill) for chunk in batch.chunks]
+    assert sum(tokens) == remaining and (1 not in tokens or remaining == 1)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_random_joins_leaves_and_aborts_never_leak(seed: int) -> None:
     rng = random.Random(seed)
-    scheduler = make_scheduler(max_slots=rng.randint(4, 12), prefill_tokens=rng.choice([4, 16, 64]))
+    scheduler = make_scheduler(rng.choice([0, 2, 9]), max_slots=rng.randint(4, 12), prefill_tokens=rng.choice([16, 64]))
     alive: list[Sequence] = []
     for _ in range(300):
         if rng.random() < 0.3:
@@ -212,13 +292,13 @@ def test_random_joins_leaves_and_aborts_never_leak(seed: int) -> None:
         scheduler.check_integrity()
         if batch is None:
             continue
-        assert not set(batch.copies.targets) & set(batch.copies.origins)
-        if isinstance(batch, Prefill) and len(batch.sequences) > 1:
-            longest = max(max(len(s.source_ids or ()), len(s.prompt_ids)) for s in batch.sequences)
-            assert longest * len(batch.sequences) <= scheduler.limits.prefill_tokens
+        assert not {copy.target for copy in batch.copies} & {copy.origin for copy in batch.copies}
+        if isinstance(batch, Prefill) and len(batch.chunks) > 1:
+            longest = max(max(len(s.source_ids or ()), len(s.prompt_ids)) for s in sequences_of(batch))
+            assert longest * len(batch.chunks) <= scheduler.limits.prefill_tokens
         if alive and rng.random() < 0.1:
             scheduler.abort(rng.choice(alive))
-        scheduler.update(batch, [made_up(s, rng) for s in batch.sequences] if isinstance(batch, Decode) else [])
+        scheduler.update(batch, choices(batch, rng))
     scheduler.abort_all()
 
     assert scheduler.schedule() is None

@@ -5,6 +5,7 @@ import resource
 
 import numpy as np
 
+from model.package.inputs import encoder_inputs
 from service.engine.session import Session, SessionOptions, usable_cores
 from tests.conftest import TinyPackage
 
@@ -16,9 +17,7 @@ def test_threads_do_not_exceed_the_cores_of_this_process() -> None:
 def test_a_session_returns_the_outputs_asked_for(sentiment: TinyPackage) -> None:
     session = Session(sentiment.folder / "encoder.onnx", SessionOptions(threads=1))
     ids = np.array([[2, 40, 3]])
-    (logits,) = session.run(
-        {"input_ids": ids, "attention_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}, ["logits"]
-    )
+    (logits,) = session.run(encoder_inputs(ids, np.array([3]), np.zeros_like(ids)), ["logits"])
 
     assert logits.shape == (1, 2)
 
@@ -28,7 +27,7 @@ def test_memory_stays_flat_over_many_shapes(sentiment: TinyPackage) -> None:
 
     def run(rows: int, length: int) -> None:
         ids = np.ones((rows, length), np.int64)
-        session.run({"input_ids": ids, "attention_mask": ids, "segment_ids": np.zeros_like(ids)}, ["logits"])
+        session.run(encoder_inputs(ids, np.full(rows, length), np.zeros_like(ids)), ["logits"])
 
     run(16, 64)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,0 +1,130 @@
+"""The engine against its peers: the same weights, threads and token counts on both sides, in turns.
+
+Only the ratios mean something on a shared machine. Ours is measured through `Engine.generate` and `Batcher.run`, what
+the service itself uses; theirs through the calls that their own documentation recommends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from loadtests import bench_workloads as workloads
+from loadtests.bench_models import BenchModels
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One row of the table: how to measure both sides, and the ratio that is aimed at."""
+
+    name: str
+    unit: str
+    floor: float
+    sides: workloads.Workload
+    is_latency: bool = False  # smaller is better, and the floor a ceiling
+
+
+WORKLOADS = [
+    *(
+        Workload(f"gpt2, 64-token prompts, decode, {n} streams", "tokens/s", floor, workloads.gpt2(n, prompt=64))
+        for n, floor in ((1, 2.0), (8, 2.5), (32, 1.5))
+    ),
+    Workload("gpt2, 400-token prompts, decode, 32 streams", "tokens/s", 5.0, workloads.gpt2(32, prompt=400)),
+    *(
+        Workload(f"base, 24 → 24, greedy, {n} sentences", "tokens/s", floor, workloads.base(n, beam_size=1))
+        for n, floor in ((1, 3.0), (8, 3.5), (32, 2.2))
+    ),
+    *(
+        Workload(f"base, 24 → 24, beam 4, {n} sentences", "tokens/s", floor, workloads.base(n, beam_size=4))
+        for n, floor in ((1, 3.0), (8, 2.0), (32, 1.4))
+    ),
+    Workload("base, Poisson arrivals, p95 latency", "ms", 0.4, workloads.arrivals, is_latency=True),
+    Workload("bert, 16–256 tokens ragged", "sequences/s", 3.0, workloads.bert),
+    Workload("gpt2, one stream, of the memory's bandwidth", "GB/s", 0.7, workloads.bandwidth),
+    *(
+        Workload(f"{name}, 8 streams, step beside session.run", "ms", most, workloads.overhead(name), is_latency=True)
+        for name, most in (("gpt2", 1.05), ("stories", 1.35))
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Both sides' medians, and their ratio."""
+
+    workload: str
+    ours: float
+    peer: float
+    unit: str
+    ratio: float
+    floor: float
+
+
+def main() -> None:
+    """Measure the workloads and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m loadtests.bench_engine", description=__doc__)
+    parser.add_argument("--only", default="", metavar="WORKLOAD", help="those whose names contain this")
+    parser.add_argument("--seconds", type=float, default=8.0, help="length of each side's turn")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each side; the median counts")
+    parser.add_argument("--models", type=Path, default=Path("runs/bench"), help="folder for the models, made once")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")
+    options = parser.parse_args()
+    models, console = BenchModels(options.models), Console()
+    chosen = [workload for workload in WORKLOADS if options.only in workload.name]
+    if not chosen:
+        parser.error(f"--only {options.only!r}: no such workload; there are: {'; '.join(w.name for w in WORKLOADS)}")
+    results = []
+    for workload in chosen:
+        with console.status(workload.name):
+            results.append(asyncio.run(measure(workload, models, options.seconds, options.rounds)))
+        console.print(row_of(results[-1], workload))
+    console.print(table_of(results, chosen))
+    if options.json:
+        options.json.write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n")
+
+
+async def measure(workload: Workload, models: BenchModels, seconds: float, rounds: int) -> Result:
+    """Measure both sides in turns; the first turn of each warms up and is not counted."""
+    ours: list[float] = []
+    peer: list[float] = []
+    async with workload.sides(models, seconds) as sides:
+        for turn in range(rounds + 1):
+            for side, values in ((sides.ours, ours), (sides.peer, peer)):
+                value = await side()
+                if turn:
+                    values.append(value)
+    our_median, peer_median = statistics.median(ours), statistics.median(peer)
+    return Result(workload.name, our_median, peer_median, workload.unit, our_median / peer_median, workload.floor)
+
+
+def is_reached(result: Result, workload: Workload) -> bool:
+    """Whether a ratio is what was aimed at."""
+    return result.ratio <= result.floor if workload.is_latency else result.ratio >= result.floor
+
+
+def row_of(result: Result, workload: Workload) -> str:
+    """Return a result as a line, shown as soon as it is known."""
+    verdict = "reached" if is_reached(result, workload) else "missed"
+    return f"{result.workload}: {result.ours:.1f} to {result.peer:.1f} {result.unit}, {result.ratio:.2f} ({verdict})"
+
+
+def table_of(results: list[Result], chosen: list[Workload]) -> Table:
+    """Return all results as a table."""
+    table = Table("workload", "ours", "peer", "unit", "ratio", "aim")
+    for result, workload in zip(results, chosen, strict=True):
+        aim = f"{'≤' if workload.is_latency else '≥'} {result.floor:g}"
+        mark = "" if is_reached(result, workload) else " missed"
+        cells = (f"{result.ours:.1f}", f"{result.peer:.1f}", result.unit, f"{result.ratio:.2f}{mark}", aim)
+        table.add_row(result.workload, *cells)
+    return table
+
+
+if __name__ == "__main__":
+    main()

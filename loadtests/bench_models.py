@@ -1,0 +1,100 @@
+"""The models of `bench_engine`: random weights of well-known shapes, once for us and once for each peer.
+
+Speed does not depend on what the weights are, and random ones need no download. Everything is made once, in a folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import torch
+import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+from model.checkpoints.read import read_checkpoint
+from model.export.export import export_package
+from model.package.manifest import FILE_NAME, Precision
+
+# Names that CTranslate2's converter asks a BART's configuration for, and newer configurations no longer have.
+OLD_BART = {
+    "normalize_before": False,
+    "normalize_embedding": True,
+    "add_final_layer_norm": False,
+    "add_bias_logits": False,
+    "static_position_embeddings": False,
+    "extra_pos_embeddings": 2,
+}
+
+
+def _gpt2() -> Any:
+    """GPT-2 124M (Radford et al. 2019)."""
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config())
+
+
+def _base() -> Any:
+    """transformer-base (Vaswani et al. 2017), 6 + 6 layers of 512, vocabulary 32k."""
+    config = transformers.BartConfig(
+        vocab_size=32000,
+        d_model=512,
+        encoder_layers=6,
+        decoder_layers=6,
+        encoder_ffn_dim=2048,
+        decoder_ffn_dim=2048,
+        encoder_attention_heads=8,
+        decoder_attention_heads=8,
+        max_position_embeddings=512,
+        activation_function="relu",
+        **OLD_BART,
+    )
+    return transformers.BartForConditionalGeneration(config)
+
+
+def _bert() -> Any:
+    """BERT-base (Devlin et al. 2019) with a classification head."""
+    return transformers.BertForSequenceClassification(transformers.BertConfig())
+
+
+MODELS: dict[str, Callable[[], Any]] = {"gpt2": _gpt2, "base": _base, "bert": _bert}
+END_TOKENS = {"gpt2": 50256, "base": 2, "bert": 0}
+
+
+class BenchModels:
+    """The folder of the models, filled as they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def checkpoint(self, name: str) -> Path:
+        """Return the folder of a Hugging Face checkpoint."""
+        path = self.folder / name / "checkpoint"
+        if not (path / "tokenizer.json").exists():
+            torch.manual_seed(0)
+            model = MODELS[name]()
+            model.save_pretrained(path)
+            # A word for each id: what is measured speaks ids, but a converter wants to know the words.
+            words = {f"t{index}": index for index in range(model.config.vocab_size)}
+            tokenizer = Tokenizer(WordLevel(words, unk_token="t3"))  # no password
+            special = {"unk_token": "t3", "bos_token": "t0", "pad_token": "t1", "eos_token": f"t{END_TOKENS[name]}"}
+            transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(path)
+        return path
+
+    def package(self, name: str, precision: Precision = "int8") -> Path:
+        """Return the folder of our package."""
+        path = self.folder / name / precision
+        if not (path / FILE_NAME).exists():
+            languages = ("en", "de") if name == "base" else None
+            model, tokens, card, family = read_checkpoint(self.checkpoint(name), name, "none", languages)
+            export_package(model, tokens, card, path, precision=precision, family=family)
+        return path
+
+    def ctranslate2(self, name: str) -> Path:
+        """Return the folder of CTranslate2's model, int8."""
+        path = self.folder / name / "ctranslate2"
+        if not path.exists():
+            converter = ctranslate2.converters.TransformersConverter(str(self.checkpoint(name)))
+            converter.convert(str(path), quantization="int8")
+        return path

@@ -1,0 +1,374 @@
+"""The workloads of `bench_engine`: how both sides do the same work, as pairs of coroutines that return a figure."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import ctranslate2
+import numpy as np
+import torch
+import transformers
+
+from loadtests.bench_models import BenchModels
+from model.package import Manifest
+from service.engine.batcher import Batcher, BatcherLimits
+from service.engine.beam_search import BeamParams
+from service.engine.engine import Engine
+from service.engine.sampling import SamplingParams
+from service.engine.scheduler import SchedulerLimits
+from service.engine.session import SessionOptions, usable_cores
+
+THREADS = usable_cores()
+LIMITS = SchedulerLimits(max_slots=256, prefill_tokens=4096, max_waiting_sequences=10_000, prefix_cache_bytes=0)
+NEW_TOKENS = 48  # of a generation
+SENTENCE = 24  # tokens of a source and of its translation
+STORIES = Path(__file__).parent.parent / "model" / "packages" / "stories"
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Two measurements of the same work."""
+
+    ours: Callable[[], Awaitable[float]]
+    peer: Callable[[], Awaitable[float]]
+
+
+Workload = Callable[[BenchModels, float], AbstractAsyncContextManager[Sides]]
+
+
+def random_ids(rng: np.random.Generator, length: int) -> list[int]:
+    """Return ids that every model here has, and none that is special."""
+    ids: list[int] = rng.integers(100, 30_000, length).tolist()
+    return ids
+
+
+def words(rows: list[list[int]]) -> list[list[str]]:
+    """Return ids as the words that CTranslate2 wants."""
+    return [[f"t{token}" for token in row] for row in rows]
+
+
+@asynccontextmanager
+async def engine_of(package: Path) -> AsyncGenerator[Engine, None]:
+    """Open a package's engine."""
+    engine = Engine(package, Manifest.load(package), SessionOptions(THREADS), LIMITS)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+def repeated(seconds: float, run: Callable[[], float]) -> float:
+    """Return the median of a measurement repeated for so long, at least once."""
+    end = time.perf_counter() + seconds
+    values: list[float] = []
+    while not values or time.perf_counter() < end:
+        values.append(run())
+    return median(values)
+
+
+async def repeated_async(seconds: float, run: Callable[[], Awaitable[float]]) -> float:
+    """Return the median of a measurement repeated for so long, at least once."""
+    end = time.perf_counter() + seconds
+    values: list[float] = []
+    while not values or time.perf_counter() < end:
+        values.append(await run())
+    return median(values)
+
+
+def gpt2(streams: int, prompt: int) -> Workload:
+    """Decode after prompts, prefill not counted: ours by the times of streamed tokens, theirs by a difference."""
+
+    @asynccontextmanager
+    async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
+        rng = np.random.default_rng(0)
+        prompts = [random_ids(rng, prompt) for _ in range(streams)]
+        # One stream is what weights in blocks are for; many are what whole rows are for.
+        package = models.package("gpt2", "int8-blocks" if streams == 1 else "int8")
+        generator = ctranslate2.Generator(
+            str(models.ctranslate2("gpt2")), compute_type="int8", inter_threads=1, intra_threads=THREADS
+        )
+
+        def theirs() -> float:
+            def took(tokens: int) -> float:
+                started = time.perf_counter()
+                generator.generate_batch(
+                    words(prompts),
+                    max_length=tokens,
+                    min_length=tokens,
+                    sampling_topk=1,
+                    include_prompt_in_result=False,
+                )
+                return time.perf_counter() - started
+
+            return streams * (NEW_TOKENS - 1) / (took(NEW_TOKENS) - took(1))
+
+        async with engine_of(package) as engine:
+
+            async def peer() -> float:
+                return repeated(seconds, theirs)
+
+            async def ours() -> float:
+                return await repeated_async(seconds, lambda: decode_rate(engine, prompts, NEW_TOKENS))
+
+            yield Sides(ours, peer)
+
+    return sides
+
+
+async def decode_rate(engine: Engine, prompts: list[list[int]], tokens: int) -> float:
+    """Return tokens per second between the moment all streams have their first token and the end of the last."""
+
+    async def stream(prompt: list[int]) -> tuple[float, float]:
+        times = []
+        async for _ in engine.generate(SamplingParams(max_tokens=tokens, temperature=0), prompt_ids=prompt):
+            times.append(time.perf_counter())
+        return times[0], times[-1]
+
+    spans = await asyncio.gather(*(stream(prompt) for prompt in prompts))
+    return len(prompts) * (tokens - 1) / (max(end for _, end in spans) - max(first for first, _ in spans))
+
+
+def base(sentences: int, beam_size: int) -> Workload:
+    """Translate sentences that come together, encoder included."""
+
+    @asynccontextmanager
+    async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
+        rng = np.random.default_rng(0)
+        sources = [random_ids(rng, SENTENCE) for _ in range(sentences)]
+        is_single = sentences == 1 and beam_size == 1
+        translator = translator_of(models)
+
+        def theirs() -> float:
+            started = time.perf_counter()
+            translator.translate_batch(
+                words(sources), beam_size=beam_size, max_decoding_length=SENTENCE, min_decoding_length=SENTENCE
+            )
+            return sentences * SENTENCE / (time.perf_counter() - started)
+
+        async with engine_of(models.package("base", "int8-blocks" if is_single else "int8")) as engine:
+
+            async def translate_all() -> float:
+                started = time.perf_counter()
+                await asyncio.gather(*(translate(engine, source, SENTENCE, beam_size) for source in sources))
+                return sentences * SENTENCE / (time.perf_counter() - started)
+
+            async def peer() -> float:
+                return repeated(seconds, theirs)
+
+            async def ours() -> float:
+                return await repeated_async(seconds, translate_all)
+
+            yield Sides(ours, peer)
+
+    return sides
+
+
+def translator_of(models: BenchModels) -> ctranslate2.Translator:
+    """Open CTranslate2's translator."""
+    return ctranslate2.Translator(
+        str(models.ctranslate2("base")), compute_type="int8", inter_threads=1, intra_threads=THREADS
+    )
+
+
+async def translate(engine: Engine, source: list[int], tokens: int, beam_size: int = 1) -> None:
+    """Decode one translation of a given length."""
+    params: SamplingParams | BeamParams = SamplingParams(max_tokens=tokens, temperature=0)
+    if beam_size > 1:
+        params = BeamParams(max_tokens=tokens, beam_size=beam_size)
+    async for _ in engine.generate(params, source_ids=source):
+        pass
+
+
+@asynccontextmanager
+async def arrivals(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
+    """Translate sentences that come one by one, at four fifths of what the peer can do at most.
+
+    Lengths are log-normal, median 20, 1 to 120, a translation as long as its source. The peer collects for 5 ms, or
+    while it is busy, and translates what has come as one batch. It cannot give each sentence its own length, so the
+    batch decodes its mean length: its tokens are as many as ours, and it need not wait for the longest, which favours
+    it.
+    """
+    rng = np.random.default_rng(0)
+    lengths = np.clip(np.exp(rng.normal(np.log(20), 0.7, 10_000)), 1, 120).astype(int).tolist()
+    translator = translator_of(models)
+
+    def translate_batch(batch: list[int]) -> None:
+        mean = round(sum(batch) / len(batch))
+        sources = words([random_ids(rng, length) for length in batch])
+        translator.translate_batch(
+            sources, beam_size=1, max_decoding_length=mean, min_decoding_length=mean, max_batch_size=32
+        )
+
+    translate_batch(lengths[:64])
+    started = time.perf_counter()
+    translate_batch(sorted(lengths[:256]))
+    rate = 0.8 * 256 / (time.perf_counter() - started)
+    gaps = rng.exponential(1 / rate, 10_000)
+
+    async def all_latencies(submit: Callable[[int], Awaitable[None]]) -> float:
+        """Submit at the drawn times, whether or not the earlier ones are answered; return p95 in milliseconds."""
+        latencies = []
+
+        async def one(length: int, due: float) -> None:
+            await submit(length)
+            latencies.append(time.perf_counter() - due)
+
+        tasks, due = [], time.perf_counter()
+        for number in range(max(100, int(rate * seconds))):
+            due += float(gaps[number])
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            tasks.append(asyncio.create_task(one(lengths[number], due)))
+        await asyncio.gather(*tasks)
+        return 1000 * float(np.quantile(latencies, 0.95))
+
+    async with engine_of(models.package("base")) as engine:
+
+        async def ours() -> float:
+            return await all_latencies(lambda length: translate(engine, random_ids(rng, length), length))
+
+        async def peer() -> float:
+            window = _Window(translate_batch)
+            try:
+                return await all_latencies(window.submit)
+            finally:
+                window.task.cancel()
+
+        yield Sides(ours, peer)
+
+
+class _Window:
+    """A batching window: what comes within 5 ms, or while a batch runs, is the next batch."""
+
+    def __init__(self, run: Callable[[list[int]], None]) -> None:
+        self._run = run
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._arrived = asyncio.Event()
+        self.task = asyncio.create_task(self._work())
+
+    async def submit(self, length: int) -> None:
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((length, answer))
+        self._arrived.set()
+        await answer
+
+    async def _work(self) -> None:
+        while True:
+            await self._arrived.wait()
+            await asyncio.sleep(0.005)
+            self._arrived.clear()
+            batch, self._waiting = self._waiting[:32], self._waiting[32:]
+            if self._waiting:
+                self._arrived.set()
+            await asyncio.to_thread(self._run, [length for length, _ in batch])
+            for _, answer in batch:
+                answer.set_result(None)
+
+
+@asynccontextmanager
+async def bert(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
+    """Classify 128 texts of 16 to 256 tokens; theirs sorted by length into batches of 32."""
+    rng = np.random.default_rng(0)
+    texts = [random_ids(rng, int(length)) for length in rng.integers(16, 257, 128)]
+    torch.set_num_threads(THREADS)
+    model = transformers.BertForSequenceClassification.from_pretrained(models.checkpoint("bert")).eval()
+    package = models.package("bert")
+    batcher = Batcher(package, Manifest.load(package), SessionOptions(THREADS), BatcherLimits())
+
+    def theirs() -> float:
+        started = time.perf_counter()
+        ordered = sorted(texts, key=len)
+        with torch.inference_mode():
+            for first in range(0, len(ordered), 32):
+                rows = [torch.tensor(row) for row in ordered[first : first + 32]]
+                ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+                model(ids, attention_mask=ids != 0)
+        return len(texts) / (time.perf_counter() - started)
+
+    async def classify_all() -> float:
+        started = time.perf_counter()
+        await asyncio.gather(*(batcher.run([(ids, [0] * len(ids))]) for ids in texts))
+        return len(texts) / (time.perf_counter() - started)
+
+    async def peer() -> float:
+        return repeated(seconds, theirs)
+
+    async def ours() -> float:
+        return await repeated_async(seconds, classify_all)
+
+    yield Sides(ours, peer)
+    await batcher.close()
+
+
+@asynccontextmanager
+async def bandwidth(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
+    """Bytes of weights that one stream's decode reads a second, beside the bytes that plain copying moves."""
+    package = models.package("gpt2", "int8-blocks")
+    weights = (
+        package / "decoder.onnx"
+    ).stat().st_size - 50257 * 768  # the words are looked up from a table of their own
+    prompt = random_ids(np.random.default_rng(0), 64)
+    origin, target = np.ones(2**26, np.float32), np.empty(2**26, np.float32)
+
+    def copy() -> float:
+        def part(number: int) -> None:
+            piece = slice(number * len(origin) // THREADS, (number + 1) * len(origin) // THREADS)
+            target[piece] = origin[piece]
+
+        threads = [threading.Thread(target=part, args=(number,)) for number in range(THREADS)]
+        started = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return origin.nbytes / (time.perf_counter() - started) / 1e9
+
+    async with engine_of(package) as engine:
+
+        async def peer() -> float:
+            return repeated(seconds, copy)
+
+        async def ours() -> float:
+            rate = await repeated_async(seconds, lambda: decode_rate(engine, [prompt], NEW_TOKENS))
+            return rate * weights / 1e9
+
+        yield Sides(ours, peer)
+
+
+def overhead(name: str) -> Workload:
+    """Time all of a decode step of eight streams, and of the same steps the session's part, by a clock around it."""
+
+    @asynccontextmanager
+    async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
+        package = STORIES if name == "stories" else models.package(name)
+        async with engine_of(package) as engine:
+            rng, vocab_size = np.random.default_rng(0), Manifest.load(package).vocab_size
+            prompts = [rng.integers(5, vocab_size, 16).tolist() for _ in range(8)]
+            session = engine._runner._decode_step._session
+            run, spent = session.run, [0.0, 0.0]  # seconds, steps
+
+            def timed() -> None:
+                started = time.perf_counter()
+                run()
+                spent[0] += time.perf_counter() - started
+                spent[1] += 1
+
+            session.run = timed  # type: ignore[method-assign]  # a clock for this measurement
+
+            async def ours() -> float:
+                spent[:] = [0.0, 0.0]
+                rate = await repeated_async(seconds, lambda: decode_rate(engine, prompts, NEW_TOKENS))
+                return 1000 * len(prompts) / rate
+
+            async def peer() -> float:
+                return 1000 * spent[0] / spent[1]
+
+            yield Sides(ours, peer)
+
+    return sides

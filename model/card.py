@@ -1,0 +1,32 @@
+"""What an export needs to know of a model beside its weights: what it is for, and its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.package import Dataset, SpecialIds, Task
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a model is for and made of; it goes into the manifest."""
+
+    name: str  # of the package
+    task: Task
+    description: str
+    licence: str
+    training_data: tuple[Dataset, ...]
+    labels: tuple[str, ...] = ()
+    source_languages: tuple[str, ...] = ()
+    target_languages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A tokenizer's file, and its ids with a meaning of their own."""
+
+    file: Path
+    special_ids: SpecialIds
+    language_ids: Mapping[str, int]  # target language → the source's first token; empty if the model needs none

@@ -1,0 +1,53 @@
+"""BERT with a classification head (Devlin et al. 2019)."""
+
+from __future__ import annotations
+
+from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases, require
+from model.config import TransformerConfig
+
+
+def to_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a BERT for classification."""
+    require(config, position_embedding_type="absolute")
+    return TransformerConfig(
+        architecture="encoder",
+        vocab_size=config["vocab_size"],
+        d_model=config["hidden_size"],
+        d_ff=config["intermediate_size"],
+        num_heads=config["num_attention_heads"],
+        num_encoder_layers=config["num_hidden_layers"],
+        max_positions=config["max_position_embeddings"],
+        norm_placement="post",
+        activation=activation(config["hidden_act"]),
+        embedding_norm=True,
+        num_segments=config["type_vocab_size"],
+        num_labels=len(config.get("id2label") or (0, 1)),
+        dropout=config["hidden_dropout_prob"],
+        norm_epsilon=config["layer_norm_eps"],
+    )
+
+
+LAYER, BLOCK = "encoder.layer.{}", "encoder.blocks.{}"
+
+NAMES: Names = {
+    "embeddings.word_embeddings.weight": "embeddings.words.weight",
+    "embeddings.position_embeddings.weight": "embeddings.positions.weight",
+    "embeddings.token_type_embeddings.weight": "embeddings.segments.weight",
+    **norms_and_biases(
+        {
+            "embeddings.LayerNorm": "embeddings.norm",
+            f"{LAYER}.attention.self.query": f"{BLOCK}.self_attention.query",
+            f"{LAYER}.attention.self.key": f"{BLOCK}.self_attention.key",
+            f"{LAYER}.attention.self.value": f"{BLOCK}.self_attention.value",
+            f"{LAYER}.attention.output.dense": f"{BLOCK}.self_attention.output",
+            f"{LAYER}.attention.output.LayerNorm": f"{BLOCK}.self_attention_residual.norm",
+            f"{LAYER}.intermediate.dense": f"{BLOCK}.feed_forward.expand",
+            f"{LAYER}.output.dense": f"{BLOCK}.feed_forward.contract",
+            f"{LAYER}.output.LayerNorm": f"{BLOCK}.feed_forward_residual.norm",
+            "pooler.dense": "pooler",
+            "classifier": "classifier",
+        }
+    ),
+}
+
+BERT = Family(to_config, NAMES, prefix="bert.", computed=frozenset({"embeddings.position_ids"}))

@@ -1,0 +1,109 @@
+"""What a family of Hugging Face checkpoints is: its configuration in our words, and a table of names.
+
+A table maps a tensor's name, with `{}` for a layer's number, to a parameter of ours. Two names may lead to one
+parameter, for the word embedding is stored once, twice or four times; the values must then be equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from model.architectures import Transformer, build
+from model.checkpoints.errors import CheckpointError
+from model.config import Activation, TransformerConfig
+
+HFConfig = Mapping[str, Any]  # a config.json
+
+ACTIVATION_NAMES: dict[str, Activation] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "swish": "silu",
+    "silu": "silu",
+}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A tensor that becomes several parameters, or another shape on the way."""
+
+    targets: tuple[str, ...]
+    change: Callable[[Tensor], tuple[Tensor, ...]]
+
+
+Names = Mapping[str, str | Parts]
+
+
+@dataclass(frozen=True)
+class Family:
+    """One kind of checkpoint."""
+
+    to_config: Callable[[HFConfig], TransformerConfig]
+    names: Names
+    prefix: str = ""  # that some checkpoints have before all their names and others have not
+    computed: frozenset[str] = frozenset()  # tensors that follow from the configuration, and are not read
+
+
+def convert(family: Family, config: HFConfig, tensors: Mapping[str, Tensor]) -> Transformer:
+    """Make our transformer of a checkpoint's configuration and tensors.
+
+    Strict: raises `CheckpointError` where a tensor is unknown, missing, of the wrong shape, or differs from its twin.
+    """
+    model = build(family.to_config(config)).eval()
+    parameters = dict(model.named_parameters())
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        for target, part in _renamed(family, name, tensor):
+            if target not in parameters:
+                raise CheckpointError(f"{name}: this configuration has no {target}")
+            if part.shape != parameters[target].shape:
+                expected = tuple(parameters[target].shape)
+                raise CheckpointError(f"{name}: the shape is {tuple(part.shape)}; {target} needs {expected}")
+            if target in found and not found[target].equal(part):
+                raise CheckpointError(f"{name}: differs from another tensor that is also {target}; untied words")
+            found[target] = part
+    if missing := sorted(parameters.keys() - found.keys()):
+        raise CheckpointError(f"the checkpoint lacks {len(missing)} parameters, the first {missing[0]}")
+    for target, tensor in found.items():
+        parameters[target].data.copy_(tensor)
+    return model
+
+
+def _renamed(family: Family, name: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
+    short = name.removeprefix(family.prefix)
+    pattern = re.sub(r"(?<=\.)\d+(?=\.)", "{}", short)
+    layer = re.findall(r"(?<=\.)\d+(?=\.)", short)
+    if pattern in family.computed:
+        return []
+    if pattern not in family.names:
+        raise CheckpointError(f"{name}: no parameter has this name in the family's table")
+    entry = family.names[pattern]
+    if isinstance(entry, str):
+        return [(entry.format(*layer), tensor)]
+    return [(target.format(*layer), part) for target, part in zip(entry.targets, entry.change(tensor), strict=True)]
+
+
+def require(config: HFConfig, **values: object) -> None:
+    """Refuse a configuration that asks for what is not supported; a missing key counts as the value required."""
+    for key, value in values.items():
+        if config.get(key, value) != value:
+            raise CheckpointError(f"config.json: {key} is {config[key]!r}; only {value!r} is supported")
+
+
+def activation(name: str) -> Activation:
+    """Return our name of an activation."""
+    if name not in ACTIVATION_NAMES:
+        raise CheckpointError(
+            f"config.json: the activation {name!r} is not supported; one of {', '.join(ACTIVATION_NAMES)} is"
+        )
+    return ACTIVATION_NAMES[name]
+
+
+def norms_and_biases(pairs: Mapping[str, str]) -> dict[str, str]:
+    """Return the names of the weight and the bias of each pair of modules."""
+    return {f"{theirs}.{part}": f"{ours}.{part}" for theirs, ours in pairs.items() for part in ("weight", "bias")}

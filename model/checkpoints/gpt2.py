@@ -1,0 +1,62 @@
+"""GPT-2 (Radford et al. 2019): a pre-norm decoder whose matrices are stored transposed, query, key and value in one."""
+
+from __future__ import annotations
+
+from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
+from model.config import TransformerConfig
+
+
+def to_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a GPT-2."""
+    require(config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
+    require(config, tie_word_embeddings=True)
+    return TransformerConfig(
+        architecture="decoder",
+        vocab_size=config["vocab_size"],
+        d_model=config["n_embd"],
+        d_ff=config.get("n_inner") or 4 * config["n_embd"],
+        num_heads=config["n_head"],
+        num_decoder_layers=config["n_layer"],
+        max_positions=config["n_positions"],
+        activation=activation(config["activation_function"]),
+        dropout=config["resid_pdrop"],
+        norm_epsilon=config["layer_norm_epsilon"],
+    )
+
+
+QKV = tuple(f"decoder.blocks.{{}}.self_attention.{part}" for part in ("query", "key", "value"))
+OUTPUT = "decoder.blocks.{}.self_attention.output"
+EXPAND, CONTRACT = "decoder.blocks.{}.feed_forward.expand", "decoder.blocks.{}.feed_forward.contract"
+
+NAMES: Names = {
+    "wte.weight": "embeddings.words.weight",
+    "lm_head.weight": "embeddings.words.weight",
+    "wpe.weight": "embeddings.positions.weight",
+    "h.{}.attn.c_attn.weight": Parts(tuple(f"{part}.weight" for part in QKV), lambda w: w.T.chunk(3)),
+    "h.{}.attn.c_attn.bias": Parts(tuple(f"{part}.bias" for part in QKV), lambda b: b.chunk(3)),
+    **{
+        f"{theirs}.weight": Parts((f"{ours}.weight",), lambda w: (w.T,))
+        for theirs, ours in {
+            "h.{}.attn.c_proj": OUTPUT,
+            "h.{}.mlp.c_fc": EXPAND,
+            "h.{}.mlp.c_proj": CONTRACT,
+        }.items()
+    },
+    "h.{}.attn.c_proj.bias": f"{OUTPUT}.bias",
+    "h.{}.mlp.c_fc.bias": f"{EXPAND}.bias",
+    "h.{}.mlp.c_proj.bias": f"{CONTRACT}.bias",
+    **norms_and_biases(
+        {
+            "h.{}.ln_1": "decoder.blocks.{}.self_attention_residual.norm",
+            "h.{}.ln_2": "decoder.blocks.{}.feed_forward_residual.norm",
+            "ln_f": "decoder.final_norm",
+        }
+    ),
+}
+
+GPT2 = Family(
+    to_config,
+    NAMES,
+    prefix="transformer.",
+    computed=frozenset({"h.{}.attn.bias", "h.{}.attn.masked_bias"}),  # the causal mask
+)

@@ -1,0 +1,95 @@
+"""A checkpoint's folder: configuration, weights and tokenizer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from model.architectures import Transformer
+from model.card import Card, Tokens
+from model.checkpoints.bart import BART, MARIAN
+from model.checkpoints.bert import BERT
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.family import Family, HFConfig, convert
+from model.checkpoints.gpt2 import GPT2
+from model.config import Architecture
+from model.package import SpecialIds, Task
+from model.package.manifest import TOKENIZER_FILE
+
+FAMILIES: dict[str, Family] = {"gpt2": GPT2, "bart": BART, "marian": MARIAN, "bert": BERT}  # by `model_type`
+TASKS: dict[Architecture, Task] = {"encoder": "classify", "decoder": "generate", "encoder_decoder": "translate"}
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+
+
+def read_checkpoint(
+    folder: Path, name: str, licence: str, languages: tuple[str, str] | None = None
+) -> tuple[Transformer, Tokens, Card, str]:
+    """Return a checkpoint's model, its tokens, a card of the given name, and its family; raises `CheckpointError`.
+
+    `languages`, source and target, are what a translator needs and others have none of.
+    """
+    config = _config(folder)
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        raise CheckpointError(f"{folder}: the family {family!r} is not supported; one of {', '.join(FAMILIES)} is")
+    if not (folder / TOKENIZER_FILE).is_file():
+        raise CheckpointError(
+            f"{folder}: there is no {TOKENIZER_FILE}; transformers' AutoTokenizer.from_pretrained(…).save_pretrained(…)"
+            " writes one for every model that has a fast tokenizer"
+        )
+    model = convert(FAMILIES[family], config, _weights(folder))
+    task = TASKS[model.config.architecture]
+    if (task == "translate") != (languages is not None):
+        wanted = "needs the source and the target language" if languages is None else "has no languages"
+        raise CheckpointError(f"{folder}: a model for {task} {wanted}")
+    source, target = languages or (None, None)
+    card = Card(
+        name=name,
+        task=task,
+        description=f"Imported from a {family} checkpoint of Hugging Face's format.",
+        licence=licence,
+        training_data=(),
+        labels=_labels(config) if task == "classify" else (),
+        source_languages=(source,) if source else (),
+        target_languages=(target,) if target else (),
+    )
+    return model, Tokens(folder / TOKENIZER_FILE, _special_ids(config, task), {}), card, family
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder}: config.json cannot be read: {error}") from None
+    return config
+
+
+def _weights(folder: Path) -> dict[str, Tensor]:
+    path = next((folder / file for file in WEIGHTS if (folder / file).is_file()), None)
+    if path is None:
+        raise CheckpointError(f"{folder}: there is neither {' nor '.join(WEIGHTS)}")
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    tensors: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    return tensors
+
+
+def _labels(config: HFConfig) -> tuple[str, ...]:
+    named = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    return tuple(named[key] for key in sorted(named, key=int))
+
+
+def _special_ids(config: HFConfig, task: Task) -> SpecialIds:
+    end = config.get("eos_token_id")
+    pad = config.get("pad_token_id")
+    if task == "classify":
+        return SpecialIds(pad=pad or 0)
+    start = config.get("decoder_start_token_id") if task == "translate" else config.get("bos_token_id", end)
+    if start is None or end is None:
+        raise CheckpointError("config.json: a decoder needs eos_token_id, and what its output begins with")
+    return SpecialIds(pad=end if pad is None else pad, start=start, end=end)

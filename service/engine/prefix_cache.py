@@ -1,0 +1,103 @@
+"""Keys and values of prompts' beginnings, kept for the next prompt that begins alike.
+
+Prompts are cut into blocks of a fixed number of tokens. A block is known by its own tokens and the block before it, so
+a chain of blocks is a prompt's beginning. What was used longest ago leaves first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from service.engine.session import Array
+
+BLOCK_TOKENS = 16
+
+
+@dataclass(eq=False)
+class Block:
+    """One block; its arrays (L, K, BLOCK_TOKENS, D) are there once the step that computes it has run."""
+
+    number: int  # never used twice
+    tokens: Array | None = None
+
+
+Key = tuple[int, tuple[int, ...]]  # number of the block before (0: none), the block's own tokens
+
+
+class PrefixCache:
+    """Owner of the blocks, `max_blocks` of them; counts prompts' tokens asked for and found."""
+
+    def __init__(self, max_blocks: int) -> None:
+        self.max_blocks = max_blocks
+        self.queried_tokens = 0
+        self.hit_tokens = 0
+        self._blocks: OrderedDict[Key, Block] = OrderedDict()
+        self._numbers = count(1)
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def match(self, ids: Sequence[int]) -> list[Block]:
+        """Return the blocks of the longest known beginning of the ids.
+
+        Exactly one token is never left over: alone it would be computed by another kernel than as part of many, and an
+        answer must not depend, not even in its last bit, on what others asked before.
+        """
+        chain = self._known(ids)
+        if len(ids) - len(chain) * BLOCK_TOKENS == 1 and chain:
+            chain.pop()
+        self._touch([key for key, _ in chain])
+        self.queried_tokens += len(ids)
+        self.hit_tokens += len(chain) * BLOCK_TOKENS
+        return [block for _, block in chain]
+
+    def add(self, ids: Sequence[int]) -> list[tuple[int, Block]]:
+        """Take in the whole blocks of ids that a step computes; return the new ones and where each begins.
+
+        The step fills them before the next one is scheduled.
+        """
+        chain = self._known(ids)
+        keys, added = [key for key, _ in chain], []
+        parent = chain[-1][1].number if chain else 0
+        for number, tokens in enumerate(self._cut(ids)[len(chain) :], start=len(chain)):
+            block = Block(next(self._numbers))
+            self._blocks[parent, tokens] = block
+            keys.append((parent, tokens))
+            added.append((number * BLOCK_TOKENS, block))
+            parent = block.number
+        self._touch(keys)
+        while len(self._blocks) > self.max_blocks:
+            self._blocks.popitem(last=False)
+        return added
+
+    def _known(self, ids: Sequence[int]) -> list[tuple[Key, Block]]:
+        chain: list[tuple[Key, Block]] = []
+        parent = 0
+        for tokens in self._cut(ids):
+            block = self._blocks.get((parent, tokens))
+            if block is None:
+                break
+            chain.append(((parent, tokens), block))
+            parent = block.number
+        return chain
+
+    def _touch(self, keys: list[Key]) -> None:
+        """Make a chain the last to leave, its end before its beginning, without which the end is lost."""
+        for key in reversed(keys):
+            self._blocks.move_to_end(key)
+
+    def _cut(self, ids: Sequence[int]) -> list[tuple[int, ...]]:
+        ends = range(BLOCK_TOKENS, len(ids) + 1, BLOCK_TOKENS) if self.max_blocks else ()
+        return [tuple(ids[end - BLOCK_TOKENS : end]) for end in ends]
+
+    def clear(self) -> None:
+        """Forget everything, as after a step that failed half-way."""
+        self._blocks.clear()
+
+    def check_integrity(self) -> None:
+        """Assert what must hold between steps: no more blocks than allowed, and all of them filled."""
+        assert len(self._blocks) <= self.max_blocks, "bug: the prefix cache outgrew its bound"
+        assert all(block.tokens is not None for block in self._blocks.values()), "bug: a block was never filled"

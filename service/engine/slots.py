@@ -1,0 +1,100 @@
+"""Where every running row's data lies, and which copies bring it where the next step wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Several
+from dataclasses import dataclass, field
+
+from service.engine.kv_cache import Copy
+from service.engine.sequence import Sequence
+
+
+@dataclass
+class _Content:
+    """What a slot holds: whose source, how many tokens, and, of a search, which output ids behind the prompt."""
+
+    owner: Sequence | None = None
+    tokens: int = 0  # at least; a first prefill is not counted
+    output_ids: list[int] = field(default_factory=list)  # never changed, only replaced
+
+
+class Slots:
+    """Owner of the slots' contents.
+
+    Between a step's results and the next layout a sequence's slots are where its rows' data lies; the layout puts the
+    rows of all decoding sequences into slots 0 … n−1.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._contents = [_Content() for _ in range(count)]
+
+    def assign(self, sequence: Sequence, slot: int) -> None:
+        """Give a new sequence its first slot."""
+        sequence.slots = [slot]
+        self._contents[slot] = _Content(sequence)
+
+    def advance(self, sequence: Sequence, rows: Several[int], beams: Several[list[int]]) -> None:
+        """Keep the slots of the rows that go on; `beams` are a search's rows as the step found and computed them."""
+        for slot in sequence.slots:
+            self._contents[slot].tokens = sequence.computed
+        for slot, output_ids in zip(sequence.slots, beams, strict=False):
+            self._contents[slot].output_ids = output_ids
+        sequence.slots = [sequence.slots[row] for row in rows]
+
+    def lay_out(self, sequences: Several[Sequence]) -> list[Copy]:
+        """Give every row its slot: rows stay where they are if they can, and fill the holes if they cannot.
+
+        No copy's origin is another's target: a slot is free only if no row continues it.
+        """
+        rows = [(sequence, slot) for sequence in sequences for slot in sequence.slots]
+        taken: set[int] = set()
+        stays: list[bool] = []
+        for _, slot in rows:
+            stays.append(slot < len(rows) and slot not in taken)
+            taken.add(slot)
+        free = [slot for slot in range(len(rows)) if slot not in taken]
+        for sequence in sequences:
+            sequence.slots = []
+        copies: list[Copy] = []
+        for (sequence, origin), is_in_place in zip(rows, stays, strict=True):
+            if is_in_place:
+                sequence.slots.append(origin)
+                continue
+            target = self._nearest(free, sequence)
+            copies.append(self._copy(sequence, origin, target))
+            sequence.slots.append(target)
+        return copies
+
+    def check_integrity(self, decoding: Several[Sequence], running: Several[Sequence]) -> None:
+        """Assert what must hold once a step is scheduled: slots dense, each owned once, holding what they should."""
+        slots = sorted(slot for sequence in decoding for slot in sequence.slots)
+        assert slots == list(range(len(slots))), f"bug: decoding slots are not dense: {slots}"
+        everyone = [slot for sequence in running for slot in sequence.slots]
+        assert len(set(everyone)) == len(everyone), f"bug: a slot has two owners: {everyone}"
+        for sequence in running:
+            assert 1 <= len(sequence.slots) <= sequence.decoding.width, "bug: a sequence outgrew its promise"
+            for slot in sequence.slots:
+                assert self._contents[slot].owner is sequence, f"bug: slot {slot} holds another sequence's data"
+
+    def _nearest(self, free: list[int], sequence: Sequence) -> int:
+        """Take a free slot, one that holds a beam of the same search if there is one: there is less to copy."""
+        place = next((i for i, slot in enumerate(free) if self._contents[slot].owner is sequence), 0)
+        return free.pop(place)
+
+    def _copy(self, sequence: Sequence, origin: int, target: int) -> Copy:
+        content, replaced = self._contents[origin], self._contents[target]
+        is_sibling = replaced.owner is sequence
+        start = 0
+        if is_sibling:  # two beams of one search share all that came before they parted
+            alike = len(sequence.prompt_ids) + _agreement(content.output_ids, replaced.output_ids)
+            start = min(alike, replaced.tokens)
+        self._contents[target] = _Content(sequence, sequence.computed, content.output_ids)
+        return Copy(target, origin, start, sequence.computed, with_source=not is_sibling)
+
+
+def _agreement(first: list[int], second: list[int]) -> int:
+    """Return how many ids two lists have in common from their beginnings."""
+    for place, (one, other) in enumerate(zip(first, second, strict=False)):
+        if one != other:
+            return place
+    return min(len(first), len(second))

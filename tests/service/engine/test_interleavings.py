@@ -1,0 +1,161 @@
+"""Whatever joins and leaves beside it, a sequence gets the answer that it gets alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.package.manifest import Precision
+from service.engine.beam_search import BeamParams
+from service.engine.engine import Engine
+from service.engine.sampling import SamplingParams
+from service.engine.scheduler import SchedulerLimits
+from service.engine.sequence import Output
+from service.engine.session import SessionOptions
+from tests.conftest import MakePackage, TinyPackage
+
+MAX_SLOTS = 6
+BEGINNING = [7 + index % 50 for index in range(40)]  # shared by many prompts
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One sequence: what it asks, when it comes, and after how many outputs it leaves."""
+
+    ids: tuple[int, ...]
+    params: SamplingParams | BeamParams
+    delay: int  # turns of the event loop
+    patience: int | None
+
+
+SAMPLING = st.builds(
+    SamplingParams,
+    max_tokens=st.integers(1, 8),
+    temperature=st.sampled_from([0.0, 0.9]),
+    top_k=st.sampled_from([0, 5]),
+    repetition_penalty=st.sampled_from([1.0, 1.3]),
+    seed=st.integers(0, 3),
+    logprobs=st.just(1),
+    prompt_logprobs=st.sampled_from([None, None, 1]),
+)
+SEARCH = st.builds(BeamParams, max_tokens=st.integers(1, 8), beam_size=st.integers(1, 4), n_best=st.integers(1, 2))
+PROMPTS = st.one_of(
+    st.lists(st.integers(3, 200), min_size=1, max_size=24),
+    st.builds(lambda cut, tail: BEGINNING[:cut] + tail, st.integers(14, 40), st.lists(st.integers(3, 200), max_size=6)),
+).map(tuple)
+VISITS = st.lists(
+    st.builds(
+        Visit,
+        ids=PROMPTS,
+        params=SAMPLING | SEARCH,
+        delay=st.integers(0, 30),
+        patience=st.sampled_from([None, None, 1, 3]),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+@dataclass
+class Engines:
+    """One that serves all visits of all examples, and one that serves a visit at a time and remembers nothing."""
+
+    crowded: Engine
+    lonely: Engine
+
+
+@pytest.fixture(scope="module")
+def make_engines(make_package: MakePackage) -> Iterator[Callable[[str, Precision], Engines]]:
+    made: dict[tuple[str, Precision], Engines] = {}
+
+    def engine(package: TinyPackage, cached_bytes: int) -> Engine:
+        # Chunks are small, so that prompts take several; the prefix cache holds but a few blocks.
+        limits = SchedulerLimits(max_slots=MAX_SLOTS, prefill_tokens=16, prefix_cache_bytes=cached_bytes)
+        return Engine(package.folder, package.manifest, SessionOptions(threads=1), limits)
+
+    def make(name: str, precision: Precision) -> Engines:
+        if (name, precision) not in made:
+            package = make_package(name, precision)
+            made[name, precision] = Engines(engine(package, 2**15), engine(package, 0))
+        return made[name, precision]
+
+    yield make
+    for engines in made.values():
+        asyncio.run(engines.crowded.close())
+        asyncio.run(engines.lonely.close())
+
+
+async def answer(engine: Engine, visit: Visit, patience: int | None = None) -> Output:
+    """Return all of an answer, or what came before the reader left."""
+    ids = list(visit.ids)
+    merged, taken = Output(), 0
+    source = {"prompt_ids": ids} if not engine.is_translator else {"source_ids": ids}
+    async with aclosing(engine.generate(visit.params, **source)) as outputs:
+        async for output in outputs:
+            tokens, prompt = [*merged.tokens, *output.tokens], [*merged.prompt, *output.prompt]
+            merged = Output(tokens, output.finish_reason, output.hypotheses, prompt)
+            taken += 1
+            engine.scheduler.check_integrity()
+            if taken == patience:
+                break
+    return merged
+
+
+async def answers(engines: Engines, visits: list[Visit]) -> tuple[list[Output], list[Output]]:
+    """Return the visits' answers together, and alone."""
+
+    async def visit(one: Visit) -> Output:
+        for _ in range(one.delay):
+            await asyncio.sleep(0)
+        return await answer(engines.crowded, one, one.patience)
+
+    together = await asyncio.gather(*(visit(one) for one in visits))
+    await balance(engines.crowded)
+    return together, [await answer(engines.lonely, one) for one in visits]
+
+
+async def balance(engine: Engine) -> None:
+    """Wait until the engine is idle, and see that nothing is left in queue and slots."""
+    while engine.scheduler.running or engine.scheduler.waiting_sequences:  # noqa: ASYNC110  # it has no event
+        await asyncio.sleep(0.001)
+    engine.scheduler.check_integrity()
+    engine.scheduler.prefix_cache.check_integrity()
+    assert engine.scheduler.slots_used == engine.scheduler.waiting_tokens == 0
+
+
+def begins(whole: Output, part: Output, visit: Visit) -> bool:
+    if visit.patience is None:
+        return part == whole
+    return part.tokens == whole.tokens[: len(part.tokens)] and part.prompt in ([], whole.prompt)
+
+
+@pytest.mark.parametrize("name", ["stories", "translate"])
+@settings(max_examples=30, deadline=None)
+@given(visits=VISITS)
+def test_integer_answers_are_the_same_together_as_alone_to_the_last_bit(
+    make_engines: Callable[[str, Precision], Engines], name: str, visits: list[Visit]
+) -> None:
+    together, alone = asyncio.run(answers(make_engines(name, "int8"), visits))
+
+    for visit, part, whole in zip(visits, together, alone, strict=True):
+        assert begins(whole, part, visit), visit
+
+
+@pytest.mark.parametrize("name", ["stories", "translate"])
+@settings(max_examples=12, deadline=None)
+@given(visits=VISITS)
+def test_float_answers_are_the_same_together_as_alone_but_for_rounding(
+    make_engines: Callable[[str, Precision], Engines], name: str, visits: list[Visit]
+) -> None:
+    together, alone = asyncio.run(answers(make_engines(name, "float32"), visits))
+
+    for visit, part, whole in zip(visits, together, alone, strict=True):
+        assert [token.id for token in part.tokens] == [token.id for token in whole.tokens[: len(part.tokens)]], visit
+        for one, other in zip(part.tokens, whole.tokens, strict=False):
+            assert one.logprob == other.logprob or abs((one.logprob or 0) - (other.logprob or 0)) < 1e-5
