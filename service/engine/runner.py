@@ -43,7 +43,7 @@ class Runner:
         """Run each graph once: a first run is slow, and better before there is a client."""
         prompt = [self._pad] * (1 if self._encoder else 3)
         sequence = Sequence(prompt, Sampling(SamplingParams(1), prompt), prompt if self._encoder else None, [0])
-        extent = Extent(slots=1, length=len(prompt), source_length=len(prompt))
+        extent = Extent(slots=1, live=0, length=len(prompt), source_length=len(prompt))
         self.run(Prefill([Chunk(sequence, len(prompt) - 1)], [], extent))
         sequence.computed = len(prompt) - 1
         self.run(Decode([sequence], [], extent))
@@ -52,7 +52,7 @@ class Runner:
     def run(self, batch: Batch) -> list[Choice]:
         """Run a step; a decode returns one choice for each sequence, a prefill nothing."""
         extent = batch.extent
-        self.cache.reserve(extent.slots, extent.length, extent.source_length, live=extent.slots)
+        self.cache.reserve(extent.slots, extent.length, extent.source_length, live=extent.live)
         self.cache.copy(batch.copies)
         for copy in batch.copies:
             self._source_lengths[copy.target] = self._source_lengths[copy.origin]

@@ -51,7 +51,8 @@ class Chunk:
 class Extent:
     """How much of the cache all running sequences take."""
 
-    slots: int  # those that hold data lie below
+    slots: int
+    live: int  # slots that hold data before the step, and all below
     length: int  # tokens of the longest, those of this step included
     source_length: int
 
@@ -185,10 +186,12 @@ class Scheduler:
 
     def _extent(self, copies: Several[Copy], chunks: Several[Chunk] = ()) -> Extent:
         running = self.running
-        slots = [slot for sequence in running for slot in sequence.slots] + [copy.origin for copy in copies]
+        origins = [copy.origin for copy in copies]
         new = [chunk.sequence.computed + chunk.tokens for chunk in chunks]
+        stored = [s.slots[-1] for s in self._prefilling if s.has_source] + [s for d in self._decoding for s in d.slots]
         return Extent(
-            slots=1 + max(slots),
+            slots=1 + max([slot for sequence in running for slot in sequence.slots] + origins),
+            live=1 + max(stored + origins, default=-1),
             length=max([sequence.computed + 1 for sequence in running] + new),
             source_length=max(len(sequence.source_ids or ()) for sequence in running),
         )

@@ -62,7 +62,7 @@ def test_what_a_long_sequence_took_is_given_back() -> None:
 
 def test_sources_have_no_more_room_than_they_need() -> None:
     cache = make_cache(has_cross=True)
-    cache.reserve(slots=2, length=1, source_length=50)
+    cache.reserve(slots=2, length=1, source_length=50, live=0)
     assert cache.source_length == 50
     cache.store_source(1, [np.full((3, 50, 4), 9.0, np.float32)] * 4, length=50)
     cache.reserve(slots=2, length=1, source_length=45)
@@ -71,6 +71,8 @@ def test_sources_have_no_more_room_than_they_need() -> None:
     cache.reserve(slots=2, length=1, source_length=20)
     assert cache.source_length == 20
     assert arrays(cache, 1, "cross_key")[0][0, 0, 19, 0] == 9.0
+    cache.reserve(slots=2, length=1, source_length=19, live=0)
+    assert cache.source_length == 19  # made to measure, as there is nothing to move
 
 
 def test_bound_arrays_are_the_memory_itself() -> None:
