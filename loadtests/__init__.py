@@ -1,1 +1,1 @@
-"""Load from outside: users of every task, and benchmarks. Nothing here imports the service."""
+"""Load from outside, which knows the service by HTTP alone, and benchmarks of the engine against its peers."""

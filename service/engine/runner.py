@@ -43,7 +43,7 @@ class Runner:
         """Run each graph once: a first run is slow, and better before there is a client."""
         prompt = [self._pad] * (1 if self._encoder else 3)
         sequence = Sequence(prompt, Sampling(SamplingParams(1), prompt), prompt if self._encoder else None, [0])
-        extent = Extent(slots=1, live=0, length=len(prompt), source_length=len(prompt))
+        extent = Extent(slots=1, live=0, length=len(prompt), longest=len(prompt), source_length=len(prompt))
         self.run(Prefill([Chunk(sequence, len(prompt) - 1)], [], extent))
         sequence.computed = len(prompt) - 1
         self.run(Decode([sequence], [], extent))
@@ -52,7 +52,7 @@ class Runner:
     def run(self, batch: Batch) -> list[Choice]:
         """Run a step; a decode returns one choice for each sequence, a prefill nothing."""
         extent = batch.extent
-        self.cache.reserve(extent.slots, extent.length, extent.source_length, live=extent.live)
+        self.cache.reserve(extent.slots, extent.length, extent.source_length, longest=extent.longest, live=extent.live)
         self.cache.copy(batch.copies)
         for copy in batch.copies:
             self._source_lengths[copy.target] = self._source_lengths[copy.origin]
@@ -168,12 +168,13 @@ class _DecodeStep:
         if self._bound != (rows, self._cache.generation):
             self._bind(rows)
         inputs = self._inputs
-        ids, positions = inputs["input_ids"][:, 0], inputs["position_ids"][:, 0]
+        tokens, positions = [0] * rows, [0] * rows
         for sequence in sequences:
-            ids[sequence.slots] = sequence.next_tokens()
-            positions[sequence.slots] = sequence.computed
-        inputs["last_positions"][:] = positions
-        inputs["total_length"][...] = positions.max() + 1
+            for slot, token in zip(sequence.slots, sequence.next_tokens(), strict=True):
+                tokens[slot], positions[slot] = token, sequence.computed
+        inputs["input_ids"][:, 0] = tokens
+        inputs["position_ids"][:, 0] = inputs["last_positions"][:] = positions
+        inputs["total_length"][...] = max(positions) + 1
         if "source_last_positions" in inputs:
             inputs["source_last_positions"][:] = self._source_lengths[:rows] - 1
             inputs["source_total_length"][...] = self._source_lengths[:rows].max()

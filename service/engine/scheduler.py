@@ -54,6 +54,7 @@ class Extent:
     slots: int
     live: int  # slots that hold data before the step, and all below
     length: int  # tokens of the longest, those of this step included
+    longest: int  # what any of them may come to hold
     source_length: int
 
 
@@ -193,6 +194,7 @@ class Scheduler:
             slots=1 + max([slot for sequence in running for slot in sequence.slots] + origins),
             live=1 + max(stored + origins, default=-1),
             length=max([sequence.computed + 1 for sequence in running] + new),
+            longest=max(sequence.longest for sequence in running),
             source_length=max(len(sequence.source_ids or ()) for sequence in running),
         )
 

@@ -34,7 +34,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._output: Output | None = None
-        self._arrived = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None
 
     def put(self, output: Output) -> None:
         """Leave an output, or add it to the one that waits."""
@@ -42,12 +42,14 @@ class Mailbox:
             tokens, prompt = [*waiting.tokens, *output.tokens], [*waiting.prompt, *output.prompt]
             output = Output(tokens, output.finish_reason, output.hypotheses, prompt)
         self._output = output
-        self._arrived.set()
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     async def take(self) -> Output:
         """Wait for an output and take it."""
-        await self._arrived.wait()
-        self._arrived.clear()
+        if self._output is None:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
         output, self._output = self._output, None
         assert output is not None, "bug: the mailbox was opened by two readers"
         return output
@@ -123,6 +125,11 @@ class Sequence:
     def waiting_tokens(self) -> int:
         """How many tokens its admission has to compute."""
         return len(self.prompt_ids) + len(self.source_ids or ())
+
+    @property
+    def longest(self) -> int:
+        """How many tokens its rows may come to hold."""
+        return len(self.prompt_ids) + self.decoding.params.max_tokens
 
     @property
     def prefilled_ids(self) -> list[int]:

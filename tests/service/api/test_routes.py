@@ -137,6 +137,52 @@ async def test_logprobs_come_with_alternatives(client: Client) -> None:
         )
 
 
+async def test_echo_begins_with_the_prompt_and_its_logprobs(client: Client) -> None:
+    plain = await post(client, "/generate", prompt="Once upon a", max_tokens=3, temperature=0, logprobs=1)
+    echoed = await post(client, "/generate", prompt="Once upon a", max_tokens=3, temperature=0, logprobs=1, echo=True)
+
+    (choice,), (without,) = echoed["choices"], plain["choices"]
+    assert choice["text"] == "Once upon a" + without["text"]
+    assert choice["logprobs"][-3:] == without["logprobs"]
+    assert "".join(token["text"] for token in choice["logprobs"][:-3]).replace(" ", "") == "Onceupona"
+    assert all(token["logprob"] <= 0 for token in choice["logprobs"])
+    assert echoed["usage"] == plain["usage"]
+
+
+async def test_nothing_stands_before_the_first_id_of_a_prompt(client: Client) -> None:
+    answer = await post(client, "/generate", prompt=[40, 41, 42], max_tokens=1, logprobs=0, echo=True)
+
+    tokens = answer["choices"][0]["logprobs"]
+    assert [token["id"] for token in tokens[:3]] == [40, 41, 42]
+    assert "logprob" not in tokens[0] and tokens[1]["logprob"] < 0
+
+
+async def test_an_echoed_stream_begins_with_the_prompt(client: Client) -> None:
+    body = {"prompt": "Once upon", "max_tokens": 5, "temperature": 0, "echo": True}
+    whole = await post(client, "/generate", **body)
+    *pieces, _ = await events_of(client, "/generate", **body)
+
+    assert pieces[0]["text"] == "Once upon"
+    assert "".join(piece["text"] for piece in pieces) == whole["choices"][0]["text"]
+
+
+async def test_a_stop_id_ends_a_choice(client: Client) -> None:
+    free = await post(client, "/generate", prompt="Once", max_tokens=12, temperature=1.0, seed=1, logprobs=0)
+    ids = [token["id"] for token in free["choices"][0]["logprobs"]]
+    stopped = await post(client, "/generate", prompt="Once", max_tokens=12, temperature=1.0, seed=1, stop_ids=[ids[6]])
+
+    assert stopped["choices"][0]["finish_reason"] == "stop"
+    assert stopped["usage"]["completion_tokens"] == ids.index(ids[6])
+
+
+async def test_a_streamed_search_is_the_whole_translation(client: Client) -> None:
+    body = {"q": "Dan loves ice cream. Dan loves a dog.", "target": "de", "beam_size": 3, "max_tokens": 12}
+    whole = await post(client, "/translate", **body)
+    *pieces, _ = await events_of(client, "/translate", **body)
+
+    assert "".join(piece["text"] for piece in pieces) == whole["translatedText"]
+
+
 async def test_beam_search_gives_n_scored_choices(client: Client) -> None:
     answer = await post(client, "/generate", prompt="Once", max_tokens=5, beam_size=3, n=3)
 
@@ -249,6 +295,7 @@ async def test_the_documents_fetch_nothing_from_elsewhere(client: Client) -> Non
         ("/generate", {"prompt": "x", "stop": ["a"] * 17}, 422, "stop", "at most 16 items"),
         ("/generate", {"prompt": "x", "logit_bias": dict.fromkeys(range(301), 1)}, 422, "logit_bias", "at most 300"),
         ("/generate", {"prompt": [99999]}, 422, "prompt", "ids go from 0 to"),
+        ("/generate", {"prompt": "x", "stop_ids": [-1]}, 422, "stop_ids", "ids go from 0 to"),
         ("/generate", {"prompt": []}, 422, "prompt", "at least one"),
         ("/generate", {"prompt": "x", "logit_bias": {"99999": 1}}, 422, "logit_bias", "ids go from 0 to"),
         ("/generate", {"prompt": "x", "beam_size": 65}, 422, "beam_size", "the limit is 64"),

@@ -34,9 +34,16 @@ def test_memory_grows_and_keeps_what_it_holds() -> None:
     before = cache.generation
     cache.reserve(slots=FIRST_SLOTS + 1, length=FIRST_LENGTH + 1)
 
-    assert (cache.slots, cache.length) == (2 * FIRST_SLOTS, FIRST_LENGTH + FIRST_LENGTH // 4)
+    assert (cache.slots, cache.length) == (2 * FIRST_SLOTS, FIRST_LENGTH + FIRST_LENGTH // 2)
     assert cache.generation > before
     assert values(cache, 3) == {7.0}
+
+
+def test_memory_does_not_grow_past_what_can_be_needed() -> None:
+    cache = make_cache()
+    cache.reserve(slots=1, length=FIRST_LENGTH + 1, longest=FIRST_LENGTH + 5)
+
+    assert cache.length == FIRST_LENGTH + 5
 
 
 def test_memory_does_not_grow_past_its_limits() -> None:
