@@ -1,12 +1,12 @@
 # serve: run the service.  test: every test.  check: format, lint, types.  packages: train the bundled models.
-# bench: how fast, side by side.  load: users of every task against a running service.
+# bench, bench-engine: how fast, side by side, over HTTP and of the engine.  load: users of every task against a running service.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUNS ?= runs
 TRAIN = $(BIN)/python -m model train --data $(DATA)
 
-.PHONY: serve test check packages bench load
+.PHONY: serve test check packages bench bench-engine load
 
 serve: $(VENV)/.serve
 	$(BIN)/python -m service
@@ -22,10 +22,17 @@ check: $(VENV)/.dev
 # Resumes what was interrupted: make packages DATA=folder/of/the/data/sets
 packages: package-sentiment package-stories package-translate
 
-package-sentiment package-stories: package-%: $(VENV)/.dev
-	$(TRAIN) $* --out $(RUNS)/$*
-	$(BIN)/python -m model export $* --run $(RUNS)/$* --out model/packages/$*
-	$(BIN)/python -m model evaluate model/packages/$* --data $(DATA)
+package-sentiment: $(VENV)/.dev
+	$(TRAIN) sentiment --out $(RUNS)/sentiment
+	$(BIN)/python -m model export sentiment --run $(RUNS)/sentiment --out model/packages/sentiment
+	$(BIN)/python -m model evaluate model/packages/sentiment --data $(DATA)
+
+package-stories: $(VENV)/.dev
+	$(TRAIN) stories --out $(RUNS)/stories
+	$(TRAIN) stories-simple --start-from $(RUNS)/stories --out $(RUNS)/stories-simple
+	$(BIN)/python -m model export stories-simple --run $(RUNS)/stories-simple --out model/packages/stories
+	$(BIN)/python -m model export stories-simple --run $(RUNS)/stories-simple --out $(RUNS)/stories-float32 --precision float32
+	$(BIN)/python -m model evaluate model/packages/stories --reference $(RUNS)/stories-float32 --data $(DATA)
 
 package-translate: $(VENV)/.dev
 	$(TRAIN) translate --out $(RUNS)/translate
@@ -36,6 +43,9 @@ package-translate: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_http
+
+bench-engine: $(VENV)/.dev
+	$(BIN)/python -m loadtests.bench_engine
 
 load: $(VENV)/.dev
 	$(BIN)/locust -f loadtests/locustfile.py --headless --users 12 --spawn-rate 4 --run-time 1m --host http://127.0.0.1:8000

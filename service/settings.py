@@ -29,7 +29,7 @@ class ModelSettings(BaseModel):
     max_slots: int = Field(64, ge=1, le=1024, description="rows of the KV cache: sequences times beams at a time")
     prefill_tokens: int = Field(512, ge=16, description="padded tokens of one prefill step")
     prefix_cache_mib: int = Field(64, ge=0, description="memory for prompts' beginnings that may come again; 0: none")
-    batch_tokens: int = Field(4096, ge=1, description="padded tokens of one batch of a one-shot task")
+    batch_tokens: int = Field(1024, ge=1, description="padded tokens of one batch of a one-shot task")
     max_waiting_sequences: int = Field(512, ge=1)
     max_waiting_tokens: int = Field(65536, ge=1)
     max_ongoing_requests: int = Field(1024, ge=1, description="requests a replica takes at a time")

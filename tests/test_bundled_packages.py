@@ -58,7 +58,17 @@ def test_the_figures_reach_their_floors() -> None:
     assert sentiment["imdb/test accuracy"] >= 0.80
     for language, floor in (("de", 25), ("fr", 25), ("sv", 20)):
         assert translate[f"tatoeba_en_{language}/test sacreBLEU, greedy, multi-reference"] >= floor
-    assert figures("stories")["tinystories_subset/validation perplexity per token"] > 1
+    assert figures("stories")["tinystories_subset/validation perplexity per word"] <= 20
+
+
+def test_eight_bits_cost_a_story_little() -> None:
+    measured = Manifest.load(PACKAGES / "stories").evaluation
+    of = {(figure.dataset, figure.metric, figure.precision): figure.value for figure in measured}
+
+    compared = [(dataset, metric) for dataset, metric, precision in of if precision == "float32"]
+    assert compared
+    for dataset, metric in compared:
+        assert of[dataset, metric, "int8"] <= 1.01 * of[dataset, metric, "float32"]
 
 
 async def test_dan_loves_ice_cream_in_swedish() -> None:

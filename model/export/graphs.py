@@ -182,7 +182,8 @@ def _export_decoder(model: DecoderLM | EncoderDecoder, folder: Path) -> GraphFil
     cache_shape = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC}
     layers = config.num_decoder_layers
     ids = torch.ones(ROWS, LENGTH, dtype=torch.int64)
-    past = [torch.zeros(ROWS, config.kv_heads, CAPACITY, config.head_dim) for _ in range(2 * layers)]
+    dtype = next(model.parameters()).dtype
+    past = [torch.zeros(ROWS, config.kv_heads, CAPACITY, config.head_dim, dtype=dtype) for _ in range(2 * layers)]
     inputs: list[object] = [
         ids,
         torch.arange(LENGTH).expand(ROWS, LENGTH).contiguous(),
@@ -198,8 +199,9 @@ def _export_decoder(model: DecoderLM | EncoderDecoder, folder: Path) -> GraphFil
         # One new token a row, for the operator of cross-attention takes no more.
         inputs[0], inputs[1] = ids[:, :1], torch.full((ROWS, 1), LENGTH - 1)
         shapes[0] = shapes[1] = rows
-        cross = [torch.zeros(ROWS, config.kv_heads, SOURCE, config.head_dim) for _ in range(2 * layers)]
-        last = [torch.zeros(ROWS, 1, config.kv_heads * config.head_dim) for _ in range(2 * layers)]
+        heads, width = config.kv_heads, config.head_dim
+        cross = [torch.zeros(ROWS, heads, SOURCE, width, dtype=dtype) for _ in range(2 * layers)]
+        last = [torch.zeros(ROWS, 1, heads * width, dtype=dtype) for _ in range(2 * layers)]
         inputs.append((*_lengths(SOURCE), cross, last))
         shapes.append((rows, {}, [cache_shape] * len(cross), [rows] * len(last)))
         names += ["source_last_positions", "source_total_length"]

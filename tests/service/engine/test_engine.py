@@ -11,6 +11,7 @@ import torch
 
 from model.architectures import DecoderLM, EncoderDecoder
 from model.decoding import beam_search, greedy, next_logits
+from model.package.manifest import Precision
 from service.engine.beam_search import BeamParams, Hypothesis
 from service.engine.engine import Engine, EngineFailed
 from service.engine.sampling import SamplingParams
@@ -61,6 +62,21 @@ def slow_translation(package: TinyPackage, source: list[int], beam_size: int, ma
     logits = next_logits(package.model, source)
     found = beam_search(logits, [special.start], special.end, max_tokens, beam_size, n_best=beam_size)
     return [Hypothesis(hypothesis.ids, hypothesis.score) for hypothesis in found]
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8", "int8-blocks", "int4-blocks"])
+@pytest.mark.parametrize("name", ["stories", "translate"])
+async def test_every_precision_decodes(make_package: MakePackage, name: str, precision: Precision) -> None:
+    package, ids = make_package(name, precision), {"stories": "prompt_ids", "translate": "source_ids"}[name]
+    async with running(package) as engine:
+        greedy_ids = await ids_of(engine, GREEDY, **{ids: PROMPTS[2]})
+        found = await collect(engine, BeamParams(max_tokens=12, beam_size=3), **{ids: PROMPTS[2]})
+    async with running(make_package(name)) as engine:
+        expected = await ids_of(engine, GREEDY, **{ids: PROMPTS[2]})
+
+    assert len(greedy_ids) == 12 and found.hypotheses
+    if precision != "int4-blocks":  # 4 bits are too few for weights that mean nothing
+        assert greedy_ids == expected
 
 
 async def test_cached_greedy_equals_the_cache_free_truth(stories: TinyPackage) -> None:
