@@ -206,10 +206,12 @@ async def arrivals(models: BenchModels, seconds: float) -> AsyncGenerator[Sides,
             sources, beam_size=1, max_decoding_length=mean, min_decoding_length=mean, max_batch_size=32
         )
 
-    translate_batch(lengths[:64])
-    started = time.perf_counter()
-    translate_batch(sorted(lengths[:256]))
-    rate = 0.8 * 256 / (time.perf_counter() - started)
+    def saturation() -> float:
+        started = time.perf_counter()
+        translate_batch(sorted(lengths[:256]))
+        return 256 / (time.perf_counter() - started)
+
+    rate = 0.8 * repeated(seconds, saturation)
     gaps = rng.exponential(1 / rate, 10_000)
 
     async def all_latencies(submit: Callable[[int], Awaitable[None]]) -> float:

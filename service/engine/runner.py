@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Several
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Array, Session, SessionOptions
 
 LOGPROB_TOKENS = 32  # of a prompt whose logits are looked at together; a vocabulary's worth of numbers for each
+FEW_TOKENS = 32  # times a fifth: less padding than a run of the graph is worth
 Likeliest = Callable[[Array, int], tuple[Array, Array]]  # logits, count → log probabilities and ids, best first
 
 
@@ -78,17 +80,21 @@ class Runner:
                 self._fill([chunk])
         first = [chunk for chunk in work if not chunk.sequence.computed and not chunk.sequence.wants_prompt_logprobs]
         for run in _runs_of_neighbours(first):
-            self._fill(run)
+            for group in groups_alike([chunk.tokens for chunk in run]):
+                for part in _runs_of_neighbours([run[index] for index in sorted(group)]):
+                    self._fill(part)
         for chunk in batch.chunks:
             self._hand_on(chunk)
 
     def _encode_sources(self, encoder: Session, sequences: list[Sequence]) -> None:
-        ids, lengths = pad_rows([sequence.source_ids or [] for sequence in sequences], self._pad)
-        projected = encoder.run(encoder_inputs(ids, lengths), self._cross_outputs)
-        for row, sequence in enumerate(sequences):
-            (slot,) = sequence.slots
-            self._source_lengths[slot] = lengths[row]
-            self.cache.store_source(slot, [array[row] for array in projected], int(lengths[row]))
+        sources = [sequence.source_ids or [] for sequence in sequences]
+        for group in groups_alike([len(source) for source in sources]):
+            ids, lengths = pad_rows([sources[index] for index in group], self._pad)
+            projected = encoder.run(encoder_inputs(ids, lengths), self._cross_outputs)
+            for row, index in enumerate(group):
+                (slot,) = sequences[index].slots
+                self._source_lengths[slot] = lengths[row]
+                self.cache.store_source(slot, [array[row] for array in projected], int(lengths[row]))
 
     def _fill(self, chunks: list[Chunk]) -> None:
         rows = [_ids(chunk) for chunk in chunks]
@@ -197,6 +203,17 @@ class _DecodeStep:
         cached, updated = self._cache.bind(0, rows)
         self._session.bind({**self._inputs, **cached}, {"logits": self._logits[:rows], **updated})
         self._bound = rows, self._cache.generation
+
+
+def groups_alike(lengths: Several[int]) -> list[list[int]]:
+    """Group indices of similar lengths: padding a group to its longest adds a quarter at most, or a few tokens."""
+    groups: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        if groups and 5 * lengths[index] + FEW_TOKENS >= 4 * lengths[groups[-1][0]]:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
 
 
 def _ids(chunk: Chunk) -> list[int]:

@@ -2,7 +2,8 @@
 
 A step is one of two kinds. Prefill brings new sequences' prompts (or sources) into the cache, all but the newest
 token; decode feeds every row's newest token and chooses the next. They alternate while both have work, so running
-sequences never wait for more than one prefill, and a prefill is never more than the token budget.
+sequences never wait for more than one prefill, and a prefill is never more than the token budget. While many rows run,
+newcomers gather for a few decode steps: several prompts in one prefill take much less time than each in its own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from service.engine.slots import Slots
 
 Choice = SampledToken | Candidates
 
+ROWS_A_DECODE = 8  # so many rows' progress is worth letting newcomers wait for one step more
+
 
 class Overloaded(Exception):
     """There is no room to wait in."""
@@ -31,6 +34,7 @@ class SchedulerLimits:
 
     max_slots: int = 64
     prefill_tokens: int = 512  # padded tokens of one prefill step
+    max_decodes_between: int = 4  # decode steps for which newcomers are let gather while many rows run
     max_waiting_sequences: int = 256
     max_waiting_tokens: int = 65536
     prefix_cache_bytes: int = 64 * 1024 * 1024
@@ -91,7 +95,7 @@ class Scheduler:
         self._decoding: list[Sequence] = []
         self._restored: dict[Sequence, list[Block]] = {}  # of the newly admitted
         self._slots = Slots(limits.max_slots)
-        self._was_prefill = False
+        self._decodes = 0  # steps since the last prefill
 
     @property
     def waiting_sequences(self) -> int:
@@ -154,14 +158,14 @@ class Scheduler:
         self._decoding += [sequence for sequence in self._prefilling if sequence.is_prefilled]
         self._prefilling = [sequence for sequence in self._prefilling if not sequence.is_prefilled]
         copies = self._slots.lay_out(self._decoding)
-        if not (self._was_prefill and self._decoding):
-            self._was_prefill = True
+        if not self._decoding or self._decodes >= self._decodes_due():
             if not self._prefilling:
                 self._admit()
             if self._prefilling:
+                self._decodes = 0
                 chunks = self._chunks()
                 return Prefill(chunks, copies, self._extent(copies, chunks))
-        self._was_prefill = False
+        self._decodes += 1
         return Decode(list(self._decoding), copies, self._extent(copies)) if self._decoding else None
 
     def update(self, batch: Batch, choices: Several[Choice]) -> None:
@@ -184,6 +188,11 @@ class Scheduler:
         assert self.slots_used <= self.limits.max_slots, "bug: more slots are promised than there are"
         tokens = sum(sequence.waiting_tokens for sequence in self._waiting)
         assert self._waiting_tokens == tokens, "bug: the waiting tokens are miscounted"
+
+    def _decodes_due(self) -> int:
+        """Return how many decode steps come before the next prefill; only one before a prompt's next chunk."""
+        rows = sum(len(sequence.slots) for sequence in self._decoding)
+        return 1 if self._prefilling else max(1, min(rows // ROWS_A_DECODE, self.limits.max_decodes_between))
 
     def _extent(self, copies: Several[Copy], chunks: Several[Chunk] = ()) -> Extent:
         running = self.running
@@ -219,7 +228,7 @@ class Scheduler:
             distinct.setdefault(key, []).append(sequence)
         # Those that are computed stand side by side, so that one run of the graph takes them all; the slots begin
         # behind all that the decoding rows may yet spread over.
-        groups = list(distinct.values())
+        groups = sorted(distinct.values(), key=lambda group: group[0].waiting_tokens)  # alike ones side by side
         self._prefilling = [group[0] for group in groups] + [sharer for group in groups for sharer in group[1:]]
         for place, sequence in enumerate(self._prefilling):
             self._slots.assign(sequence, first_slot + place)
