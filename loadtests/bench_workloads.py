@@ -123,16 +123,17 @@ def gpt2(streams: int, prompt: int) -> Workload:
 
 
 async def decode_rate(engine: Engine, prompts: list[list[int]], tokens: int) -> float:
-    """Return tokens per second between the moment all streams have their first token and the end of the last."""
+    """Return tokens per second from the moment that all streams have their first token to the end of the last."""
 
-    async def stream(prompt: list[int]) -> tuple[float, float]:
+    async def stream(prompt: list[int]) -> list[float]:
         times = []
-        async for _ in engine.generate(SamplingParams(max_tokens=tokens, temperature=0), prompt_ids=prompt):
-            times.append(time.perf_counter())
-        return times[0], times[-1]
+        async for output in engine.generate(SamplingParams(max_tokens=tokens, temperature=0), prompt_ids=prompt):
+            times += [time.perf_counter()] * len(output.tokens)
+        return times
 
-    spans = await asyncio.gather(*(stream(prompt) for prompt in prompts))
-    return len(prompts) * (tokens - 1) / (max(end for _, end in spans) - max(first for first, _ in spans))
+    streams = await asyncio.gather(*(stream(prompt) for prompt in prompts))
+    start, end = max(times[0] for times in streams), max(times[-1] for times in streams)
+    return sum(moment > start for times in streams for moment in times) / (end - start)
 
 
 def base(sentences: int, beam_size: int) -> Workload:
@@ -310,7 +311,7 @@ async def bert(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, Non
 
 @asynccontextmanager
 async def bandwidth(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
-    """Bytes of weights that one stream's decode reads a second, beside the bytes that plain copying moves."""
+    """Compare the bytes of weights that a stream's decode reads a second with those that a copy moves."""
     package = models.package("gpt2", "int8-blocks")
     weights = (
         package / "decoder.onnx"
@@ -329,7 +330,7 @@ async def bandwidth(models: BenchModels, seconds: float) -> AsyncGenerator[Sides
             thread.start()
         for thread in threads:
             thread.join()
-        return origin.nbytes / (time.perf_counter() - started) / 1e9
+        return 2 * origin.nbytes / (time.perf_counter() - started) / 1e9  # read, and written
 
     async with engine_of(package) as engine:
 

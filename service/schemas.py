@@ -108,7 +108,9 @@ class GenerateRequest(Request):
     n: int = Field(1, ge=1, description="choices for each prompt")
     logprobs: int | None = Field(None, ge=0, le=20, description="alternatives to report for each token")
     echo: bool = Field(False, description="begin each choice with its prompt, and its logprobs with the prompt's")
-    beam_size: int = Field(1, ge=1, description="more than 1: beam search instead of sampling")
+    beam_size: int = Field(
+        1, ge=1, description="more than 1: beam search instead of sampling, whatever the temperature"
+    )
     length_penalty: float = Field(
         1.0, ge=-5, le=5, description="beam search: scores are divided by length to this power"
     )
@@ -137,7 +139,7 @@ class TokenLogprob(Response):
 
     id: int
     text: str
-    logprob: float | None
+    logprob: float | None = None
     top: list[TopLogprob]
 
 

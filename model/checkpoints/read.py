@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from model.architectures import Transformer
@@ -17,7 +18,7 @@ from model.checkpoints.bert import BERT
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, convert
 from model.checkpoints.gpt2 import GPT2
-from model.config import Architecture
+from model.config import Architecture, ConfigError
 from model.package import SpecialIds, Task
 from model.package.manifest import TOKENIZER_FILE
 
@@ -42,7 +43,17 @@ def read_checkpoint(
             f"{folder}: there is no {TOKENIZER_FILE}; transformers' AutoTokenizer.from_pretrained(…).save_pretrained(…)"
             " writes one for every model that has a fast tokenizer"
         )
-    model = convert(FAMILIES[family], config, _weights(folder))
+    try:
+        model = convert(FAMILIES[family], config, _weights(folder))
+    except KeyError as error:
+        raise CheckpointError(f"{folder}: config.json has no {error}") from None
+    except ConfigError as error:
+        raise CheckpointError(f"{folder}: config.json: {error}") from None
+    vocab_size = Tokenizer.from_file(str(folder / TOKENIZER_FILE)).get_vocab_size()
+    if vocab_size > model.config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: the tokenizer has {vocab_size} ids, but the model knows {model.config.vocab_size}"
+        )
     task = TASKS[model.config.architecture]
     if (task == "translate") != (languages is not None):
         wanted = "needs the source and the target language" if languages is None else "has no languages"
@@ -90,6 +101,6 @@ def _special_ids(config: HFConfig, task: Task) -> SpecialIds:
     if task == "classify":
         return SpecialIds(pad=pad or 0)
     start = config.get("decoder_start_token_id") if task == "translate" else config.get("bos_token_id", end)
-    if start is None or end is None:
-        raise CheckpointError("config.json: a decoder needs eos_token_id, and what its output begins with")
+    if not isinstance(start, int) or not isinstance(end, int):
+        raise CheckpointError("config.json: a decoder needs one eos_token_id, and one id that its output begins with")
     return SpecialIds(pad=end if pad is None else pad, start=start, end=end)

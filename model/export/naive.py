@@ -26,6 +26,9 @@ class NaiveGraph:
         options.intra_op_num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         self._outputs = list(outputs)
+        # A decoder's cache has the precision of its weights.
+        cached = [given.type for given in self._session.get_inputs() if given.name.startswith("past")]
+        self.cache_dtype = "float16" if "tensor(float16)" in cached else "float32"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs by name."""
@@ -53,7 +56,7 @@ class NaiveDecoder:
         self._graph = graph
         self._layers = shape.num_layers
         size = (rows, shape.num_kv_heads, capacity, shape.head_dim)
-        self._past = [np.zeros(size, shape.dtype) for _ in range(2 * shape.num_layers)]
+        self._past = [np.zeros(size, graph.cache_dtype) for _ in range(2 * shape.num_layers)]
         self._cross: dict[str, Array] = {}
 
     def set_source(self, cross: Mapping[str, Array], lengths: Array) -> None:

@@ -79,7 +79,7 @@ class Batcher:
         self._waiting_tokens = tokens
         self._worker.wake()
         try:
-            return [await item.answer for item in items]
+            return await asyncio.gather(*(item.answer for item in items))
         finally:
             for item in items:
                 item.answer.cancel()  # no-op for those that are answered

@@ -87,12 +87,13 @@ class Engine:
         await self._worker.close()
 
     async def _work(self) -> None:
-        while (batch := self.scheduler.schedule()) is not None:
+        while True:
             try:
-                choices = await self._worker.run(self._runner.run, batch)
+                batch = self.scheduler.schedule()
+                if batch is None:
+                    return
+                self.scheduler.update(batch, await self._worker.run(self._runner.run, batch))
             except Exception:
-                logger.exception("a step failed; the running sequences end")
-                for sequence in self.scheduler.abort_running():
+                logger.exception("a step failed; the running sequences end, or all if none runs")
+                for sequence in self.scheduler.abort_running() or self.scheduler.abort_all():
                     sequence.mailbox.put(Output(finish_reason="error"))
-                continue
-            self.scheduler.update(batch, choices)

@@ -91,6 +91,7 @@ class KVCache:
         if slots > self.slots:
             slots = min(max(slots, 2 * self.slots, FIRST_SLOTS), self.max_slots)
         slots = max(slots, self.slots)
+        self.generation += 1  # first: if memory runs out half-way, what is bound is old all the same
         before = self.slots, self.length, self.source_length
         least = min(FIRST_LENGTH, self.max_length)
         self._own.reshape(slots, self._fitting(self.length, max(length, least), longest), live)
@@ -98,7 +99,7 @@ class KVCache:
             source_length = self._fitting(self.source_length, source_length) if live else source_length
             self._cross.reshape(slots, source_length, live)
             self._last.reshape(slots, 1, live)
-        self.generation += before != (self.slots, self.length, self.source_length)
+        self.generation -= before == (self.slots, self.length, self.source_length)
 
     def _fitting(self, capacity: int, needed: int, longest: int | None = None) -> int:
         if needed > capacity:

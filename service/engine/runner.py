@@ -111,15 +111,17 @@ class Runner:
         assert isinstance(sequence.decoding, Sampling)
         alternatives = sequence.decoding.params.prompt_logprobs
         assert alternatives is not None
-        end = sequence.computed + chunk.tokens
-        for start in range(sequence.computed, end, LOGPROB_TOKENS):
-            stop = min(start + LOGPROB_TOKENS, end)
-            ids, positions = np.array([sequence.prompt_ids[start:stop]]), np.arange(stop - start)[None]
-            logits = self._compute(ids, np.array([start]), np.array([stop - start]), positions, sequence.slots[0])
+        start, end = sequence.computed, sequence.computed + chunk.tokens
+        while start < end:
+            stop = end if end - start <= LOGPROB_TOKENS + 1 else start + LOGPROB_TOKENS
+            piece = sequence.prompt_ids[start:stop] + [self._pad] * (2 - (stop - start))  # as in _fill
+            past, length, positions = np.array([start]), np.array([stop - start]), np.arange(stop - start)[None]
+            logits = self._compute(np.array([piece]), past, length, positions, sequence.slots[0])
             following = sequence.prompt_ids[start + 1 : stop + 1]
             sequence.prompt_tokens += [
                 scored(row, token, alternatives) for row, token in zip(logits[0], following, strict=True)
             ]
+            start = stop
 
     def _compute(self, ids: Array, past: Array, lengths: Array, logit_positions: Array, first_slot: int) -> Array:
         """Run the decoder over consecutive slots; return the wanted logits, (B, P, vocab_size)."""

@@ -169,7 +169,7 @@ class Scheduler:
         return Decode(list(self._decoding), copies, self._extent(copies)) if self._decoding else None
 
     def update(self, batch: Batch, choices: Several[Choice]) -> None:
-        """Take a step's results: of a decode one choice for each sequence, of a prefill a prompt's tokens if wanted."""
+        """Take a step's results: of a decode one choice for each sequence, of a prefill none."""
         if isinstance(batch, Prefill):
             for chunk in batch.chunks:
                 for sequence in (chunk.sequence, *chunk.sharers):

@@ -27,6 +27,7 @@ class Slots:
 
     def __init__(self, count: int) -> None:
         self._contents = [_Content() for _ in range(count)]
+        self._dense = 0  # rows of the last layout; what lies beyond may have been overwritten
 
     def assign(self, sequence: Sequence, slot: int) -> None:
         """Give a new sequence its first slot."""
@@ -53,6 +54,7 @@ class Slots:
             stays.append(slot < len(rows) and slot not in taken)
             taken.add(slot)
         free = [slot for slot in range(len(rows)) if slot not in taken]
+        dense, self._dense = self._dense, len(rows)
         for sequence in sequences:
             sequence.slots = []
         copies: list[Copy] = []
@@ -61,7 +63,7 @@ class Slots:
                 sequence.slots.append(origin)
                 continue
             target = self._nearest(free, sequence)
-            copies.append(self._copy(sequence, origin, target))
+            copies.append(self._copy(sequence, origin, target, is_kept=target < dense))
             sequence.slots.append(target)
         return copies
 
@@ -81,9 +83,9 @@ class Slots:
         place = next((i for i, slot in enumerate(free) if self._contents[slot].owner is sequence), 0)
         return free.pop(place)
 
-    def _copy(self, sequence: Sequence, origin: int, target: int) -> Copy:
+    def _copy(self, sequence: Sequence, origin: int, target: int, *, is_kept: bool) -> Copy:
         content, replaced = self._contents[origin], self._contents[target]
-        is_sibling = replaced.owner is sequence
+        is_sibling = is_kept and replaced.owner is sequence
         start = 0
         if is_sibling:  # two beams of one search share all that came before they parted
             alike = len(sequence.prompt_ids) + _agreement(content.output_ids, replaced.output_ids)

@@ -30,6 +30,12 @@ from service.tasks.merging import all_of, merge
 from service.tasks.stopping import StopTexts
 from service.tasks.task import as_list, check_ids, check_length, encode, not_for
 
+# What a beam search cannot do, and must not drop in silence. (Temperature and the like mean nothing to it.)
+ONLY_SAMPLING = {
+    *("logprobs", "stop_ids", "min_tokens", "logit_bias"),
+    *("repetition_penalty", "presence_penalty", "frequency_penalty"),
+}
+
 
 @dataclass
 class _Piece:
@@ -51,7 +57,9 @@ class Generate:
 
     def __init__(self, manifest: Manifest, tokenizer: PackageTokenizer, engine: Engine) -> None:
         self._manifest, self._tokenizer, self._engine = manifest, tokenizer, engine
-        self._max_slots = engine.scheduler.limits.max_slots
+        limits = engine.scheduler.limits
+        self._max_slots = limits.max_slots
+        self._at_once = min(limits.max_slots, limits.max_waiting_sequences)  # so one request alone is never refused
 
     async def predict(self, request: AnyRequest) -> Response:
         """Return the continuations of every prompt."""
@@ -66,7 +74,7 @@ class Generate:
                     pieces[piece.index].append(piece)
 
         works = [partial(collect, stream) for stream in self._streams(request, prompts)]
-        await all_of(works, at_once=self._max_slots)
+        await all_of(works, at_once=self._at_once)
         return GenerateResponse(
             model=self._manifest.name,
             choices=[_choice(of_choice, request) for of_choice in pieces],
@@ -82,7 +90,8 @@ class Generate:
             raise not_for("generate", request)
         prompts = await self._prompts(request)
         completion_tokens = 0
-        async with aclosing(merge([stream() for stream in self._streams(request, prompts)])) as pieces:
+        streams = [stream() for stream in self._streams(request, prompts)]
+        async with aclosing(merge(streams, at_once=self._at_once)) as pieces:
             async for _, piece in pieces:
                 completion_tokens += piece.completion_tokens
                 if piece.text or piece.finish_reason or piece.tokens:
@@ -110,6 +119,9 @@ class Generate:
         check_ids(request.stop_ids, self._tokenizer.vocab_size, "stop_ids")
         if request.beam_size > self._max_slots:
             raise InvalidRequest(f"beam_size is {request.beam_size}; the limit is {self._max_slots}", "beam_size")
+        if request.beam_size > 1:
+            for field in sorted(ONLY_SAMPLING & request.model_fields_set):
+                raise InvalidRequest(f"{field} goes with sampling; a beam search (beam_size > 1) has none", field)
         if request.beam_size > 1 and request.n > request.beam_size:
             raise InvalidRequest(f"n is {request.n}; a beam search gives at most beam_size = {request.beam_size}", "n")
         return prompts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from model.package import Manifest, PackageTokenizer
+from model.package import Manifest, PackageError, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
 from service.engine.batcher import Batcher, BatcherLimits
 from service.engine.engine import Engine
@@ -19,6 +19,11 @@ def load_task(model: ModelSettings, limits: Limits) -> LocalTask:
     """Open a model package and run it once, so that its first request is as fast as the rest; raises `PackageError`."""
     folder, manifest = model.package, Manifest.load(model.package)
     tokenizer = PackageTokenizer.load(folder / TOKENIZER_FILE)
+    if tokenizer.vocab_size > manifest.vocab_size:
+        raise PackageError(
+            f"{folder}: the tokenizer has {tokenizer.vocab_size} ids, but the model knows {manifest.vocab_size}; "
+            "remove the added tokens, or resize the model's embedding"
+        )
     options = SessionOptions(model.threads, model.spin_us)
     waiting = {"max_waiting_sequences": model.max_waiting_sequences, "max_waiting_tokens": model.max_waiting_tokens}
     if manifest.task == "classify":

@@ -32,13 +32,19 @@ class _End:
     error: Exception | None = None
 
 
-async def merge(streams: Sequence[AsyncGenerator[Item, None]]) -> AsyncGenerator[tuple[int, Item], None]:
-    """Yield (which stream, item) as items come; the first error ends all, as does closing this iterator."""
+async def merge(
+    streams: Sequence[AsyncGenerator[Item, None]], *, at_once: int
+) -> AsyncGenerator[tuple[int, Item], None]:
+    """Yield (which stream, item) as items come, of `at_once` streams at a time.
+
+    The first error ends all, as does closing this iterator.
+    """
     queue: asyncio.Queue[tuple[int, Item] | _End] = asyncio.Queue(maxsize=len(streams))
+    places = asyncio.Semaphore(at_once)
 
     async def read(index: int, stream: AsyncGenerator[Item, None]) -> None:
         try:
-            async with aclosing(stream) as items:
+            async with places, aclosing(stream) as items:
                 async for item in items:
                     await queue.put((index, item))
             await queue.put(_End())

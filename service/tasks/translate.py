@@ -35,7 +35,9 @@ class Translate:
 
     def __init__(self, manifest: Manifest, tokenizer: PackageTokenizer, engine: Engine) -> None:
         self._manifest, self._tokenizer, self._engine = manifest, tokenizer, engine
-        self._max_slots = engine.scheduler.limits.max_slots
+        limits = engine.scheduler.limits
+        self._max_slots = limits.max_slots
+        self._at_once = min(limits.max_slots, limits.max_waiting_sequences)
 
     async def predict(self, request: AnyRequest) -> Response:
         """Return the translation of every text."""
@@ -45,7 +47,7 @@ class Translate:
         texts = [split(text) for text in as_list(request.q)]
         sources = [await self._source(request, part) for parts in texts for part in parts[::2] if part]
         works = [partial(self._sentence, request, source) for source in sources]
-        found = await all_of(works, at_once=self._max_slots)  # a long text must not fill the queue
+        found = await all_of(works, at_once=self._at_once)  # a long text must not fill the queue
         return self._response(request, texts, sources, found)
 
     async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
@@ -76,13 +78,19 @@ class Translate:
     def _check(self, request: TranslateRequest) -> None:
         _one_of(request.source, ["auto", *self._manifest.source_languages], "source")
         _one_of(request.target, list(self._manifest.target_languages), "target")
-        beam_size = _beam_size(request)
+        beam_size = self._beam_size(request)
         if beam_size > self._max_slots:
             raise InvalidRequest(f"beam_size is {beam_size}; the limit is {self._max_slots}", "beam_size")
+        if request.stream and request.n_best > 1:
+            raise InvalidRequest("n_best is more than 1; only the best translation can be streamed", "n_best")
         if request.n_best > beam_size:
             raise InvalidRequest(f"n_best is {request.n_best}; it is at most beam_size = {beam_size}", "n_best")
         if request.stream and not isinstance(request.q, str):
             raise InvalidRequest("q is a list; only a single text can be streamed", "q")
+
+    def _beam_size(self, request: TranslateRequest) -> int:
+        default = min(max(DEFAULT_BEAM_SIZE, request.n_best), self._max_slots)
+        return request.beam_size or (1 if request.stream else default)
 
     async def _source(self, request: TranslateRequest, sentence: str) -> list[int]:
         special = self._manifest.special_ids
@@ -107,7 +115,7 @@ class Translate:
         return [tokens]
 
     async def _outputs(self, request: TranslateRequest, source: list[int]) -> AsyncGenerator[Output, None]:
-        end, beam_size = self._manifest.special_ids.end, _beam_size(request)
+        end, beam_size = self._manifest.special_ids.end, self._beam_size(request)
         assert end is not None
         most = min(request.max_tokens or 2 * len(source) + SPARE_TOKENS, self._manifest.limits.max_positions - 1)
         params = (
@@ -146,10 +154,6 @@ class Translate:
                 completion_tokens=sum(len(ranks[0]) for ranks in found),
             ),
         )
-
-
-def _beam_size(request: TranslateRequest) -> int:
-    return request.beam_size or (1 if request.stream else max(DEFAULT_BEAM_SIZE, request.n_best))
 
 
 def _one_of(value: str, allowed: list[str], param: str) -> None:

@@ -15,7 +15,7 @@ from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import convert
 from model.checkpoints.read import FAMILIES, read_checkpoint
 from model.package.manifest import TOKENIZER_FILE
-from model.training.tokenizers import train_bpe
+from model.training.tokenizers import train_wordpiece
 
 SIZES: dict[str, Any] = {"vocab_size": 99, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 SEQ2SEQ: dict[str, Any] = {
@@ -137,7 +137,7 @@ def save(model: Any, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(model.config.to_dict()))
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
     save_file(tensors, folder / "model.safetensors")
-    train_bpe(["a b c"], 300, ["<pad>"]).save(str(folder / TOKENIZER_FILE))
+    train_wordpiece(["a b c"], 60).save(str(folder / TOKENIZER_FILE))
 
 
 def test_a_folder_is_read_with_its_tokens_and_task(tmp_path: Path) -> None:

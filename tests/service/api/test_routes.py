@@ -149,6 +149,13 @@ async def test_echo_begins_with_the_prompt_and_its_logprobs(client: Client) -> N
     assert echoed["usage"] == plain["usage"]
 
 
+async def test_many_streamed_choices_wait_for_their_turn(client: Client) -> None:
+    *pieces, usage = await events_of(client, "/generate", prompt="Once", n=200, max_tokens=2, temperature=0)
+
+    assert {piece["index"] for piece in pieces} == set(range(200))
+    assert usage["usage"]["completion_tokens"] == 400
+
+
 async def test_nothing_stands_before_the_first_id_of_a_prompt(client: Client) -> None:
     answer = await post(client, "/generate", prompt=[40, 41, 42], max_tokens=1, logprobs=0, echo=True)
 
@@ -304,6 +311,9 @@ async def test_the_documents_fetch_nothing_from_elsewhere(client: Client) -> Non
         ("/translate", {"q": "x"}, 422, "target", "required"),
         ("/translate", {"q": "x", "target": "xx"}, 422, "target", "this model has de, fr, sv"),
         ("/translate", {"q": "x", "target": "de", "source": "fi"}, 422, "source", "this model has auto, en"),
+        ("/generate", {"prompt": "x", "beam_size": 2, "logprobs": 1}, 422, "logprobs", "goes with sampling"),
+        ("/generate", {"prompt": "x", "beam_size": 2, "stop_ids": [5]}, 422, "stop_ids", "goes with sampling"),
+        ("/translate", {"q": "x", "target": "de", "n_best": 2, "stream": True}, 422, "n_best", "can be streamed"),
         ("/translate", {"q": "x", "target": "de", "beam_size": 2, "n_best": 3}, 422, "n_best", "beam_size = 2"),
         ("/translate", {"q": ["x"], "target": "de", "stream": True}, 422, "q", "only a single text"),
         ("/translate", {"q": "x" * 200, "target": "de"}, 422, "a sentence of q", "the limit is 64"),
