@@ -64,21 +64,13 @@ async def engine_of(package: Path) -> AsyncGenerator[Engine, None]:
         await engine.close()
 
 
-def repeated(seconds: float, run: Callable[[], float]) -> float:
+async def repeated(seconds: float, run: Callable[[], float | Awaitable[float]]) -> float:
     """Return the median of a measurement repeated for so long, at least once."""
     end = time.perf_counter() + seconds
     values: list[float] = []
     while not values or time.perf_counter() < end:
-        values.append(run())
-    return median(values)
-
-
-async def repeated_async(seconds: float, run: Callable[[], Awaitable[float]]) -> float:
-    """Return the median of a measurement repeated for so long, at least once."""
-    end = time.perf_counter() + seconds
-    values: list[float] = []
-    while not values or time.perf_counter() < end:
-        values.append(await run())
+        value = run()
+        values.append(await value if isinstance(value, Awaitable) else value)
     return median(values)
 
 
@@ -112,10 +104,10 @@ def gpt2(streams: int, prompt: int) -> Workload:
         async with engine_of(package) as engine:
 
             async def peer() -> float:
-                return repeated(seconds, theirs)
+                return await repeated(seconds, theirs)
 
             async def ours() -> float:
-                return await repeated_async(seconds, lambda: decode_rate(engine, prompts, NEW_TOKENS))
+                return await repeated(seconds, lambda: decode_rate(engine, prompts, NEW_TOKENS))
 
             yield Sides(ours, peer)
 
@@ -161,10 +153,10 @@ def base(sentences: int, beam_size: int) -> Workload:
                 return sentences * SENTENCE / (time.perf_counter() - started)
 
             async def peer() -> float:
-                return repeated(seconds, theirs)
+                return await repeated(seconds, theirs)
 
             async def ours() -> float:
-                return await repeated_async(seconds, translate_all)
+                return await repeated(seconds, translate_all)
 
             yield Sides(ours, peer)
 
@@ -212,7 +204,7 @@ async def arrivals(models: BenchModels, seconds: float) -> AsyncGenerator[Sides,
         translate_batch(sorted(lengths[:256]))
         return 256 / (time.perf_counter() - started)
 
-    rate = 0.8 * repeated(seconds, saturation)
+    rate = 0.8 * await repeated(seconds, saturation)
     gaps = rng.exponential(1 / rate, 10_000)
 
     async def all_latencies(submit: Callable[[int], Awaitable[None]]) -> float:
@@ -300,10 +292,10 @@ async def bert(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, Non
         return len(texts) / (time.perf_counter() - started)
 
     async def peer() -> float:
-        return repeated(seconds, theirs)
+        return await repeated(seconds, theirs)
 
     async def ours() -> float:
-        return await repeated_async(seconds, classify_all)
+        return await repeated(seconds, classify_all)
 
     yield Sides(ours, peer)
     await batcher.close()
@@ -335,10 +327,10 @@ async def bandwidth(models: BenchModels, seconds: float) -> AsyncGenerator[Sides
     async with engine_of(package) as engine:
 
         async def peer() -> float:
-            return repeated(seconds, copy)
+            return await repeated(seconds, copy)
 
         async def ours() -> float:
-            rate = await repeated_async(seconds, lambda: decode_rate(engine, [prompt], NEW_TOKENS))
+            rate = await repeated(seconds, lambda: decode_rate(engine, [prompt], NEW_TOKENS))
             return rate * weights / 1e9
 
         yield Sides(ours, peer)
@@ -366,7 +358,7 @@ def overhead(name: str) -> Workload:
 
             async def ours() -> float:
                 spent[:] = [0.0, 0.0]
-                rate = await repeated_async(seconds, lambda: decode_rate(engine, prompts, NEW_TOKENS))
+                rate = await repeated(seconds, lambda: decode_rate(engine, prompts, NEW_TOKENS))
                 return 1000 * len(prompts) / rate
 
             async def peer() -> float:

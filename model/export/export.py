@@ -30,9 +30,7 @@ def export_package(
     The float32 graphs are compared with torch first; raises `PackageError` where they differ.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    graphs = export_graphs(model, folder)
-    for graph in graphs.values():
-        fuse_graph(graph.path)
+    graphs = _fused_graphs(model, folder)
     verification = verify(model, open_graphs(graphs))
     if verification.max_relative_error >= TOLERANCE:
         raise PackageError(
@@ -41,11 +39,9 @@ def export_package(
         )
     if precision == "float16":
         model = copy.deepcopy(model).half()
-        graphs = export_graphs(model, folder)
-    for graph in graphs.values():
-        if precision == "float16":
-            fuse_graph(graph.path)
-        elif precision != "float32":
+        graphs = _fused_graphs(model, folder)
+    elif precision != "float32":
+        for graph in graphs.values():
             quantize_graph(graph.path, BLOCKS.get(precision))
     if not isinstance(model, EncoderClassifier):
         graphs["candidates"] = export_candidates(folder / "candidates.onnx")
@@ -77,6 +73,13 @@ def export_package(
     )
     manifest.save(folder)
     return Manifest.load(folder)
+
+
+def _fused_graphs(model: Transformer, folder: Path) -> dict[str, GraphFile]:
+    graphs = export_graphs(model, folder)
+    for graph in graphs.values():
+        fuse_graph(graph.path)
+    return graphs
 
 
 def _hashes(folder: Path, graphs: Mapping[str, GraphFile]) -> dict[str, str]:

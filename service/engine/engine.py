@@ -28,7 +28,6 @@ class Engine:
 
     def __init__(self, folder: Path, manifest: Manifest, options: SessionOptions, limits: SchedulerLimits) -> None:
         assert manifest.special_ids.end is not None and manifest.special_ids.start is not None
-        self.is_translator = "encoder" in manifest.graphs
         self._start, self._end = manifest.special_ids.start, manifest.special_ids.end
         self._runner = Runner(folder, manifest, options, limits)
         block_bytes = BLOCK_TOKENS * self._runner.cache.bytes_per_token

@@ -40,9 +40,9 @@ class KVCache:
         arrays = 2 * shape.num_layers
         self._own = SlotArray(arrays, heads, width, shape.dtype)
         self._cross = SlotArray(arrays, heads, width, shape.dtype) if has_cross else None
-        self._last = SlotArray(
-            arrays, 1, heads * width, shape.dtype
-        )  # of each source the last token, (L, R, 1, 1, K·D)
+        # Of each source the last token, (L, R, 1, 1, K·D), and the length.
+        self._last = SlotArray(arrays, 1, heads * width, shape.dtype)
+        self.source_lengths = np.ones(max_slots, np.int32)
         self.generation = 0  # counts the moves
         self._names = {
             prefix: cache_names(prefix, shape.num_layers) for prefix in ("past", "present", "cross", "kept", "last")
@@ -67,13 +67,8 @@ class KVCache:
     @property
     def bytes_per_token(self) -> int:
         """Memory of one token in one slot."""
-        return (
-            2
-            * self.shape.num_layers
-            * self.shape.num_kv_heads
-            * self.shape.head_dim
-            * np.dtype(self.shape.dtype).itemsize
-        )
+        shape = self.shape
+        return 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * np.dtype(shape.dtype).itemsize
 
     def reserve(
         self, slots: int, length: int, source_length: int = 0, *, longest: int | None = None, live: int | None = None
@@ -91,15 +86,16 @@ class KVCache:
         if slots > self.slots:
             slots = min(max(slots, 2 * self.slots, FIRST_SLOTS), self.max_slots)
         slots = max(slots, self.slots)
-        self.generation += 1  # first: if memory runs out half-way, what is bound is old all the same
         before = self.slots, self.length, self.source_length
         least = min(FIRST_LENGTH, self.max_length)
-        self._own.reshape(slots, self._fitting(self.length, max(length, least), longest), live)
-        if self._cross:
-            source_length = self._fitting(self.source_length, source_length) if live else source_length
-            self._cross.reshape(slots, source_length, live)
-            self._last.reshape(slots, 1, live)
-        self.generation -= before == (self.slots, self.length, self.source_length)
+        try:
+            self._own.reshape(slots, self._fitting(self.length, max(length, least), longest), live)
+            if self._cross:
+                source_length = self._fitting(self.source_length, source_length) if live else source_length
+                self._cross.reshape(slots, source_length, live)
+                self._last.reshape(slots, 1, live)
+        finally:  # also when memory runs out half-way: what is bound is old then too
+            self.generation += before != (self.slots, self.length, self.source_length)
 
     def _fitting(self, capacity: int, needed: int, longest: int | None = None) -> int:
         if needed > capacity:
@@ -114,6 +110,7 @@ class KVCache:
             if copy.with_source and self._cross:
                 for array in (self._cross.values, self._last.values):
                     array[:, copy.target] = array[:, copy.origin]
+                self.source_lengths[copy.target] = self.source_lengths[copy.origin]
 
     def read(self, slot: int, start: int, stop: int) -> Array:
         """Return a copy of a slot's tokens start … stop−1, (L, K, stop − start, D)."""
@@ -126,6 +123,7 @@ class KVCache:
     def store_source(self, slot: int, arrays: Sequence[Array], length: int) -> None:
         """Keep a source's projected keys and values, (K, S, D) each, in the order of the encoder graph's outputs."""
         assert self._cross is not None, "bug: a generator has no sources"
+        self.source_lengths[slot] = length
         for index, array in enumerate(arrays):
             self._cross.values[index, slot, :, :length] = array[:, :length]
             self._last.values[index, slot] = array[:, length - 1].reshape(1, 1, -1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from collections.abc import Sequence as Several
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Array, Session, SessionOptions
 
 LOGPROB_TOKENS = 32  # of a prompt whose logits are looked at together; a vocabulary's worth of numbers for each
-FEW_TOKENS = 32  # times a fifth: less padding than a run of the graph is worth
+FEW_TOKENS = 32  # in quarters: less padding than a run of the graph is worth
 Likeliest = Callable[[Array, int], tuple[Array, Array]]  # logits, count → log probabilities and ids, best first
 
 
@@ -38,8 +37,7 @@ class Runner:
             max_length=manifest.limits.max_positions,
             has_cross=self._encoder is not None,
         )
-        self._source_lengths = np.ones(limits.max_slots, np.int32)
-        self._decode_step = _DecodeStep(self._decoder, self.cache, self._source_lengths, manifest.vocab_size)
+        self._decode_step = _DecodeStep(self._decoder, self.cache, manifest.vocab_size)
 
     def warm_up(self) -> None:
         """Run each graph once: a first run is slow, and better before there is a client."""
@@ -56,8 +54,6 @@ class Runner:
         extent = batch.extent
         self.cache.reserve(extent.slots, extent.length, extent.source_length, longest=extent.longest, live=extent.live)
         self.cache.copy(batch.copies)
-        for copy in batch.copies:
-            self._source_lengths[copy.target] = self._source_lengths[copy.origin]
         if isinstance(batch, Decode):
             return choose(self._decode_step.run(batch.sequences), batch.sequences, self._likeliest)
         self._prefill(batch)
@@ -66,7 +62,7 @@ class Runner:
     def _prefill(self, batch: Prefill) -> None:
         """Compute each prompt's next part, which is empty for prompts of a single token: decode computes that."""
         if self._encoder is not None:
-            self._encode_sources(self._encoder, [chunk.sequence for chunk in batch.chunks])
+            self._encode_sources(self._encoder, batch.chunks)
         for chunk in batch.chunks:
             for number, block in enumerate(chunk.restored):
                 assert block.tokens is not None, "bug: a block is matched before it is filled"
@@ -79,21 +75,17 @@ class Runner:
             elif chunk.sequence.computed:
                 self._fill([chunk])
         first = [chunk for chunk in work if not chunk.sequence.computed and not chunk.sequence.wants_prompt_logprobs]
-        for run in _runs_of_neighbours(first):
-            for group in groups_alike([chunk.tokens for chunk in run]):
-                for part in _runs_of_neighbours([run[index] for index in sorted(group)]):
-                    self._fill(part)
+        for run in runs_alike(first, lambda chunk: chunk.tokens):
+            self._fill(run)
         for chunk in batch.chunks:
             self._hand_on(chunk)
 
-    def _encode_sources(self, encoder: Session, sequences: list[Sequence]) -> None:
-        sources = [sequence.source_ids or [] for sequence in sequences]
-        for group in groups_alike([len(source) for source in sources]):
-            ids, lengths = pad_rows([sources[index] for index in group], self._pad)
+    def _encode_sources(self, encoder: Session, chunks: list[Chunk]) -> None:
+        for run in runs_alike(chunks, lambda chunk: len(chunk.sequence.source_ids or ())):
+            ids, lengths = pad_rows([chunk.sequence.source_ids or [] for chunk in run], self._pad)
             projected = encoder.run(encoder_inputs(ids, lengths), self._cross_outputs)
-            for row, index in enumerate(group):
-                (slot,) = sequences[index].slots
-                self._source_lengths[slot] = lengths[row]
+            for row, chunk in enumerate(run):
+                (slot,) = chunk.sequence.slots
                 self.cache.store_source(slot, [array[row] for array in projected], int(lengths[row]))
 
     def _fill(self, chunks: list[Chunk]) -> None:
@@ -146,13 +138,8 @@ class Runner:
         (slot,) = sequence.slots
         for position, block in chunk.stored:
             block.tokens = self.cache.read(slot, position, position + BLOCK_TOKENS)
-        copies = [
-            Copy(sharer.slots[0], slot, 0 if chunk.restored else sequence.computed, stop, with_source=True)
-            for sharer in chunk.sharers
-        ]
-        self.cache.copy(copies)
-        for copy in copies:
-            self._source_lengths[copy.target] = self._source_lengths[slot]
+        start = 0 if chunk.restored else sequence.computed
+        self.cache.copy([Copy(sharer.slots[0], slot, start, stop, with_source=True) for sharer in chunk.sharers])
 
     def _likeliest(self, logits: Array, count: int) -> tuple[Array, Array]:
         inputs = {"logits": logits, "count": np.array([min(count, logits.shape[-1])])}
@@ -163,8 +150,8 @@ class Runner:
 class _DecodeStep:
     """One new token for slots 0 … n−1: arrays that stay, bound anew only when their number or place changes."""
 
-    def __init__(self, session: Session, cache: KVCache, source_lengths: Array, vocab_size: int) -> None:
-        self._cache, self._source_lengths, self.vocab_size = cache, source_lengths, vocab_size
+    def __init__(self, session: Session, cache: KVCache, vocab_size: int) -> None:
+        self._cache, self.vocab_size = cache, vocab_size
         self._session = session.bound()
         self._bound: tuple[int, int] | None = None  # rows, generation of the cache
         self._inputs: dict[str, Array] = {}
@@ -184,8 +171,9 @@ class _DecodeStep:
         inputs["position_ids"][:, 0] = inputs["last_positions"][:] = positions
         inputs["total_length"][...] = max(positions) + 1
         if "source_last_positions" in inputs:
-            inputs["source_last_positions"][:] = self._source_lengths[:rows] - 1
-            inputs["source_total_length"][...] = self._source_lengths[:rows].max()
+            lengths = self._cache.source_lengths[:rows]
+            inputs["source_last_positions"][:] = lengths - 1
+            inputs["source_total_length"][...] = lengths.max()
         self._session.run()
         return self._logits[:rows, 0].astype(np.float32, copy=False)
 
@@ -207,15 +195,17 @@ class _DecodeStep:
         self._bound = rows, self._cache.generation
 
 
-def groups_alike(lengths: Several[int]) -> list[list[int]]:
-    """Group indices of similar lengths: padding a group to its longest adds a quarter at most, or a few tokens."""
-    groups: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        if groups and 5 * lengths[index] + FEW_TOKENS >= 4 * lengths[groups[-1][0]]:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
-    return groups
+def runs_alike(chunks: list[Chunk], length_of: Callable[[Chunk], int]) -> list[list[Chunk]]:
+    """Cut chunks into runs of consecutive slots and like lengths: padding adds a quarter at most, or a few tokens."""
+    runs: list[list[Chunk]] = []
+    for chunk in chunks:
+        if runs and runs[-1][-1].sequence.slots[0] + 1 == chunk.sequence.slots[0]:
+            shorter, longer = sorted((length_of(runs[-1][0]), length_of(chunk)))
+            if 4 * longer <= 5 * shorter + FEW_TOKENS:
+                runs[-1].append(chunk)
+                continue
+        runs.append([chunk])
+    return runs
 
 
 def _ids(chunk: Chunk) -> list[int]:
@@ -224,17 +214,6 @@ def _ids(chunk: Chunk) -> list[int]:
 
 def _slots(sequences: list[Sequence]) -> list[int]:
     return [slot for sequence in sequences for slot in sequence.slots]
-
-
-def _runs_of_neighbours(chunks: list[Chunk]) -> list[list[Chunk]]:
-    """Cut a list of chunks where their slots are not consecutive."""
-    runs: list[list[Chunk]] = []
-    for chunk in chunks:
-        if runs and runs[-1][-1].sequence.slots[0] + 1 == chunk.sequence.slots[0]:
-            runs[-1].append(chunk)
-        else:
-            runs.append([chunk])
-    return runs
 
 
 def choose(logits: Array, sequences: list[Sequence], likeliest: Likeliest) -> list[Choice]:

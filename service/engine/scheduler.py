@@ -2,8 +2,9 @@
 
 A step is one of two kinds. Prefill brings new sequences' prompts (or sources) into the cache, all but the newest
 token; decode feeds every row's newest token and chooses the next. They alternate while both have work, so running
-sequences never wait for more than one prefill, and a prefill is never more than the token budget. While many rows run,
-newcomers gather for a few decode steps: several prompts in one prefill take much less time than each in its own.
+sequences never wait for more than one prefill, which is never more than the token budget, or one source that is longer.
+While many rows run, newcomers gather for a few decode steps: several prompts in one prefill take much less time than
+each in its own.
 """
 
 from __future__ import annotations

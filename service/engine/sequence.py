@@ -12,7 +12,7 @@ import numpy as np
 from service.engine.beam_search import BeamParams, BeamSearch, Candidates, Hypothesis
 from service.engine.sampling import Row, SampledToken, SamplingParams
 
-FinishReason = Literal["stop", "length", "abort", "error"]
+FinishReason = Literal["stop", "length", "error"]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Search:
 
 @dataclass(eq=False)
 class Sequence:
-    """A decoding from admission to its end; the scheduler alone changes it."""
+    """A decoding from admission to its end; changed by the scheduler and its slots, between steps."""
 
     prompt_ids: list[int]  # the decoder's: a prompt, or a translation's start token
     decoding: Sampling | Search
@@ -118,7 +118,7 @@ class Sequence:
     computed: int = 0  # tokens of every row in the cache
     has_source: bool = False  # a translation's source is in the cache
     is_aborted: bool = False
-    prompt_tokens: list[SampledToken] = field(default_factory=list)  # behind the first, with log probabilities
+    prompt_tokens: list[SampledToken] = field(default_factory=list)  # left by prefill: behind the first, with logprobs
     mailbox: Mailbox = field(default_factory=Mailbox)
 
     @property

@@ -153,7 +153,7 @@ class Generate:
                 is_last = output.finish_reason is not None
                 text = stop_texts.add(detokenizer.add(new_ids, is_last=is_last), is_last=is_last)
                 reason = "stop" if stop_texts.is_met else output.finish_reason
-                assert reason in {None, "stop", "length"}, "bug: only a reader that left is aborted"
+                assert reason in {None, "stop", "length"}, "bug: an error is raised, not yielded"
                 logprobs = None if request.logprobs is None else self._logprobs(output.tokens)
                 yield _Piece(index, text, logprobs, reason, completion_tokens=len(new_ids))
                 if stop_texts.is_met:

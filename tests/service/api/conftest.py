@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -48,3 +49,19 @@ async def client(open_client: OpenClient) -> AsyncIterator[Client]:
 def limits(**values: Any) -> dict[str, Any]:
     """Return settings with these limits."""
     return {"limits": Limits(**values)}
+
+
+async def post(client: Client, path: str, **body: Any) -> Any:
+    response = await client.post(path, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+async def events_of(client: Client, path: str, **body: Any) -> list[Any]:
+    response = await client.post(path, json={**body, "stream": True})
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["x-accel-buffering"] == "no"
+    lines = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(line) for line in lines]

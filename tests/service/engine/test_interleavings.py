@@ -68,6 +68,7 @@ class Engines:
 
     crowded: Engine
     lonely: Engine
+    ids: str  # what they are asked with: prompt_ids or source_ids
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,9 @@ def make_engines(make_package: MakePackage) -> Iterator[Callable[[str, Precision
     def make(name: str, precision: Precision) -> Engines:
         if (name, precision) not in made:
             package = make_package(name, precision)
-            made[name, precision] = Engines(engine(package, 2**15), engine(package, 0))
+            made[name, precision] = Engines(
+                engine(package, 2**15), engine(package, 0), "source_ids" if name == "translate" else "prompt_ids"
+            )
         return made[name, precision]
 
     yield make
@@ -91,12 +94,10 @@ def make_engines(make_package: MakePackage) -> Iterator[Callable[[str, Precision
         asyncio.run(engines.lonely.close())
 
 
-async def answer(engine: Engine, visit: Visit, patience: int | None = None) -> Output:
+async def answer(engine: Engine, ids: str, visit: Visit, patience: int | None = None) -> Output:
     """Return all of an answer, or what came before the reader left."""
-    ids = list(visit.ids)
     merged, taken = Output(), 0
-    source = {"prompt_ids": ids} if not engine.is_translator else {"source_ids": ids}
-    async with aclosing(engine.generate(visit.params, **source)) as outputs:
+    async with aclosing(engine.generate(visit.params, **{ids: list(visit.ids)})) as outputs:
         async for output in outputs:
             tokens, prompt = [*merged.tokens, *output.tokens], [*merged.prompt, *output.prompt]
             merged = Output(tokens, output.finish_reason, output.hypotheses, prompt)
@@ -113,11 +114,11 @@ async def answers(engines: Engines, visits: list[Visit]) -> tuple[list[Output], 
     async def visit(one: Visit) -> Output:
         for _ in range(one.delay):
             await asyncio.sleep(0)
-        return await answer(engines.crowded, one, one.patience)
+        return await answer(engines.crowded, engines.ids, one, one.patience)
 
     together = await asyncio.gather(*(visit(one) for one in visits))
     await balance(engines.crowded)
-    return together, [await answer(engines.lonely, one) for one in visits]
+    return together, [await answer(engines.lonely, engines.ids, one) for one in visits]
 
 
 async def balance(engine: Engine) -> None:

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from service.engine.runner import Runner
+from service.engine.scheduler import Batch, Choice
+from tests.service.api.conftest import Client, OpenClient, limits, post
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "param", "words"),
+    [
+        ("/classify", {}, 422, "input", "required"),
+        ("/classify", {"input": []}, 422, "input", "at least one"),
+        ("/classify", {"input": 3}, 422, "input", "valid string"),
+        ("/classify", {"input": "x", "top_k": 0}, 422, "top_k", "greater than or equal to 1"),
+        ("/classify", {"input": "x", "model": "nobody"}, 404, "model", "sentiment (classify)"),
+        ("/classify", {"input": "x", "model": "stories"}, 422, "model", "for generate, not for classify"),
+        ("/classify", {"input": ["x"] * 257}, 413, "input", "the limit is 256"),
+        ("/generate", {"prompt": "x", "temperature": -1}, 422, "temperature", "greater than or equal to 0"),
+        ("/generate", {"prompt": "x", "top_p": 0}, 422, "top_p", "greater than 0"),
+        ("/generate", {"prompt": "x " * 200}, 422, "prompt", "the limit is 127"),
+        ("/generate", {"prompt": "x", "top_k": 10**30}, 422, "top_k", "less than or equal to 1000000"),
+        ("/generate", {"prompt": "x", "seed": 10**30}, 422, "seed", "less than"),
+        ("/generate", {"prompt": "x", "stop": ["a"] * 17}, 422, "stop", "at most 16 items"),
+        ("/generate", {"prompt": "x", "logit_bias": dict.fromkeys(range(301), 1)}, 422, "logit_bias", "at most 300"),
+        ("/generate", {"prompt": [99999]}, 422, "prompt", "ids go from 0 to"),
+        ("/generate", {"prompt": "x", "stop_ids": [-1]}, 422, "stop_ids", "ids go from 0 to"),
+        ("/generate", {"prompt": []}, 422, "prompt", "at least one"),
+        ("/generate", {"prompt": "x", "logit_bias": {"99999": 1}}, 422, "logit_bias", "ids go from 0 to"),
+        ("/generate", {"prompt": "x", "beam_size": 65}, 422, "beam_size", "the limit is 64"),
+        ("/generate", {"prompt": "x", "beam_size": 2, "n": 3}, 422, "n", "at most beam_size = 2"),
+        ("/generate", {"prompt": ["x"] * 100, "n": 3}, 413, "prompt", "the limit is 256"),
+        ("/translate", {"q": "x"}, 422, "target", "required"),
+        ("/translate", {"q": "x", "target": "xx"}, 422, "target", "this model has de, fr, sv"),
+        ("/translate", {"q": "x", "target": "de", "source": "fi"}, 422, "source", "this model has auto, en"),
+        ("/generate", {"prompt": "x", "beam_size": 2, "logprobs": 1}, 422, "logprobs", "goes with sampling"),
+        ("/generate", {"prompt": "x", "beam_size": 2, "stop_ids": [5]}, 422, "stop_ids", "goes with sampling"),
+        ("/translate", {"q": "x", "target": "de", "n_best": 2, "stream": True}, 422, "n_best", "can be streamed"),
+        ("/translate", {"q": "x", "target": "de", "beam_size": 2, "n_best": 3}, 422, "n_best", "beam_size = 2"),
+        ("/translate", {"q": ["x"], "target": "de", "stream": True}, 422, "q", "only a single text"),
+        ("/translate", {"q": "x" * 200, "target": "de"}, 422, "a sentence of q", "the limit is 64"),
+        ("/tokenize", {"input": "x"}, 422, "model", "model is needed"),
+        ("/detokenize", {"model": "stories", "ids": [-1]}, 422, "ids", "ids go from 0 to"),
+    ],
+)
+async def test_bad_requests_name_the_field_and_the_limit(
+    client: Client, path: str, body: dict[str, Any], status: int, param: str, words: str
+) -> None:
+    response = await client.post(path, json=body)
+
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (status, param), error
+    assert words in error["message"]
+
+
+async def test_half_a_character_is_refused(client: Client) -> None:
+    headers = {"content-type": "application/json"}
+    response = await client.post("/generate", content=b'{"prompt": "\\ud800"}', headers=headers)
+
+    assert response.status_code == 422
+    assert response.json()["error"]["param"] == "prompt"
+
+
+async def test_a_refused_stream_is_an_ordinary_error(client: Client) -> None:
+    response = await client.post("/generate", json={"prompt": [99999], "stream": True})
+
+    assert response.status_code == 422
+    assert response.json()["error"]["param"] == "prompt"
+
+
+async def test_what_is_not_json_is_400(client: Client) -> None:
+    response = await client.post("/generate", content='{"prompt":', headers={"content-type": "application/json"})
+
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "not_json"
+
+
+async def test_a_body_sent_as_a_form_is_told_what_to_send(client: Client) -> None:
+    response = await client.post("/classify", data={"input": "x"})
+
+    assert response.status_code == 422
+    assert "application/json" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nowhere", 404), ("GET", "/generate", 405)])
+async def test_unknown_routes_and_methods_have_the_same_error_body(
+    client: Client, method: str, path: str, status: int
+) -> None:
+    response = await client.request(method, path)
+
+    assert response.status_code == status
+    assert response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"temperature": 1e-300},
+        {"temperature": 10, "top_p": 1e-300, "min_p": 1},
+        {"top_k": 1_000_000, "repetition_penalty": 10, "presence_penalty": -2, "frequency_penalty": 2},
+        {"logit_bias": {"5": -100, "6": 100}, "seed": 2**63 - 1, "n": 3},
+        {"stop": ["", "a", "b"], "min_tokens": 1000},
+        {"prompt": "", "max_tokens": 10**9},
+        {"prompt": "\x00\ufffd🙂"},
+    ],
+)
+async def test_the_farthest_values_are_answered(client: Client, body: dict[str, Any]) -> None:
+    await post(client, "/generate", **{"prompt": "Once", "max_tokens": 5, **body})
+
+
+async def test_a_text_of_more_sentences_than_the_queue_holds_is_translated(open_client: OpenClient) -> None:
+    async with open_client("translate", max_slots=4, max_waiting_sequences=4) as client:
+        answer = await post(
+            client, "/translate", q="Dan loves ice cream. " * 40, target="sv", max_tokens=2, beam_size=1
+        )
+
+    assert answer["usage"]["completion_tokens"] > 40
+
+
+async def test_unknown_fields_are_tolerated(client: Client) -> None:
+    await post(client, "/generate", prompt="x", max_tokens=1, user="somebody", best_of=1)
+
+
+async def test_a_full_queue_is_429_with_retry_after(open_client: OpenClient) -> None:
+    async with open_client("stories", max_slots=1, max_waiting_sequences=1) as client:
+        body = {"prompt": "Once", "max_tokens": 50}
+        responses = await asyncio.gather(*(client.post("/generate", json=body) for _ in range(8)))
+
+    refused = [response for response in responses if response.status_code == 429]
+    assert refused and refused[0].headers["retry-after"] == "1"
+    assert refused[0].json()["error"]["code"] == "overloaded"
+    assert any(response.status_code == 200 for response in responses)
+
+
+async def test_a_request_that_takes_too_long_is_504(open_client: OpenClient) -> None:
+    async with open_client("stories", settings=limits(request_timeout_s=0.001)) as client:
+        response = await client.post("/generate", json={"prompt": "Once", "max_tokens": 100})
+
+    assert response.status_code == 504
+    assert response.json()["error"]["code"] == "deadline_exceeded"
+
+
+async def test_a_deadline_within_a_stream_is_an_event(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Runner.run
+
+    def run_slowly(runner: Runner, batch: Batch) -> list[Choice]:
+        time.sleep(0.05)
+        return run(runner, batch)
+
+    monkeypatch.setattr(Runner, "run", run_slowly)
+    async with open_client("stories", settings=limits(request_timeout_s=1)) as client:
+        body = {"prompt": "Once", "max_tokens": 120, "min_tokens": 119, "stream": True}
+        response = await client.post("/generate", json=body)
+
+    assert response.status_code == 200
+    assert response.text.startswith('data: {"index":0')
+    assert response.text.rstrip().split("\n\n")[-1].startswith('event: error\ndata: {"error": {"code": "deadline_exc')
+
+
+async def test_a_failing_model_tells_the_client_nothing_of_itself(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client("stories") as client:
+        monkeypatch.setattr("service.engine.runner.Runner.run", lambda *_: 1 / 0)
+        response = await client.post("/generate", json={"prompt": "Once"})
+
+    assert response.status_code == 500
+    assert "zero" not in response.text
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+async def test_a_body_too_large_is_413(open_client: OpenClient, is_announced: bool) -> None:
+    async def chunks() -> Any:
+        for _ in range(20):
+            yield b"x" * 100
+
+    async with open_client("stories", settings=limits(max_body_bytes=1000)) as client:
+        response = await client.post("/generate", content=b"x" * 2000 if is_announced else chunks())
+
+    assert response.status_code == 413
+    assert "1000 bytes" in response.json()["error"]["message"]
+
+
+async def test_with_api_keys_set_only_probes_are_open(open_client: OpenClient) -> None:
+    async with open_client("stories", settings={"api_keys": ["secret"]}) as client:
+        body = {"prompt": "Once", "max_tokens": 1}
+        none = await client.post("/generate", json=body)
+        wrong = await client.post("/generate", json=body, headers={"authorization": "Bearer guess"})
+        bearer = await client.post("/generate", json=body, headers={"authorization": "Bearer secret"})
+        header = await client.post("/generate", json=body, headers={"x-api-key": "secret"})
+        probe = await client.get("/health")
+        listing = await client.get("/v1/models")
+
+    assert [none.status_code, wrong.status_code, listing.status_code] == [401, 401, 401]
+    assert [bearer.status_code, header.status_code, probe.status_code] == [200, 200, 200]
+    assert none.headers["www-authenticate"] == "Bearer"

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from service.engine.beam_search import BeamSearch
+from tests.service.api.conftest import Client, events_of, post
+
+
+async def test_generate_continues_a_prompt(client: Client) -> None:
+    answer = await post(client, "/generate", prompt="Once upon a time", max_tokens=7, temperature=0)
+
+    (choice,) = answer["choices"]
+    assert choice["finish_reason"] == "length"
+    assert answer["usage"]["completion_tokens"] == 7
+    assert "logprobs" not in choice
+
+
+async def test_a_seed_repeats_itself_and_choices_differ(client: Client) -> None:
+    body = {"prompt": "Once", "max_tokens": 20, "temperature": 1.0, "seed": 5, "n": 3}
+    first, second = await asyncio.gather(post(client, "/generate", **body), post(client, "/generate", **body))
+
+    texts = [choice["text"] for choice in first["choices"]]
+    assert texts == [choice["text"] for choice in second["choices"]]
+    assert len(set(texts)) == 3
+
+
+async def test_several_prompts_and_choices_are_numbered_in_order(client: Client) -> None:
+    body = {"max_tokens": 3, "temperature": 0, "n": 2}
+    both = await post(client, "/generate", prompt=["Once", "The dog"], **body)
+    alone = await post(client, "/generate", prompt="The dog", **body)
+
+    assert [choice["index"] for choice in both["choices"]] == [0, 1, 2, 3]
+    assert [choice["text"] for choice in both["choices"][2:]] == [choice["text"] for choice in alone["choices"]]
+
+
+async def test_prompts_may_be_token_ids(client: Client) -> None:
+    tokens = await post(client, "/tokenize", model="stories", input="Once upon")
+    ids = [token["id"] for token in tokens["results"][0]]
+    by_text = await post(client, "/generate", prompt="Once upon", max_tokens=5, temperature=0)
+    by_ids = await post(client, "/generate", prompt=[0, *ids], max_tokens=5, temperature=0)
+
+    assert by_ids["choices"] == by_text["choices"]
+
+
+async def test_streamed_text_is_the_whole_text(client: Client) -> None:
+    body = {"prompt": "Once upon a time", "max_tokens": 30, "temperature": 1.0, "seed": 3, "n": 2}
+    whole = await post(client, "/generate", **body)
+    *pieces, usage = await events_of(client, "/generate", **body)
+
+    for choice in whole["choices"]:
+        mine = [piece for piece in pieces if piece["index"] == choice["index"]]
+        assert "".join(piece["text"] for piece in mine) == choice["text"]
+        assert mine[-1]["finish_reason"] == choice["finish_reason"]
+    assert usage == {"usage": whole["usage"]}
+
+
+async def test_a_stop_text_ends_a_choice_and_is_left_out(client: Client) -> None:
+    free = await post(client, "/generate", prompt="Once", max_tokens=30, temperature=1.0, seed=1)
+    text = free["choices"][0]["text"]
+    stop = text[10:13]
+    stopped = await post(client, "/generate", prompt="Once", max_tokens=30, temperature=1.0, seed=1, stop=[stop])
+
+    assert stopped["choices"][0] == {"index": 0, "text": text[: text.index(stop)], "finish_reason": "stop"}
+
+
+async def test_logprobs_come_with_alternatives(client: Client) -> None:
+    answer = await post(client, "/generate", prompt="Once", max_tokens=4, temperature=0, logprobs=3)
+
+    tokens = answer["choices"][0]["logprobs"]
+    assert len(tokens) == 4
+    for token in tokens:
+        assert token["top"][0]["id"] == token["id"]  # greedy takes the likeliest
+        assert [alternative["logprob"] for alternative in token["top"]] == sorted(
+            (alternative["logprob"] for alternative in token["top"]), reverse=True
+        )
+
+
+async def test_echo_begins_with_the_prompt_and_its_logprobs(client: Client) -> None:
+    plain = await post(client, "/generate", prompt="Once upon a", max_tokens=3, temperature=0, logprobs=1)
+    echoed = await post(client, "/generate", prompt="Once upon a", max_tokens=3, temperature=0, logprobs=1, echo=True)
+
+    (choice,), (without,) = echoed["choices"], plain["choices"]
+    assert choice["text"] == "Once upon a" + without["text"]
+    assert choice["logprobs"][-3:] == without["logprobs"]
+    assert "".join(token["text"] for token in choice["logprobs"][:-3]).replace(" ", "") == "Onceupona"
+    assert all(token["logprob"] <= 0 for token in choice["logprobs"])
+    assert echoed["usage"] == plain["usage"]
+
+
+async def test_many_streamed_choices_wait_for_their_turn(client: Client) -> None:
+    *pieces, usage = await events_of(client, "/generate", prompt="Once", n=200, max_tokens=2, temperature=0)
+
+    assert {piece["index"] for piece in pieces} == set(range(200))
+    assert usage["usage"]["completion_tokens"] == 400
+
+
+async def test_nothing_stands_before_the_first_id_of_a_prompt(client: Client) -> None:
+    answer = await post(client, "/generate", prompt=[40, 41, 42], max_tokens=1, logprobs=0, echo=True)
+
+    tokens = answer["choices"][0]["logprobs"]
+    assert [token["id"] for token in tokens[:3]] == [40, 41, 42]
+    assert "logprob" not in tokens[0] and tokens[1]["logprob"] < 0
+
+
+async def test_an_echoed_stream_begins_with_the_prompt(client: Client) -> None:
+    body = {"prompt": "Once upon", "max_tokens": 5, "temperature": 0, "echo": True}
+    whole = await post(client, "/generate", **body)
+    *pieces, _ = await events_of(client, "/generate", **body)
+
+    assert pieces[0]["text"] == "Once upon"
+    assert "".join(piece["text"] for piece in pieces) == whole["choices"][0]["text"]
+
+
+async def test_a_stop_id_ends_a_choice(client: Client) -> None:
+    free = await post(client, "/generate", prompt="Once", max_tokens=12, temperature=1.0, seed=1, logprobs=0)
+    ids = [token["id"] for token in free["choices"][0]["logprobs"]]
+    stopped = await post(client, "/generate", prompt="Once", max_tokens=12, temperature=1.0, seed=1, stop_ids=[ids[6]])
+
+    assert stopped["choices"][0]["finish_reason"] == "stop"
+    assert stopped["usage"]["completion_tokens"] == ids.index(ids[6])
+
+
+async def test_beam_search_gives_n_scored_choices(client: Client) -> None:
+    answer = await post(client, "/generate", prompt="Once", max_tokens=5, beam_size=3, n=3)
+
+    scores = [choice["score"] for choice in answer["choices"]]
+    assert scores == sorted(scores, reverse=True) and len(set(scores)) == 3
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
+
+
+async def test_a_search_for_several_choices_runs_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = 0
+    start = BeamSearch.__init__
+
+    def counted(search: BeamSearch, *args: Any) -> None:
+        nonlocal searches
+        searches += 1
+        start(search, *args)
+
+    monkeypatch.setattr(BeamSearch, "__init__", counted)
+    await post(client, "/generate", prompt=["Once", "The dog"], max_tokens=5, beam_size=3, n=3)
+
+    assert searches == 2
