@@ -4,9 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUNS ?= runs
-TRAIN = $(BIN)/python -m model train --data $(DATA)
 
-.PHONY: serve test check packages bench bench-engine load
+.PHONY: serve test check packages encoder bench bench-engine load
 
 serve: $(VENV)/.serve
 	$(BIN)/python -m service
@@ -19,27 +18,47 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Resumes what was interrupted: make packages DATA=folder/of/the/data/sets
-packages: package-sentiment package-stories package-translate
+# Trains all bundled packages from nothing and resumes what was interrupted: make packages DATA=folder/of/the/data/sets
+PACKAGES := sentiment spam topics embed stories translate fashion
+packages: $(PACKAGES:%=package-%)
 
-package-sentiment: $(VENV)/.dev
-	$(TRAIN) sentiment --out $(RUNS)/sentiment
-	$(BIN)/python -m model export sentiment --run $(RUNS)/sentiment --out model/packages/sentiment
-	$(BIN)/python -m model evaluate model/packages/sentiment --data $(DATA)
+# $(call train,RECIPE,RECIPE TO BEGIN WITH)
+train = $(BIN)/python -m model train $(1) --data $(DATA) --out $(RUNS)/$(1) $(if $(2),--start-from $(RUNS)/$(2))
+# $(call package,NAME,RECIPE)
+define package
+$(BIN)/python -m model export $(2) --run $(RUNS)/$(2) --out model/packages/$(1)
+$(BIN)/python -m model export $(2) --run $(RUNS)/$(2) --out $(RUNS)/$(1)-float32 --precision float32
+$(BIN)/python -m model evaluate model/packages/$(1) --reference $(RUNS)/$(1)-float32 --data $(DATA)
+endef
+
+encoder: $(VENV)/.dev
+	$(call train,pretrain-encoder)
+
+package-sentiment package-spam package-topics: package-%: encoder
+	$(call train,finetune-classify-$*,pretrain-encoder)
+	$(call package,$*,finetune-classify-$*)
+
+package-embed: encoder
+	$(call train,contrastive-embed,pretrain-encoder)
+	$(call package,embed,contrastive-embed)
 
 package-stories: $(VENV)/.dev
-	$(TRAIN) stories --out $(RUNS)/stories
-	$(TRAIN) stories-simple --start-from $(RUNS)/stories --out $(RUNS)/stories-simple
-	$(BIN)/python -m model export stories-simple --run $(RUNS)/stories-simple --out model/packages/stories
-	$(BIN)/python -m model export stories-simple --run $(RUNS)/stories-simple --out $(RUNS)/stories-float32 --precision float32
-	$(BIN)/python -m model evaluate model/packages/stories --reference $(RUNS)/stories-float32 --data $(DATA)
+	$(call train,pretrain-decoder)
+	$(call train,pretrain-decoder-stories,pretrain-decoder)
+	$(call train,sft-decoder,pretrain-decoder-stories)
+	$(call package,stories,sft-decoder)
+	$(BIN)/python -m service.samples model/packages/stories
 
 package-translate: $(VENV)/.dev
-	$(TRAIN) translate --out $(RUNS)/translate
-	$(TRAIN) translate-names --start-from $(RUNS)/translate --out $(RUNS)/translate-names
-	$(TRAIN) translate-swedish --start-from $(RUNS)/translate-names --out $(RUNS)/translate-swedish
-	$(BIN)/python -m model export translate-swedish --run $(RUNS)/translate-swedish --out model/packages/translate
-	$(BIN)/python -m model evaluate model/packages/translate --data $(DATA)
+	$(call train,translate)
+	$(call train,translate-names,translate)
+	$(call train,translate-swedish,translate-names)
+	$(call train,translate-german,translate-swedish)
+	$(call package,translate,translate-german)
+
+package-fashion: $(VENV)/.dev
+	$(call train,classify-image)
+	$(call package,fashion,classify-image)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_http

@@ -21,6 +21,7 @@ from model.package import Manifest
 from service.engine.batcher import Batcher, BatcherLimits
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
+from service.engine.inputs import TextInput
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions, usable_cores
@@ -288,7 +289,7 @@ async def bert(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, Non
 
     async def classify_all() -> float:
         started = time.perf_counter()
-        await asyncio.gather(*(batcher.run([(ids, [0] * len(ids))]) for ids in texts))
+        await asyncio.gather(*(batcher.run([TextInput(ids, [0] * len(ids))]) for ids in texts))
         return len(texts) / (time.perf_counter() - started)
 
     async def peer() -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, get_args
@@ -21,7 +22,12 @@ console = Console()
 
 SizeName = StrEnum("SizeName", {name: name for name in SIZES})  # type: ignore[misc]  # made from the table
 # Known here, so that help needs no torch; a test compares them with model.training.recipes.
-RECIPE_NAMES = ["sentiment", "stories", "stories-simple", "translate", "translate-names", "translate-swedish"]
+RECIPE_NAMES = [
+    *("pretrain-encoder", "finetune-classify-sentiment", "finetune-classify-spam", "finetune-classify-topics"),
+    *("finetune-classify-pairs", "finetune-tag", "finetune-answer", "contrastive-embed"),
+    *("pretrain-decoder", "pretrain-decoder-stories", "sft-decoder"),
+    *("translate", "translate-names", "translate-swedish", "translate-german", "classify-image"),
+]
 RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list
 PrecisionName = StrEnum("PrecisionName", {name: name for name in get_args(Precision)})  # type: ignore[misc]  # made from the type
 
@@ -45,12 +51,25 @@ def train(
     compile_model: Annotated[bool, typer.Option("--compile/--no-compile", help="torch.compile; needs g++")] = (
         shutil.which("g++") is not None
     ),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only print sizes, tokens, FLOPs and time")] = False,
 ) -> None:
     """Train a recipe."""
-    from model.training.loop import train as run_training
+    from model.training.loop import Training
+    from model.training.plan import plan
     from model.training.recipes import RECIPES
 
-    run_training(RECIPES[recipe], data, out, start_from=start_from, compile_model=compile_model)
+    if not dry_run:
+        training = Training(RECIPES[recipe], data, out, start_from=start_from, compile_model=compile_model)
+        training.resume()
+        training.run_steps()
+        console.print(f"{out}: {training.run.figures.read_text()}", highlight=False)
+        return
+    with tempfile.TemporaryDirectory() as folder:  # nothing is left of it
+        training = Training(RECIPES[recipe], data, Path(folder), start_from=start_from, compile_model=compile_model)
+        table = Table(title=f"{recipe}, not trained", show_header=False)
+        for name, value in plan(training).lines():
+            table.add_row(name, value)
+    console.print(table)
 
 
 @app.command()
@@ -60,16 +79,24 @@ def export(
     out: Annotated[Path, typer.Option(help="folder of the package")],
     precision: PrecisionChoice = PrecisionName("int8"),
 ) -> None:
-    """Export a run's newest checkpoint as a model package, verified against torch."""
+    """Export a run's best weights as a model package, verified against torch."""
     from model.export.export import export_package
-    from model.training.loop import Run as RunFolder
-    from model.training.loop import load_checkpoint
+    from model.package import Training as TrainingCard
     from model.training.recipes import RECIPES
+    from model.training.run import Run as RunFolder
+    from model.training.run import load_trained
     from model.training.tokenizers import tokens_of
 
     card = RECIPES[recipe].card
-    tokens = tokens_of(RunFolder(run).tokenizer, card)
-    manifest = export_package(load_checkpoint(run)[0], tokens, card, out, precision=_precision(precision))
+    tokens = None if card.image else tokens_of(RunFolder(run).tokenizer, card)
+    training = TrainingCard(recipe=recipe, minutes=round(RunFolder(run).minutes, 1))
+    model = load_trained(run)[0]
+    manifest = export_package(
+        *(model, tokens, card, out),
+        precision=_precision(precision),
+        training=training,
+        curves=RunFolder(run).curves if precision == "int8" else None,
+    )
     console.print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
 
 
@@ -117,11 +144,11 @@ def verify(package: Package, run: Run) -> None:
     from model.export.verify import TOLERANCE
     from model.export.verify import verify as compare
     from model.package import Manifest
-    from model.training.loop import load_checkpoint
+    from model.training.run import load_trained
 
     manifest = Manifest.load(package)
     graphs = {name: NaiveGraph(package / graph.file, graph.outputs) for name, graph in manifest.graphs.items()}
-    report = compare(load_checkpoint(run)[0], graphs)
+    report = compare(load_trained(run)[0], graphs)
     console.print(f"{package}: {manifest.precision}, largest relative error {report.max_relative_error:.1e}")
     if manifest.precision == "float32" and report.max_relative_error >= TOLERANCE:
         raise typer.Exit(1)

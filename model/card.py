@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.package import Dataset, SpecialIds, Task
+from model.package import Dataset, ImageFormat, SpecialIds, Task
 
 
 @dataclass(frozen=True)
@@ -14,11 +14,13 @@ class Card:
     """What a model is for and made of; it goes into the manifest."""
 
     name: str  # of the package
-    task: Task
+    task: Task | None  # none: there is no way to serve it
     description: str
     licence: str
     training_data: tuple[Dataset, ...]
+    not_for: str = ""
     labels: tuple[str, ...] = ()
+    image: ImageFormat | None = None  # what a model of images takes
     source_languages: tuple[str, ...] = ()
     target_languages: tuple[str, ...] = ()
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-Architecture = Literal["encoder", "decoder", "encoder_decoder"]
+Architecture = Literal["encoder", "decoder", "encoder_decoder", "vision"]
+Head = Literal["classify", "pretrain", "tag", "answer", "embed"]
 Positions = Literal["sinusoidal", "sinusoidal-halves", "learned"]
 NormPlacement = Literal["pre", "post"]
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "architecture": get_args(Architecture),
+    "head": get_args(Head),
     "positions": get_args(Positions),
     "norm_placement": get_args(NormPlacement),
     "activation": get_args(Activation),
@@ -45,15 +47,20 @@ class TransformerConfig:
     embedding_norm: bool = False  # a layer norm over the summed embeddings, as in BERT
     output_bias: bool = False  # a bias a word on the logits, as in BART and Marian
     num_segments: int = 0  # BERT's sentence A / sentence B embeddings
-    num_labels: int = 0  # outputs of the classification head over CLS
+    head: Head = "classify"  # what an encoder ends in
+    num_labels: int = 0  # outputs of the heads classify (over CLS), tag and answer (over each token)
+    image_size: int = 0  # vision: pixels a side, of square images
+    patch_size: int = 0  # vision: pixels a side
+    num_channels: int = 0  # vision: 1 grey, 3 colours
     dropout: float = 0.1
     norm_epsilon: float = 1e-5
 
     def __post_init__(self) -> None:
         for field, allowed in CHOICES.items():
             self._check(field, getattr(self, field) in allowed, f"one of {', '.join(allowed)}")
-        for field in ("vocab_size", "d_model", "d_ff", "num_heads", "max_positions"):
+        for field in ("d_model", "d_ff", "num_heads", "max_positions"):
             self._check(field, getattr(self, field) >= 1, "at least 1")
+        self._check_input()
         for field in ("num_encoder_layers", "num_decoder_layers", "num_segments", "num_labels"):
             self._check(field, getattr(self, field) >= 0, "at least 0")
         self._check("d_model", self.d_model % self.num_heads == 0, f"a multiple of num_heads ({self.num_heads})")
@@ -66,11 +73,27 @@ class TransformerConfig:
         self._check("norm_epsilon", self.norm_epsilon > 0, "greater than 0")
         even = self.positions == "learned" or self.d_model % 2 == 0
         self._check("d_model", even, "even, for sinusoidal positions pair sines with cosines")
-        for field, part in (("num_encoder_layers", "encoder"), ("num_decoder_layers", "decoder")):
-            if part in self.architecture:
+        for field, has_it in (
+            ("num_encoder_layers", self.architecture != "decoder"),
+            ("num_decoder_layers", "decoder" in self.architecture),
+        ):
+            if has_it:
                 self._check(field, getattr(self, field) >= 1, f"at least 1 in architecture {self.architecture}")
             else:
                 self._check(field, getattr(self, field) == 0, f"0 in architecture {self.architecture}")
+
+    def _check_input(self) -> None:
+        """Texts come as ids of a vocabulary, images as patches."""
+        if self.architecture != "vision":
+            self._check("vocab_size", self.vocab_size >= 1, "at least 1")
+            return
+        self._check("vocab_size", self.vocab_size == 0, "0, for images have no vocabulary")
+        for field in ("num_channels", "patch_size"):
+            self._check(field, getattr(self, field) >= 1, "at least 1")
+        fits = self.image_size >= 1 and self.image_size % self.patch_size == 0
+        self._check("image_size", fits, f"a multiple of patch_size ({self.patch_size})")
+        needed = self.num_patches + 1
+        self._check("max_positions", self.max_positions == needed, f"{needed}: CLS and {self.num_patches} patches")
 
     def _check(self, field: str, allowed: bool, what: str) -> None:
         if not allowed:
@@ -85,6 +108,11 @@ class TransformerConfig:
     def kv_heads(self) -> int:
         """Heads of keys and values; each serves num_heads / kv_heads query heads."""
         return self.num_kv_heads or self.num_heads
+
+    @property
+    def num_patches(self) -> int:
+        """Patches of an image."""
+        return (self.image_size // self.patch_size) ** 2
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, for a checkpoint or a manifest."""
@@ -134,8 +162,23 @@ SIZES: dict[str, TransformerConfig] = {
         num_decoder_layers=12,
         norm_placement="post",
     ),
+    # Dosovitskiy et al. 2021, ViT-B/16 on ImageNet.
+    "vit-base": TransformerConfig(
+        architecture="vision",
+        vocab_size=0,
+        d_model=768,
+        d_ff=3072,
+        num_heads=12,
+        num_encoder_layers=12,
+        max_positions=197,
+        num_labels=1000,
+        image_size=224,
+        patch_size=16,
+        num_channels=3,
+        norm_epsilon=1e-6,
+    ),
     # The bundled packages (model/README.md says how these were chosen).
-    "sentiment": TransformerConfig(
+    "mini-encoder": TransformerConfig(
         architecture="encoder",
         vocab_size=16000,
         d_model=256,
@@ -145,6 +188,19 @@ SIZES: dict[str, TransformerConfig] = {
         embedding_norm=True,
         num_segments=2,
         num_labels=2,
+    ),
+    "mini-vision": TransformerConfig(
+        architecture="vision",
+        vocab_size=0,
+        d_model=128,
+        d_ff=512,
+        num_heads=4,
+        num_encoder_layers=5,
+        max_positions=50,
+        num_labels=10,
+        image_size=28,
+        patch_size=4,
+        num_channels=1,
     ),
     "stories": TransformerConfig(
         architecture="decoder",

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder
+from model.architectures import DecoderLM, EncoderDecoder
 from model.decoding import beam_search, next_logits
 from model.package.tokenizer import token_id
-from model.training.loop import load_checkpoint
+from model.training.run import load_trained
 from model.training.tokenizers import END, END_OF_TEXT, START, language_token
 
 
 def continue_text(run: Path, text: str, language: str | None, beam_size: int, max_tokens: int) -> str:
     """Continue a prompt, or translate it into `language`; raises `ValueError` for a model that does neither."""
-    model, tokenizer, _ = load_checkpoint(run)
+    model, tokenizer, _ = load_trained(run)
+    if tokenizer is None or not isinstance(model, DecoderLM | EncoderDecoder):
+        raise ValueError(f"{run} holds a model that generates no text")
     ids = tokenizer.encode(text).ids
     if isinstance(model, EncoderDecoder):
         try:
@@ -24,9 +26,6 @@ def continue_text(run: Path, text: str, language: str | None, beam_size: int, ma
         logits = next_logits(model, [first, *ids, end])
         best = beam_search(logits, [token_id(tokenizer, START)], end, max_tokens, beam_size)[0]
         return str(tokenizer.decode(best.ids))
-    if isinstance(model, EncoderClassifier):
-        raise ValueError(f"{run} holds a classifier, which generates no text")
-    assert isinstance(model, DecoderLM)
     end = token_id(tokenizer, END_OF_TEXT)
     best = beam_search(next_logits(model), [end, *ids], end, max_tokens, beam_size)[0]
     return str(tokenizer.decode(ids + best.ids))

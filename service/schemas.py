@@ -48,10 +48,12 @@ class Usage(Response):
 
 
 class ClassifyRequest(Request):
-    """Texts to classify."""
+    """Texts or images to classify."""
 
     input: Text | list[Text] | list[Pair] = Field(
-        description="a text, or a list of texts, or a list of pairs [a, b]", examples=["What a wonderful film!"]
+        description="a text, or a list of texts, or a list of pairs [a, b]; for a model of images, each image's bytes "
+        "in base64, or as a data URL",
+        examples=["What a wonderful film!"],
     )
     top_k: int | None = Field(None, ge=1, description="labels to return, best first; all if left out")
     truncate: bool = Field(False, description="cut texts that are too long instead of refusing them")
@@ -59,6 +61,25 @@ class ClassifyRequest(Request):
     def count_inputs(self) -> tuple[str, int]:
         """Return the field that brings the inputs, and how many answers it asks for."""
         return "input", _count(self.input)
+
+
+class EmbedRequest(Request):
+    """Texts to map to vectors."""
+
+    input: Text | list[Text] = Field(description="a text, or a list of texts", examples=["A man is playing a guitar."])
+    truncate: bool = Field(False, description="cut texts that are too long instead of refusing them")
+
+    def count_inputs(self) -> tuple[str, int]:
+        """Return the field that brings the inputs, and how many answers it asks for."""
+        return "input", _count(self.input)
+
+
+class EmbedResponse(Response):
+    """A vector of length 1 for each text: their products are cosines."""
+
+    model: str
+    embeddings: list[list[float]]
+    usage: Usage
 
 
 class Label(Response):
@@ -260,9 +281,11 @@ class ModelCard(Response):
     object: Literal["model"] = "model"
     task: str
     description: str
+    not_for: str
     licence: str
     precision: str
     labels: list[str]
+    image_size: int | None = Field(None, description="pixels a side, of a model of images; others are resized")
     source_languages: list[str]
     target_languages: list[str]
     max_input_tokens: int
@@ -296,5 +319,5 @@ def _count(value: str | Sequence[object]) -> int:
     return 1 if isinstance(value, str) else len(value)
 
 
-AnyRequest = ClassifyRequest | GenerateRequest | TranslateRequest | TokenizeRequest | DetokenizeRequest
+AnyRequest = ClassifyRequest | EmbedRequest | GenerateRequest | TranslateRequest | TokenizeRequest | DetokenizeRequest
 AnyEvent = GenerateEvent | TranslateEvent | UsageEvent

@@ -14,7 +14,7 @@ from model.config import TransformerConfig
 from model.export.export import export_package
 from model.package import Manifest
 from model.package.manifest import TOKENIZER_FILE, Precision
-from model.training.recipes import RECIPES
+from model.training.recipes import PACKAGES, RECIPES
 from model.training.tokenizers import tokens_of
 
 torch.set_num_threads(1)  # tiny tensors are faster without threads that wait for one another
@@ -65,6 +65,22 @@ TINY: dict[str, TransformerConfig] = {
 }
 
 
+TINY["embed"] = replace(TINY["sentiment"], head="embed", num_labels=0)
+TINY["fashion"] = TransformerConfig(
+    architecture="vision",
+    vocab_size=0,
+    d_model=32,
+    d_ff=64,
+    num_heads=4,
+    num_encoder_layers=2,
+    max_positions=17,
+    num_labels=10,
+    image_size=28,
+    patch_size=7,
+    num_channels=1,
+)
+
+
 @dataclass(frozen=True)
 class TinyPackage:
     """A package in a folder, and the torch model it was exported from."""
@@ -97,13 +113,16 @@ def make_package(tmp_path_factory: pytest.TempPathFactory) -> MakePackage:
 
     def make(name: str, precision: Precision = "float32") -> TinyPackage:
         if (name, precision) not in made:
-            recipe = RECIPES[name]
+            recipe, config = RECIPES[PACKAGES[name]], TINY[name]
             folder = tmp_path_factory.mktemp(f"{name}-{precision}")
-            tokenizer = recipe.train_tokenizer(TEXTS, TINY[name].vocab_size)
-            tokenizer.save(str(folder / TOKENIZER_FILE))
-            model = random_model(replace(TINY[name], vocab_size=tokenizer.get_vocab_size()))
+            tokens = None
+            if recipe.train_tokenizer is not None:
+                tokenizer = recipe.train_tokenizer(TEXTS, config.vocab_size)
+                tokenizer.save(str(folder / TOKENIZER_FILE))
+                config = replace(config, vocab_size=tokenizer.get_vocab_size())
+                tokens = tokens_of(folder / TOKENIZER_FILE, recipe.card)
+            model = random_model(config)
             package = folder / name
-            tokens = tokens_of(folder / TOKENIZER_FILE, recipe.card)
             manifest = export_package(model, tokens, recipe.card, package, precision=precision)
             made[name, precision] = TinyPackage(package, manifest, model)
         return made[name, precision]
@@ -115,6 +134,18 @@ def make_package(tmp_path_factory: pytest.TempPathFactory) -> MakePackage:
 def sentiment(make_package: MakePackage) -> TinyPackage:
     """A classifier."""
     return make_package("sentiment")
+
+
+@pytest.fixture
+def embed(make_package: MakePackage) -> TinyPackage:
+    """An encoder of sentences."""
+    return make_package("embed")
+
+
+@pytest.fixture
+def fashion(make_package: MakePackage) -> TinyPackage:
+    """A classifier of images."""
+    return make_package("fashion")
 
 
 @pytest.fixture

@@ -1,23 +1,32 @@
-"""The three families: encoder, decoder, encoder–decoder."""
+"""The three families, encoder, decoder and encoder–decoder, and the encoder of images."""
 
 from __future__ import annotations
 
 from model.architectures.decoder import DecoderLM
-from model.architectures.encoder import EncoderClassifier
+from model.architectures.encoder import HEADS, EncoderClassifier, PretrainingEncoder, SentenceEncoder, TextEncoder
 from model.architectures.encoder_decoder import EncoderDecoder
-from model.config import Architecture, TransformerConfig
+from model.architectures.vision import VisionTransformer
+from model.config import TransformerConfig
 
-__all__ = ["ARCHITECTURES", "DecoderLM", "EncoderClassifier", "EncoderDecoder", "Transformer", "build"]
+__all__ = [
+    "DecoderLM",
+    "EncoderClassifier",
+    "EncoderDecoder",
+    "PretrainingEncoder",
+    "SentenceEncoder",
+    "TextEncoder",
+    "Transformer",
+    "VisionTransformer",
+    "build",
+]
 
-Transformer = EncoderClassifier | DecoderLM | EncoderDecoder
-
-ARCHITECTURES: dict[Architecture, type[EncoderClassifier] | type[DecoderLM] | type[EncoderDecoder]] = {
-    "encoder": EncoderClassifier,
-    "decoder": DecoderLM,
-    "encoder_decoder": EncoderDecoder,
-}
+Transformer = TextEncoder | DecoderLM | EncoderDecoder | VisionTransformer
 
 
 def build(config: TransformerConfig) -> Transformer:
     """Make the untrained transformer that a configuration describes."""
-    return ARCHITECTURES[config.architecture](config)
+    if config.architecture == "encoder":
+        return HEADS[config.head](config)
+    if config.architecture == "decoder":
+        return DecoderLM(config)
+    return EncoderDecoder(config) if config.architecture == "encoder_decoder" else VisionTransformer(config)

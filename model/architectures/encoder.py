@@ -1,11 +1,13 @@
-"""The encoder with a classification head over CLS (Devlin et al. 2019)."""
+"""Encoders, each with a head: labels of a text or of its tokens, its vector, its missing words (Devlin et al. 2019)."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu, linear, normalize
 
 from model.architectures.embeddings import Embeddings, initialise
-from model.config import TransformerConfig
+from model.config import Head, TransformerConfig
 from model.layers.attention import padding_mask
 from model.layers.block import Block
 from model.layers.norms import LayerNorm
@@ -22,9 +24,9 @@ class Encoder(nn.Module):
         is_pre = config.norm_placement == "pre"
         self.final_norm = LayerNorm(config.d_model, config.norm_epsilon) if is_pre else nn.Identity()
 
-    def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Map embeddings (B, T, d_model) to (B, T, d_model); attention_mask (B, T) is 1 at real tokens."""
-        mask = padding_mask(attention_mask)
+        mask = None if attention_mask is None else padding_mask(attention_mask)
         for block in self.blocks:
             x = block(x, mask)
         hidden: Tensor = self.final_norm(x)
@@ -39,18 +41,14 @@ class Encoder(nn.Module):
         return hidden
 
 
-class EncoderClassifier(nn.Module):
-    """An encoder whose first token, CLS, is pooled and mapped to labels."""
+class TextEncoder(nn.Module):
+    """What all encoders of text share: embeddings and blocks. A head says what becomes of the hidden states."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
         self.encoder = Encoder(config)
-        self.pooler = nn.Linear(config.d_model, config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
-        self.classifier = nn.Linear(config.d_model, config.num_labels)
-        initialise(self, config)
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, segment_ids: Tensor | None = None) -> Tensor:
         """Return the last hidden states of ids (B, T): (B, T, d_model)."""
@@ -58,11 +56,90 @@ class EncoderClassifier(nn.Module):
         return hidden
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, segment_ids: Tensor | None = None) -> Tensor:
-        """Return the logits of the labels, (B, num_labels)."""
-        return self.classify(self.encode(input_ids, attention_mask, segment_ids))
+        """Return what the head makes of ids (B, T); attention_mask (B, T) is 1 at real tokens."""
+        return self.project(self.encode(input_ids, attention_mask, segment_ids), attention_mask)
 
-    def classify(self, hidden: Tensor) -> Tensor:
-        """Map hidden states (B, T, d_model) to the logits of the labels, (B, num_labels)."""
-        first = hidden[:, 0]
-        logits: Tensor = self.classifier(self.dropout(self.pooler(first).tanh()))
+    def project(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """Apply the head to hidden states (B, T, d_model)."""
+        raise NotImplementedError
+
+
+class EncoderClassifier(TextEncoder):
+    """An encoder whose first token, CLS, is pooled and mapped to labels."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.pooler = nn.Linear(config.d_model, config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(config.d_model, config.num_labels)
+        initialise(self, config)
+
+    def project(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return the logits of the labels, (B, num_labels)."""
+        logits: Tensor = self.classifier(self.dropout(self.pooler(hidden[:, 0]).tanh()))
         return logits
+
+
+class TokenClassifier(TextEncoder):
+    """Labels for each token: tags of entities, or where an answer starts and ends."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(config.d_model, config.num_labels)
+        initialise(self, config)
+
+    def project(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return the logits of each token's labels, (B, T, num_labels)."""
+        logits: Tensor = self.classifier(self.dropout(hidden))
+        return logits
+
+
+class SentenceEncoder(TextEncoder):
+    """One vector of length 1 for a text: the mean of its tokens' hidden states (Reimers and Gurevych 2019)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        initialise(self, config)
+
+    def project(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return the vectors, (B, d_model)."""
+        hidden = hidden.float()  # sums of halves, and cosines of them, would be coarse
+        weights = attention_mask.to(hidden.dtype)[:, :, None]
+        return normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)
+
+
+class PretrainingEncoder(TextEncoder):
+    """Predicts masked words, by the word embedding itself, and whether one text follows another (sections 3.1, A.1)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.pooler = nn.Linear(config.d_model, config.d_model)
+        self.follows = nn.Linear(config.d_model, 2)
+        self.transform = nn.Linear(config.d_model, config.d_model)
+        self.transform_norm = LayerNorm(config.d_model, config.norm_epsilon)
+        self.output_bias = nn.Parameter(torch.zeros(config.vocab_size))
+        initialise(self, config)
+
+    def project(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return the logits of the words at every position, (B, T, vocab_size)."""
+        return self.word_logits(hidden)
+
+    def word_logits(self, hidden: Tensor) -> Tensor:
+        """Map hidden states (…, d_model) to the logits of words (…, vocab_size)."""
+        transformed = self.transform_norm(gelu(self.transform(hidden)))
+        return linear(transformed, self.embeddings.words.weight, self.output_bias)
+
+    def follows_logits(self, hidden: Tensor) -> Tensor:
+        """Map hidden states (B, T, d_model) to the logits of "does not follow" and "follows", (B, 2)."""
+        logits: Tensor = self.follows(self.pooler(hidden[:, 0]).tanh())
+        return logits
+
+
+HEADS: dict[Head, type[TextEncoder]] = {
+    "classify": EncoderClassifier,
+    "pretrain": PretrainingEncoder,
+    "tag": TokenClassifier,
+    "answer": TokenClassifier,
+    "embed": SentenceEncoder,
+}

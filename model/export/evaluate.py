@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,30 @@ import sacrebleu
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from model.export.naive import NaiveDecoder, NaiveGraph, classifier_inputs
+from model.export.naive import NaiveDecoder, NaiveGraph, text_inputs
+from model.export.translate import translate_batch
 from model.package import Figure, Manifest, PackageError, PackageTokenizer, Task
-from model.package.inputs import encoder_inputs, pad_rows
+from model.package.images import normalised
 from model.package.manifest import TOKENIZER_FILE
+from model.training import readers
 from model.training.data import length_batches, read_rows
+from model.training.objectives.contrastive import spearman
 
 BATCH_TOKENS = 4096
-BLEU = "sacreBLEU, greedy, multi-reference"
+BLEU = "sacreBLEU, multi-reference"
+SEARCHES = {1: "greedy", 4: "beam 4"}
+
+# Of each set of labels, what a package with these labels is tested on.
+TEST_DATA: dict[tuple[str, ...], dict[str, Callable[[Path], Iterable[tuple[Any, int]]]]] = {
+    readers.SENTIMENTS: {
+        "sst2/test": lambda data: readers.read_labelled(data / "sst2" / "test.tsv.xz"),
+        "imdb/test": lambda data: readers.read_labelled(data / "imdb" / "test.jsonl.xz"),
+    },
+    readers.SPAM: {"sms_spam/test": lambda data: readers.read_spam(data, "test")},
+    readers.TOPICS: {"dbpedia14_subset/test": lambda data: readers.read_topics(data, "test")},
+    readers.ALIKE: {"stsb/test": lambda data: readers.read_sentence_pairs(data, "test")},
+    readers.CLOTHES: {"fashion_mnist/test": lambda data: readers.read_clothes(data, "test")},
+}
 
 
 class Evaluation:
@@ -31,7 +47,8 @@ class Evaluation:
         self.manifest = Manifest.load(package)
         self.data = data
         self.limit = limit
-        self.tokenizer = PackageTokenizer.load(package / TOKENIZER_FILE)
+        if self.manifest.image is None:
+            self.tokenizer = PackageTokenizer.load(package / TOKENIZER_FILE)
         self.graphs = {
             name: NaiveGraph(package / graph.file, graph.outputs) for name, graph in self.manifest.graphs.items()
         }
@@ -41,12 +58,14 @@ class Evaluation:
         return list(islice(read_rows(self.data / file), self.limit))
 
     def figure(self, dataset: str, metric: str, value: float) -> Figure:
-        """Make a figure of this package's precision."""
+        """Make a figure of this package's precision; a bounded data set is named so."""
+        if self.limit is not None:
+            dataset = f"{dataset}, first {self.limit}"
         return Figure(dataset=dataset, metric=metric, value=round(value, 4), precision=self.manifest.precision)
 
 
 def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: Path | None = None) -> list[Figure]:
-    """Measure a package's figures, write them into its manifest and return them.
+    """Measure a package's figures, write them into its manifest and return them; other figures there stay.
 
     `reference` is the same model as a float32 package: its figures stand beside the package's own, so that what the
     precision costs can be read. `limit` bounds the rows of each data set.
@@ -55,33 +74,68 @@ def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: 
     for folder in filter(None, (reference, package)):
         evaluation = Evaluation(folder, data, limit)
         figures += EVALUATIONS[evaluation.manifest.task](evaluation)
-    Manifest.load(package).model_copy(update={"evaluation": figures}).save(package)
+    manifest = Manifest.load(package)
+    measured = {_key(figure): figure for figure in [*manifest.evaluation, *figures]}
+    manifest.model_copy(update={"evaluation": list(measured.values())}).save(package)
     return figures
 
 
-def _evaluate_sentiment(evaluation: Evaluation) -> list[Figure]:
-    if evaluation.manifest.labels != ["negative", "positive"]:
-        raise PackageError(f"{evaluation.manifest.name}: only negative/positive classifiers have test data here")
+def _key(figure: Figure) -> tuple[str, str, str]:
+    return figure.dataset, figure.metric, figure.precision
+
+
+def _evaluate_classifier(evaluation: Evaluation) -> list[Figure]:
+    """Measure accuracy on the test data that have these labels, and F1 where one of two labels is to be found."""
+    labels = tuple(evaluation.manifest.labels)
+    if labels not in TEST_DATA:
+        raise PackageError(f"{evaluation.manifest.name}: there is no test data with its labels here")
     figures = []
-    for dataset in ("sst2/test.tsv.xz", "imdb/test.jsonl.xz"):
-        rows = [(row["text"], int(row["label"])) for row in evaluation.rows(dataset)]
-        predicted = _classify(evaluation, [text for text, _ in rows])
-        accuracy = float(np.mean(predicted == np.array([label for _, label in rows])))
-        figures.append(evaluation.figure(dataset.split(".")[0], "accuracy", accuracy))
+    for dataset, read in TEST_DATA[labels].items():
+        rows = list(islice(read(evaluation.data), evaluation.limit))
+        predicted = _classify(evaluation, [row for row, _ in rows])
+        truth = np.array([label for _, label in rows])
+        figures.append(evaluation.figure(dataset, "accuracy", float(np.mean(predicted == truth))))
+        if labels == readers.SPAM:
+            right = float(np.sum((predicted == 1) & (truth == 1)))
+            f1 = 2 * right / max(1.0, float(np.sum(predicted == 1) + np.sum(truth == 1)))
+            figures.append(evaluation.figure(dataset, "F1 of spam", f1))
     return figures
 
 
-def _classify(evaluation: Evaluation, texts: Sequence[str]) -> NDArray[np.int64]:
+def _classify(evaluation: Evaluation, rows: Sequence[Any]) -> NDArray[np.int64]:
+    """Return the likeliest labels of texts, of pairs of texts, or of images."""
+    graph, image = evaluation.graphs["encoder"], evaluation.manifest.image
+    if image is not None:
+        batches = [np.stack(rows[start : start + 256])[:, None] for start in range(0, len(rows), 256)]
+        logits = [graph.run({"pixels": normalised(batch, image)})["logits"] for batch in batches]
+        return np.concatenate(logits).argmax(-1)
+    return _run_texts(evaluation, rows, "logits").argmax(-1)
+
+
+def _run_texts(evaluation: Evaluation, rows: Sequence[str | tuple[str, str]], output: str) -> NDArray[np.float32]:
+    """Return an encoder's output for each text or pair; those that are too long are cut."""
     longest = evaluation.manifest.limits.max_input_tokens
-    ids = []
-    for text in texts:
-        encoded = evaluation.tokenizer.encode(text).ids
-        ids.append(encoded if len(encoded) <= longest else [*encoded[: longest - 1], encoded[-1]])
-    predicted = np.zeros(len(ids), np.int64)
-    for batch in tqdm(length_batches([len(row) for row in ids], BATCH_TOKENS, None), desc="classify"):
-        logits = evaluation.graphs["encoder"].run(classifier_inputs([ids[index] for index in batch]))["logits"]
-        predicted[batch] = logits.argmax(-1)
-    return predicted
+    encodings = [
+        evaluation.tokenizer.encode(*((row,) if isinstance(row, str) else row)).shortened(longest) for row in rows
+    ]
+    outputs: list[Any] = [None] * len(rows)
+    lengths = [len(encoding.ids) for encoding in encodings]
+    for batch in tqdm(length_batches(lengths, BATCH_TOKENS, None), desc=evaluation.manifest.name):
+        inputs = text_inputs(
+            [encodings[index].ids for index in batch], [encodings[index].segment_ids for index in batch]
+        )
+        for index, row in zip(batch, evaluation.graphs["encoder"].run(inputs)[output], strict=True):
+            outputs[index] = row
+    return np.stack(outputs)
+
+
+def _evaluate_embeddings(evaluation: Evaluation) -> list[Figure]:
+    """Measure the rank correlation of cosines with how alike people judged pairs of sentences."""
+    pairs = list(islice(readers.read_scored_pairs(evaluation.data, "test"), evaluation.limit))
+    vectors = _run_texts(evaluation, [text for pair in pairs for text in (pair.first, pair.second)], "embeddings")
+    cosines = (vectors[::2] * vectors[1::2]).sum(-1)
+    value = spearman(cosines, np.array([pair.score for pair in pairs]))
+    return [evaluation.figure("stsb/test", "Spearman", value)]
 
 
 def _evaluate_perplexity(evaluation: Evaluation) -> list[Figure]:
@@ -112,52 +166,35 @@ def _log_likelihood(evaluation: Evaluation, text: str) -> tuple[float, int]:
 
 
 def _evaluate_translation(evaluation: Evaluation) -> list[Figure]:
-    """Score greedy translations; an English sentence with several translations is scored against all of them."""
+    """Score greedy translations and beams; a sentence with several translations is scored against all of them."""
     figures = []
     for language in evaluation.manifest.target_languages:
         references: dict[str, list[str]] = defaultdict(list)
         for row in evaluation.rows(f"tatoeba_en_{language}/test.tsv.xz"):
             references[row["en"]].append(row[language])
-        answers = translate(evaluation, list(references), language)
         most = max(map(len, references.values()))
         streams = [[texts[i] if i < len(texts) else None for texts in references.values()] for i in range(most)]
-        bleu = sacrebleu.corpus_bleu(answers, streams)  # type: ignore[arg-type]  # None: no such reference
-        figures.append(evaluation.figure(f"tatoeba_en_{language}/test", BLEU, bleu.score))
+        for beam_size, how in SEARCHES.items():
+            answers = translate(evaluation, list(references), language, beam_size)
+            bleu = sacrebleu.corpus_bleu(answers, streams)  # type: ignore[arg-type]  # None: no such reference
+            figures.append(evaluation.figure(f"tatoeba_en_{language}/test", f"{BLEU}, {how}", bleu.score))
     return figures
 
 
-def translate(evaluation: Evaluation, texts: Sequence[str], language: str) -> list[str]:
-    """Translate greedily, batch by batch."""
+def translate(evaluation: Evaluation, texts: Sequence[str], language: str, beam_size: int) -> list[str]:
+    """Translate batch by batch; a beam size of 1 is greedy."""
     manifest = evaluation.manifest
     first, end = manifest.target_languages[language], manifest.special_ids.end
     assert end is not None
     beginning = [] if first is None else [first]
     sources = [[*beginning, *evaluation.tokenizer.encode(text).ids, end] for text in texts]
     answers = [""] * len(texts)
-    for batch in tqdm(length_batches([len(row) for row in sources], BATCH_TOKENS // 4, None), desc=language):
-        for index, ids in zip(batch, _greedy(evaluation, [sources[index] for index in batch]), strict=True):
+    batch_tokens = BATCH_TOKENS // 4 // beam_size
+    for batch in tqdm(length_batches([len(row) for row in sources], batch_tokens, None), desc=language):
+        found = translate_batch(manifest, evaluation.graphs, [sources[index] for index in batch], beam_size)
+        for index, ids in zip(batch, found, strict=True):
             answers[index] = evaluation.tokenizer.decode(ids)
     return answers
-
-
-def _greedy(evaluation: Evaluation, sources: list[list[int]]) -> list[list[int]]:
-    special = evaluation.manifest.special_ids
-    ids, lengths = pad_rows(sources, special.pad)
-    steps = min(2 * ids.shape[1] + 10, evaluation.manifest.limits.max_positions)
-    decoder = _decoder(evaluation, len(sources), steps)
-    decoder.set_source(evaluation.graphs["encoder"].run(encoder_inputs(ids, lengths)), lengths)
-    ones = np.ones(len(sources), np.int64)
-    tokens = np.full((len(sources), 1), special.start, np.int64)
-    outputs: list[list[int]] = [[] for _ in sources]
-    finished = np.zeros(len(sources), bool)
-    for position in range(steps):
-        tokens = decoder.step(tokens, ones, position).argmax(-1)
-        finished |= tokens[:, 0] == special.end
-        if finished.all():
-            break
-        for row in np.flatnonzero(~finished):
-            outputs[row].append(int(tokens[row, 0]))
-    return outputs
 
 
 def _decoder(evaluation: Evaluation, rows: int, capacity: int) -> NaiveDecoder:
@@ -166,7 +203,8 @@ def _decoder(evaluation: Evaluation, rows: int, capacity: int) -> NaiveDecoder:
 
 
 EVALUATIONS: dict[Task, Callable[[Evaluation], list[Figure]]] = {
-    "classify": _evaluate_sentiment,
+    "classify": _evaluate_classifier,
+    "embed": _evaluate_embeddings,
     "generate": _evaluate_perplexity,
     "translate": _evaluate_translation,
 }

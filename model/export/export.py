@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from model.architectures import EncoderClassifier, Transformer
+from model.architectures import DecoderLM, EncoderDecoder, Transformer
 from model.card import Card, Tokens
 from model.export.candidates import export_candidates
 from model.export.fuse import fuse_graph
@@ -16,19 +16,32 @@ from model.export.graphs import OPSET, GraphFile, export_graphs
 from model.export.naive import open_graphs
 from model.export.quantize import BLOCKS, quantize_graph
 from model.export.verify import TOLERANCE, cache_shape, verify
-from model.package import Graph, Limits, Manifest, PackageError
-from model.package.manifest import TOKENIZER_FILE, Precision, sha256_of
+from model.package import Graph, Limits, Manifest, PackageError, SpecialIds, Training
+from model.package.manifest import CURVES_FILE, TOKENIZER_FILE, Precision, sha256_of
 
 EXPORTERS = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers")
 
 
 def export_package(
-    model: Transformer, tokens: Tokens, card: Card, folder: Path, *, precision: Precision, family: str = "trifold"
+    model: Transformer,
+    tokens: Tokens | None,
+    card: Card,
+    folder: Path,
+    *,
+    precision: Precision,
+    family: str = "trifold",
+    training: Training | None = None,
+    curves: Path | None = None,
 ) -> Manifest:
-    """Write a model's package into `folder` (made if missing) and return its manifest.
+    """Write a model's package into `folder` (made if missing) and return its manifest; images need no `tokens`.
 
-    The float32 graphs are compared with torch first; raises `PackageError` where they differ.
+    `curves` is a picture of how training went, to go with it.
+
+    The float32 graphs are compared with torch first; raises `PackageError` where they differ, and for a model that no
+    task serves.
     """
+    if card.task is None:
+        raise PackageError(f"{card.name}: no task serves such a model; it can be trained, but not packaged")
     folder.mkdir(parents=True, exist_ok=True)
     graphs = _fused_graphs(model, folder)
     verification = verify(model, open_graphs(graphs))
@@ -43,31 +56,37 @@ def export_package(
     elif precision != "float32":
         for graph in graphs.values():
             quantize_graph(graph.path, BLOCKS.get(precision))
-    if not isinstance(model, EncoderClassifier):
+    if isinstance(model, DecoderLM | EncoderDecoder):
         graphs["candidates"] = export_candidates(folder / "candidates.onnx")
-    shutil.copyfile(tokens.file, folder / TOKENIZER_FILE)
+    if tokens is not None:
+        shutil.copyfile(tokens.file, folder / TOKENIZER_FILE)
+    if curves is not None:
+        shutil.copyfile(curves, folder / CURVES_FILE)
     config = model.config
     manifest = Manifest(
         name=card.name,
         task=card.task,
         family=family,
         description=card.description,
+        not_for=card.not_for,
         licence=card.licence,
         config=config.to_dict(),
         graphs={
             key: Graph(file=graph.path.name, inputs=graph.inputs, outputs=graph.outputs)
             for key, graph in graphs.items()
         },
-        cache=None if isinstance(model, EncoderClassifier) else cache_shape(model),
+        cache=cache_shape(model) if isinstance(model, DecoderLM | EncoderDecoder) else None,
         limits=Limits(max_input_tokens=config.max_positions, max_positions=config.max_positions),
-        special_ids=tokens.special_ids,
+        special_ids=SpecialIds(pad=0) if tokens is None else tokens.special_ids,
+        image=card.image,
         labels=list(card.labels),
         source_languages=list(card.source_languages),
-        target_languages={code: tokens.language_ids.get(code) for code in card.target_languages},
+        target_languages={code: tokens.language_ids.get(code) for code in card.target_languages} if tokens else {},
         precision=precision,
         opset=OPSET,
         exported_with={library: version(library) for library in EXPORTERS},
         training_data=list(card.training_data),
+        training=training,
         verification=verification,
         sha256=_hashes(folder, graphs),
     )
@@ -83,5 +102,5 @@ def _fused_graphs(model: Transformer, folder: Path) -> dict[str, GraphFile]:
 
 
 def _hashes(folder: Path, graphs: Mapping[str, GraphFile]) -> dict[str, str]:
-    files = [TOKENIZER_FILE, *(graph.path.name for graph in graphs.values())]
-    return {file: sha256_of(folder / file) for file in files}
+    files = [TOKENIZER_FILE, *(graph.path.name for graph in graphs.values()), CURVES_FILE]
+    return {file: sha256_of(folder / file) for file in files if (folder / file).exists()}

@@ -3,8 +3,11 @@
 Letters: B rows, T new tokens, S source length or cache capacity, K key/value heads, D head width, P positions asked
 for; i counts the decoder's layers.
 
-Encoder of a classifier
+Encoder of a classifier or of sentence vectors
     in:  input_ids, segment_ids (B, T); last_positions (B,), of each row's last real token; total_length (), which is T
+    out: logits (B, num_labels), or embeddings (B, d_model), each of length 1
+Encoder of images
+    in:  pixels (B, C, H, W), normalised
     out: logits (B, num_labels)
 Encoder of a translator
     in:  input_ids (B, S); last_positions (B,); total_length ()
@@ -38,7 +41,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder, Transformer
+from model.architectures import DecoderLM, EncoderDecoder, SentenceEncoder, TextEncoder, Transformer, VisionTransformer
 from model.layers.block import Block
 from model.layers.cache import CrossAttentionCache, SelfAttentionCache
 from model.layers.ragged import RaggedSelfAttention
@@ -47,18 +50,31 @@ from model.package.inputs import cache_names
 OPSET = 21
 
 
-class ClassifierGraph(nn.Module):
-    """The whole classifier."""
+class EncoderGraph(nn.Module):
+    """An encoder of texts with its head."""
 
-    def __init__(self, model: EncoderClassifier) -> None:
+    def __init__(self, model: TextEncoder) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, input_ids: Tensor, segment_ids: Tensor, last_positions: Tensor, total_length: Tensor) -> Tensor:
-        """Return the labels' logits."""
+        """Return the labels' logits, or the vectors."""
         attention = _ragged(self.model, last_positions, total_length)
         embedded = self.model.embeddings(input_ids, segment_ids=segment_ids)
-        return self.model.classify(self.model.encoder.forward_ragged(embedded, attention))
+        attention_mask = torch.arange(input_ids.shape[1])[None] <= last_positions[:, None]
+        return self.model.project(self.model.encoder.forward_ragged(embedded, attention), attention_mask)
+
+
+class VisionGraph(nn.Module):
+    """A whole vision transformer."""
+
+    def __init__(self, model: VisionTransformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return the labels' logits."""
+        return self.model.forward_ragged(pixels)
 
 
 class SourceGraph(nn.Module):
@@ -116,9 +132,7 @@ class DecoderGraph(nn.Module):
 Source = tuple[Tensor, Tensor, list[Tensor], list[Tensor]]
 
 
-def _ragged(
-    model: EncoderClassifier | EncoderDecoder, last_positions: Tensor, total_length: Tensor
-) -> RaggedSelfAttention:
+def _ragged(model: TextEncoder | EncoderDecoder, last_positions: Tensor, total_length: Tensor) -> RaggedSelfAttention:
     return RaggedSelfAttention(last_positions, total_length, model.config.num_heads, model.config.kv_heads)
 
 
@@ -142,8 +156,10 @@ class GraphFile:
 def export_graphs(model: Transformer, folder: Path) -> dict[str, GraphFile]:
     """Write a model's graphs in float32 into a folder; returns them by name: encoder, decoder."""
     model.eval()
-    if isinstance(model, EncoderClassifier):
-        return {"encoder": _export_classifier(model, folder)}
+    if isinstance(model, VisionTransformer):
+        return {"encoder": _export_vision(model, folder)}
+    if isinstance(model, TextEncoder):
+        return {"encoder": _export_encoder(model, folder)}
     if isinstance(model, EncoderDecoder):
         return {"encoder": _export_source(model, folder), "decoder": _export_decoder(model, folder)}
     return {"decoder": _export_decoder(model, folder)}
@@ -153,13 +169,21 @@ def export_graphs(model: Transformer, folder: Path) -> dict[str, GraphFile]:
 ROWS, LENGTH, CAPACITY, SOURCE = 2, 3, 11, 7
 
 
-def _export_classifier(model: EncoderClassifier, folder: Path) -> GraphFile:
+def _export_vision(model: VisionTransformer, folder: Path) -> GraphFile:
+    config = model.config
+    dtype = next(model.parameters()).dtype
+    pixels = torch.zeros(ROWS, config.num_channels, config.image_size, config.image_size, dtype=dtype)
+    return _export(VisionGraph(model), (pixels,), ({0: Dim.DYNAMIC},), ["pixels"], ["logits"], folder / "encoder.onnx")
+
+
+def _export_encoder(model: TextEncoder, folder: Path) -> GraphFile:
     ids = torch.ones(ROWS, LENGTH, dtype=torch.int64)
     shape = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
     inputs = (ids, torch.zeros_like(ids), *_lengths(LENGTH))
     names = ["input_ids", "segment_ids", "last_positions", "total_length"]
     shapes: tuple[object, ...] = (shape, shape, {0: Dim.DYNAMIC}, {})
-    return _export(ClassifierGraph(model), inputs, shapes, names, ["logits"], folder / "encoder.onnx")
+    outputs = ["embeddings" if isinstance(model, SentenceEncoder) else "logits"]
+    return _export(EncoderGraph(model), inputs, shapes, names, outputs, folder / "encoder.onnx")
 
 
 def _lengths(longest: int) -> tuple[Tensor, Tensor]:

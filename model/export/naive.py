@@ -40,10 +40,8 @@ def open_graphs(graphs: Mapping[str, GraphFile]) -> dict[str, NaiveGraph]:
     return {name: NaiveGraph(graph.path, graph.outputs) for name, graph in graphs.items()}
 
 
-def classifier_inputs(
-    rows: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] | None = None
-) -> dict[str, Array]:
-    """Return the inputs of a classifier's graph."""
+def text_inputs(rows: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] | None = None) -> dict[str, Array]:
+    """Return the inputs of an encoder's graph: of a classifier, or of sentence vectors."""
     ids, lengths = pad_rows(rows, 0)
     segment_ids = pad_rows(segments, 0)[0] if segments else np.zeros_like(ids)
     return encoder_inputs(ids, lengths, segment_ids)
@@ -84,3 +82,7 @@ class NaiveDecoder:
         outputs = self._graph.run(inputs)
         self._past = [outputs[name] for name in cache_names("present", self._layers)]
         return outputs["logits"].astype(np.float32)
+
+    def reorder(self, parents: Array) -> None:
+        """Let each row continue another: the parents' caches (B,) take the rows' places."""
+        self._past = [array[parents] for array in self._past]

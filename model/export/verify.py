@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder, Transformer
-from model.export.naive import NaiveDecoder, NaiveGraph, classifier_inputs
+from model.architectures import DecoderLM, EncoderDecoder, TextEncoder, Transformer, VisionTransformer
+from model.export.naive import NaiveDecoder, NaiveGraph, text_inputs
 from model.package import CacheShape, Verification
 from model.package.inputs import encoder_inputs, pad_rows
 
@@ -39,8 +39,10 @@ def verify(model: Transformer, graphs: Mapping[str, NaiveGraph], *, batches: int
     errors = _Errors()
     with torch.no_grad():
         for _ in range(batches):
-            if isinstance(model, EncoderClassifier):
-                _verify_classifier(model, graphs["encoder"], rng, errors)
+            if isinstance(model, VisionTransformer):
+                _verify_vision(model, graphs["encoder"], rng, errors)
+            elif isinstance(model, TextEncoder):
+                _verify_encoder(model, graphs["encoder"], rng, errors)
             elif isinstance(model, DecoderLM):
                 _verify_decoder(model, graphs["decoder"], rng, errors)
                 _verify_chunks(model, graphs["decoder"], rng, errors)
@@ -54,12 +56,20 @@ def _random_rows(model: Transformer, rng: np.random.Generator, rows: int, longes
     return [rng.integers(0, model.config.vocab_size, rng.integers(1, longest + 1)).tolist() for _ in range(rows)]
 
 
-def _verify_classifier(model: EncoderClassifier, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
+def _verify_vision(model: VisionTransformer, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
+    config = model.config
+    shape = int(rng.integers(1, 6)), config.num_channels, config.image_size, config.image_size
+    pixels = rng.standard_normal(shape).astype(np.float32)
+    errors.compare(graph.run({"pixels": pixels})["logits"], model(torch.from_numpy(pixels)))
+
+
+def _verify_encoder(model: TextEncoder, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
     rows = _random_rows(model, rng, rows=int(rng.integers(1, 6)), longest=40)
-    inputs = classifier_inputs(rows)
+    inputs = text_inputs(rows)
     ids = torch.from_numpy(inputs["input_ids"])
     expected = model(ids, torch.arange(ids.shape[1]) <= torch.from_numpy(inputs["last_positions"])[:, None])
-    errors.compare(graph.run(inputs)["logits"], expected)
+    (output,) = graph.run(inputs).values()
+    errors.compare(output, expected)
 
 
 def _decoder(model: DecoderLM | EncoderDecoder, graph: NaiveGraph, rows: int, capacity: int) -> NaiveDecoder:

@@ -8,13 +8,15 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-Task = Literal["classify", "generate", "translate"]
+Task = Literal["classify", "embed", "generate", "translate"]
 Precision = Literal["float32", "float16", "int8", "int8-blocks", "int4-blocks"]
 
 FILE_NAME = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
+CURVES_FILE = "curves.png"
 GRAPHS_OF_TASK: dict[Task, set[str]] = {
     "classify": {"encoder"},
+    "embed": {"encoder"},
     "generate": {"decoder", "candidates"},
     "translate": {"encoder", "decoder", "candidates"},
 }
@@ -45,6 +47,15 @@ class CacheShape(_Part):
     dtype: Literal["float32", "float16"] = "float32"
 
 
+class ImageFormat(_Part):
+    """What images a model takes: square, resized to `size` pixels a side, each channel's mean and deviation known."""
+
+    size: int = Field(ge=1)
+    channels: Literal[1, 3]
+    mean: list[float] = Field(description="of each channel, of values from 0 to 1")
+    deviation: list[float]
+
+
 class Limits(_Part):
     """How long texts may be, in tokens, special tokens included."""
 
@@ -65,6 +76,21 @@ class Dataset(_Part):
 
     name: str
     licence: str
+
+
+class Training(_Part):
+    """How a model was trained: the last recipe of its chain, and the time of all of them."""
+
+    recipe: str
+    minutes: float = Field(ge=0, description="of all the runs it was made by, one after the other")
+
+
+class Sample(_Part):
+    """What a generator wrote, unpicked."""
+
+    prompt: str
+    seed: int
+    text: str
 
 
 class Figure(_Part):
@@ -91,12 +117,14 @@ class Manifest(_Part):
     task: Task
     family: str = "trifold"
     description: str
+    not_for: str = ""
     licence: str
     config: dict[str, Any]
     graphs: dict[str, Graph]
     cache: CacheShape | None = None
     limits: Limits
-    special_ids: SpecialIds
+    special_ids: SpecialIds = Field(SpecialIds(pad=0), description="of texts; means nothing where images come in")
+    image: ImageFormat | None = Field(None, description="none where texts come in")
     labels: list[str] = []
     source_languages: list[str] = []
     target_languages: dict[str, int | None] = Field(
@@ -106,7 +134,9 @@ class Manifest(_Part):
     opset: int
     exported_with: dict[str, str] = Field(description="library → version")
     training_data: list[Dataset]
+    training: Training | None = None
     evaluation: list[Figure] = []
+    samples: list[Sample] = []
     verification: Verification
     sha256: dict[str, str] = Field(description="file → hash, of every file but this one")
 
@@ -117,13 +147,15 @@ class Manifest(_Part):
             raise ValueError(f"task {self.task} needs the graphs {sorted(missing)}")
         if self.task == "classify" and not self.labels:
             raise ValueError("task classify needs labels")
-        if self.task != "classify" and (
+        if self.image is not None and self.task != "classify":
+            raise ValueError("images can only be classified")
+        if self.task in {"generate", "translate"} and (
             self.cache is None or self.special_ids.start is None or self.special_ids.end is None
         ):
             raise ValueError(f"task {self.task} needs cache, special_ids.start and special_ids.end")
         if self.task == "translate" and not self.target_languages:
             raise ValueError("task translate needs target_languages")
-        files = {TOKENIZER_FILE, *(graph.file for graph in self.graphs.values())}
+        files = {graph.file for graph in self.graphs.values()} | (set() if self.image else {TOKENIZER_FILE})
         if files - self.sha256.keys():
             raise ValueError(f"sha256 lacks {sorted(files - self.sha256.keys())}")
         return self

@@ -20,6 +20,17 @@ class Encoding:
     tokens: list[str]
     offsets: list[tuple[int, int]]
 
+    def shortened(self, limit: int) -> Encoding:
+        """Return it with no more than `limit` tokens; the last one, SEP, stays the last."""
+        if len(self.ids) <= limit:
+            return self
+        return Encoding(
+            [*self.ids[: limit - 1], self.ids[-1]],
+            [*self.segment_ids[: limit - 1], self.segment_ids[-1]],
+            [*self.tokens[: limit - 1], self.tokens[-1]],
+            [*self.offsets[: limit - 1], self.offsets[-1]],
+        )
+
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:
     """Return a token's id; raises `KeyError` for a token that the vocabulary lacks."""

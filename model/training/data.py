@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import lzma
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -19,6 +23,20 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         columns = next(file).rstrip("\n").split("\t")
         for line in file:
             yield dict(zip(columns, line.rstrip("\n").split("\t"), strict=True))
+
+
+def read_idx_pair(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return images (N, H, W) and labels (N,) of a set in MNIST's file format; `part` is "train" or "t10k"."""
+    return _read_idx(folder / f"{part}-images-idx3-ubyte.gz"), _read_idx(folder / f"{part}-labels-idx1-ubyte.gz")
+
+
+def _read_idx(path: Path) -> NDArray[np.uint8]:
+    """Read an array of bytes: two zeros, the type, the number of dimensions, the dimensions, the values."""
+    with gzip.open(path) as file:
+        content = file.read()
+    dimensions = content[3]
+    shape = np.frombuffer(content, ">i4", dimensions, offset=4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
 def length_batches(lengths: Sequence[int], batch_tokens: int, rng: random.Random | None) -> list[list[int]]:

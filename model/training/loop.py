@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import math
 import random
 import shutil
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 
 from model.architectures import Transformer, build
 from model.config import SIZES, TransformerConfig
-from model.training.objectives import Batch, Objective
+from model.training.objectives import Batch
+from model.training.optimizer import learning_rate_factor, parameter_groups
 from model.training.recipes import Recipe
+from model.training.run import Run, load_trained, save_whole
 
 
-@dataclass
-class Run:
-    """A training run's folder: tokenizer.json, checkpoint.pt and log.jsonl."""
-
-    folder: Path
-
-    @property
-    def tokenizer(self) -> Path:
-        """The tokenizer trained first."""
-        return self.folder / "tokenizer.json"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The newest weights, with all that resuming needs."""
-        return self.folder / "checkpoint.pt"
-
-    def log(self, **values: float) -> None:
-        """Append a line to log.jsonl."""
-        with (self.folder / "log.jsonl").open("a") as file:
-            file.write(json.dumps(values) + "\n")
+class StartError(ValueError):
+    """A run cannot begin with another run's weights; the message says which do not fit."""
 
 
 def train(
@@ -55,126 +40,166 @@ def train(
 ) -> Transformer:
     """Train a recipe on the data sets under `data`; an interrupted run in `folder` is resumed where it stopped.
 
-    `start_from` is another run's folder, whose tokenizer and weights a new run begins with.
+    `start_from` is another run's folder, whose tokenizer and weights a new run begins with; a head that the other has
+    not begins anew. Raises `StartError` where anything else differs. Returns the model as it is after the last step.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    run = Run(folder)
-    if start_from is not None and not run.tokenizer.exists():
-        shutil.copyfile(Run(start_from).tokenizer, run.tokenizer)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config = size or SIZES[recipe.size]
-    rows = recipe.read(data, "train")
-    tokenizer = _tokenizer(recipe, rows, run, config.vocab_size)
-    config = replace(config, vocab_size=tokenizer.get_vocab_size())
-    objective = recipe.objective(tokenizer, config)
-    objective.encode(rows)
-    validation = recipe.objective(tokenizer, config)
-    validation.encode(recipe.read(data, "validation"))
-
-    torch.manual_seed(recipe.seed)
-    model = build(config).to(device)
-    if start_from is not None:
-        model.load_state_dict(load_checkpoint(start_from)[0].state_dict())
-    training = _Training(recipe, run, model, objective, validation, device, compile_model)
+    training = Training(recipe, data, folder, start_from=start_from, size=size, compile_model=compile_model)
     training.resume()
     training.run_steps()
-    return model
+    return training.model
 
 
-def load_checkpoint(folder: Path) -> tuple[Transformer, Tokenizer, dict[str, Any]]:
-    """Return the model of a run's newest checkpoint in evaluation mode, its tokenizer, and the training state."""
-    state = torch.load(Run(folder).checkpoint, map_location="cpu", weights_only=False)
-    model = build(TransformerConfig(**state["config"]))
-    model.load_state_dict(state["model"])
-    return model.eval(), Tokenizer.from_file(str(Run(folder).tokenizer)), state
-
-
-def learning_rate_factor(step: int, warmup_steps: int, total_steps: int) -> float:
-    """Return what the peak rate is multiplied by: a linear warm-up, then half a cosine down to 2 %."""
-    if step < warmup_steps:
-        return (step + 1) / warmup_steps
-    progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
-    return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
-
-
-def _tokenizer(recipe: Recipe, rows: list[Any], run: Run, vocab_size: int) -> Tokenizer:
-    if not run.tokenizer.exists():
-        recipe.train_tokenizer(recipe.texts(rows), vocab_size).save(str(run.tokenizer))
-    return Tokenizer.from_file(str(run.tokenizer))
-
-
-class _Training:
+class Training:
     """One run's state: weights, optimizer, and where in which epoch it stands."""
 
     def __init__(
         self,
         recipe: Recipe,
-        run: Run,
-        model: Transformer,
-        objective: Objective,
-        validation: Objective,
-        device: torch.device,
-        compile_model: bool,
+        data: Path,
+        folder: Path,
+        *,
+        start_from: Path | None = None,
+        size: TransformerConfig | None = None,
+        compile_model: bool = True,
     ) -> None:
-        self.recipe, self.run, self.model, self.device = recipe, run, model, device
-        self.objective, self.validation = objective, validation
-        self.loss = torch.compile(objective.loss, dynamic=True) if compile_model else objective.loss
-        self.optimizer = torch.optim.AdamW(
-            _parameter_groups(model, recipe.weight_decay), lr=recipe.learning_rate, betas=(0.9, 0.98)
-        )
-        steps_per_epoch = len(objective.batches(recipe.batch_tokens, self._epoch_rng(0)))
-        self.total_steps = round(steps_per_epoch * recipe.epochs)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.recipe, self.run, self.start_from = recipe, Run(folder), start_from
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        config = recipe.configure(size or SIZES[recipe.size])
+        start = None if start_from is None else load_trained(start_from)[0]
+        if start_from is not None and start is not None:
+            check_start(config, start.config)
+            if Run(start_from).tokenizer.exists() and not self.run.tokenizer.exists():
+                shutil.copyfile(Run(start_from).tokenizer, self.run.tokenizer)
+        rows = recipe.read(data, "train")
+        tokenizer = self._tokenizer(rows, config.vocab_size)
+        if tokenizer is not None:
+            config = replace(config, vocab_size=tokenizer.get_vocab_size())
+        self.objective, self.validation = (recipe.objective(tokenizer, config) for _ in range(2))
+        self.objective.encode(rows)
+        self.validation.encode(recipe.read(data, "validation"))
+
+        torch.manual_seed(recipe.seed)
+        self.model = build(config).to(self.device)
+        if start is not None:
+            begin_with(self.model, start)
+        elif recipe.begin is not None and not self.run.checkpoint.exists():
+            recipe.begin(self.model, self.objective)
+        self.loss = torch.compile(self.objective.loss, dynamic=True) if compile_model else self.objective.loss
+        groups = parameter_groups(self.model, recipe.weight_decay, recipe.layer_decay)
+        self.optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.98), fused=True)
+        batches = self.objective.batches(recipe.batch_tokens, self.epoch_rng(0))
+        self.total_steps = max(1, round(len(batches) / recipe.accumulate * recipe.epochs))
         self.step = 0  # steps done
         self.epoch, self.position = 0, 0  # the next batch: its epoch, and its place there
         self.seconds = 0.0
+        self.best: float | None = None  # validation figure
+        self.evaluations_since_best = 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all steps are done, or the validation figure has stopped to get better."""
+        patience = self.recipe.patience
+        return self.step >= self.total_steps or (patience is not None and self.evaluations_since_best >= patience)
 
     def run_steps(self) -> None:
-        """Train until the recipe's number of steps is reached; checkpoint, log and evaluate on the way."""
+        """Train until the run is finished; checkpoint, log and evaluate on the way."""
+        self._describe()
         started = time.monotonic() - self.seconds
         progress = tqdm(total=self.total_steps, initial=self.step, unit="step", dynamic_ncols=True)
-        while self.step < self.total_steps:
-            batches = self.objective.batches(self.recipe.batch_tokens, self._epoch_rng(self.epoch))
-            while self.position < len(batches) and self.step < self.total_steps:
-                loss = self._take_step(self.objective.collate(batches[self.position]))
-                self.position += 1
-                self.seconds = time.monotonic() - started
-                progress.update()
-                if self.step % 50 == 0:
-                    progress.set_postfix(loss=f"{float(loss):.3f}", epoch=f"{self.epoch}")
-                    self.run.log(step=self.step, epoch=self.epoch, loss=float(loss), seconds=self.seconds)
-                if self.step % self.recipe.evaluate_every == 0 or self.step == self.total_steps:
-                    self.run.log(step=self.step, epoch=self.epoch, seconds=self.seconds, **self.evaluate())
-                if self.step % self.recipe.checkpoint_every == 0 or self.step == self.total_steps:
-                    self.save()
-            if self.position == len(batches):
-                self.epoch, self.position = self.epoch + 1, 0
+        steps = self._steps()
+        while not self.is_finished:
+            loss = self.take_step(next(steps))
+            self.seconds = time.monotonic() - started
+            progress.update()
+            is_last = self.step == self.total_steps
+            if self.step % 50 == 0 or is_last:
+                progress.set_postfix(loss=f"{loss:.3f}", epoch=f"{self.epoch}")
+                self.run.append(step=self.step, epoch=self.epoch, loss=loss, seconds=round(self.seconds, 1))
+            if self.step % self.recipe.evaluate_every == 0 or is_last:
+                self._evaluate()
+            if self.step % self.recipe.checkpoint_every == 0 or self.is_finished:
+                self.save()
         progress.close()
 
+    def _steps(self) -> Iterator[list[Batch]]:
+        """Yield each step's batches without end, and keep the place; steps go on across the ends of epochs."""
+        batches = itertools.chain.from_iterable(iter(self._next_batches, None))
+        while True:
+            yield list(itertools.islice(batches, self.recipe.accumulate))
+
+    def _next_batches(self) -> Iterator[Batch]:
+        """Return the rest of this epoch's batches."""
+        batches = self.objective.batches(self.recipe.batch_tokens, self.epoch_rng(self.epoch))
+
+        def rest() -> Iterator[Batch]:
+            for indices in batches[self.position :]:
+                self.position += 1
+                batch = self.objective.collate(indices)
+                if self.position == len(batches):
+                    self.epoch, self.position = self.epoch + 1, 0
+                yield batch
+
+        return rest()
+
+    def take_step(self, batches: list[Batch]) -> float:
+        """Take one optimizer step over the accumulated batches and return their mean loss."""
+        factor = learning_rate_factor(self.step, self.recipe.warmup_steps, self.total_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.learning_rate * factor * group["scale"]
+        total = sum(map(self.objective.weight, batches))
+        mean = 0.0
+        for batch in batches:
+            # Weighted, so that accumulated batches give the gradient that one large batch would.
+            with self._autocast():
+                loss = self.loss(self.model, self.to_device(batch)) * (self.objective.weight(batch) / total)
+            loss.backward()
+            mean += loss.item()
+        nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.step += 1
+        return mean
+
     def evaluate(self) -> dict[str, float]:
-        """Return the validation score by name."""
+        """Return the validation figures by name."""
         self.model.eval()
-        total, count = 0.0, 0
         with torch.no_grad(), self._autocast():
-            for indices in self.validation.batches(self.recipe.batch_tokens, None):
-                score, number = self.validation.score(self.model, self._to_device(self.validation.collate(indices)))
-                total, count = total + score, count + number
+            scores = [
+                self.validation.score(self.model, self.to_device(self.validation.collate(indices)))
+                for indices in self.validation.batches(self.recipe.batch_tokens, None)
+            ]
         self.model.train()
-        return self.validation.summarise(total / count)
+        return self.validation.summarise(scores)
+
+    def _evaluate(self) -> None:
+        """Evaluate, log, and keep the weights if they are the best so far."""
+        figures = self.evaluate()
+        self.run.append(step=self.step, epoch=self.epoch, seconds=round(self.seconds, 1), **figures)
+        value, sign = figures[self.objective.metric], 1 if self.objective.higher_is_better else -1
+        if self.best is None or sign * value > sign * self.best:
+            self.best, self.evaluations_since_best = value, 0
+            weights = {"config": self.model.config.to_dict(), "model": self.model.state_dict(), "step": self.step}
+            save_whole(weights, self.run.best)
+            about = {"step": self.step, "of": self.total_steps, "seconds": round(self.seconds), **figures}
+            self.run.figures.write_text(json.dumps(about, indent=2) + "\n")
+        else:
+            self.evaluations_since_best += 1
+        self.run.draw(self.objective.metric)
 
     def save(self) -> None:
-        """Write the checkpoint; an interruption leaves the old or the new one whole."""
-        partial = self.run.checkpoint.with_suffix(".partial")
-        torch.save(
+        """Write the checkpoint."""
+        save_whole(
             {
                 "config": self.model.config.to_dict(),
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "random_state": torch.get_rng_state(),
-                **{name: getattr(self, name) for name in ("step", "epoch", "position", "seconds")},
+                "device_random_state": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
+                **{name: getattr(self, name) for name in PLACE},
             },
-            partial,
+            self.run.checkpoint,
         )
-        partial.replace(self.run.checkpoint)
 
     def resume(self) -> None:
         """Continue from the run's checkpoint, if it has one."""
@@ -184,35 +209,60 @@ class _Training:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random_state"])
-        for name in ("step", "epoch", "position", "seconds"):
+        if self.device.type == "cuda" and state["device_random_state"] is not None:
+            torch.cuda.set_rng_state(state["device_random_state"])
+        for name in PLACE:
             setattr(self, name, state[name])
+        self.run.truncate_log(self.step)
 
-    def _take_step(self, batch: Batch) -> Tensor:
-        factor = learning_rate_factor(self.step, self.recipe.warmup_steps, self.total_steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.learning_rate * factor
-        with self._autocast():
-            loss = self.loss(self.model, self._to_device(batch))
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.step += 1
-        return loss.detach()
+    def _describe(self) -> None:
+        """Write what the run was made with."""
+        values = {name: value for name, value in vars(self.recipe).items() if isinstance(value, int | float | str)}
+        about = {
+            "recipe": values,
+            "card": asdict(self.recipe.card),
+            "model": self.model.config.to_dict(),
+            "steps": self.total_steps,
+            "minutes_before": 0.0 if self.start_from is None else Run(self.start_from).minutes,
+        }
+        text = json.dumps(about, indent=2, default=lambda part: part.model_dump())
+        self.run.config.write_text(f"{text}\n")
+
+    def _tokenizer(self, rows: list[Any], vocab_size: int) -> Tokenizer | None:
+        if self.recipe.train_tokenizer is None:
+            return None
+        if not self.run.tokenizer.exists():
+            self.recipe.train_tokenizer(self.recipe.texts(rows), vocab_size).save(str(self.run.tokenizer))
+        return Tokenizer.from_file(str(self.run.tokenizer))
 
     def _autocast(self) -> torch.autocast:
-        # bfloat16 has float32's range, so no loss scaling is needed; CPUs with AMX gain from it as GPUs do.
+        # bfloat16 has float32's range, so no loss scaling is needed; CPUs gain from it as GPUs do.
         return torch.autocast(self.device.type, torch.bfloat16)
 
-    def _epoch_rng(self, epoch: int) -> random.Random:
+    def epoch_rng(self, epoch: int) -> random.Random:
+        """Return what decides an epoch's order, the same whenever it is asked for."""
         return random.Random(f"{self.recipe.seed}/{epoch}")
 
-    def _to_device(self, batch: Batch) -> Batch:
+    def to_device(self, batch: Batch) -> Batch:
+        """Return a batch where the model is."""
         return {name: tensor.to(self.device) for name, tensor in batch.items()}
 
 
-def _parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Decay matrices only; biases and norms are left alone."""
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
-    vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
-    return [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+PLACE = ("step", "epoch", "position", "seconds", "best", "evaluations_since_best")  # of a run, in its checkpoint
+
+
+def begin_with(model: Transformer, other: Transformer) -> None:
+    """Take another model's weights; a head that it has not, or of other labels, stays as it is."""
+    ours = model.state_dict()
+    fitting = {
+        name: tensor for name, tensor in other.state_dict().items() if name in ours and tensor.shape == ours[name].shape
+    }
+    model.load_state_dict({**ours, **fitting})
+
+
+def check_start(config: TransformerConfig, other: TransformerConfig) -> None:
+    """Refuse weights that are not of the same sizes but for the head; raises `StartError`."""
+    ours, theirs = config.to_dict(), other.to_dict()
+    for field in sorted(ours.keys() - {"head", "num_labels", "dropout", "vocab_size"}):
+        if ours[field] != theirs[field]:
+            raise StartError(f"the other run's weights do not fit: their {field} is {theirs[field]}, not {ours[field]}")

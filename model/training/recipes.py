@@ -1,36 +1,35 @@
-"""Recipes: everything that makes one bundled package from the data, as values."""
+"""Recipes: everything that makes one run from the data, as values."""
 
 from __future__ import annotations
 
-import random
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import torch
 from tokenizers import Tokenizer
 
+from model.architectures import PretrainingEncoder, Transformer
 from model.card import Card
-from model.config import TransformerConfig
-from model.package import Dataset
-from model.training.data import read_rows
-from model.training.names import with_varied_names
-from model.training.objectives import CausalLM, Classify, Objective, Seq2Seq
-from model.training.tokenizers import (
-    END,
-    END_OF_TEXT,
-    PAD,
-    START,
-    language_token,
-    train_bpe,
-    train_wordpiece,
+from model.config import Head, TransformerConfig
+from model.package import Dataset, ImageFormat
+from model.training import readers
+from model.training.cooccurrence import cooccurrence_embeddings
+from model.training.objectives import (
+    Answer,
+    CausalLM,
+    Classify,
+    ClassifyImages,
+    Contrastive,
+    Instruct,
+    MaskedLM,
+    Objective,
+    Seq2Seq,
+    Tag,
 )
-
-Split = Literal["train", "validation"]
-
-LANGUAGES = ("de", "fr", "sv")  # the targets of the bundled translator
-LABELS = ("negative", "positive")
+from model.training.readers import LANGUAGES, Split
+from model.training.tokenizers import END, END_OF_TEXT, PAD, START, language_token, train_bpe, train_wordpiece
 
 
 @dataclass(frozen=True)
@@ -40,79 +39,120 @@ class Recipe:
     card: Card
     size: str  # a key of model.config.SIZES
     read: Callable[[Path, Split], list[Any]]
-    texts: Callable[[list[Any]], list[str]]  # what of the rows the tokenizer is trained on
-    train_tokenizer: Callable[[Sequence[str], int], Tokenizer]
-    objective: Callable[[Tokenizer, TransformerConfig], Objective]
+    objective: Callable[[Any, TransformerConfig], Objective]  # of a tokenizer, or None for images
     epochs: float
     batch_tokens: int
     learning_rate: float
     warmup_steps: int
+    texts: Callable[[list[Any]], Sequence[str]] = list  # what of the rows a new tokenizer is trained on
+    train_tokenizer: Callable[[Sequence[str], int], Tokenizer] | None = None  # none for images
+    begin: Callable[[Transformer, Objective], None] | None = None  # what to do with fresh weights
+    head: Head = "classify"  # of an encoder
+    dropout: float | None = None  # the size's own unless given
     weight_decay: float = 0.01
+    layer_decay: float = 1.0  # learning rate of each layer beside the one above it
     clip_norm: float = 1.0
+    accumulate: int = 1  # batches a step
     checkpoint_every: int = 200  # steps
     evaluate_every: int = 1000  # steps
+    patience: int | None = None  # evaluations without a better figure after which training ends
     seed: int = 1
 
-
-def read_sentiment(data: Path, split: Split) -> list[tuple[str, int]]:
-    """Read SST-2 phrases and IMDb reviews as (text, label); 1,000 reviews are kept for validation."""
-    phrases = data / "sst2" / ("train_phrases.tsv.xz" if split == "train" else "dev.tsv.xz")
-    rows = [(row["text"], int(row["label"])) for row in read_rows(phrases)]
-    reviews = [(row["text"], int(row["label"])) for row in read_rows(data / "imdb" / "train.jsonl.xz")]
-    return rows + (reviews[1000:] if split == "train" else reviews[:1000])
+    def configure(self, size: TransformerConfig) -> TransformerConfig:
+        """Return a size with what this recipe wants of it: head, labels, dropout."""
+        dropout = size.dropout if self.dropout is None else self.dropout
+        return replace(size, head=self.head, num_labels=len(self.card.labels), dropout=dropout)
 
 
-def read_stories(data: Path, split: Split) -> list[str]:
-    """Read TinyStories, and for training the openly licensed storybooks too."""
-    rows = list(read_rows(data / "tinystories_subset" / f"{split}.jsonl.xz"))
-    if split == "train":
-        rows += read_rows(data / "storybooks_ccby" / "all.jsonl.xz")
-    return [re.sub(r"\s*\n\s*", "\n", row["text"].strip()) for row in rows]
+ENGLISH_TEXT = (
+    Dataset(name="SQuAD 1.1, its Wikipedia paragraphs", licence="CC BY-SA 4.0"),
+    Dataset(name="175 books of 1719 to 1926", licence="public domain"),
+    Dataset(name="WikiText-2", licence="CC BY-SA 3.0"),
+)
+OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, public domain"
+FASHION_IMAGES = ImageFormat(size=28, channels=1, mean=[0.286], deviation=[0.353])
+STSB = Dataset(name="STS Benchmark, train", licence="scores CC BY-SA 4.0; its sentences have several licences")
 
 
-def read_books_and_stories(data: Path, split: Split) -> list[str]:
-    """Read the stories, and for training the public-domain children's books too, chapter by chapter."""
-    rows = read_stories(data, split)
-    if split == "train":
-        chapters = read_rows(data / "books_pd" / "train.jsonl.xz")
-        rows += [row["text"] for row in chapters if row["group"] == "children"]
-    return rows
+def _words_from_counts(model: Transformer, objective: Objective) -> None:
+    """Begin with what stands near what, and with how frequent words are."""
+    assert isinstance(model, PretrainingEncoder) and isinstance(objective, MaskedLM)
+    texts = [[token for sentence in document for token in sentence] for document in objective.documents]
+    words, frequencies = cooccurrence_embeddings(texts, model.config.vocab_size, model.config.d_model)
+    with torch.no_grad():
+        model.embeddings.words.weight.copy_(words)
+        model.output_bias.copy_(frequencies)
 
 
-def read_pairs(data: Path, split: Split) -> list[tuple[str, str, str]]:
-    """Read Tatoeba as (target language, English, translation); Swedish is small, so training sees it three times."""
-    rows = []
-    for language in LANGUAGES:
-        pairs = [
-            (language, row["en"], row[language])
-            for row in read_rows(data / f"tatoeba_en_{language}" / f"{split}.tsv.xz")
-        ]
-        rows += pairs * (3 if language == "sv" and split == "train" else 1)
-    return rows
+_PRETRAIN_ENCODER = Recipe(
+    card=Card(
+        name="encoder",
+        task=None,
+        description="Predicts masked words and whether one sentence follows another: what the encoders begin with.",
+        not_for="use as it is; fine-tune it",
+        licence=OPEN_TEXT,
+        training_data=ENGLISH_TEXT,
+    ),
+    size="mini-encoder",
+    read=readers.read_documents,
+    texts=lambda rows: [sentence for document in rows for sentence in document],
+    train_tokenizer=train_wordpiece,
+    objective=lambda tokenizer, config: MaskedLM(tokenizer, max_length=min(128, config.max_positions)),
+    begin=_words_from_counts,
+    head="pretrain",
+    dropout=0.0,  # nothing is seen often enough to be learned by heart
+    epochs=0.625,
+    batch_tokens=4096,
+    learning_rate=1e-3,
+    warmup_steps=150,
+    evaluate_every=500,
+)
 
 
-def read_pairs_with_varied_names(data: Path, split: Split) -> list[tuple[str, str, str]]:
-    """Read Tatoeba with other names than Tom and Mary in half of the training sentences."""
-    rows = read_pairs(data, split)
-    return with_varied_names(rows, seed=1) if split == "train" else rows
+def _finetune_classify(card: Card, read: Callable[[Path, Split], list[Any]], **values: Any) -> Recipe:
+    defaults: dict[str, Any] = {
+        "size": "mini-encoder",
+        "texts": lambda rows: [text for text, _ in rows],
+        "train_tokenizer": train_wordpiece,
+        "objective": lambda tokenizer, config: Classify(tokenizer, config.max_positions),
+        "batch_tokens": 4096,
+        "learning_rate": 5e-4,
+        "warmup_steps": 50,
+        "layer_decay": 0.85,
+    }
+    return Recipe(card=card, read=read, **{**defaults, **values})
 
 
-def read_mostly_swedish_pairs(data: Path, split: Split) -> list[tuple[str, str, str]]:
-    """Read the Swedish pairs, three times as ever; for training with no more German and French ones than there are."""
-    rows = read_pairs_with_varied_names(data, split)
-    if split == "validation":
-        return rows
-    swedish = [row for row in rows if row[0] == "sv"]
-    rng = random.Random(1)
-    others = [rng.sample([row for row in rows if row[0] == code], len(swedish) // 3) for code in ("de", "fr")]
-    return [*swedish, *others[0], *others[1]]
-
+_STORIES = Recipe(
+    card=Card(
+        name="stories",
+        task="generate",
+        description="Writes short stories for small children in simple English, and continues those that are begun.",
+        not_for="facts, other kinds of text, other languages, or children without an adult who reads first",
+        licence="that of its training data: CDLA-Sharing-1.0, CC BY 4.0, and the public domain",
+        training_data=(
+            Dataset(name="TinyStories, a subset of 12,202 stories", licence="CDLA-Sharing-1.0"),
+            Dataset(name="Storybooks by Pratham Books and African Storybook, 682 texts", licence="CC BY 4.0"),
+            Dataset(name="58 children's books of 1719 to 1926", licence="public domain"),
+        ),
+    ),
+    size="stories",
+    read=readers.read_books_and_stories,
+    train_tokenizer=lambda texts, vocab_size: train_bpe(texts, vocab_size, [END_OF_TEXT]),
+    objective=lambda tokenizer, config: CausalLM(tokenizer, config.max_positions),
+    epochs=2,
+    batch_tokens=8300,  # sixteen blocks of 513
+    learning_rate=1e-3,
+    warmup_steps=100,
+    weight_decay=0.1,
+)
 
 _TRANSLATE = Recipe(
     card=Card(
         name="translate",
         task="translate",
         description="Translates short everyday English sentences into German, French or Swedish.",
+        not_for="long or technical texts, names of places and products, or anything that must be right",
         licence="that of its training data: CC BY 2.0 FR, attribution to tatoeba.org and manythings.org/anki",
         training_data=tuple(
             Dataset(name=f"Tatoeba sentence pairs en-{language}", licence="CC BY 2.0 FR, tatoeba.org")
@@ -122,7 +162,7 @@ _TRANSLATE = Recipe(
         target_languages=LANGUAGES,
     ),
     size="translate",
-    read=read_pairs,
+    read=readers.read_pairs,
     texts=lambda rows: [text for _, source, target in rows for text in (source, target)],
     train_tokenizer=lambda texts, vocab_size: train_bpe(
         texts, vocab_size, [PAD, START, END, *map(language_token, LANGUAGES)]
@@ -134,71 +174,212 @@ _TRANSLATE = Recipe(
     warmup_steps=400,
 )
 
-_STORIES = Recipe(
-    card=Card(
-        name="stories",
-        task="generate",
-        description="Continues or invents short stories for small children in simple English.",
-        licence="that of its training data: CDLA-Sharing-1.0, CC BY 4.0, and the public domain",
-        training_data=(
-            Dataset(name="TinyStories, a subset of 12,202 stories", licence="CDLA-Sharing-1.0"),
-            Dataset(name="Storybooks by Pratham Books and African Storybook, 682 texts", licence="CC BY 4.0"),
-            Dataset(name="58 children's books of 1719 to 1926", licence="public domain"),
-        ),
-    ),
-    size="stories",
-    read=read_books_and_stories,
-    texts=lambda rows: rows,
-    train_tokenizer=lambda texts, vocab_size: train_bpe(texts, vocab_size, [END_OF_TEXT]),
-    objective=lambda tokenizer, config: CausalLM(tokenizer, config.max_positions),
-    epochs=2,
-    batch_tokens=8300,  # sixteen blocks of 513
-    learning_rate=1e-3,
-    warmup_steps=100,
-    weight_decay=0.1,
-)
-
+# Recipes that say so begin with the weights of a run of the one before them (`--start-from`); `make packages` does.
 RECIPES: dict[str, Recipe] = {
-    "sentiment": Recipe(
-        card=Card(
+    "pretrain-encoder": _PRETRAIN_ENCODER,
+    "finetune-classify-sentiment": _finetune_classify(
+        Card(
             name="sentiment",
             task="classify",
             description="Tells whether an English text, such as a review of a film, is positive or negative.",
-            licence="unclear, as no licence of the training data was ever published; for research and demonstration",
+            not_for="irony, other languages, neutral texts (there is no third answer), or judging people",
+            licence="unclear, as no licence of the reviews was ever published; for research and demonstration",
             training_data=(
+                *ENGLISH_TEXT,
                 Dataset(name="SST-2, phrases of the training sentences", licence="unclear: none was published"),
                 Dataset(name="IMDb Large Movie Review Dataset, train", licence="unclear: none was published"),
             ),
-            labels=LABELS,
+            labels=readers.SENTIMENTS,
         ),
-        size="sentiment",
-        read=read_sentiment,
-        texts=lambda rows: [text for text, _ in rows],
+        readers.read_sentiment,
+        epochs=3,
+        batch_tokens=8192,
+        warmup_steps=200,
+        evaluate_every=500,
+    ),
+    "finetune-classify-spam": _finetune_classify(
+        Card(
+            name="spam",
+            task="classify",
+            description="Tells unwanted text messages (spam) from wanted ones (ham).",
+            not_for="e-mail, other languages, or messages of today: its data are British and Singaporean SMS of 2005",
+            licence=OPEN_TEXT,
+            training_data=(*ENGLISH_TEXT, Dataset(name="SMS Spam Collection v.1", licence="CC BY 4.0")),
+            labels=readers.SPAM,
+        ),
+        readers.read_spam,
+        epochs=12,
+        warmup_steps=30,
+        evaluate_every=30,
+    ),
+    "finetune-classify-topics": _finetune_classify(
+        Card(
+            name="topics",
+            task="classify",
+            description="Tells what the beginning of an encyclopedia article is about: one of 14 kinds of things.",
+            not_for="news, opinions, or texts about anything else; it always answers with one of the 14",
+            licence=OPEN_TEXT,
+            training_data=(*ENGLISH_TEXT, Dataset(name="DBpedia-14, a subset of 17,292", licence="CC BY-SA 3.0")),
+            labels=readers.TOPICS,
+        ),
+        readers.read_topics,
+        epochs=4,
+        evaluate_every=200,
+    ),
+    "finetune-classify-pairs": _finetune_classify(
+        Card(
+            name="paraphrase",
+            task="classify",
+            description="Tells whether two English sentences mean nearly the same.",
+            not_for="texts longer than a sentence",
+            licence=OPEN_TEXT,
+            training_data=(*ENGLISH_TEXT, STSB),
+            labels=readers.ALIKE,
+        ),
+        readers.read_sentence_pairs,
+        texts=lambda rows: [text for pair, _ in rows for text in pair],
+        epochs=4,
+        evaluate_every=50,
+    ),
+    "finetune-tag": Recipe(
+        card=Card(
+            name="entities",
+            task=None,
+            description="Marks people, organisations and places in English sentences.",
+            not_for="anything in lower case: capitals are lost to its tokenizer",
+            licence=OPEN_TEXT,
+            training_data=(
+                *ENGLISH_TEXT,
+                Dataset(name="WikiGold", licence="CC BY 4.0"),
+                Dataset(name="Broad Twitter Corpus, sections a, b, e, g", licence="CC BY 4.0"),
+            ),
+            labels=readers.TAGS,
+        ),
+        size="mini-encoder",
+        read=readers.read_entities,
+        texts=lambda rows: [" ".join(words) for words, _ in rows],
         train_tokenizer=train_wordpiece,
-        objective=lambda tokenizer, config: Classify(tokenizer, config.max_positions),
+        objective=lambda tokenizer, config: Tag(tokenizer, min(256, config.max_positions), readers.TAGS),
+        head="tag",
+        epochs=6,
+        batch_tokens=2048,
+        learning_rate=5e-4,
+        warmup_steps=50,
+        layer_decay=0.85,
+        evaluate_every=100,
+        patience=4,
+    ),
+    "finetune-answer": Recipe(
+        card=Card(
+            name="answers",
+            task=None,
+            description="Finds the answer to a question in an English paragraph.",
+            not_for="questions whose answer the paragraph does not hold",
+            licence=OPEN_TEXT,
+            training_data=(*ENGLISH_TEXT, Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0")),
+            labels=("start", "end"),
+        ),
+        size="mini-encoder",
+        read=readers.read_questions,
+        texts=lambda rows: [text for row in rows for text in (row.question, row.context)],
+        train_tokenizer=train_wordpiece,
+        objective=lambda tokenizer, config: Answer(
+            tokenizer, max_length=min(256, config.max_positions), stride=config.max_positions // 8
+        ),
+        head="answer",
         epochs=2,
         batch_tokens=8192,
         learning_rate=5e-4,
-        warmup_steps=300,
+        warmup_steps=200,
+        layer_decay=0.9,
+        patience=3,
     ),
-    "stories": _STORIES,
-    # Started from a run of the one above: the simple stories alone, for the bundled generator is asked for those.
-    "stories-simple": replace(_STORIES, read=read_stories, epochs=3, learning_rate=8e-4, warmup_steps=50),
-    "translate": _TRANSLATE,
-    # Started from a run of the one above: one more pass, with names to carry over.
-    "translate-names": replace(
-        _TRANSLATE,
-        read=read_pairs_with_varied_names,
-        epochs=1,
-        learning_rate=6e-4,
-        warmup_steps=50,
+    "contrastive-embed": Recipe(
+        card=Card(
+            name="embed",
+            task="embed",
+            description="Maps English texts to vectors that are near one another where the texts mean alike.",
+            not_for="other languages, code, or texts of more than a short paragraph",
+            licence="that of its training data: CC BY-SA and the public domain; some sentences of STSB are unclear",
+            training_data=(*ENGLISH_TEXT, Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0"), STSB),
+        ),
+        size="mini-encoder",
+        read=readers.read_pairs_that_belong_together,
+        texts=lambda rows: [text for pair in rows for text in (pair.first, pair.second)],
+        train_tokenizer=train_wordpiece,
+        objective=lambda tokenizer, config: Contrastive(tokenizer, min(96, config.max_positions), temperature=0.05),
+        head="embed",
+        epochs=2,
+        batch_tokens=8192,
+        learning_rate=4e-4,
+        warmup_steps=100,
+        layer_decay=0.9,
+        evaluate_every=100,
     ),
-    # Started from a run of the one above: Swedish has the fewest pairs, and gets the last word.
-    "translate-swedish": replace(
-        _TRANSLATE,
-        read=read_mostly_swedish_pairs,
-        epochs=1,
+    "pretrain-decoder": _STORIES,
+    # Begins with the one above: the simple stories alone, for the bundled generator is asked for those.
+    "pretrain-decoder-stories": replace(
+        _STORIES, read=readers.read_stories, epochs=3, learning_rate=8e-4, warmup_steps=50
+    ),
+    # Begins with the one above: stories that were asked for.
+    "sft-decoder": replace(
+        _STORIES,
+        read=readers.read_story_requests,
+        texts=lambda rows: [text for row in rows for text in row],
+        objective=lambda tokenizer, config: Instruct(tokenizer, config.max_positions),
+        epochs=2,
         learning_rate=3e-4,
-        warmup_steps=20,
+        warmup_steps=30,
+        evaluate_every=200,
     ),
+    "translate": _TRANSLATE,
+    # Begins with the one above: one more pass, with names to carry over.
+    "translate-names": replace(
+        _TRANSLATE, read=readers.read_pairs_with_varied_names, epochs=1, learning_rate=6e-4, warmup_steps=50
+    ),
+    # Begins with the one above: Swedish has the fewest pairs.
+    "translate-swedish": replace(
+        _TRANSLATE, read=readers.read_mostly_swedish_pairs, epochs=1, learning_rate=3e-4, warmup_steps=20
+    ),
+    # Begins with the one above: German is the hardest of the three.
+    "translate-german": replace(
+        _TRANSLATE,
+        read=readers.read_mostly_german_pairs,
+        epochs=5,
+        learning_rate=9e-4,
+        warmup_steps=100,
+        evaluate_every=300,
+    ),
+    "classify-image": Recipe(
+        card=Card(
+            name="fashion",
+            task="classify",
+            description="Tells what piece of clothing a small grey image shows, light on black: one of ten.",
+            not_for="photographs: its data are cut out, centred, and light on a black ground",
+            licence="MIT, as its training data",
+            training_data=(Dataset(name="Fashion-MNIST, train", licence="MIT"),),
+            labels=readers.CLOTHES,
+            image=FASHION_IMAGES,
+        ),
+        size="mini-vision",
+        read=readers.read_clothes,
+        objective=lambda _, config: ClassifyImages(FASHION_IMAGES, config.num_patches + 1, label_smoothing=0.1),
+        epochs=16,
+        batch_tokens=12800,  # 256 images
+        learning_rate=1e-3,
+        warmup_steps=200,
+        weight_decay=0.05,
+        evaluate_every=215,
+    ),
+}
+
+# Which recipe's run makes each bundled package.
+PACKAGES = {
+    "sentiment": "finetune-classify-sentiment",
+    "spam": "finetune-classify-spam",
+    "topics": "finetune-classify-topics",
+    "embed": "contrastive-embed",
+    "stories": "sft-decoder",
+    "translate": "translate-german",
+    "fashion": "classify-image",
 }

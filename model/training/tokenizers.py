@@ -60,7 +60,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int, specials: list[str]) -> Tok
 def tokens_of(file: Path, card: Card) -> Tokens:
     """Return a tokenizer trained here, with the ids that its task needs; raises `KeyError` for a token it lacks."""
     tokenizer = Tokenizer.from_file(str(file))
-    if card.task == "classify":
+    if card.task in {"classify", "embed"}:
         special_ids = SpecialIds(pad=token_id(tokenizer, "[PAD]"))
     elif card.task == "generate":
         end = token_id(tokenizer, END_OF_TEXT)

@@ -20,6 +20,8 @@ from service.schemas import (
     ClassifyResponse,
     DetokenizeRequest,
     DetokenizeResponse,
+    EmbedRequest,
+    EmbedResponse,
     GenerateRequest,
     GenerateResponse,
     ModelCard,
@@ -85,8 +87,13 @@ def make_router(tasks: Tasks, limits: Limits) -> APIRouter:
 
     @router.post("/classify")
     async def classify(request: ClassifyRequest) -> ClassifyResponse:
-        """Label texts, or pairs of texts."""
+        """Label texts, pairs of texts, or images."""
         return await answer(request, "classify")  # type: ignore[no-any-return]  # the task answers in kind
+
+    @router.post("/embed")
+    async def embed(request: EmbedRequest) -> EmbedResponse:
+        """Map texts to vectors that are near one another where the texts mean alike."""
+        return await answer(request, "embed")  # type: ignore[no-any-return]  # the task answers in kind
 
     @router.post("/generate", response_model=GenerateResponse, response_model_exclude_none=True)
     async def generate(request: GenerateRequest) -> Any:
@@ -160,9 +167,11 @@ def model_card(task: Task) -> ModelCard:
         id=manifest.name,
         task=manifest.task,
         description=manifest.description,
+        not_for=manifest.not_for,
         licence=manifest.licence,
         precision=manifest.precision,
         labels=manifest.labels,
+        image_size=manifest.image.size if manifest.image else None,
         source_languages=manifest.source_languages,
         target_languages=list(manifest.target_languages),
         max_input_tokens=manifest.limits.max_input_tokens,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from model.package import Manifest
-from model.package.inputs import encoder_inputs, pad_rows
 from service.engine.engine import EngineFailed
+from service.engine.inputs import ImageInput, OneShotInput, TextInput, collate
 from service.engine.scheduler import Overloaded
 from service.engine.session import Array, Session, SessionOptions
 from service.engine.worker import Worker
@@ -31,26 +32,31 @@ class BatcherLimits:
 
 @dataclass(eq=False)
 class _Item:
-    ids: list[int]
-    segment_ids: list[int]
+    input: OneShotInput
     answer: asyncio.Future[Array]
+
+    @property
+    def tokens(self) -> int:
+        return self.input.tokens
 
 
 class Batcher:
     """An encoder's session and the queue before it. There is no timer: an idle session starts at once.
 
-    `real_tokens` of all `padded_tokens` that ran were the texts' own.
+    `real_tokens` of all `padded_tokens` that ran were the inputs' own.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, options: SessionOptions, limits: BatcherLimits) -> None:
         self.limits = limits
-        self._session = Session(folder / manifest.graphs["encoder"].file, options)
+        graph = manifest.graphs["encoder"]
+        self._session = Session(folder / graph.file, options)
+        self._outputs = graph.outputs
         self._pad = manifest.special_ids.pad
         self._waiting: deque[_Item] = deque()
         self._waiting_tokens = 0
         self.real_tokens = 0
         self.padded_tokens = 0
-        self._compute([([self._pad] * 2, [0] * 2)])  # a first run is slow: before there is a client, not for one
+        self._compute([_example(manifest)])  # a first run is slow: before there is a client, not for one
         self._worker = Worker(f"batcher-{manifest.name}", self._work)
 
     @property
@@ -63,18 +69,18 @@ class Batcher:
         """None: a one-shot task keeps nothing from step to step."""
         return 0
 
-    async def run(self, inputs: list[tuple[list[int], list[int]]]) -> list[Array]:
-        """Return the logits (num_labels,) of each input, its ids and segment ids; all of them or none are queued.
+    async def run(self, inputs: Sequence[OneShotInput]) -> list[Array]:
+        """Return the logits (num_labels,) or the vector (d_model,) of each input; all of them or none are queued.
 
         Raises `Overloaded` when the queue is full, `EngineFailed` when the batch fails. Inputs of a caller that is
         cancelled are skipped.
         """
-        tokens = self._waiting_tokens + sum(len(ids) for ids, _ in inputs)
+        tokens = self._waiting_tokens + sum(item.tokens for item in inputs)
         sequences = len(self._waiting) + len(inputs)
         if self._waiting and (sequences > self.limits.max_waiting_sequences or tokens > self.limits.max_waiting_tokens):
             raise Overloaded
         loop = asyncio.get_running_loop()
-        items = [_Item(ids, segment_ids, loop.create_future()) for ids, segment_ids in inputs]
+        items = [_Item(each, loop.create_future()) for each in inputs]
         self._waiting += items
         self._waiting_tokens = tokens
         self._worker.wake()
@@ -95,14 +101,14 @@ class Batcher:
     async def _work(self) -> None:
         while batch := self._next_batch():
             try:
-                logits = await self._worker.run(self._compute, [(item.ids, item.segment_ids) for item in batch])
+                rows = await self._worker.run(self._compute, [item.input for item in batch])
             except Exception:
                 logger.exception("a batch failed")
                 for item in batch:
                     if not item.answer.done():
                         item.answer.set_exception(EngineFailed())
                 continue
-            for item, row in zip(batch, logits, strict=True):
+            for item, row in zip(batch, rows, strict=True):
                 if not item.answer.done():
                     item.answer.set_result(row)
 
@@ -114,24 +120,30 @@ class Batcher:
             self._waiting_tokens = 0
             return []
         oldest = waiting[0]
-        by_likeness = sorted(waiting, key=lambda item: abs(len(item.ids) - len(oldest.ids)))
+        by_likeness = sorted(waiting, key=lambda item: abs(item.tokens - oldest.tokens))
         batch: list[_Item] = []
         longest = 0
         for item in by_likeness:
-            longest = max(longest, len(item.ids))
+            longest = max(longest, item.tokens)
             if batch and longest * (len(batch) + 1) > self.limits.batch_tokens:
                 break
             batch.append(item)
         chosen = set(map(id, batch))
         self._waiting = deque(item for item in waiting if id(item) not in chosen)
-        self._waiting_tokens = sum(len(item.ids) for item in self._waiting)
-        self.real_tokens += sum(len(item.ids) for item in batch)
-        self.padded_tokens += max(len(item.ids) for item in batch) * len(batch)
+        self._waiting_tokens = sum(item.tokens for item in self._waiting)
+        self.real_tokens += sum(item.tokens for item in batch)
+        self.padded_tokens += max(item.tokens for item in batch) * len(batch)
         return batch
 
-    def _compute(self, batch: list[tuple[list[int], list[int]]]) -> Array:
-        """Return the logits (B, num_labels) of ids and segment ids."""
-        ids, lengths = pad_rows([ids for ids, _ in batch], self._pad)
-        segment_ids, _ = pad_rows([segment_ids for _, segment_ids in batch], 0)
-        (logits,) = self._session.run(encoder_inputs(ids, lengths, segment_ids), ["logits"])
-        return np.asarray(logits)
+    def _compute(self, batch: list[OneShotInput]) -> Array:
+        """Return the graph's answer for each input, (B, num_labels) or (B, d_model)."""
+        (rows,) = self._session.run(collate(batch, self._pad), self._outputs)
+        return np.asarray(rows)
+
+
+def _example(manifest: Manifest) -> OneShotInput:
+    """Return something small to run."""
+    image = manifest.image
+    if image is None:
+        return TextInput([manifest.special_ids.pad] * 2, [0] * 2)
+    return ImageInput(np.zeros((image.channels, image.size, image.size), np.float32), tokens=1)

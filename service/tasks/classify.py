@@ -1,13 +1,18 @@
-"""Classification of texts and pairs of texts."""
+"""Classification of texts, of pairs of texts, and of images."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import binascii
 from collections.abc import AsyncGenerator
 
 import numpy as np
 
-from model.package import Manifest, PackageTokenizer
+from model.package import ImageFormat, Manifest, PackageTokenizer
+from model.package.images import ImageError, decode_image
 from service.engine.batcher import Batcher
+from service.engine.inputs import ImageInput, OneShotInput
 from service.engine.session import Array
 from service.errors import InvalidRequest
 from service.schemas import (
@@ -20,25 +25,25 @@ from service.schemas import (
     Response,
     Usage,
 )
-from service.tasks.task import check_length, encode, not_for
+from service.tasks.task import not_for, one_shot_input
 
 
 class Classify:
-    """An encoder's labels for texts."""
+    """An encoder's labels for texts, or for images if its package says so."""
 
-    def __init__(self, manifest: Manifest, tokenizer: PackageTokenizer, batcher: Batcher) -> None:
+    def __init__(self, manifest: Manifest, tokenizer: PackageTokenizer | None, batcher: Batcher) -> None:
         self._manifest, self._tokenizer, self._batcher = manifest, tokenizer, batcher
 
     async def predict(self, request: AnyRequest) -> Response:
         """Return labels with scores for each input."""
         if not isinstance(request, ClassifyRequest):
             raise not_for("classify", request)
-        encoded = [await self._encode(text, request.truncate) for text in _inputs(request)]
-        rows = await self._batcher.run(encoded)
+        inputs = [await self._input(given, request.truncate) for given in _given(request)]
+        rows = await self._batcher.run(inputs)
         return ClassifyResponse(
             model=self._manifest.name,
             results=[self._classification(row, request.top_k) for row in rows],
-            usage=Usage(prompt_tokens=sum(len(ids) for ids, _ in encoded)),
+            usage=Usage(prompt_tokens=sum(item.tokens for item in inputs)),
         )
 
     async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
@@ -46,16 +51,15 @@ class Classify:
         raise not_for("classify", request)
         yield  # makes this an iterator, like the other tasks' streams
 
-    async def _encode(self, text: str | tuple[str, str], truncate: bool) -> tuple[list[int], list[int]]:
-        encoding = await encode(self._tokenizer, *((text,) if isinstance(text, str) else text))
-        limit = self._manifest.limits.max_input_tokens
-        if truncate and len(encoding.ids) > limit:  # the last token, SEP, stays the last
-            return (
-                [*encoding.ids[: limit - 1], encoding.ids[-1]],
-                [*encoding.segment_ids[: limit - 1], encoding.segment_ids[-1]],
-            )
-        check_length(len(encoding.ids), limit, "input")
-        return encoding.ids, encoding.segment_ids
+    async def _input(self, given: str | tuple[str, str], truncate: bool) -> OneShotInput:
+        image = self._manifest.image
+        if image is not None:
+            if not isinstance(given, str):
+                raise InvalidRequest("input is a pair; a model of images takes one image at a time", "input")
+            return await asyncio.to_thread(_decoded, given, image, self._manifest.limits.max_positions)
+        assert self._tokenizer is not None, "bug: only models of images have no tokenizer"
+        texts = (given,) if isinstance(given, str) else given
+        return await one_shot_input(self._tokenizer, texts, self._manifest.limits.max_input_tokens, truncate=truncate)
 
     def _classification(self, logits: Array, top_k: int | None) -> Classification:
         weights = np.exp(logits.astype(np.float64) - logits.max())
@@ -66,7 +70,7 @@ class Classify:
         )
 
 
-def _inputs(request: ClassifyRequest) -> list[str] | list[tuple[str, str]]:
+def _given(request: ClassifyRequest) -> list[str] | list[tuple[str, str]]:
     inputs = request.input
     if isinstance(inputs, str):
         return [inputs]
@@ -75,3 +79,16 @@ def _inputs(request: ClassifyRequest) -> list[str] | list[tuple[str, str]]:
     if not texts:
         raise InvalidRequest("input is empty; send at least one text", "input")
     return texts
+
+
+def _decoded(given: str, image: ImageFormat, tokens: int) -> ImageInput:
+    """Return the image of base64 or of a data URL."""
+    _, _, encoded = given.rpartition(",")  # what stands before the comma says only which kind of image it is
+    try:
+        return ImageInput(decode_image(base64.b64decode(encoded, validate=True), image), tokens)
+    except binascii.Error:
+        raise InvalidRequest(
+            "input is not base64; send an image's bytes in base64, or as a data URL", "input"
+        ) from None
+    except ImageError as error:
+        raise InvalidRequest(f"input: {error}", "input") from None

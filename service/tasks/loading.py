@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from model.package import Manifest, PackageError, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
 from service.engine.batcher import Batcher, BatcherLimits
@@ -10,6 +12,7 @@ from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
 from service.settings import Limits, ModelSettings
 from service.tasks.classify import Classify
+from service.tasks.embed import Embed
 from service.tasks.generate import Generate
 from service.tasks.task import LocalTask
 from service.tasks.translate import Translate
@@ -18,18 +21,15 @@ from service.tasks.translate import Translate
 def load_task(model: ModelSettings, limits: Limits) -> LocalTask:
     """Open a model package and run it once, so that its first request is as fast as the rest; raises `PackageError`."""
     folder, manifest = model.package, Manifest.load(model.package)
-    tokenizer = PackageTokenizer.load(folder / TOKENIZER_FILE)
-    if tokenizer.vocab_size > manifest.vocab_size:
-        raise PackageError(
-            f"{folder}: the tokenizer has {tokenizer.vocab_size} ids, but the model knows {manifest.vocab_size}; "
-            "remove the added tokens, or resize the model's embedding"
-        )
     options = SessionOptions(model.threads, model.spin_us)
     waiting = {"max_waiting_sequences": model.max_waiting_sequences, "max_waiting_tokens": model.max_waiting_tokens}
-    if manifest.task == "classify":
+    tokenizer = None if manifest.image else _tokenizer(folder, manifest)
+    if manifest.task in {"classify", "embed"}:
         batcher = Batcher(folder, manifest, options, BatcherLimits(batch_tokens=model.batch_tokens, **waiting))
-        work = Classify(manifest, tokenizer, batcher)
+        encoder = Classify if manifest.task == "classify" else Embed
+        work = encoder(manifest, tokenizer, batcher)
         return LocalTask(manifest, tokenizer, batcher, work, stuck_after_s=limits.stuck_after_s)
+    assert tokenizer is not None, "bug: the manifest says that only classifiers take images"
     slots = SchedulerLimits(
         max_slots=model.max_slots,
         prefill_tokens=model.prefill_tokens,
@@ -40,3 +40,13 @@ def load_task(model: ModelSettings, limits: Limits) -> LocalTask:
     decoder = Generate if manifest.task == "generate" else Translate
     work_of_decoder = decoder(manifest, tokenizer, engine)
     return LocalTask(manifest, tokenizer, engine, work_of_decoder, stuck_after_s=limits.stuck_after_s)
+
+
+def _tokenizer(folder: Path, manifest: Manifest) -> PackageTokenizer:
+    tokenizer = PackageTokenizer.load(folder / TOKENIZER_FILE)
+    if tokenizer.vocab_size > manifest.vocab_size:
+        raise PackageError(
+            f"{folder}: the tokenizer has {tokenizer.vocab_size} ids, but the model knows {manifest.vocab_size}; "
+            "remove the added tokens, or resize the model's embedding"
+        )
+    return tokenizer

@@ -11,6 +11,7 @@ from model.package import Manifest, PackageTokenizer
 from model.package.tokenizer import Encoding
 from service.engine.batcher import Batcher
 from service.engine.engine import Engine, EngineFailed
+from service.engine.inputs import TextInput
 from service.engine.scheduler import Overloaded
 from service.errors import InternalError, InvalidRequest, ServerOverloaded
 from service.schemas import (
@@ -62,7 +63,7 @@ class LocalTask:
     def __init__(
         self,
         manifest: Manifest,
-        tokenizer: PackageTokenizer,
+        tokenizer: PackageTokenizer | None,
         engine: Engine | Batcher,
         work: Work,
         *,
@@ -74,10 +75,12 @@ class LocalTask:
 
     async def predict(self, request: AnyRequest) -> Response:
         """Answer a request: about tokens here, any other by the work."""
-        if isinstance(request, TokenizeRequest):
-            return await self._tokenize(request)
-        if isinstance(request, DetokenizeRequest):
-            return self._detokenize(request)
+        if isinstance(request, TokenizeRequest | DetokenizeRequest):
+            if self._tokenizer is None:
+                raise InvalidRequest(f"model {self.manifest.name!r} takes images, and has no tokens", "model")
+            if isinstance(request, TokenizeRequest):
+                return await self._tokenize(request, self._tokenizer)
+            return self._detokenize(request, self._tokenizer)
         with engine_errors():
             return await self._work.predict(request)
 
@@ -100,21 +103,21 @@ class LocalTask:
         """End what runs."""
         await self._engine.close()
 
-    async def _tokenize(self, request: TokenizeRequest) -> TokenizeResponse:
+    async def _tokenize(self, request: TokenizeRequest, tokenizer: PackageTokenizer) -> TokenizeResponse:
         results = []
         for text in as_list(request.input):
-            encoding = await encode(self._tokenizer, text)
+            encoding = await encode(tokenizer, text)
             rows = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
             results.append([Token(id=i, token=token, start=start, end=end) for i, token, (start, end) in rows])
         return TokenizeResponse(model=self.manifest.name, results=results)
 
-    def _detokenize(self, request: DetokenizeRequest) -> DetokenizeResponse:
+    def _detokenize(self, request: DetokenizeRequest, tokenizer: PackageTokenizer) -> DetokenizeResponse:
         several = [ids for ids in request.ids if isinstance(ids, list)] or [
             [token for token in request.ids if isinstance(token, int)]
         ]
         for ids in several:
-            check_ids(ids, self._tokenizer.vocab_size, "ids")
-        return DetokenizeResponse(model=self.manifest.name, results=[self._tokenizer.decode(ids) for ids in several])
+            check_ids(ids, tokenizer.vocab_size, "ids")
+        return DetokenizeResponse(model=self.manifest.name, results=[tokenizer.decode(ids) for ids in several])
 
 
 async def encode(tokenizer: PackageTokenizer, text: str, pair: str | None = None) -> Encoding:
@@ -122,6 +125,17 @@ async def encode(tokenizer: PackageTokenizer, text: str, pair: str | None = None
     if len(text) + len(pair or "") <= LONG_TEXT:
         return tokenizer.encode(text, pair)
     return await asyncio.to_thread(tokenizer.encode, text, pair)
+
+
+async def one_shot_input(
+    tokenizer: PackageTokenizer, texts: tuple[str] | tuple[str, str], limit: int, *, truncate: bool
+) -> TextInput:
+    """Encode a text or a pair for an encoder; one of more than `limit` tokens is cut or refused."""
+    encoding = await encode(tokenizer, *texts)
+    if truncate:
+        encoding = encoding.shortened(limit)
+    check_length(len(encoding.ids), limit, "input")
+    return TextInput(encoding.ids, encoding.segment_ids)
 
 
 def check_ids(ids: list[int], vocab_size: int, param: str) -> None:

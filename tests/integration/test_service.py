@@ -35,7 +35,7 @@ def free_port() -> int:
 def service(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start `python -m service` over the tiny models; its address."""
     folder = tmp_path_factory.mktemp("service")
-    names = ("sentiment", "stories", "translate")
+    names = ("sentiment", "embed", "stories", "translate")
     packages = "".join(f"  - package: {make_package(name, 'int8').folder}\n" for name in names)
     (folder / "models.yaml").write_text(f"models:\n{packages}")
     port = free_port()
@@ -85,6 +85,7 @@ def wait_until_ready(process: subprocess.Popen[bytes], address: str, log: Path) 
 
 REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("sentiment", "/classify", {"input": ["The film was good.", "not so good"]}),
+    ("embed", "/embed", {"input": ["The film was good.", "not so good"]}),
     ("stories", "/generate", {"prompt": "Once upon a time", "max_tokens": 9, "temperature": 0}),
     ("translate", "/translate", {"q": "Dan loves ice cream.", "target": "sv", "max_tokens": 9}),
     ("translate", "/tokenize", {"input": "Dan", "model": "translate"}),

@@ -60,7 +60,7 @@ def test_the_whole_path_from_data_to_an_evaluated_package(
     assert answer.strip() == "Dan älskar glass."  # learned by heart
     assert "sacreBLEU" in table
     manifest = Manifest.load(package)
-    assert [figure.value for figure in manifest.evaluation] == [pytest.approx(100.0)] * 3
+    assert [figure.value for figure in manifest.evaluation] == [pytest.approx(100.0)] * 6
     assert json.loads((folder / "log.jsonl").read_text().splitlines()[-1])["perplexity"] < 2
 
 

@@ -12,16 +12,16 @@ from model.architectures import build
 from model.export import export as exporting
 from model.export.export import export_package
 from model.export.graphs import export_graphs
-from model.export.naive import NaiveGraph, classifier_inputs, open_graphs
+from model.export.naive import NaiveGraph, open_graphs, text_inputs
 from model.export.quantize import quantize_columns, quantize_graph
 from model.export.verify import TOLERANCE, verify
 from model.package import PackageError, Verification
 from model.package.manifest import TOKENIZER_FILE
-from model.training.recipes import RECIPES
+from model.training.recipes import PACKAGES, RECIPES
 from model.training.tokenizers import tokens_of
 from tests.conftest import TINY, MakePackage, random_model
 
-NAMES = ["sentiment", "stories", "translate"]
+NAMES = ["sentiment", "embed", "fashion", "stories", "translate"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,9 +59,9 @@ def test_a_rows_integer_answer_does_not_move_with_its_neighbours(make_package: M
     graph = NaiveGraph(package.folder / "encoder.onnx", ["logits"])
     rows = [[2, *range(30, 30 + length), 3] for length in (1, 2, 7, 19, 40, 3)]  # padded to the longest when together
 
-    together = graph.run(classifier_inputs(rows))["logits"]
+    together = graph.run(text_inputs(rows))["logits"]
     for index, row in enumerate(rows):
-        np.testing.assert_array_equal(together[index], graph.run(classifier_inputs([row]))["logits"][0])
+        np.testing.assert_array_equal(together[index], graph.run(text_inputs([row]))["logits"][0])
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_a_graph_that_differs_from_torch_is_not_packaged(
     with pytest.raises(PackageError, match=r"5\.0e-01, relative; the limit is 1e-04"):
         export_package(
             package.model,
-            tokens_of(package.folder / TOKENIZER_FILE, RECIPES["stories"].card),
-            RECIPES["stories"].card,
+            tokens_of(package.folder / TOKENIZER_FILE, RECIPES[PACKAGES["stories"]].card),
+            RECIPES[PACKAGES["stories"]].card,
             tmp_path,
             precision="float32",
         )

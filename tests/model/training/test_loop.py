@@ -1,92 +1,210 @@
 from __future__ import annotations
 
 import json
+import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from model.__main__ import RECIPE_NAMES
-from model.training import loop
-from model.training.loop import learning_rate_factor, load_checkpoint, train
-from model.training.recipes import RECIPES, Recipe
+from model.config import TransformerConfig
+from model.training.loop import StartError, Training, train
+from model.training.objectives.answer import Question
+from model.training.objectives.contrastive import Pair
+from model.training.plan import plan
+from model.training.recipes import PACKAGES, RECIPES, Recipe
+from model.training.run import load_trained
 from tests.conftest import TEXTS, TINY
 
+IMAGES = [np.eye(28, k=shift, dtype=np.uint8) * 255 for shift in (-8, 0, 8)]
+PAIRS = [("sv", "Dan loves ice cream.", "Dan älskar glass."), ("de", "a dog", "ein Hund")] * 4
+
+# Rows to learn by heart, by the beginning of a recipe's name.
 ROWS: dict[str, list[Any]] = {
-    "sentiment": [("good film", 1), ("bad film", 0)] * 6,
-    "stories": TEXTS * 4,
-    "translate": [("sv", "Dan loves ice cream.", "Dan älskar glass."), ("de", "a dog", "ein Hund")] * 4,
+    "pretrain-encoder": [[*TEXTS, *TEXTS[::-1]]] * 6,
+    "finetune-classify-pairs": [(("good", "good film"), 1), (("good", "a dog"), 0)] * 6,
+    "finetune-classify": [("good film", 1), ("bad film", 0)] * 6,
+    "finetune-tag": [(["Dan", "loves", "the", "dog"], ["B-PER", "O", "O", "O"])] * 6,
+    "finetune-answer": [Question("Who loves?", "Dan loves ice cream.", [("Dan", 0)])] * 6,
+    "contrastive-embed": [Pair("good", "great", 1.0), Pair("good", "dog", 0.2), Pair("ice", "a red ball", 0.5)] * 4,
+    "pretrain-decoder": TEXTS * 4,
+    "sft-decoder": [("Write a story.\n", TEXTS[0])] * 6,
+    "translate": PAIRS,
+    "classify-image": [(image, label) for label, image in enumerate(IMAGES)] * 6,
 }
-ROWS["stories-simple"] = ROWS["stories"]
-ROWS["translate-names"] = ROWS["translate-swedish"] = ROWS["translate"]
+SIZES = {"mini-encoder": "sentiment", "mini-vision": "fashion", "stories": "stories", "translate": "translate"}
+
+
+def rows_of(name: str) -> list[Any]:
+    return next(rows for beginning, rows in ROWS.items() if name.startswith(beginning))
 
 
 def tiny_recipe(name: str, **changes: Any) -> Recipe:
     return replace(
         RECIPES[name],
-        read=lambda _data, _split: ROWS[name],
-        **{"epochs": 6, "batch_tokens": 128, "warmup_steps": 3, "learning_rate": 1e-2, **changes},
+        read=lambda _data, _split: rows_of(name),
+        **{"epochs": 6, "batch_tokens": 256, "warmup_steps": 3, "learning_rate": 1e-2, **changes},
     )
 
 
-def run(name: str, folder: Path, **changes: Any) -> dict[str, torch.Tensor]:
-    model = train(tiny_recipe(name, **changes), Path(), folder, size=TINY[RECIPES[name].size], compile_model=False)
-    return model.state_dict()
+def tiny_size(name: str) -> TransformerConfig:
+    return TINY[SIZES[RECIPES[name].size]]
+
+
+def training_of(name: str, folder: Path, start_from: Path | None = None, **changes: Any) -> Training:
+    recipe = tiny_recipe(name, **changes)
+    return Training(recipe, Path(), folder, start_from=start_from, size=tiny_size(name), compile_model=False)
+
+
+def run(name: str, folder: Path, start_from: Path | None = None, **changes: Any) -> dict[str, torch.Tensor]:
+    recipe = tiny_recipe(name, **changes)
+    size = tiny_size(name)
+    return train(recipe, Path(), folder, start_from=start_from, size=size, compile_model=False).state_dict()
+
+
+def log_of(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("name", list(RECIPES))
-def test_every_recipe_lowers_its_loss(name: str, tmp_path: Path) -> None:
-    run(name, tmp_path, epochs=12, evaluate_every=4)
+def test_every_recipe_learns_its_rows_by_heart(name: str, tmp_path: Path) -> None:
+    training = training_of(name, tmp_path, dropout=0.0, epochs=14, evaluate_every=4, layer_decay=1.0, patience=None)
+    before = training.evaluate()
+    training.run_steps()
 
-    model, tokenizer, state = load_checkpoint(tmp_path)
-    scores = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    metric = "accuracy" if name == "sentiment" else "perplexity"
-    values = [score[metric] for score in scores if metric in score]
-    assert values[-1] == 1.0 if name == "sentiment" else values[-1] < values[0] / 2
-    assert model.config.vocab_size == tokenizer.get_vocab_size()
-    assert state["step"] > 10
+    metric = training.objective.metric
+    after = json.loads((tmp_path / "figures.json").read_text())[metric]
+    is_better = after > before[metric] or after == 1.0
+    assert is_better if training.objective.higher_is_better else after < 0.7 * before[metric]
+    losses = [line["loss"] for line in log_of(tmp_path) if "loss" in line]
+    assert losses and np.isfinite(losses).all()
 
 
-def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = run("stories", tmp_path / "whole", checkpoint_every=2)
+def test_a_run_leaves_all_that_tells_how_it_went(tmp_path: Path) -> None:
+    run("finetune-classify-spam", tmp_path, evaluate_every=2)
 
-    take_step = loop._Training._take_step
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {
+        *("config.json", "tokenizer.json", "log.jsonl", "curves.png", "checkpoint.pt", "best.pt", "figures.json")
+    }
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["card"]["labels"] == ["ham", "spam"] and config["recipe"]["learning_rate"] == 1e-2
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert load_trained(tmp_path)[0].config.num_labels == 2
 
-    def interrupted(self: Any, batch: Any) -> torch.Tensor:
+
+@pytest.mark.parametrize("name", ["pretrain-decoder", "pretrain-encoder", "classify-image"])
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"checkpoint_every": 2, "accumulate": 2, "evaluate_every": 3, "epochs": 8}
+    whole = run(name, tmp_path / "whole", **options)
+    (tmp_path / "resumed").mkdir()
+    if RECIPES[name].train_tokenizer:  # training one breaks ties by chance
+        shutil.copy(tmp_path / "whole" / "tokenizer.json", tmp_path / "resumed")
+
+    take_step = Training.take_step
+
+    def interrupted(self: Training, batches: Any) -> float:
         if self.step == 5:
             raise KeyboardInterrupt
-        return take_step(self, batch)
+        return take_step(self, batches)
 
-    monkeypatch.setattr(loop._Training, "_take_step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run("stories", tmp_path / "resumed", checkpoint_every=2)
-    monkeypatch.setattr(loop._Training, "_take_step", take_step)
-    resumed = run("stories", tmp_path / "resumed", checkpoint_every=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(Training, "take_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(name, tmp_path / "resumed", **options)
+    resumed = run(name, tmp_path / "resumed", **options)
 
     assert all(torch.equal(resumed[name], tensor) for name, tensor in whole.items())
+    logs = [
+        [{key: value for key, value in line.items() if key != "seconds"} for line in log_of(tmp_path / folder)]
+        for folder in ("whole", "resumed")
+    ]
+    assert logs[0] == logs[1]
+
+
+def test_accumulated_batches_give_the_gradient_of_one_large_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Training, "_autocast", lambda _: nullcontext())  # in float32, to compare closely
+    rows = [(text * times, index % 2) for index, (text, times) in enumerate(zip(TEXTS * 2, range(1, 7), strict=True))]
+    recipe = replace(tiny_recipe("finetune-classify-spam"), dropout=0.0, read=lambda _data, _split: rows)
+
+    def gradients(sizes: list[int]) -> list[torch.Tensor]:
+        training = Training(recipe, Path(), tmp_path, size=TINY["sentiment"], compile_model=False)
+        found: list[torch.Tensor] = []
+        training.optimizer.register_step_pre_hook(
+            lambda *_: found.extend(p.grad.clone() for p in training.model.parameters() if p.grad is not None)
+        )
+        places = iter(range(6))
+        training.take_step([training.objective.collate([next(places) for _ in range(size)]) for size in sizes])
+        return found
+
+    one, several = gradients([6]), gradients([1, 3, 2])
+    whole, summed = (torch.cat([gradient.flatten() for gradient in side]) for side in (one, several))
+    assert torch.allclose(whole, summed, atol=1e-5 * float(whole.abs().max()))
+
+
+def test_training_ends_early_when_it_gets_no_better_and_keeps_the_best(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"epochs": 500, "evaluate_every": 2, "patience": 3, "batch_tokens": 64}
+    run("finetune-classify-spam", tmp_path, **options)
+
+    evaluations = [line for line in log_of(tmp_path) if "accuracy" in line]
+    best = json.loads((tmp_path / "figures.json").read_text())
+    assert best["step"] < evaluations[-1]["step"] < best["of"]
+    assert evaluations[-1]["step"] == best["step"] + 3 * 2
+    assert load_trained(tmp_path)[2]["step"] == best["step"]
+    again = training_of("finetune-classify-spam", tmp_path, **options)
+    again.resume()
+    assert again.is_finished
 
 
 def test_a_run_may_begin_with_anothers_weights_and_tokenizer(tmp_path: Path) -> None:
-    first = run("stories", tmp_path / "first")
-    recipe = tiny_recipe("stories", learning_rate=0.0, weight_decay=0.0)
-    second = train(
-        recipe, Path(), tmp_path / "second", start_from=tmp_path / "first", size=TINY["stories"], compile_model=False
-    )
+    first = run("pretrain-decoder", tmp_path / "first")
+    second = run("sft-decoder", tmp_path / "second", tmp_path / "first", learning_rate=0.0, weight_decay=0.0)
 
-    assert all(torch.equal(second.state_dict()[name], tensor) for name, tensor in first.items())
+    assert all(torch.equal(second[name], tensor) for name, tensor in first.items())
     assert (tmp_path / "second" / "tokenizer.json").read_text() == (tmp_path / "first" / "tokenizer.json").read_text()
+
+
+@pytest.mark.parametrize("name", ["finetune-tag", "finetune-answer", "contrastive-embed", "finetune-classify-topics"])
+def test_a_pretrained_encoder_goes_on_with_another_head(name: str, tmp_path: Path) -> None:
+    pretrained = run("pretrain-encoder", tmp_path / "pretrained")
+    tuned = run(name, tmp_path / "tuned", tmp_path / "pretrained", learning_rate=0.0, weight_decay=0.0)
+
+    shared = [key for key in tuned if key.startswith(("embeddings.", "encoder."))]
+    assert shared and all(torch.equal(tuned[key], pretrained[key]) for key in shared)
+
+
+def test_weights_of_another_shape_are_refused_by_name(tmp_path: Path) -> None:
+    run("pretrain-encoder", tmp_path / "first")
+
+    with pytest.raises(StartError, match="do not fit: their architecture is encoder, not decoder"):
+        training_of("pretrain-decoder", tmp_path / "second", tmp_path / "first")
+
+
+def test_a_plan_counts_before_anything_is_trained(tmp_path: Path) -> None:
+    training = training_of("finetune-classify-spam", tmp_path, epochs=2)
+    found = plan(training)
+
+    assert found.parameters == sum(parameter.numel() for parameter in training.model.parameters())
+    assert found.steps == training.total_steps
+    # Six FLOPs for each multiplied parameter and token, and a little for attention.
+    blocks = sum(tensor.numel() for name, tensor in training.model.state_dict().items() if "blocks" in name)
+    assert 0.8 < found.flops / (6 * blocks * found.tokens) < 1.5
+    assert found.seconds > 0
+    assert not (tmp_path / "checkpoint.pt").exists()
 
 
 def test_the_command_line_knows_every_recipe() -> None:
     assert list(RECIPES) == RECIPE_NAMES
 
 
-def test_the_learning_rate_warms_up_and_falls() -> None:
-    factors = [learning_rate_factor(step, 10, 100) for step in range(101)]
-
-    assert factors[0] == pytest.approx(0.1)
-    assert max(factors) == pytest.approx(1.0) and factors.index(max(factors)) in {9, 10}
-    assert factors[10:] == sorted(factors[10:], reverse=True)
-    assert factors[100] == pytest.approx(0.02)
+def test_every_bundled_package_has_its_recipe() -> None:
+    assert {name: RECIPES[recipe].card.name for name, recipe in PACKAGES.items()} == {name: name for name in PACKAGES}

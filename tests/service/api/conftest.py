@@ -26,7 +26,7 @@ def open_client(make_package: MakePackage) -> OpenClient:
         chosen = Settings(**(settings or {}))
         tasks = [
             load_task(ModelSettings(package=make_package(name).folder, threads=1, **model), chosen.limits)
-            for name in names or ("sentiment", "stories", "translate")
+            for name in names or ("sentiment", "embed", "stories", "translate")
         ]
         transport = httpx.ASGITransport(create_app(tasks, chosen), raise_app_exceptions=False)
         try:
@@ -41,7 +41,7 @@ def open_client(make_package: MakePackage) -> OpenClient:
 
 @pytest.fixture
 async def client(open_client: OpenClient) -> AsyncIterator[Client]:
-    """A client of all three tiny models."""
+    """A client of a tiny model for each task."""
     async with open_client() as client:
         yield client
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from tests.service.api.conftest import Client, events_of, post
@@ -42,6 +43,26 @@ async def test_classify_cuts_long_texts_only_when_asked(client: Client) -> None:
 
     assert refused.status_code == 422
     assert "the limit is 64" in refused.json()["error"]["message"]
+    assert cut["usage"]["prompt_tokens"] == 64
+
+
+async def test_embed_gives_unit_vectors_that_do_not_depend_on_their_neighbours(client: Client) -> None:
+    texts = ["good", "The film was good and the actors were great."]
+    together = await post(client, "/embed", input=texts)
+    alone = [(await post(client, "/embed", input=text))["embeddings"][0] for text in texts]
+
+    vectors = np.array(together["embeddings"])
+    np.testing.assert_allclose((vectors**2).sum(-1), 1, atol=1e-5)
+    np.testing.assert_allclose(vectors, alone, atol=1e-5)
+    assert together["usage"]["prompt_tokens"] > 8
+
+
+async def test_embed_cuts_long_texts_only_when_asked(client: Client) -> None:
+    long = "good film " * 100
+    refused = await client.post("/embed", json={"input": long})
+    cut = await post(client, "/embed", input=long, truncate=True)
+
+    assert refused.status_code == 422 and "the limit is 64" in refused.json()["error"]["message"]
     assert cut["usage"]["prompt_tokens"] == 64
 
 
@@ -106,7 +127,7 @@ async def test_characters_of_several_bytes_come_back_whole(client: Client) -> No
 async def test_models_are_listed_with_their_limits_and_figures(client: Client) -> None:
     cards = {card["id"]: card for card in (await client.get("/v1/models")).json()["data"]}
 
-    assert cards.keys() == {"sentiment", "stories", "translate"}
+    assert cards.keys() == {"sentiment", "embed", "stories", "translate"}
     assert cards["translate"]["target_languages"] == ["de", "fr", "sv"]
     assert cards["sentiment"]["labels"] == ["negative", "positive"]
     assert cards["stories"]["max_positions"] == 128

@@ -9,11 +9,10 @@ import pytest
 
 from service.engine.batcher import Batcher, BatcherLimits
 from service.engine.engine import EngineFailed
+from service.engine.inputs import OneShotInput, TextInput
 from service.engine.scheduler import Overloaded
 from service.engine.session import Array, SessionOptions
 from tests.conftest import TinyPackage
-
-Item = tuple[list[int], list[int]]
 
 
 @asynccontextmanager
@@ -25,8 +24,8 @@ async def running(package: TinyPackage, **limits: int) -> AsyncIterator[Batcher]
         await batcher.close()
 
 
-def item(length: int) -> Item:
-    return [2] + [30 + length] * (length - 1), [0] * length
+def item(length: int) -> TextInput:
+    return TextInput([2] + [30 + length] * (length - 1), [0] * length)
 
 
 def spy_on(batcher: Batcher, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
@@ -34,8 +33,8 @@ def spy_on(batcher: Batcher, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]
     seen: list[list[int]] = []
     compute = batcher._compute
 
-    def recorded(batch: list[Item]) -> Array:
-        seen.append([len(ids) for ids, _ in batch])
+    def recorded(batch: list[OneShotInput]) -> Array:
+        seen.append([item.tokens for item in batch])
         return compute(batch)
 
     monkeypatch.setattr(batcher, "_compute", recorded)

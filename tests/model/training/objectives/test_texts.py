@@ -1,3 +1,5 @@
+"""Objectives whose targets are texts: next tokens, answers to instructions, translations."""
+
 from __future__ import annotations
 
 import math
@@ -5,20 +7,15 @@ import random
 from dataclasses import replace
 
 import torch
-from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 
 from model.architectures import DecoderLM
-from model.training.objectives import IGNORED, CausalLM, Classify, Seq2Seq
-from model.training.recipes import RECIPES
+from model.training.objectives import IGNORED, CausalLM, Instruct, Seq2Seq
 from tests.conftest import TEXTS, TINY, random_model
+from tests.model.training.objectives.conftest import TokenizerOf
 
 
-def tokenizer_of(name: str) -> Tokenizer:
-    return RECIPES[name].train_tokenizer(TEXTS, TINY[name].vocab_size)
-
-
-def test_causal_lm_predicts_each_next_token() -> None:
+def test_causal_lm_predicts_each_next_token(tokenizer_of: TokenizerOf) -> None:
     objective = CausalLM(tokenizer_of("stories"), block_length=16)
     objective.encode(TEXTS)
     batch = objective.collate([0, 1])
@@ -27,7 +24,7 @@ def test_causal_lm_predicts_each_next_token() -> None:
     assert batch["input_ids"][0, 0] == objective.end
 
 
-def test_packing_loses_no_text() -> None:
+def test_packing_loses_no_text(tokenizer_of: TokenizerOf) -> None:
     objective = CausalLM(tokenizer_of("stories"), block_length=16)
     objective.encode(TEXTS)
     objective.batches(64, random.Random(3))
@@ -37,7 +34,7 @@ def test_packing_loses_no_text() -> None:
     assert tokens - 8 <= sum(token != objective.end for token in stream) <= tokens
 
 
-def test_the_loss_of_a_language_model_is_its_perplexity() -> None:
+def test_the_loss_of_a_language_model_is_its_perplexity(tokenizer_of: TokenizerOf) -> None:
     objective = CausalLM(tokenizer_of("stories"), block_length=16)
     objective.encode(TEXTS)
     model = random_model(replace(TINY["stories"], dropout=0.0))
@@ -45,12 +42,32 @@ def test_the_loss_of_a_language_model_is_its_perplexity() -> None:
     batch = objective.collate([0])
 
     with torch.no_grad():
-        total, count = objective.score(model, batch)
+        score = objective.score(model, batch)
         expected = cross_entropy(model(batch["input_ids"])[0], batch["targets"][0])
-    assert math.isclose(objective.summarise(total / count)["perplexity"], math.exp(expected), rel_tol=1e-4)
+    assert math.isclose(objective.summarise([score])["perplexity"], math.exp(expected), rel_tol=1e-4)
 
 
-def test_a_translators_source_begins_with_the_language() -> None:
+def test_only_the_answer_to_an_instruction_is_learned(tokenizer_of: TokenizerOf) -> None:
+    tokenizer = tokenizer_of("stories")
+    objective = Instruct(tokenizer, max_length=64)
+    objective.encode([("Write a story about a dog.\n", "The dog was good."), ("", "The ball.")])
+    batch = objective.collate([0, 1])
+
+    learned = [[token for token in row if token != IGNORED] for row in batch["targets"].tolist()]
+    assert learned[0] == [*tokenizer.encode("The dog was good.").ids, objective.end]
+    assert learned[1] == [*tokenizer.encode("The ball.").ids, objective.end]
+    begins = batch["targets"][0].ne(IGNORED).nonzero()[0, 0]
+    assert tokenizer.decode(batch["input_ids"][0, : begins + 1].tolist()) == "Write a story about a dog.\n"
+
+
+def test_answers_are_cut_where_the_model_ends(tokenizer_of: TokenizerOf) -> None:
+    objective = Instruct(tokenizer_of("stories"), max_length=32)
+    objective.encode([("Write.\n", "dog " * 80)])
+
+    assert objective.collate([0])["input_ids"].shape == (1, 32)
+
+
+def test_a_translators_source_begins_with_the_language(tokenizer_of: TokenizerOf) -> None:
     tokenizer = tokenizer_of("translate")
     objective = Seq2Seq(tokenizer, max_length=40, label_smoothing=0.1)
     objective.encode([("sv", "Dan loves ice cream.", "Dan älskar glass."), ("de", "x " * 60, "y")])
@@ -62,13 +79,3 @@ def test_a_translators_source_begins_with_the_language() -> None:
     kept = batch["targets"][0][batch["targets"][0] != IGNORED]
     assert kept[-1] == tokenizer.token_to_id("</s>")
     assert torch.equal(batch["target_ids"][0, 1 : len(kept)], kept[:-1])
-
-
-def test_classification_masks_its_padding_and_cuts_long_texts() -> None:
-    objective = Classify(tokenizer_of("sentiment"), max_length=12)
-    objective.encode([("good", 1), ("The film was good and the actors were great." * 3, 0)])
-    batch = objective.collate([0, 1])
-
-    lengths = batch["attention_mask"].sum(-1).tolist()
-    assert lengths[0] < lengths[1] == 12
-    assert batch["labels"].tolist() == [1, 0]

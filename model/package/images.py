@@ -1,0 +1,40 @@
+"""Images as a model takes them."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.package.manifest import ImageFormat
+
+MOST_PIXELS = 50_000_000  # of an image to decode; a small file can hold a huge one
+
+
+class ImageError(ValueError):
+    """Bytes are not an image, or not one that may be decoded."""
+
+
+def decode_image(data: bytes, image: ImageFormat) -> NDArray[np.float32]:
+    """Return the pixels (C, size, size) of a PNG, JPEG or the like, resized and normalised; raises `ImageError`."""
+    from PIL import Image, UnidentifiedImageError  # only who serves images needs it
+
+    try:
+        with Image.open(io.BytesIO(data)) as opened:
+            if opened.width * opened.height > MOST_PIXELS:
+                raise ImageError(f"the image has {opened.width} × {opened.height} pixels; the limit is {MOST_PIXELS:,}")
+            converted = opened.convert("L" if image.channels == 1 else "RGB")
+            resized = converted.resize((image.size, image.size), Image.Resampling.BILINEAR)
+    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError):
+        raise ImageError("the bytes are not an image that can be read; PNG and JPEG can") from None
+    pixels = np.asarray(resized, np.uint8).reshape(image.size, image.size, image.channels)
+    return normalised(pixels.transpose(2, 0, 1)[None], image)[0]
+
+
+def normalised(pixels: NDArray[np.uint8], image: ImageFormat) -> NDArray[np.float32]:
+    """Map pixels (B, C, H, W), 0 to 255, to what a model learns from: 0 to 1, less the mean, over the deviation."""
+    mean, deviation = (np.array(values, np.float32)[:, None, None] for values in (image.mean, image.deviation))
+    scaled: NDArray[Any] = (pixels.astype(np.float32) / np.float32(255) - mean) / deviation
+    return scaled

@@ -1,0 +1,134 @@
+"""Answers found in a text: where they start and where they end (Devlin et al. 2019, section 4.2; SQuAD 1.1)."""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from tokenizers import Encoding, Tokenizer
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from model.training.data import length_batches
+from model.training.objectives.objective import Batch, mask_of, pad
+
+LONGEST_ANSWER = 30  # tokens
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a text, and its answers with the character where each starts."""
+
+    question: str
+    context: str
+    answers: Sequence[tuple[str, int]]
+
+
+@dataclass
+class Answer:
+    """Cross-entropy of the first and the last token; long texts come in windows that overlap by `stride` tokens.
+
+    A window without the answer points at CLS.
+    """
+
+    tokenizer: Tokenizer
+    max_length: int
+    stride: int
+    metric: str = field(default="F1", init=False)
+    higher_is_better: bool = field(default=True, init=False)
+
+    def encode(self, rows: Sequence[Question]) -> None:
+        """Encode questions with their texts."""
+        self.rows = rows
+        self.tokenizer.enable_truncation(self.max_length, stride=self.stride, strategy="only_second")
+        encoded = self.tokenizer.encode_batch([(row.question[:300], row.context) for row in rows])
+        self.tokenizer.no_truncation()
+        self.windows: list[tuple[int, Encoding]] = []  # of which row
+        for index, encoding in enumerate(encoded):
+            self.windows += [(index, window) for window in (encoding, *encoding.overflowing)]
+        self.spans = [_span(window, rows[index].answers[0]) for index, window in self.windows]
+
+    def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
+        """Group windows of similar length."""
+        return length_batches([len(window.ids) for _, window in self.windows], batch_tokens, rng)
+
+    def collate(self, indices: Sequence[int]) -> Batch:
+        """Return input_ids, segment_ids, attention_mask (B, T), spans (B, 2) of answers, and windows (B,)."""
+        windows = [self.windows[index][1] for index in indices]
+        rows = [window.ids for window in windows]
+        return {
+            "input_ids": pad(rows, 0),
+            "segment_ids": pad([window.type_ids for window in windows], 0),
+            "attention_mask": mask_of(rows),
+            "spans": torch.tensor([self.spans[index] for index in indices]),
+            "windows": torch.tensor(list(indices)),
+        }
+
+    def weight(self, batch: Batch) -> int:
+        """Count the windows."""
+        return len(batch["spans"])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the mean cross-entropy of the starts and the ends."""
+        logits = self._logits(model, batch)
+        starts, ends = (cross_entropy(logits[:, :, side], batch["spans"][:, side]) for side in (0, 1))
+        return (starts + ends) / 2
+
+    def _logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return float logits (B, T, 2) of starts and ends; padding is out of the question."""
+        logits = model(batch["input_ids"], batch["attention_mask"], batch["segment_ids"]).float()
+        return logits.masked_fill(~batch["attention_mask"][:, :, None], torch.finfo(torch.float32).min)
+
+    def score(self, model: nn.Module, batch: Batch) -> list[tuple[int, float, str]]:
+        """Return each window's best answer: of which row, how good it seems, its text."""
+        answers = []
+        for place, logits in zip(batch["windows"].tolist(), self._logits(model, batch).cpu(), strict=True):
+            row, window = self.windows[place]
+            length = len(window.ids)
+            kinds = zip(window.type_ids, window.offsets, strict=True)
+            is_text = torch.tensor([kind == 1 and end > 0 for kind, (_, end) in kinds])
+            sums = logits[:length, None, 0] + logits[None, :length, 1]
+            allowed = torch.ones(length, length, dtype=torch.bool).triu().tril(LONGEST_ANSWER - 1)
+            sums = sums.masked_fill(~(allowed & is_text[:, None] & is_text[None]), -torch.inf)
+            start, end = divmod(int(sums.argmax()), length)
+            text = self.rows[row].context[window.offsets[start][0] : window.offsets[end][1]]
+            # Against "no answer here", so that windows of one text compare.
+            answers.append((row, float(sums.max() - logits[0].sum()), text))
+        return answers
+
+    def summarise(self, scores: Sequence[list[tuple[int, float, str]]]) -> dict[str, float]:
+        """Name exact match and F1 of the best windows' answers, 0 to 1, each against the nearest true answer."""
+        best: dict[int, tuple[float, str]] = {}
+        for row, score, text in (answer for batch in scores for answer in batch):
+            best[row] = max(best.get(row, (score, text)), (score, text))
+        exact = overlap = 0.0
+        for row, (_, text) in best.items():
+            truths = [truth for truth, _ in self.rows[row].answers]
+            exact += max(_normalised(text) == _normalised(truth) for truth in truths)
+            overlap += max(_overlap(text, truth) for truth in truths)
+        return {"F1": overlap / len(best), "exact match": exact / len(best)}
+
+
+def _span(window: Encoding, answer: tuple[str, int]) -> tuple[int, int]:
+    """Return the first and the last token of an answer in a window, or CLS twice if it does not hold all of it."""
+    text, start = answer
+    first, last = window.char_to_token(start, 1), window.char_to_token(start + len(text) - 1, 1)
+    return (first, last) if first is not None and last is not None else (0, 0)
+
+
+def _normalised(text: str) -> str:
+    """Return what SQuAD's own scoring compares: lower case, no punctuation, no articles."""
+    bare = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
+
+
+def _overlap(text: str, truth: str) -> float:
+    """Return the F1 of the words two answers share."""
+    ours, theirs = _normalised(text).split(), _normalised(truth).split()
+    shared = sum((Counter(ours) & Counter(theirs)).values())
+    return 2 * shared / (len(ours) + len(theirs)) if shared else float(ours == theirs)

@@ -1,0 +1,68 @@
+"""One label for a text, or for a pair of texts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from model.training.data import length_batches
+from model.training.objectives.objective import Batch, mask_of, mean_of, pad
+
+
+@dataclass
+class Classify:
+    """Cross-entropy of one label, from CLS."""
+
+    tokenizer: Tokenizer
+    max_length: int
+    metric: str = field(default="accuracy", init=False)
+    higher_is_better: bool = field(default=True, init=False)
+
+    def encode(self, rows: Sequence[tuple[str | tuple[str, str], int]]) -> None:
+        """Encode (text or pair, label) rows, cutting them at `max_length` tokens with CLS and SEP."""
+        self.tokenizer.enable_truncation(self.max_length)
+        encodings = self.tokenizer.encode_batch([text for text, _ in rows])
+        self.tokenizer.no_truncation()
+        self.ids = [encoding.ids for encoding in encodings]
+        self.segments = [encoding.type_ids for encoding in encodings]
+        self.labels = [label for _, label in rows]
+
+    def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
+        """Group texts of similar length."""
+        return length_batches([len(ids) for ids in self.ids], batch_tokens, rng)
+
+    def collate(self, indices: Sequence[int]) -> Batch:
+        """Return input_ids, segment_ids and attention_mask (B, T), labels (B,)."""
+        rows = [self.ids[index] for index in indices]
+        return {
+            "input_ids": pad(rows, 0),
+            "segment_ids": pad([self.segments[index] for index in indices], 0),
+            "attention_mask": mask_of(rows),
+            "labels": torch.tensor([self.labels[index] for index in indices]),
+        }
+
+    def weight(self, batch: Batch) -> int:
+        """Count the texts."""
+        return len(batch["labels"])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the mean cross-entropy of the labels."""
+        return cross_entropy(self._logits(model, batch).float(), batch["labels"])
+
+    def score(self, model: nn.Module, batch: Batch) -> tuple[float, int]:
+        """Count the correct labels."""
+        return float((self._logits(model, batch).argmax(-1) == batch["labels"]).sum()), len(batch["labels"])
+
+    def summarise(self, scores: Sequence[tuple[float, int]]) -> dict[str, float]:
+        """Name the score: accuracy, 0 to 1."""
+        return {"accuracy": mean_of(scores)}
+
+    def _logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        logits: Tensor = model(batch["input_ids"], batch["attention_mask"], batch["segment_ids"])
+        return logits

@@ -1,0 +1,113 @@
+"""Sentence vectors: alike for texts that mean alike (SimCSE's supervised loss, Gao et al. 2021; CoSENT for scores)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from model.training.data import length_batches
+from model.training.objectives.objective import Batch, mask_of, pad
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two texts, and how alike they are, 0 to 1; without a score they simply belong together."""
+
+    first: str
+    second: str
+    score: float | None = None
+
+
+@dataclass
+class Contrastive:
+    """Texts that belong together against all others of the batch; texts with scores in the scores' order.
+
+    A batch has pairs of one kind only. Cosines are divided by `temperature`.
+    """
+
+    tokenizer: Tokenizer
+    max_length: int
+    temperature: float
+    metric: str = field(default="Spearman", init=False)
+    higher_is_better: bool = field(default=True, init=False)
+
+    def encode(self, rows: Sequence[Pair]) -> None:
+        """Encode pairs, cutting texts at `max_length` tokens."""
+        self.tokenizer.enable_truncation(self.max_length)
+        self.first = self.tokenizer.encode_batch([row.first for row in rows])
+        self.second = self.tokenizer.encode_batch([row.second for row in rows])
+        self.tokenizer.no_truncation()
+        self.scores = [row.score for row in rows]
+
+    def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
+        """Group pairs of one kind and of similar length."""
+        lengths = [max(len(a.ids), len(b.ids)) * 2 for a, b in zip(self.first, self.second, strict=True)]
+        batches: list[list[int]] = []
+        for scored in (False, True):
+            kind = [index for index, score in enumerate(self.scores) if (score is not None) == scored]
+            grouped = length_batches([lengths[index] for index in kind], batch_tokens, rng)
+            batches += [[kind[place] for place in batch] for batch in grouped]
+        if rng:
+            rng.shuffle(batches)
+        return batches
+
+    def collate(self, indices: Sequence[int]) -> Batch:
+        """Return input_ids and attention_mask (2B, T), first texts before second ones, and scores (B,) if any."""
+        texts: list[Encoding] = [side[index] for side in (self.first, self.second) for index in indices]
+        rows = [text.ids for text in texts]
+        batch = {"input_ids": pad(rows, 0), "attention_mask": mask_of(rows)}
+        scores = [self.scores[index] for index in indices]
+        return batch if scores[0] is None else {**batch, "scores": torch.tensor(scores)}
+
+    def weight(self, batch: Batch) -> int:
+        """Count the pairs."""
+        return len(batch["input_ids"]) // 2
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the mean loss of the pairs, either kind."""
+        first, second = self._vectors(model, batch)
+        if "scores" in batch:
+            return self._order_loss((first * second).sum(-1) / self.temperature, batch["scores"])
+        cosines = first @ second.T / self.temperature  # (B, B); the diagonal belongs together
+        truth = torch.arange(len(cosines), device=cosines.device)
+        return (cross_entropy(cosines, truth) + cross_entropy(cosines.T, truth)) / 2
+
+    @staticmethod
+    def _order_loss(cosines: Tensor, scores: Tensor) -> Tensor:
+        """Return log(1 + Σ exp(cos of the less alike − cos of the more alike)) over all pairs of pairs."""
+        differences = cosines[:, None] - cosines[None]
+        wrong = torch.where(scores[:, None] < scores[None], differences, -torch.inf)
+        return torch.cat((wrong.flatten(), wrong.new_zeros(1))).logsumexp(0)
+
+    def _vectors(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        first, second = model(batch["input_ids"], batch["attention_mask"]).float().chunk(2)
+        return first, second
+
+    def score(self, model: nn.Module, batch: Batch) -> tuple[list[float], list[float]]:
+        """Return the cosines and the scores of scored pairs."""
+        first, second = self._vectors(model, batch)
+        return (first * second).sum(-1).tolist(), batch["scores"].tolist()
+
+    def summarise(self, scores: Sequence[tuple[list[float], list[float]]]) -> dict[str, float]:
+        """Name the rank correlation of cosines and scores, −1 to 1."""
+        cosines, truths = ([value for batch in column for value in batch] for column in zip(*scores, strict=True))
+        return {"Spearman": spearman(np.array(cosines), np.array(truths))}
+
+
+def spearman(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Return Spearman's rank correlation: Pearson's of the ranks, equal values sharing their mean rank."""
+    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    return ranks

@@ -1,0 +1,94 @@
+"""Named entities: a tag for each word, learned and read at its first piece (Devlin et al. 2019, section 5.3)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from model.training.data import length_batches
+from model.training.objectives.objective import IGNORED, Batch, mask_of, pad, predicted
+
+Entity = tuple[int, int, str]  # first word, the word behind the last, kind
+
+
+@dataclass
+class Tag:
+    """Cross-entropy of BIO tags; scored by whole entities, as at CoNLL."""
+
+    tokenizer: Tokenizer
+    max_length: int
+    labels: Sequence[str]
+    metric: str = field(default="entity F1", init=False)
+    higher_is_better: bool = field(default=True, init=False)
+
+    def encode(self, rows: Sequence[tuple[list[str], list[str]]]) -> None:
+        """Encode (words, tags) rows, cutting them at `max_length` tokens."""
+        self.tokenizer.enable_truncation(self.max_length)
+        encodings = self.tokenizer.encode_batch([words for words, _ in rows], is_pretokenized=True)
+        self.tokenizer.no_truncation()
+        self.ids = [encoding.ids for encoding in encodings]
+        number = {label: index for index, label in enumerate(self.labels)}
+        self.targets = []
+        for encoding, (_, tags) in zip(encodings, rows, strict=True):
+            before = None
+            targets = []
+            for word in encoding.word_ids:  # None at CLS and SEP
+                targets.append(IGNORED if word is None or word == before else number[tags[word]])
+                before = word
+            self.targets.append(targets)
+
+    def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
+        """Group sentences of similar length."""
+        return length_batches([len(ids) for ids in self.ids], batch_tokens, rng)
+
+    def collate(self, indices: Sequence[int]) -> Batch:
+        """Return input_ids, attention_mask and targets (B, T)."""
+        rows = [self.ids[index] for index in indices]
+        return {
+            "input_ids": pad(rows, 0),
+            "attention_mask": mask_of(rows),
+            "targets": pad([self.targets[index] for index in indices], IGNORED),
+        }
+
+    def weight(self, batch: Batch) -> int:
+        """Count the words."""
+        return predicted(batch)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the mean cross-entropy of the words' tags."""
+        logits = model(batch["input_ids"], batch["attention_mask"]).float()
+        return cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
+
+    def score(self, model: nn.Module, batch: Batch) -> tuple[int, int, int]:
+        """Count the entities found rightly, found, and there."""
+        found = model(batch["input_ids"], batch["attention_mask"]).argmax(-1)
+        right = named = there = 0
+        for guesses, targets in zip(found.tolist(), batch["targets"].tolist(), strict=True):
+            pairs = [pair for pair in zip(guesses, targets, strict=True) if pair[1] != IGNORED]
+            guessed, true = (set(entities([self.labels[index] for index in side])) for side in zip(*pairs, strict=True))
+            right, named, there = right + len(guessed & true), named + len(guessed), there + len(true)
+        return right, named, there
+
+    def summarise(self, scores: Sequence[tuple[int, int, int]]) -> dict[str, float]:
+        """Name precision, recall and F1 of whole entities, 0 to 1."""
+        right, named, there = (sum(column) for column in zip(*scores, strict=True))
+        precision, recall = right / max(1, named), right / max(1, there)
+        both = max(precision + recall, 1e-9)
+        return {"entity F1": 2 * precision * recall / both, "precision": precision, "recall": recall}
+
+
+def entities(tags: Sequence[str]) -> Iterator[Entity]:
+    """Yield the entities of BIO tags; an I that continues nothing begins an entity, as conlleval reads it."""
+    start, kind = 0, ""
+    for place, tag in enumerate([*tags, "O"]):
+        prefix, _, name = tag.partition("-")
+        if kind and (prefix != "I" or name != kind):
+            yield start, place, kind
+            kind = ""
+        if prefix != "O" and not kind:
+            start, kind = place, name

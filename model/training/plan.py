@@ -1,0 +1,63 @@
+"""What a run will take, before it is begun: parameters, tokens, FLOPs, time on this machine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from torch.utils.flop_counter import FlopCounterMode
+
+from model.training.loop import Training
+from model.training.objectives import Batch
+
+SAMPLED_BATCHES, TIMED_STEPS = 8, 3
+TOKENS = ("input_ids", "source_ids", "target_ids")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of a run; tokens are counted padded, FLOPs are those of matrix products, forward and backward."""
+
+    parameters: int
+    steps: int
+    tokens: int  # images, where images come in
+    flops: float
+    seconds: float
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return names and values to print."""
+        return [
+            ("parameters", f"{self.parameters:,}"),
+            ("steps", f"{self.steps:,}"),
+            ("tokens or images seen", f"{self.tokens:,}"),
+            ("FLOPs", f"{self.flops:.2e}"),
+            ("time here", f"{self.seconds / 60:.0f} min at {self.flops / self.seconds / 1e9:.0f} GFLOP/s"),
+        ]
+
+
+def plan(training: Training) -> Plan:
+    """Count the FLOPs of some of a run's batches, and time some steps; the weights change, nothing is saved."""
+    recipe, objective = training.recipe, training.objective
+    indices = objective.batches(recipe.batch_tokens, training.epoch_rng(0))
+    sampled = indices[:: max(1, len(indices) // SAMPLED_BATCHES)][:SAMPLED_BATCHES]
+    batches = [objective.collate(some) for some in sampled]
+    of_run = training.total_steps * recipe.accumulate / len(batches)
+    with FlopCounterMode(display=False) as counter:
+        for batch in batches:
+            objective.loss(training.model, training.to_device(batch)).backward()
+    training.optimizer.zero_grad()
+    training.take_step(batches[:1])  # compiles
+    started = time.monotonic()
+    for step in range(TIMED_STEPS):
+        training.take_step([batches[step % len(batches)]])
+    return Plan(
+        parameters=sum(parameter.numel() for parameter in training.model.parameters()),
+        steps=training.total_steps,
+        tokens=round(sum(map(_tokens, batches)) * of_run),
+        flops=counter.get_total_flops() * of_run,
+        seconds=(time.monotonic() - started) / TIMED_STEPS * training.total_steps * recipe.accumulate,
+    )
+
+
+def _tokens(batch: Batch) -> int:
+    return len(batch["pixels"]) if "pixels" in batch else sum(batch[name].numel() for name in TOKENS if name in batch)

@@ -1,0 +1,242 @@
+"""What of the data sets each recipe reads, as the rows its objective encodes."""
+
+from __future__ import annotations
+
+import itertools
+import lzma
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.training.data import read_idx_pair, read_rows
+from model.training.names import with_varied_names
+from model.training.objectives.answer import Question
+from model.training.objectives.contrastive import Pair
+from model.training.requests import request_of
+
+Split = Literal["train", "validation", "test"]  # the last for evaluation alone
+
+LANGUAGES = ("de", "fr", "sv")  # the targets of the bundled translator
+SENTIMENTS = ("negative", "positive")
+SPAM = ("ham", "spam")
+ALIKE = ("different", "alike")
+TOPICS = (
+    *("Album", "Animal", "Artist", "Athlete", "Building", "Company", "EducationalInstitution", "Film"),
+    *("MeanOfTransportation", "NaturalPlace", "OfficeHolder", "Plant", "Village", "WrittenWork"),
+)
+TAGS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
+CLOTHES = (*("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),)
+# What is kept of training data for validation, where there is no such file.
+VALIDATION_REVIEWS, VALIDATION_ARTICLES, VALIDATION_IMAGES = 1000, 15, 5000
+
+# Where one sentence ends and another begins; good enough to cut texts into stretches.
+_SENTENCE_END = re.compile(r"""(?<=[.!?]["')])\s+|(?<=[.!?])\s+(?=["'(]?[A-Z])""")
+
+
+def sentences_of(text: str) -> list[str]:
+    """Cut a text into sentences."""
+    return [sentence for line in text.splitlines() for sentence in _SENTENCE_END.split(line.strip()) if sentence]
+
+
+def read_documents(data: Path, split: Split) -> list[list[str]]:
+    """Read Wikipedia paragraphs (SQuAD's and WikiText-2) and books, by chapter; each document a list of sentences."""
+    squad = _squad_paragraphs(data, "train" if split == "train" else "dev")
+    chapters = read_rows(data / "books_pd" / f"{split}.jsonl.xz")
+    texts = [*squad, *_wikitext_articles(data, split), *(row["text"] for row in chapters)]
+    return [sentences_of(text) for text in texts]
+
+
+def _squad_paragraphs(data: Path, file: str) -> Iterator[str]:
+    """Yield the articles of SQuAD, a paragraph a line."""
+    articles: dict[str, list[str]] = {}
+    for row in read_rows(data / "squad11" / f"{file}.jsonl.xz"):
+        articles.setdefault(row["title"], []).append(row["context"].replace("\n", " "))
+    yield from ("\n".join(paragraphs) for paragraphs in articles.values())
+
+
+def _wikitext_articles(data: Path, split: Split) -> Iterator[str]:
+    """Yield the articles of WikiText-2; its marks ( @-@ , <unk>) are undone, its headings left out."""
+    article: list[str] = []
+    with lzma.open(data / "wikitext2" / f"{split}.txt.xz", "rt", encoding="utf-8") as file:
+        for line in file:
+            if re.match(r" = [^=]", line):
+                yield "\n".join(article)
+                article = []
+            elif line.strip() and not line.startswith(" = ="):
+                article.append(re.sub(r" @(.)@ ", r"\1", line.strip()).replace("<unk>", "[UNK]"))
+    yield "\n".join(article)
+
+
+def read_sentiment(data: Path, split: Split) -> list[tuple[str, int]]:
+    """Read SST-2 phrases and IMDb reviews as (text, label); 1,000 reviews are kept for validation."""
+    phrases = read_labelled(data / "sst2" / ("train_phrases.tsv.xz" if split == "train" else "dev.tsv.xz"))
+    reviews = read_labelled(data / "imdb" / "train.jsonl.xz")
+    return phrases + (reviews[VALIDATION_REVIEWS:] if split == "train" else reviews[:VALIDATION_REVIEWS])
+
+
+def read_labelled(path: Path) -> list[tuple[str, int]]:
+    """Read a file of texts with numbered labels."""
+    return [(row["text"], int(row["label"])) for row in read_rows(path)]
+
+
+def read_spam(data: Path, split: Split) -> list[tuple[str, int]]:
+    """Read text messages as (text, label)."""
+    return [(row["text"], SPAM.index(row["label"])) for row in read_rows(data / "sms_spam" / f"{split}.tsv.xz")]
+
+
+def read_topics(data: Path, split: Split) -> list[tuple[str, int]]:
+    """Read the first lines of encyclopedia articles as (text, label)."""
+    return [
+        (row["text"], TOPICS.index(row["label"])) for row in read_rows(data / "dbpedia14_subset" / f"{split}.tsv.xz")
+    ]
+
+
+def read_sentence_pairs(data: Path, split: Split) -> list[tuple[tuple[str, str], int]]:
+    """Read pairs of sentences as (pair, label): 1 where people judged them to mean nearly the same (3 of 5 and up)."""
+    return [((pair.first, pair.second), int((pair.score or 0) >= 0.6)) for pair in read_scored_pairs(data, split)]
+
+
+def read_scored_pairs(data: Path, split: Split) -> list[Pair]:
+    """Read pairs of sentences with how alike people judged them, 0 to 1."""
+    return [
+        Pair(row["sentence1"], row["sentence2"], float(row["score"]) / 5)
+        for row in read_rows(data / "stsb" / f"{split}.tsv.xz")
+    ]
+
+
+def read_pairs_that_belong_together(data: Path, split: Split) -> list[Pair]:
+    """Read scored pairs; for training six times over, with a question about each Wikipedia paragraph beside them."""
+    scored = read_scored_pairs(data, split)
+    if split == "validation":
+        return scored
+    rng = random.Random(1)
+    questions = [
+        Pair(rng.choice(row["qas"])["question"], row["context"])
+        for row in read_rows(data / "squad11" / "train.jsonl.xz")
+        if row["qas"]
+    ]
+    alike = [Pair(pair.first, pair.second) for pair in scored if (pair.score or 0) >= 0.8]
+    return scored * 6 + alike + questions
+
+
+def read_questions(data: Path, split: Split) -> list[Question]:
+    """Read questions about paragraphs; those of the last articles are kept for validation."""
+    rows = list(read_rows(data / "squad11" / "train.jsonl.xz"))
+    titles = list(dict.fromkeys(row["title"] for row in rows))
+    kept = set(titles[-VALIDATION_ARTICLES:])
+    return [
+        Question(
+            asked["question"],
+            row["context"],
+            [(answer["text"], answer["answer_start"]) for answer in asked["answers"]],
+        )
+        for row in rows
+        if (row["title"] in kept) == (split == "validation")
+        for asked in row["qas"]
+    ]
+
+
+def read_entities(data: Path, split: Split) -> list[tuple[list[str], list[str]]]:
+    """Read sentences of Wikipedia and of Twitter as (words, tags); every tenth of Wikipedia is kept for validation."""
+    wikipedia = list(_read_conll(data / "wikigold" / "all.conll.xz"))
+    if split == "validation":
+        return wikipedia[::10]
+    tweets = [
+        row for section in "abeg" for row in _read_conll(data / "btc" / f"section_{section}.conll.xz")
+    ]  # the other sections are its validation and test data
+    return [row for index, row in enumerate(wikipedia) if index % 10] + tweets
+
+
+def _read_conll(path: Path) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield sentences; kinds of entities that are not among the tags count as none."""
+    words: list[str] = []
+    tags: list[str] = []
+    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        for line in itertools.chain(file, ["\n"]):
+            word, _, tag = line.rstrip("\n").partition("\t")
+            if word:
+                words.append(word)
+                tags.append(tag if tag in TAGS else "O")
+            elif words:
+                yield words, tags
+                words, tags = [], []
+
+
+def read_stories(data: Path, split: Split) -> list[str]:
+    """Read TinyStories, and for training the openly licensed storybooks too."""
+    rows = list(read_rows(data / "tinystories_subset" / f"{split}.jsonl.xz"))
+    if split == "train":
+        rows += read_rows(data / "storybooks_ccby" / "all.jsonl.xz")
+    return [re.sub(r"\s*\n\s*", "\n", row["text"].strip()) for row in rows]
+
+
+def read_books_and_stories(data: Path, split: Split) -> list[str]:
+    """Read the stories, and for training the public-domain children's books too, chapter by chapter."""
+    rows = read_stories(data, split)
+    if split == "train":
+        chapters = read_rows(data / "books_pd" / "train.jsonl.xz")
+        rows += [row["text"] for row in chapters if row["group"] == "children"]
+    return rows
+
+
+def read_story_requests(data: Path, split: Split) -> list[tuple[str, str]]:
+    """Read TinyStories as (request, story); a quarter has no request, so that plain stories are not forgotten."""
+    rng = random.Random(1)
+    rows = []
+    for row in read_rows(data / "tinystories_subset" / f"{split}.jsonl.xz"):
+        story = re.sub(r"\s*\n\s*", "\n", row["text"].strip())
+        request = request_of(story, rng)
+        rows.append(("" if rng.random() < 0.25 else request, story))
+    return rows
+
+
+def read_pairs(data: Path, split: Split) -> list[tuple[str, str, str]]:
+    """Read Tatoeba as (target language, English, translation); Swedish is small, so training sees it three times."""
+    rows = []
+    for language in LANGUAGES:
+        pairs = [
+            (language, row["en"], row[language])
+            for row in read_rows(data / f"tatoeba_en_{language}" / f"{split}.tsv.xz")
+        ]
+        rows += pairs * (3 if language == "sv" and split == "train" else 1)
+    return rows
+
+
+def read_pairs_with_varied_names(data: Path, split: Split) -> list[tuple[str, str, str]]:
+    """Read Tatoeba with other names than Tom and Mary in half of the training sentences."""
+    rows = read_pairs(data, split)
+    return with_varied_names(rows, seed=1) if split == "train" else rows
+
+
+def read_mostly_swedish_pairs(data: Path, split: Split) -> list[tuple[str, str, str]]:
+    """Read the Swedish pairs, three times as ever; for training with no more German and French ones than there are."""
+    rows = read_pairs_with_varied_names(data, split)
+    if split == "validation":
+        return rows
+    swedish = [row for row in rows if row[0] == "sv"]
+    rng = random.Random(1)
+    others = [rng.sample([row for row in rows if row[0] == code], len(swedish) // 3) for code in ("de", "fr")]
+    return [*swedish, *others[0], *others[1]]
+
+
+def read_mostly_german_pairs(data: Path, split: Split) -> list[tuple[str, str, str]]:
+    """Read for training the German and the Swedish pairs once, and half of the French; validate in German."""
+    rows = read_pairs_with_varied_names(data, split)
+    if split == "validation":
+        return [row for row in rows if row[0] == "de"]
+    rng = random.Random(2)
+    german, french, swedish = ([row for row in rows if row[0] == code] for code in ("de", "fr", "sv"))
+    return german + rng.sample(french, len(french) // 2) + swedish[: len(swedish) // 3]
+
+
+def read_clothes(data: Path, split: Split) -> list[tuple[NDArray[np.uint8], int]]:
+    """Read Fashion-MNIST as (image, label); the last of its training images are kept for validation."""
+    images, labels = read_idx_pair(data / "fashion_mnist", "t10k" if split == "test" else "train")
+    places = {"train": slice(None, -VALIDATION_IMAGES), "validation": slice(-VALIDATION_IMAGES, None)}
+    place = places.get(split, slice(None))
+    return list(zip(images[place], labels[place].tolist(), strict=True))

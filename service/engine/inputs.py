@@ -1,0 +1,46 @@
+"""What one-shot encoders take: texts as ids, or images as pixels; and how several become one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.package.inputs import encoder_inputs, pad_rows
+from service.engine.session import Array
+
+
+@dataclass(frozen=True, eq=False)
+class TextInput:
+    """A text's ids, and for each of them whether it belongs to the first text of a pair (0) or to the second (1)."""
+
+    ids: list[int]
+    segment_ids: list[int]
+
+    @property
+    def tokens(self) -> int:
+        """What it costs."""
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageInput:
+    """An image's pixels (C, H, W), normalised; `tokens` are its patches and CLS."""
+
+    pixels: Array
+    tokens: int
+
+
+OneShotInput = TextInput | ImageInput
+
+
+def collate(batch: Sequence[OneShotInput], pad: int) -> dict[str, Array]:
+    """Return an encoder graph's inputs for a batch of one kind."""
+    images = [item.pixels for item in batch if isinstance(item, ImageInput)]
+    if images:
+        return {"pixels": np.stack(images)}
+    texts = [item for item in batch if isinstance(item, TextInput)]
+    ids, lengths = pad_rows([text.ids for text in texts], pad)
+    segment_ids, _ = pad_rows([text.segment_ids for text in texts], 0)
+    return encoder_inputs(ids, lengths, segment_ids)

@@ -1,0 +1,172 @@
+"""Objectives whose targets are labels, spans and scores."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from model.training.objectives import IGNORED, Answer, Classify, ClassifyImages, Contrastive, Tag
+from model.training.objectives.answer import Question
+from model.training.objectives.contrastive import Pair, spearman
+from model.training.objectives.images import augmented
+from model.training.objectives.tag import entities
+from model.training.recipes import FASHION_IMAGES
+from tests.conftest import TEXTS
+from tests.model.training.objectives.conftest import TokenizerOf
+
+
+class Fixed(nn.Module):
+    """A model that answers what it was told to."""
+
+    def __init__(self, answer: Tensor) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, *_inputs: Tensor) -> Tensor:
+        return self.answer
+
+
+def test_classification_masks_its_padding_and_cuts_long_texts(tokenizer_of: TokenizerOf) -> None:
+    objective = Classify(tokenizer_of("sentiment"), max_length=12)
+    objective.encode([("good", 1), ("The film was good and the actors were great." * 3, 0)])
+    batch = objective.collate([0, 1])
+
+    lengths = batch["attention_mask"].sum(-1).tolist()
+    assert lengths[0] < lengths[1] == 12
+    assert batch["labels"].tolist() == [1, 0]
+
+
+def test_a_pair_to_classify_has_two_segments(tokenizer_of: TokenizerOf) -> None:
+    objective = Classify(tokenizer_of("sentiment"), max_length=32)
+    objective.encode([(("the dog", "a ball"), 1)])
+
+    assert set(objective.collate([0])["segment_ids"][0].tolist()) == {0, 1}
+
+
+def test_a_words_tag_stands_at_its_first_piece(tokenizer_of: TokenizerOf) -> None:
+    tokenizer = tokenizer_of("sentiment")
+    objective = Tag(tokenizer, 32, ("O", "B-PER", "I-PER"))
+    objective.encode([(["Dan", "Gardenist", "loves", "it"], ["B-PER", "I-PER", "O", "O"])])
+    targets = objective.collate([0])["targets"][0].tolist()
+
+    assert [target for target in targets if target != IGNORED] == [1, 2, 0, 0]
+    assert targets[0] == IGNORED  # CLS
+
+
+@pytest.mark.parametrize(
+    ("tags", "found"),
+    [
+        (["B-PER", "I-PER", "O", "B-LOC"], [(0, 2, "PER"), (3, 4, "LOC")]),
+        (["B-PER", "B-PER"], [(0, 1, "PER"), (1, 2, "PER")]),
+        (["B-PER", "I-LOC"], [(0, 1, "PER"), (1, 2, "LOC")]),
+        (["O", "I-PER", "I-PER"], [(1, 3, "PER")]),
+        ([], []),
+    ],
+)
+def test_entities_are_read_as_conlleval_reads_them(tags: list[str], found: list[tuple[int, int, str]]) -> None:
+    assert list(entities(tags)) == found
+
+
+def test_only_whole_entities_count(tokenizer_of: TokenizerOf) -> None:
+    labels = ("O", "B-PER", "I-PER")
+    objective = Tag(tokenizer_of("sentiment"), 32, labels)
+    objective.encode([(["the", "dog", "the", "dog"], ["B-PER", "I-PER", "O", "B-PER"])])
+    batch = objective.collate([0])
+    places = [place for place, target in enumerate(batch["targets"][0].tolist()) if target != IGNORED]
+    logits = torch.zeros(*batch["targets"].shape, len(labels))
+    for place, guess in zip(places, (1, 0, 0, 1), strict=True):  # the first entity is cut short
+        logits[0, place, guess] = 1
+
+    figures = objective.summarise([objective.score(Fixed(logits), batch)])
+    assert figures == {"entity F1": 0.5, "precision": 0.5, "recall": 0.5}
+
+
+CONTEXT = "The dog was good. " * 6 + "Dan loves ice cream. " + "The film was not so good. " * 6
+
+
+def test_an_answer_is_found_in_the_window_that_holds_it(tokenizer_of: TokenizerOf) -> None:
+    objective = Answer(tokenizer_of("sentiment"), max_length=40, stride=12)
+    objective.encode([Question("What does Dan love?", CONTEXT, [("ice cream", CONTEXT.index("ice cream"))])])
+
+    assert len(objective.windows) > 2
+    held = [(window, span) for (_, window), span in zip(objective.windows, objective.spans, strict=True) if any(span)]
+    assert held and len(held) < len(objective.windows)
+    for window, (first, last) in held:
+        assert CONTEXT[window.offsets[first][0] : window.offsets[last][1]] == "ice cream"
+
+
+def test_the_best_window_answers_and_is_scored_like_squad(tokenizer_of: TokenizerOf) -> None:
+    objective = Answer(tokenizer_of("sentiment"), max_length=40, stride=12)
+    start = CONTEXT.index("ice cream")
+    objective.encode([Question("What does Dan love?", CONTEXT, [("the ice cream", start), ("ice", start)])])
+    batch = objective.collate(range(len(objective.windows)))
+    logits = torch.zeros(*batch["input_ids"].shape, 2)
+    place = next(index for index, window in enumerate(objective.windows) if window[1].char_to_token(start, 1))
+    first = objective.windows[place][1].char_to_token(start, 1)
+    last = objective.windows[place][1].char_to_token(start + len("ice cream") - 1, 1)
+    assert first is not None and last is not None
+    logits[place, first, 0] = logits[place, last, 1] = 9
+
+    found = objective.summarise([objective.score(Fixed(logits), batch)])
+    assert found == {"F1": 1.0, "exact match": 1.0}  # articles do not count
+
+
+def test_texts_that_belong_together_lower_the_contrastive_loss(tokenizer_of: TokenizerOf) -> None:
+    objective = Contrastive(tokenizer_of("embed"), max_length=16, temperature=0.05)
+    objective.encode([Pair(text, text) for text in TEXTS])
+    batch = objective.collate([0, 1, 2])
+    vectors = torch.eye(3, 8)
+
+    alike = objective.loss(Fixed(torch.cat((vectors, vectors))), batch)
+    mixed = objective.loss(Fixed(torch.cat((vectors, vectors.roll(1, 0)))), batch)
+    assert alike < 0.01 < mixed
+
+
+def test_scored_pairs_lower_their_loss_in_the_scores_order(tokenizer_of: TokenizerOf) -> None:
+    objective = Contrastive(tokenizer_of("embed"), max_length=16, temperature=0.05)
+    objective.encode([Pair("good", "good", 1.0), Pair("good", "dog", 0.1)])
+    batch = objective.collate([0, 1])
+    first = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    near_far = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+
+    right = objective.loss(Fixed(torch.cat((first, near_far))), batch)
+    wrong = objective.loss(Fixed(torch.cat((first, near_far.flip(0)))), batch)
+    assert right < 0.01 and wrong == pytest.approx(20, rel=0.01)
+
+
+def test_a_contrastive_batch_has_pairs_of_one_kind(tokenizer_of: TokenizerOf) -> None:
+    objective = Contrastive(tokenizer_of("embed"), max_length=16, temperature=0.05)
+    objective.encode([Pair("good", "dog", 0.5 if index % 2 else None) for index in range(40)])
+
+    for batch in objective.batches(128, random.Random(0)):
+        assert len({objective.scores[index] is None for index in batch}) == 1
+
+
+def test_rank_correlation_shares_the_ranks_of_equals() -> None:
+    values = np.array([1.0, 2.0, 3.0, 4.0])
+
+    assert spearman(values, values**3) == pytest.approx(1)
+    assert spearman(values, -values) == pytest.approx(-1)
+    # By hand: ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4.
+    assert spearman(np.array([0.0, 5, 5, 9]), values) == pytest.approx(4.5 / np.sqrt(4.5 * 5))
+
+
+def test_images_are_shifted_and_mirrored_but_not_for_evaluation() -> None:
+    image = np.zeros((8, 8), np.uint8)
+    image[3:5, 2:4] = 200
+    objective = ClassifyImages(FASHION_IMAGES, tokens=17, label_smoothing=0.0)
+    objective.encode([(image, 3)] * 50)
+    objective.batches(1700, None)
+    plain = objective.collate(range(50))["pixels"]
+    objective.batches(1700, random.Random(0))
+    changed, again = (objective.collate(range(50))["pixels"] for _ in range(2))
+
+    assert bool((plain == plain[0]).all())
+    assert torch.equal(changed, again)  # the same within an epoch
+    assert len({tuple(pixels.flatten().tolist()) for pixels in changed}) > 20
+    assert plain[0, 0, 3, 2] == pytest.approx((200 / 255 - 0.286) / 0.353)
+    assert all(shifted.sum() == image.sum() for shifted in augmented(np.stack([image] * 9), np.random.default_rng(0)))

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.service.api.conftest import OpenClient, post
+
+
+def png(size: tuple[int, int] = (28, 28), mode: str = "L") -> bytes:
+    pixels = np.random.default_rng(size[0]).integers(0, 256, (size[1], size[0]), np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(content, "PNG")
+    return content.getvalue()
+
+
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+async def test_images_are_classified_one_by_one_and_together(open_client: OpenClient) -> None:
+    images = [encoded(png()), f"data:image/png;base64,{encoded(png((40, 30), 'RGB'))}"]
+    async with open_client("fashion") as client:
+        together = await post(client, "/classify", input=images, top_k=2)
+        alone = [(await post(client, "/classify", input=image, top_k=2))["results"][0] for image in images]
+
+    assert together["results"] == alone
+    assert together["usage"]["prompt_tokens"] == 2 * 17  # CLS and sixteen patches each
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("not base64!", "not base64"),
+        (encoded(b"hello"), "not an image"),
+        (encoded(png()[:60]), "not an image"),
+        ([["a", "b"]], "one image at a time"),
+        (encoded(png((8000, 7000))), "8000 × 7000 pixels; the limit is 50,000,000"),
+    ],
+)
+async def test_what_is_no_image_is_refused_by_name(open_client: OpenClient, given: object, message: str) -> None:
+    async with open_client("fashion", settings={"limits": {"max_body_bytes": 100_000_000}}) as client:
+        response = await client.post("/classify", json={"input": given})
+
+    assert response.status_code == 422
+    assert response.json()["error"]["param"] == "input"
+    assert message in response.json()["error"]["message"]
+
+
+async def test_a_model_of_images_has_no_tokens(open_client: OpenClient) -> None:
+    async with open_client("fashion") as client:
+        response = await client.post("/tokenize", json={"input": "a shirt"})
+
+    assert response.status_code == 422
+    assert "takes images" in response.json()["error"]["message"]
