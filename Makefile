@@ -21,6 +21,7 @@ check: $(VENV)/.dev
 # Trains all bundled packages from nothing and resumes what was interrupted: make packages DATA=folder/of/the/data/sets
 PACKAGES := sentiment spam topics embed stories translate fashion
 packages: $(PACKAGES:%=package-%)
+DATA ?= $(error say where the data sets are: make packages DATA=folder)
 
 # $(call train,RECIPE,RECIPE TO BEGIN WITH)
 train = $(BIN)/python -m model train $(1) --data $(DATA) --out $(RUNS)/$(1) $(if $(2),--start-from $(RUNS)/$(2))

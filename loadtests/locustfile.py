@@ -1,4 +1,4 @@
-"""Users of the three tasks, each at the model's own address: `make load`, or `locust -f loadtests/locustfile.py`."""
+"""Users of the tasks, each at the model's own address: `make load`, or `locust -f loadtests/locustfile.py`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ class ClassifyUser(FastHttpUser):
     def classify(self) -> None:
         """Classify one review."""
         self.client.post("/models/sentiment/classify", json={"input": random.choice(REVIEWS)})
+
+
+class EmbedUser(FastHttpUser):
+    """Asks for the vectors of a few texts at a time."""
+
+    wait_time = between(0.1, 0.4)
+
+    @task
+    def embed(self) -> None:
+        """Embed some sentences."""
+        self.client.post("/models/embed/embed", json={"input": random.sample([*REVIEWS, *SENTENCES], 4)})
 
 
 class GenerateUser(FastHttpUser):

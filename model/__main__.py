@@ -16,6 +16,7 @@ from model.checkpoints.errors import CheckpointError
 from model.config import SIZES
 from model.package import PackageError
 from model.package.manifest import Precision
+from model.training.errors import RunError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train, export and examine transformers.")
 console = Console()
@@ -88,6 +89,8 @@ def export(
     from model.training.tokenizers import tokens_of
 
     card = RECIPES[recipe].card
+    if card.task is None:
+        raise PackageError(f"{recipe.value}: no task serves such a model; it can be trained, but not packaged")
     tokens = None if card.image else tokens_of(RunFolder(run).tokenizer, card)
     training = TrainingCard(recipe=recipe, minutes=round(RunFolder(run).minutes, 1))
     model = load_trained(run)[0]
@@ -187,5 +190,5 @@ def summary(
 if __name__ == "__main__":
     try:
         app()
-    except (PackageError, CheckpointError) as error:
+    except (PackageError, CheckpointError, RunError) as error:
         raise SystemExit(str(error)) from None

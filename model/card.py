@@ -20,6 +20,7 @@ class Card:
     training_data: tuple[Dataset, ...]
     not_for: str = ""
     labels: tuple[str, ...] = ()
+    max_input_tokens: int | None = None  # as long as it was trained; the model's positions unless given
     image: ImageFormat | None = None  # what a model of images takes
     source_languages: tuple[str, ...] = ()
     target_languages: tuple[str, ...] = ()

@@ -42,6 +42,7 @@ class VisionTransformer(nn.Module):
         """Cut images (B, C, H, W) into patches, row by row, and map them: (B, 1 + patches, d_model), CLS first."""
         size = self.config.patch_size
         cut = pixels.unflatten(3, (-1, size)).unflatten(2, (-1, size))  # (B, C, rows, size, columns, size)
+        cut = cut.to(self.patches.weight.dtype)  # pixels come as floats, whatever the weights are
         patches = self.patches(cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))
         x = torch.cat((self.cls.expand(pixels.shape[0], -1, -1), patches), dim=1)
         embedded: Tensor = self.dropout(x + self.positions.weight)

@@ -144,25 +144,27 @@ def _evaluate_perplexity(evaluation: Evaluation) -> list[Figure]:
         texts = [row["text"] for row in evaluation.rows(f"tinystories_subset/{split}.jsonl.xz")]
         total, tokens, words = 0.0, 0, 0
         for text in tqdm(texts, desc="perplexity"):
-            likelihood, count = _log_likelihood(evaluation, text.strip())
-            total, tokens, words = total + likelihood, tokens + count, words + len(text.split())
+            likelihood, count, kept = _log_likelihood(evaluation, text.strip())
+            total, tokens, words = total + likelihood, tokens + count, words + len(kept.split())
         dataset = f"tinystories_subset/{split}"
         figures.append(evaluation.figure(dataset, "perplexity per token", math.exp(-total / tokens)))
         figures.append(evaluation.figure(dataset, "perplexity per word", math.exp(-total / words)))
     return figures
 
 
-def _log_likelihood(evaluation: Evaluation, text: str) -> tuple[float, int]:
-    """Return Σ log p of a text's first `max_positions` tokens, its end token included, and their number."""
+def _log_likelihood(evaluation: Evaluation, text: str) -> tuple[float, int, str]:
+    """Return Σ log p of a text's first `max_positions` tokens, its end token included, their number, and their text."""
     manifest = evaluation.manifest
     assert manifest.special_ids.start is not None and manifest.special_ids.end is not None
-    ids = [manifest.special_ids.start, *evaluation.tokenizer.encode(text).ids, manifest.special_ids.end]
+    encoding = evaluation.tokenizer.encode(text)
+    ids = [manifest.special_ids.start, *encoding.ids, manifest.special_ids.end]
     ids = ids[: manifest.limits.max_positions + 1]
+    kept = text[: encoding.offsets[min(len(ids) - 1, len(encoding.ids)) - 1][1]]
     inputs = np.array([ids[:-1]], np.int64)
     logits = _decoder(evaluation, 1, inputs.shape[1]).step(inputs, np.array([inputs.shape[1]]), 0)[0].astype(np.float64)
     largest = logits.max(-1)
     log_sum = largest + np.log(np.exp(logits - largest[:, None]).sum(-1))
-    return float((logits[np.arange(len(ids) - 1), ids[1:]] - log_sum).sum()), len(ids) - 1
+    return float((logits[np.arange(len(ids) - 1), ids[1:]] - log_sum).sum()), len(ids) - 1, kept
 
 
 def _evaluate_translation(evaluation: Evaluation) -> list[Figure]:

@@ -37,11 +37,9 @@ def export_package(
 
     `curves` is a picture of how training went, to go with it.
 
-    The float32 graphs are compared with torch first; raises `PackageError` where they differ, and for a model that no
-    task serves.
+    The float32 graphs are compared with torch first; raises `PackageError` where they differ.
     """
-    if card.task is None:
-        raise PackageError(f"{card.name}: no task serves such a model; it can be trained, but not packaged")
+    assert card.task is not None, "bug: what no task serves is not packaged"
     folder.mkdir(parents=True, exist_ok=True)
     graphs = _fused_graphs(model, folder)
     verification = verify(model, open_graphs(graphs))
@@ -76,7 +74,10 @@ def export_package(
             for key, graph in graphs.items()
         },
         cache=cache_shape(model) if isinstance(model, DecoderLM | EncoderDecoder) else None,
-        limits=Limits(max_input_tokens=config.max_positions, max_positions=config.max_positions),
+        limits=Limits(
+            max_input_tokens=min(card.max_input_tokens or config.max_positions, config.max_positions),
+            max_positions=config.max_positions,
+        ),
         special_ids=SpecialIds(pad=0) if tokens is None else tokens.special_ids,
         image=card.image,
         labels=list(card.labels),

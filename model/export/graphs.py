@@ -171,8 +171,7 @@ ROWS, LENGTH, CAPACITY, SOURCE = 2, 3, 11, 7
 
 def _export_vision(model: VisionTransformer, folder: Path) -> GraphFile:
     config = model.config
-    dtype = next(model.parameters()).dtype
-    pixels = torch.zeros(ROWS, config.num_channels, config.image_size, config.image_size, dtype=dtype)
+    pixels = torch.zeros(ROWS, config.num_channels, config.image_size, config.image_size)
     return _export(VisionGraph(model), (pixels,), ({0: Dim.DYNAMIC},), ["pixels"], ["logits"], folder / "encoder.onnx")
 
 

@@ -28,10 +28,9 @@ def cooccurrence_embeddings(texts: Sequence[Sequence[int]], vocab_size: int, wid
     counts = counts + counts.T
     frequency = counts.sum(0)
     context = frequency**SMOOTHING
-    expected = frequency[:, None] * (context / context.sum())
-    information = (
-        (counts / expected.clamp(min=1e-9)).clamp(min=1.0).log()
-    )  # positive part: what is not there says nothing
+    # In place from here on: such a matrix of 16,000 words takes a gigabyte.
+    information = counts.div_((frequency[:, None] * (context / context.sum())).clamp_(min=1e-9))
+    information.clamp_(min=1.0).log_()  # the positive part, for what is not there says nothing
     left, strengths, _ = torch.svd_lowrank(information, q=width, niter=2)
     vectors = left * strengths.sqrt()
     lengths = vectors.norm(dim=1, keepdim=True)

@@ -19,14 +19,11 @@ from tqdm import tqdm
 
 from model.architectures import Transformer, build
 from model.config import SIZES, TransformerConfig
+from model.training.errors import RunError
 from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, parameter_groups
 from model.training.recipes import Recipe
 from model.training.run import Run, load_trained, save_whole
-
-
-class StartError(ValueError):
-    """A run cannot begin with another run's weights; the message says which do not fit."""
 
 
 def train(
@@ -41,7 +38,7 @@ def train(
     """Train a recipe on the data sets under `data`; an interrupted run in `folder` is resumed where it stopped.
 
     `start_from` is another run's folder, whose tokenizer and weights a new run begins with; a head that the other has
-    not begins anew. Raises `StartError` where anything else differs. Returns the model as it is after the last step.
+    not begins anew. Raises `RunError` where anything else differs. Returns the model as it is after the last step.
     """
     training = Training(recipe, data, folder, start_from=start_from, size=size, compile_model=compile_model)
     training.resume()
@@ -69,7 +66,7 @@ class Training:
         start = None if start_from is None else load_trained(start_from)[0]
         if start_from is not None and start is not None:
             check_start(config, start.config)
-            if Run(start_from).tokenizer.exists() and not self.run.tokenizer.exists():
+            if Run(start_from).tokenizer.exists() and not self.run.checkpoint.exists():
                 shutil.copyfile(Run(start_from).tokenizer, self.run.tokenizer)
         rows = recipe.read(data, "train")
         tokenizer = self._tokenizer(rows, config.vocab_size)
@@ -83,8 +80,6 @@ class Training:
         self.model = build(config).to(self.device)
         if start is not None:
             begin_with(self.model, start)
-        elif recipe.begin is not None and not self.run.checkpoint.exists():
-            recipe.begin(self.model, self.objective)
         self.loss = torch.compile(self.objective.loss, dynamic=True) if compile_model else self.objective.loss
         groups = parameter_groups(self.model, recipe.weight_decay, recipe.layer_decay)
         self.optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.98), fused=True)
@@ -107,9 +102,9 @@ class Training:
         self._describe()
         started = time.monotonic() - self.seconds
         progress = tqdm(total=self.total_steps, initial=self.step, unit="step", dynamic_ncols=True)
-        steps = self._steps()
+        batches = self._batches()
         while not self.is_finished:
-            loss = self.take_step(next(steps))
+            loss = self.take_step(list(itertools.islice(batches, self.recipe.accumulate)))
             self.seconds = time.monotonic() - started
             progress.update()
             is_last = self.step == self.total_steps
@@ -122,17 +117,10 @@ class Training:
                 self.save()
         progress.close()
 
-    def _steps(self) -> Iterator[list[Batch]]:
-        """Yield each step's batches without end, and keep the place; steps go on across the ends of epochs."""
-        batches = itertools.chain.from_iterable(iter(self._next_batches, None))
+    def _batches(self) -> Iterator[Batch]:
+        """Yield batches, epoch after epoch without end, and keep the place of the next one."""
         while True:
-            yield list(itertools.islice(batches, self.recipe.accumulate))
-
-    def _next_batches(self) -> Iterator[Batch]:
-        """Return the rest of this epoch's batches."""
-        batches = self.objective.batches(self.recipe.batch_tokens, self.epoch_rng(self.epoch))
-
-        def rest() -> Iterator[Batch]:
+            batches = self.objective.batches(self.recipe.batch_tokens, self.epoch_rng(self.epoch))
             for indices in batches[self.position :]:
                 self.position += 1
                 batch = self.objective.collate(indices)
@@ -140,17 +128,16 @@ class Training:
                     self.epoch, self.position = self.epoch + 1, 0
                 yield batch
 
-        return rest()
-
     def take_step(self, batches: list[Batch]) -> float:
         """Take one optimizer step over the accumulated batches and return their mean loss."""
         factor = learning_rate_factor(self.step, self.recipe.warmup_steps, self.total_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.learning_rate * factor * group["scale"]
+        batches = [batch for batch in batches if self.objective.weight(batch)]  # nothing to learn, nothing to divide by
         total = sum(map(self.objective.weight, batches))
         mean = 0.0
         for batch in batches:
-            # Weighted, so that accumulated batches give the gradient that one large batch would.
+            # Weighted by what each mean is taken over, as one large batch would; those to contrast stay its own.
             with self._autocast():
                 loss = self.loss(self.model, self.to_device(batch)) * (self.objective.weight(batch) / total)
             loss.backward()
@@ -192,6 +179,7 @@ class Training:
         save_whole(
             {
                 "config": self.model.config.to_dict(),
+                "recipe": self._values(),
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "random_state": torch.get_rng_state(),
@@ -202,10 +190,19 @@ class Training:
         )
 
     def resume(self) -> None:
-        """Continue from the run's checkpoint, if it has one."""
+        """Continue from the run's checkpoint, or begin; raises `RunError` if the recipe was another one then."""
         if not self.run.checkpoint.exists():
+            self.run.truncate_log(-1)
+            if self.start_from is None and self.recipe.begin is not None:
+                self.recipe.begin(self.model, self.objective)
             return
         state = torch.load(self.run.checkpoint, map_location="cpu", weights_only=False)
+        for name, value in self._values().items():
+            if state["recipe"][name] != value:
+                raise RunError(
+                    f"{self.run.folder}: the run was begun with {name} {state['recipe'][name]}, and the recipe now has "
+                    f"{value}; train into another folder, or remove this one"
+                )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random_state"])
@@ -217,9 +214,8 @@ class Training:
 
     def _describe(self) -> None:
         """Write what the run was made with."""
-        values = {name: value for name, value in vars(self.recipe).items() if isinstance(value, int | float | str)}
         about = {
-            "recipe": values,
+            "recipe": self._values(),
             "card": asdict(self.recipe.card),
             "model": self.model.config.to_dict(),
             "steps": self.total_steps,
@@ -227,6 +223,10 @@ class Training:
         }
         text = json.dumps(about, indent=2, default=lambda part: part.model_dump())
         self.run.config.write_text(f"{text}\n")
+
+    def _values(self) -> dict[str, int | float | str]:
+        """Return the recipe's numbers and names."""
+        return {name: value for name, value in vars(self.recipe).items() if isinstance(value, int | float | str)}
 
     def _tokenizer(self, rows: list[Any], vocab_size: int) -> Tokenizer | None:
         if self.recipe.train_tokenizer is None:
@@ -261,8 +261,8 @@ def begin_with(model: Transformer, other: Transformer) -> None:
 
 
 def check_start(config: TransformerConfig, other: TransformerConfig) -> None:
-    """Refuse weights that are not of the same sizes but for the head; raises `StartError`."""
+    """Refuse weights that are not of the same sizes but for the head; raises `RunError`."""
     ours, theirs = config.to_dict(), other.to_dict()
     for field in sorted(ours.keys() - {"head", "num_labels", "dropout", "vocab_size"}):
         if ours[field] != theirs[field]:
-            raise StartError(f"the other run's weights do not fit: their {field} is {theirs[field]}, not {ours[field]}")
+            raise RunError(f"the other run's weights do not fit: their {field} is {theirs[field]}, not {ours[field]}")

@@ -72,11 +72,23 @@ def _wikitext_articles(data: Path, split: Split) -> Iterator[str]:
     yield "\n".join(article)
 
 
+def _bare(text: str) -> str:
+    """Return a text's letters and digits in lower case, to tell whether two texts are the same."""
+    return "".join(letter for letter in text.lower() if letter.isalnum())
+
+
 def read_sentiment(data: Path, split: Split) -> list[tuple[str, int]]:
-    """Read SST-2 phrases and IMDb reviews as (text, label); 1,000 reviews are kept for validation."""
+    """Read SST-2 phrases and IMDb reviews as (text, label); 1,000 reviews are kept for validation.
+
+    What occurs in validation or test data too (phrases such as "what's next?", reviews sent twice) is not trained on.
+    """
     phrases = read_labelled(data / "sst2" / ("train_phrases.tsv.xz" if split == "train" else "dev.tsv.xz"))
     reviews = read_labelled(data / "imdb" / "train.jsonl.xz")
-    return phrases + (reviews[VALIDATION_REVIEWS:] if split == "train" else reviews[:VALIDATION_REVIEWS])
+    if split == "validation":
+        return phrases + reviews[:VALIDATION_REVIEWS]
+    tests = [read_labelled(data / file) for file in ("sst2/test.tsv.xz", "sst2/dev.tsv.xz", "imdb/test.jsonl.xz")]
+    held_out = {_bare(text) for rows in (*tests, reviews[:VALIDATION_REVIEWS]) for text, _ in rows}
+    return [(text, label) for text, label in phrases + reviews[VALIDATION_REVIEWS:] if _bare(text) not in held_out]
 
 
 def read_labelled(path: Path) -> list[tuple[str, int]]:
@@ -102,11 +114,20 @@ def read_sentence_pairs(data: Path, split: Split) -> list[tuple[tuple[str, str],
 
 
 def read_scored_pairs(data: Path, split: Split) -> list[Pair]:
-    """Read pairs of sentences with how alike people judged them, 0 to 1."""
-    return [
+    """Read pairs of sentences with how alike people judged them, 0 to 1; none is trained on that is tested on."""
+    pairs = [
         Pair(row["sentence1"], row["sentence2"], float(row["score"]) / 5)
         for row in read_rows(data / "stsb" / f"{split}.tsv.xz")
     ]
+    if split != "train":
+        return pairs
+    others: tuple[Split, ...] = ("validation", "test")
+    held_out = {_bare_pair(pair) for other in others for pair in read_scored_pairs(data, other)}
+    return [pair for pair in pairs if _bare_pair(pair) not in held_out]
+
+
+def _bare_pair(pair: Pair) -> frozenset[str]:
+    return frozenset((_bare(pair.first), _bare(pair.second)))
 
 
 def read_pairs_that_belong_together(data: Path, split: Split) -> list[Pair]:
@@ -225,10 +246,10 @@ def read_mostly_swedish_pairs(data: Path, split: Split) -> list[tuple[str, str, 
 
 
 def read_mostly_german_pairs(data: Path, split: Split) -> list[tuple[str, str, str]]:
-    """Read for training the German and the Swedish pairs once, and half of the French; validate in German."""
+    """Read for training the German and the Swedish pairs once, and half of the French."""
     rows = read_pairs_with_varied_names(data, split)
     if split == "validation":
-        return [row for row in rows if row[0] == "de"]
+        return rows
     rng = random.Random(2)
     german, french, swedish = ([row for row in rows if row[0] == code] for code in ("de", "fr", "sv"))
     return german + rng.sample(french, len(french) // 2) + swedish[: len(swedish) // 3]

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from model.architectures import Transformer, build
 from model.config import TransformerConfig
+from model.training.errors import RunError
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,14 @@ def save_whole(state: dict[str, Any], path: Path) -> None:
 
 
 def load_trained(folder: Path) -> tuple[Transformer, Tokenizer | None, dict[str, Any]]:
-    """Return a run's best model, or the newest before any evaluation, its tokenizer, and what was saved with it."""
+    """Return a run's best model, or the newest before any evaluation, its tokenizer, and what was saved with it.
+
+    Raises `RunError` where there is neither.
+    """
     run = Run(folder)
     path = run.best if run.best.exists() else run.checkpoint
+    if not path.exists():
+        raise RunError(f"{folder}: there is no {path.name}; it is not the folder of a training run, or one just begun")
     state = torch.load(path, map_location="cpu", weights_only=False)
     model = build(TransformerConfig(**state["config"]))
     model.load_state_dict(state["model"])

@@ -52,7 +52,8 @@ class Tasks:
         if not fitting:
             raise NotFound(f"there is no model for {kind} here; there are {self._names()}", "model")
         if len(fitting) > 1:
-            raise InvalidRequest(f"model is needed; there are {self._names()}", "model")
+            names = ", ".join(task.manifest.name for task in fitting)
+            raise InvalidRequest(f"model is needed, as several fit: {names}", "model")
         return fitting[0]
 
     def _named(self, model: str, kind: TaskName | None) -> Task:

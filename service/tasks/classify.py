@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from collections.abc import AsyncGenerator
 
 import numpy as np
@@ -85,10 +84,12 @@ def _decoded(given: str, image: ImageFormat, tokens: int) -> ImageInput:
     """Return the image of base64 or of a data URL."""
     _, _, encoded = given.rpartition(",")  # what stands before the comma says only which kind of image it is
     try:
-        return ImageInput(decode_image(base64.b64decode(encoded, validate=True), image), tokens)
-    except binascii.Error:
+        content = base64.b64decode(encoded, validate=True)
+    except ValueError:
         raise InvalidRequest(
             "input is not base64; send an image's bytes in base64, or as a data URL", "input"
         ) from None
+    try:
+        return ImageInput(decode_image(content, image), tokens)
     except ImageError as error:
         raise InvalidRequest(f"input: {error}", "input") from None

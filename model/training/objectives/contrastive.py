@@ -72,11 +72,12 @@ class Contrastive:
         return len(batch["input_ids"]) // 2
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the mean loss of the pairs, either kind."""
+        """Return the mean loss of pairs that belong together, or that of the order of scored ones."""
         first, second = self._vectors(model, batch)
         if "scores" in batch:
             return self._order_loss((first * second).sum(-1) / self.temperature, batch["scores"])
-        cosines = first @ second.T / self.temperature  # (B, B); the diagonal belongs together
+        with torch.autocast(first.device.type, enabled=False):  # halves would be too coarse for so small a temperature
+            cosines = first @ second.T / self.temperature  # (B, B); the diagonal belongs together
         truth = torch.arange(len(cosines), device=cosines.device)
         return (cross_entropy(cosines, truth) + cross_entropy(cosines.T, truth)) / 2
 

@@ -70,7 +70,7 @@ class Tag:
         right = named = there = 0
         for guesses, targets in zip(found.tolist(), batch["targets"].tolist(), strict=True):
             pairs = [pair for pair in zip(guesses, targets, strict=True) if pair[1] != IGNORED]
-            guessed, true = (set(entities([self.labels[index] for index in side])) for side in zip(*pairs, strict=True))
+            guessed, true = (set(entities([self.labels[pair[side]] for pair in pairs])) for side in (0, 1))
             right, named, there = right + len(guessed & true), named + len(guessed), there + len(true)
         return right, named, there
 

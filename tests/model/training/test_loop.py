@@ -13,7 +13,8 @@ import torch
 
 from model.__main__ import RECIPE_NAMES
 from model.config import TransformerConfig
-from model.training.loop import StartError, Training, train
+from model.training.errors import RunError
+from model.training.loop import Training, train
 from model.training.objectives.answer import Question
 from model.training.objectives.contrastive import Pair
 from model.training.plan import plan
@@ -185,8 +186,36 @@ def test_a_pretrained_encoder_goes_on_with_another_head(name: str, tmp_path: Pat
 def test_weights_of_another_shape_are_refused_by_name(tmp_path: Path) -> None:
     run("pretrain-encoder", tmp_path / "first")
 
-    with pytest.raises(StartError, match="do not fit: their architecture is encoder, not decoder"):
+    with pytest.raises(RunError, match="do not fit: their architecture is encoder, not decoder"):
         training_of("pretrain-decoder", tmp_path / "second", tmp_path / "first")
+
+
+def test_a_run_of_other_values_is_not_resumed(tmp_path: Path) -> None:
+    run("finetune-classify-spam", tmp_path)
+
+    with pytest.raises(RunError, match=r"was begun with learning_rate 0\.01, and the recipe now has 0\.02"):
+        run("finetune-classify-spam", tmp_path, learning_rate=0.02)
+
+
+def test_a_run_interrupted_before_its_first_checkpoint_begins_its_log_anew(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"step": 3, "loss": 1.0}\n')
+    run("finetune-classify-spam", tmp_path, epochs=1, evaluate_every=1)
+
+    assert [line["step"] for line in log_of(tmp_path) if "accuracy" in line] == [1, 2, 3][: len(log_of(tmp_path)) - 1]
+
+
+def test_a_folder_without_a_run_is_refused_as_a_start(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"there is no checkpoint\.pt"):
+        training_of("sft-decoder", tmp_path / "run", tmp_path / "nothing")
+
+
+def test_a_batch_with_nothing_to_learn_is_passed_over(tmp_path: Path) -> None:
+    training = training_of("pretrain-decoder", tmp_path)
+    full = training.objective.collate([0])
+    empty = {**full, "targets": torch.full_like(full["targets"], -100)}
+
+    assert np.isfinite(training.take_step([empty, full]))
+    assert all(bool(parameter.isfinite().all()) for parameter in training.model.parameters())
 
 
 def test_a_plan_counts_before_anything_is_trained(tmp_path: Path) -> None:

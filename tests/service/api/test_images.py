@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from model.package.images import decode_image
+from model.training.recipes import FASHION_IMAGES
 from tests.service.api.conftest import OpenClient, post
 
 
@@ -35,6 +37,7 @@ async def test_images_are_classified_one_by_one_and_together(open_client: OpenCl
     ("given", "message"),
     [
         ("not base64!", "not base64"),
+        ("été", "not base64"),
         (encoded(b"hello"), "not an image"),
         (encoded(png()[:60]), "not an image"),
         ([["a", "b"]], "one image at a time"),
@@ -56,3 +59,13 @@ async def test_a_model_of_images_has_no_tokens(open_client: OpenClient) -> None:
 
     assert response.status_code == 422
     assert "takes images" in response.json()["error"]["message"]
+
+
+def test_grey_of_sixteen_bits_keeps_its_shades() -> None:
+    ramp = np.linspace(0, 65535, 28 * 28).astype(np.uint16).reshape(28, 28)
+    content = io.BytesIO()
+    Image.fromarray(ramp).save(content, "PNG")
+    pixels = decode_image(content.getvalue(), FASHION_IMAGES)[0]
+
+    expected = (ramp / 65535 - 0.286) / 0.353
+    np.testing.assert_allclose(pixels, expected, atol=0.02)
