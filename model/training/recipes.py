@@ -356,7 +356,7 @@ RECIPES: dict[str, Recipe] = {
     "translate-german": replace(
         _TRANSLATE,
         read=readers.read_mostly_german_pairs,
-        epochs=5,
+        epochs=2,
         learning_rate=9e-4,
         warmup_steps=100,
     ),

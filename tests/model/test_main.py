@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from model.__main__ import app
 from model.config import SIZES
-from model.package import Manifest
+from model.package import Manifest, PackageError
 from model.training.recipes import RECIPES
 from tests.conftest import TINY
 
@@ -76,3 +76,18 @@ def test_an_unknown_recipe_is_refused_with_those_there_are() -> None:
 
     assert result.exit_code == 2
     assert "sentiment" in result.output
+
+
+def test_a_dry_run_tells_sizes_and_leaves_nothing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SIZES, "translate", TINY["translate"])
+    table = run("train", "translate", "--data", data, "--out", tmp_path / "run", "--dry-run", "--no-compile")
+
+    assert "parameters" in table and "FLOPs" in table and "GFLOP/s" in table
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_no_task_serves_is_not_packaged(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["export", "finetune-tag", "--run", str(tmp_path), "--out", str(tmp_path)])
+
+    assert isinstance(result.exception, PackageError)
+    assert "no task serves such a model" in str(result.exception)
