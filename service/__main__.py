@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -38,6 +39,11 @@ def main() -> None:
 def run(settings: Settings) -> None:
     """Serve until a signal comes."""
     started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="trifold-metrics-") as folder:
+        _serve(settings if settings.metrics_dir else settings.model_copy(update={"metrics_dir": Path(folder)}), started)
+
+
+def _serve(settings: Settings, started: float) -> None:
     _check_port(settings)
     _prepare_ray()
     import ray  # after the choice, which Ray reads when it is imported

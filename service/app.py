@@ -22,6 +22,7 @@ from ray.serve.handle import DeploymentHandle
 from model.package import Manifest
 from service.api.app import create_app
 from service.errors import InternalError, NotReady, ServerOverloaded, ServiceError
+from service.metrics import Metrics
 from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
 from service.settings import ModelSettings, Settings
 from service.tasks.loading import load_task
@@ -35,10 +36,12 @@ class ModelReplica:
 
     def __init__(self, model: ModelSettings, settings: Settings) -> None:
         self._settings = settings
-        self._task = load_task(model, settings.limits)
+        self._metrics = Metrics(settings.metrics_dir)
+        self._metrics.export(settings.host, settings.metrics_port)
+        self._task = load_task(model, settings.limits, self._metrics)
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
-        return create_app([self._task], self._settings)
+        return create_app([self._task], self._settings, self._metrics)
 
     async def predict(self, request: AnyRequest) -> Response:
         """Answer a request from the gateway."""
@@ -117,10 +120,12 @@ class Gateway:
     def __init__(self, packages: list[Path], settings: Settings) -> None:
         self._settings = settings
         self._manifests = [Manifest.load(package) for package in packages]
+        self._metrics = Metrics(settings.metrics_dir)
+        self._metrics.export(settings.host, settings.metrics_port)
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
         tasks: list[Task] = [RemoteTask(manifest, serve.get_app_handle(manifest.name)) for manifest in self._manifests]
-        return create_app(tasks, self._settings)
+        return create_app(tasks, self._settings, self._metrics)
 
 
 def model_application(model: ModelSettings, settings: Settings) -> Application:

@@ -164,7 +164,7 @@ class Training:
         figures = self.evaluate()
         self.run.append(step=self.step, epoch=self.epoch, seconds=round(self.seconds, 1), **figures)
         value, sign = figures[self.objective.metric], 1 if self.objective.higher_is_better else -1
-        if self.best is None or sign * value > sign * self.best:
+        if self.best is None or sign * value >= sign * self.best:  # of equals the one that has learned longer
             self.best, self.evaluations_since_best = value, 0
             weights = {"config": self.model.config.to_dict(), "model": self.model.state_dict(), "step": self.step}
             save_whole(weights, self.run.best)

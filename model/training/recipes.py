@@ -214,7 +214,7 @@ RECIPES: dict[str, Recipe] = {
             max_input_tokens=128,
         ),
         readers.read_spam,
-        epochs=12,
+        epochs=6,
         warmup_steps=30,
         evaluate_every=30,
     ),

@@ -12,9 +12,11 @@ from fastapi_swagger import patch_fastapi
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from service.api.counting import CountRequests
 from service.api.middleware import LimitBody, RequireKey, error_response
 from service.api.routes import Tasks, make_router
 from service.errors import InternalError, InvalidRequest, MethodNotAllowed, NotFound, NotJson, ServiceError
+from service.metrics import Metrics
 from service.settings import Settings
 from service.tasks.task import Task
 
@@ -25,8 +27,9 @@ DESCRIPTION = (
 )
 
 
-def create_app(tasks: Sequence[Task], settings: Settings) -> FastAPI:
-    """Return the API of some tasks: of one model, or of all of them."""
+def create_app(tasks: Sequence[Task], settings: Settings, metrics: Metrics | None = None) -> FastAPI:
+    """Return the API of some tasks: of one model, or of all of them; without `metrics` it counts for itself alone."""
+    metrics = metrics or Metrics()
     app = FastAPI(
         title="Trifold",
         description=DESCRIPTION,
@@ -37,11 +40,12 @@ def create_app(tasks: Sequence[Task], settings: Settings) -> FastAPI:
         swagger_ui_oauth2_redirect_url=None,
     )
     patch_fastapi(app, redirect_from_root_to_docs=False)  # /docs with its scripts, so that it works without internet
-    app.include_router(make_router(Tasks(tasks), settings.limits))
+    app.include_router(make_router(Tasks(tasks), settings.limits, metrics))
     # The one added last is passed first.
     app.add_middleware(LimitBody, max_body_bytes=settings.limits.max_body_bytes)
     if settings.api_keys:
         app.add_middleware(RequireKey, keys=[key.get_secret_value() for key in settings.api_keys])
+    app.add_middleware(CountRequests, metrics=metrics)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

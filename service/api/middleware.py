@@ -9,13 +9,15 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.counting import counted
 from service.errors import ServiceError, TooLarge, Unauthorized
 
 OPEN_PATHS = ("/health", "/ready")  # probes carry no key
 
 
 def error_response(error: ServiceError) -> JSONResponse:
-    """Return an error as the client gets it."""
+    """Return an error as the client gets it, and let it be counted."""
+    counted().reason = error.code
     return JSONResponse(error.body(), error.status, headers=error.headers())
 
 

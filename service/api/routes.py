@@ -11,8 +11,10 @@ from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
 from model.package import Task as TaskName
+from service.api.counting import counted
 from service.api.streaming import event_stream
 from service.errors import DeadlineExceeded, InvalidRequest, NotFound, NotReady, TooLarge
+from service.metrics import CONTENT_TYPE, Metrics
 from service.schemas import (
     AnyEvent,
     AnyRequest,
@@ -68,12 +70,17 @@ class Tasks:
         return ", ".join(f"{name} ({task.manifest.task})" for name, task in self.by_name.items())
 
 
-def make_router(tasks: Tasks, limits: Limits) -> APIRouter:
+def make_router(tasks: Tasks, limits: Limits, metrics: Metrics) -> APIRouter:
     """Return the native routes over some tasks."""
     router = APIRouter()
 
-    async def answer(request: AnyRequest, kind: TaskName | None) -> Any:
+    def found(request: AnyRequest, kind: TaskName | None) -> Task:
         task = tasks.find(request.model, kind)
+        counted().model, counted().task = task.manifest.name, kind or task.manifest.task
+        return task
+
+    async def answer(request: AnyRequest, kind: TaskName | None) -> Any:
+        task = found(request, kind)
         check_inputs(request, limits)
         try:
             async with asyncio.timeout(limits.request_timeout_s):
@@ -82,7 +89,7 @@ def make_router(tasks: Tasks, limits: Limits) -> APIRouter:
             raise _deadline(limits) from None
 
     async def stream(request: AnyRequest, kind: TaskName) -> Response:
-        task = tasks.find(request.model, kind)
+        task = found(request, kind)
         check_inputs(request, limits)
         return await event_stream(until_deadline(task, request, limits))
 
@@ -130,6 +137,11 @@ def make_router(tasks: Tasks, limits: Limits) -> APIRouter:
     async def ready() -> Status:
         """Tell whether traffic may come."""
         return await _status(tasks)
+
+    @router.get("/metrics", include_in_schema=False)
+    async def node_metrics() -> Response:
+        """Show the metrics of this node's processes, in Prometheus' text format."""
+        return Response(await asyncio.to_thread(metrics.exposition), media_type=CONTENT_TYPE)
 
     @router.get("/", include_in_schema=False)
     async def index() -> Response:

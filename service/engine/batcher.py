@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from model.package import Manifest
 from service.engine.engine import EngineFailed
 from service.engine.inputs import ImageInput, OneShotInput, TextInput, collate
+from service.engine.observer import Load, Observer, Silent, Step
 from service.engine.scheduler import Overloaded
 from service.engine.session import Array, Session, SessionOptions
 from service.engine.worker import Worker
@@ -34,6 +36,7 @@ class BatcherLimits:
 class _Item:
     input: OneShotInput
     answer: asyncio.Future[Array]
+    arrived_at: float = field(default_factory=time.perf_counter)
 
     @property
     def tokens(self) -> int:
@@ -41,12 +44,16 @@ class _Item:
 
 
 class Batcher:
-    """An encoder's session and the queue before it. There is no timer: an idle session starts at once.
+    """An encoder's session and the queue before it. There is no timer: an idle session starts at once."""
 
-    `real_tokens` of all `padded_tokens` that ran were the inputs' own.
-    """
-
-    def __init__(self, folder: Path, manifest: Manifest, options: SessionOptions, limits: BatcherLimits) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        options: SessionOptions,
+        limits: BatcherLimits,
+        observer: Observer | None = None,
+    ) -> None:
         self.limits = limits
         graph = manifest.graphs["encoder"]
         self._session = Session(folder / graph.file, options)
@@ -54,10 +61,10 @@ class Batcher:
         self._pad = manifest.special_ids.pad
         self._waiting: deque[_Item] = deque()
         self._waiting_tokens = 0
-        self.real_tokens = 0
-        self.padded_tokens = 0
         self._compute([_example(manifest)])  # a first run is slow: before there is a client, not for one
         self._worker = Worker(f"batcher-{manifest.name}", self._work)
+        self._observer = observer or Silent()
+        self._observer.watch(self._load)
 
     @property
     def waiting_sequences(self) -> int:
@@ -100,6 +107,7 @@ class Batcher:
 
     async def _work(self) -> None:
         while batch := self._next_batch():
+            started = time.perf_counter()
             try:
                 rows = await self._worker.run(self._compute, [item.input for item in batch])
             except Exception:
@@ -108,6 +116,7 @@ class Batcher:
                     if not item.answer.done():
                         item.answer.set_exception(EngineFailed())
                 continue
+            self._tell(batch, started)
             for item, row in zip(batch, rows, strict=True):
                 if not item.answer.done():
                     item.answer.set_result(row)
@@ -131,9 +140,18 @@ class Batcher:
         chosen = set(map(id, batch))
         self._waiting = deque(item for item in waiting if id(item) not in chosen)
         self._waiting_tokens = sum(item.tokens for item in self._waiting)
-        self.real_tokens += sum(item.tokens for item in batch)
-        self.padded_tokens += max(item.tokens for item in batch) * len(batch)
         return batch
+
+    def _tell(self, batch: list[_Item], started: float) -> None:
+        """Tell the observer of a batch that has run."""
+        tokens, longest = sum(item.tokens for item in batch), max(item.tokens for item in batch)
+        for item in batch:
+            self._observer.admitted(started - item.arrived_at, item.tokens)
+        seconds = time.perf_counter() - started
+        self._observer.stepped(Step("encode", seconds, len(batch), tokens, longest * len(batch)))
+
+    def _load(self) -> Load:
+        return Load(running=0, waiting=len(self._waiting), queued_tokens=self._waiting_tokens, slots_used=0)
 
     def _compute(self, batch: list[OneShotInput]) -> Array:
         """Return the graph's answer for each input, (B, num_labels) or (B, d_model)."""

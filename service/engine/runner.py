@@ -31,6 +31,7 @@ class Runner:
         self._encoder, self._decoder, self._candidates = graphs.get("encoder"), graphs["decoder"], graphs["candidates"]
         self._cross_outputs = manifest.graphs["encoder"].outputs if self._encoder else []
         self._pad = manifest.special_ids.pad
+        self.prefilled_tokens = 0  # by all prefills and encoders so far, padding included
         self.cache = KVCache(
             manifest.cache,
             max_slots=limits.max_slots,
@@ -83,6 +84,7 @@ class Runner:
     def _encode_sources(self, encoder: Session, chunks: list[Chunk]) -> None:
         for run in runs_alike(chunks, lambda chunk: len(chunk.sequence.source_ids or ())):
             ids, lengths = pad_rows([chunk.sequence.source_ids or [] for chunk in run], self._pad)
+            self.prefilled_tokens += ids.size
             projected = encoder.run(encoder_inputs(ids, lengths), self._cross_outputs)
             for row, chunk in enumerate(run):
                 (slot,) = chunk.sequence.slots
@@ -118,6 +120,7 @@ class Runner:
     def _compute(self, ids: Array, past: Array, lengths: Array, logit_positions: Array, first_slot: int) -> Array:
         """Run the decoder over consecutive slots; return the wanted logits, (B, P, vocab_size)."""
         rows, new = ids.shape
+        self.prefilled_tokens += ids.size
         bound = self._decoder.bound()
         inputs = {
             "input_ids": ids,

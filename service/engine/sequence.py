@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -120,6 +121,9 @@ class Sequence:
     is_aborted: bool = False
     prompt_tokens: list[SampledToken] = field(default_factory=list)  # left by prefill: behind the first, with logprobs
     mailbox: Mailbox = field(default_factory=Mailbox)
+    arrived_at: float = field(default_factory=time.perf_counter)
+    admitted_at: float | None = None
+    last_token_at: float | None = None
 
     @property
     def waiting_tokens(self) -> int:

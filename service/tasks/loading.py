@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from model.package import Manifest, PackageError, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
 from service.engine.batcher import Batcher, BatcherLimits
 from service.engine.engine import Engine
+from service.engine.observer import Observer
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
+from service.metrics import Metrics
 from service.settings import Limits, ModelSettings
 from service.tasks.classify import Classify
 from service.tasks.embed import Embed
@@ -18,14 +21,24 @@ from service.tasks.task import LocalTask
 from service.tasks.translate import Translate
 
 
-def load_task(model: ModelSettings, limits: Limits) -> LocalTask:
+def load_task(model: ModelSettings, limits: Limits, metrics: Metrics | None = None) -> LocalTask:
     """Open a model package and run it once, so that its first request is as fast as the rest; raises `PackageError`."""
-    folder, manifest = model.package, Manifest.load(model.package)
+    started = time.monotonic()
+    manifest = Manifest.load(model.package)
+    task = _open(model, manifest, limits, metrics.observer(manifest.name) if metrics else None)
+    if metrics:
+        metrics.loaded(manifest, 0 if manifest.cache is None else model.max_slots, time.monotonic() - started)
+    return task
+
+
+def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Observer | None) -> LocalTask:
+    folder = model.package
     options = SessionOptions(model.threads, model.spin_us)
     waiting = {"max_waiting_sequences": model.max_waiting_sequences, "max_waiting_tokens": model.max_waiting_tokens}
     tokenizer = None if manifest.image else _tokenizer(folder, manifest)
     if manifest.task in {"classify", "embed"}:
-        batcher = Batcher(folder, manifest, options, BatcherLimits(batch_tokens=model.batch_tokens, **waiting))
+        bounds = BatcherLimits(batch_tokens=model.batch_tokens, **waiting)
+        batcher = Batcher(folder, manifest, options, bounds, observer)
         encoder = Classify if manifest.task == "classify" else Embed
         work = encoder(manifest, tokenizer, batcher)
         return LocalTask(manifest, tokenizer, batcher, work, stuck_after_s=limits.stuck_after_s)
@@ -36,7 +49,7 @@ def load_task(model: ModelSettings, limits: Limits) -> LocalTask:
         prefix_cache_bytes=model.prefix_cache_mib * 2**20,
         **waiting,
     )
-    engine = Engine(folder, manifest, options, slots)
+    engine = Engine(folder, manifest, options, slots, observer)
     decoder = Generate if manifest.task == "generate" else Translate
     work_of_decoder = decoder(manifest, tokenizer, engine)
     return LocalTask(manifest, tokenizer, engine, work_of_decoder, stuck_after_s=limits.stuck_after_s)

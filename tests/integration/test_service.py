@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from tests.conftest import MakePackage
+from tests.service.api.conftest import series
 
 pytestmark = pytest.mark.integration
 
@@ -31,6 +32,9 @@ def free_port() -> int:
         return port
 
 
+METRICS_PORT = free_port()
+
+
 @pytest.fixture(scope="module")
 def service(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start `python -m service` over the tiny models; its address."""
@@ -43,6 +47,7 @@ def service(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory)
     environment = {
         **os.environ,
         "TRIFOLD_MODELS_FILE": str(folder / "models.yaml"),
+        "TRIFOLD_METRICS_PORT": str(METRICS_PORT),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
     }
@@ -197,3 +202,18 @@ def test_a_busy_port_is_said_at_once(service: str) -> None:
 
     assert ended.returncode == 1
     assert f"127.0.0.1:{port} cannot be listened on" in ended.stderr
+
+
+def test_one_page_counts_for_every_process_of_the_node(service: str) -> None:
+    for path, body in (("/classify", {"input": "good"}), ("/models/sentiment/classify", {"input": "good"})):
+        assert httpx.post(f"{service}{path}", json=body, timeout=30).status_code == 200
+    time.sleep(1)
+    pages = [httpx.get(f"http://127.0.0.1:{METRICS_PORT}/metrics", timeout=30).text]
+    pages += [httpx.get(f"{service}{prefix}/metrics", timeout=30).text for prefix in ("", "/models/stories")]
+
+    for page in map(series, pages):
+        models = {name for name in page if name.startswith("model_info")}
+        assert len(models) == 4  # each in a process of its own
+        # One came through the gateway, one directly; both ran in the model's replica.
+        assert page['requests_total{code="200",model="sentiment",task="classify"}'] >= 2
+        assert page['batch_rows_sum{model="sentiment",phase="encode"}'] >= 2

@@ -7,8 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from service.api.app import create_app
+from service.metrics import Metrics
 from service.settings import Limits, ModelSettings, Settings
 from service.tasks.loading import load_task
 from tests.conftest import MakePackage
@@ -23,12 +25,12 @@ def open_client(make_package: MakePackage) -> OpenClient:
 
     @asynccontextmanager
     async def open_client(*names: str, settings: dict[str, Any] | None = None, **model: Any) -> AsyncIterator[Client]:
-        chosen = Settings(**(settings or {}))
+        chosen, metrics = Settings(**(settings or {})), Metrics()
         tasks = [
-            load_task(ModelSettings(package=make_package(name).folder, threads=1, **model), chosen.limits)
+            load_task(ModelSettings(package=make_package(name).folder, threads=1, **model), chosen.limits, metrics)
             for name in names or ("sentiment", "embed", "stories", "translate")
         ]
-        transport = httpx.ASGITransport(create_app(tasks, chosen), raise_app_exceptions=False)
+        transport = httpx.ASGITransport(create_app(tasks, chosen, metrics), raise_app_exceptions=False)
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
                 yield client
@@ -65,3 +67,13 @@ async def events_of(client: Client, path: str, **body: Any) -> list[Any]:
     lines = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
     assert lines.pop() == "[DONE]"
     return [json.loads(line) for line in lines]
+
+
+def series(text: str) -> dict[str, float]:
+    """Return the samples of a page, as name{label="value",…} without the prefix."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
+            found[f"{sample.name.removeprefix('trifold_')}{{{labels}}}"] = sample.value
+    return found

@@ -10,6 +10,7 @@ import pytest
 from service.engine.batcher import Batcher, BatcherLimits
 from service.engine.engine import EngineFailed
 from service.engine.inputs import OneShotInput, TextInput
+from service.engine.observer import Step
 from service.engine.scheduler import Overloaded
 from service.engine.session import Array, SessionOptions
 from tests.conftest import TinyPackage
@@ -46,13 +47,15 @@ async def test_what_waits_runs_together_within_the_padded_budget(
 ) -> None:
     async with running(sentiment, batch_tokens=64) as batcher:
         seen = spy_on(batcher, monkeypatch)
+        steps: list[Step] = []
+        monkeypatch.setattr(batcher._observer, "stepped", steps.append)
         await asyncio.gather(*(batcher.run([item(length)]) for length in (5, 30, 6, 31, 7, 8, 29)))
 
     assert sorted(length for batch in seen for length in batch) == [5, 6, 7, 8, 29, 30, 31]
     assert all(max(batch) * len(batch) <= 64 for batch in seen)
     assert seen[0] == [5, 6, 7, 8]  # those of like length go with the oldest
-    assert batcher.real_tokens == sum(map(sum, seen))
-    assert batcher.padded_tokens == sum(max(batch) * len(batch) for batch in seen)
+    assert [step.tokens for step in steps] == list(map(sum, seen))
+    assert [step.padded_tokens for step in steps] == [max(batch) * len(batch) for batch in seen]
 
 
 async def test_answers_go_to_those_who_asked(sentiment: TinyPackage) -> None:

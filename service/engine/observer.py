@@ -1,0 +1,67 @@
+"""What an engine tells of its work to whoever counts it; the engine knows no metrics library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol
+
+Phase = Literal["prefill", "decode", "encode"]  # the last of a one-shot batch
+
+
+class Step(NamedTuple):
+    """One run of the graphs."""
+
+    phase: Phase
+    seconds: float
+    rows: int
+    tokens: int  # that were asked for
+    padded_tokens: int  # that were computed, padding included
+
+
+class Load(NamedTuple):
+    """How much there is to do at one moment, and what the prefix cache has been asked so far."""
+
+    running: int  # sequences in the batch
+    waiting: int  # sequences or inputs in the queue
+    queued_tokens: int
+    slots_used: int
+    prefix_queried: int = 0  # prompt tokens looked up
+    prefix_hit: int = 0  # of them those found
+
+
+class Observer(Protocol):
+    """Hears of every step and of every sequence's milestones, on the event loop; must be quick."""
+
+    def watch(self, load: Callable[[], Load]) -> None:
+        """Take what tells the engine's load whenever it is asked."""
+
+    def stepped(self, step: Step) -> None:
+        """Hear that the graphs have run."""
+
+    def admitted(self, waited_s: float, tokens: int) -> None:
+        """Hear that a sequence of so many prompt tokens has left the queue."""
+
+    def began(self, after_s: float) -> None:
+        """Hear that a sequence has its first token, so long after its arrival."""
+
+    def went_on(self, after_s: float, sequences: int = 1) -> None:
+        """Hear that sequences have another token, so long after the one before."""
+
+
+class Silent:
+    """An observer that hears nothing."""
+
+    def watch(self, load: Callable[[], Load]) -> None:
+        """Do nothing."""
+
+    def stepped(self, step: Step) -> None:
+        """Do nothing."""
+
+    def admitted(self, waited_s: float, tokens: int) -> None:
+        """Do nothing."""
+
+    def began(self, after_s: float) -> None:
+        """Do nothing."""
+
+    def went_on(self, after_s: float, sequences: int = 1) -> None:
+        """Do nothing."""
