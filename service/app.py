@@ -7,6 +7,7 @@ at `/` reaches the same tasks through handles.
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from fastapi import FastAPI
 from ray import serve
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve import Application
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
@@ -24,11 +26,12 @@ from service.api.app import create_app
 from service.errors import InternalError, NotReady, ServerOverloaded, ServiceError
 from service.metrics import Metrics
 from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
-from service.settings import ModelSettings, Settings
+from service.settings import Autoscaling, ModelSettings, Settings
 from service.tasks.loading import load_task
 from service.tasks.task import Task
 
 MAX_GATEWAY_REQUESTS = 4096
+LOOK_BACK_S = 4.0  # over which a replica's load is averaged
 
 
 class ModelReplica:
@@ -55,6 +58,11 @@ class ModelReplica:
     async def health(self) -> ModelHealth:
         """Tell the gateway how the task is doing."""
         return await self._task.health()
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Tell Serve's controller, for `service.autoscaling`."""
+        health = await self._task.health()
+        return {"queued_tokens": health.queued_tokens, "slots_used": health.slots_used}
 
     async def check_health(self) -> None:
         """Tell Serve, which replaces a replica whose check raises."""
@@ -128,12 +136,30 @@ class Gateway:
         return create_app(tasks, self._settings, self._metrics)
 
 
+def autoscaling_config(autoscaling: Autoscaling) -> AutoscalingConfig:
+    """Return a model's bounds, delays and policy, as Serve takes them."""
+    bears = {"ongoing_requests", "queued_tokens", "slots_used", "hold_s"}
+    policy = AutoscalingPolicy(
+        policy_function="service.autoscaling:LoadPolicy", policy_kwargs=autoscaling.model_dump(include=bears)
+    )
+    with warnings.catch_warnings():
+        # How often replicas report is in the environment now; but Ray holds the look-back period against the old field.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return AutoscalingConfig(
+            policy=policy,
+            target_ongoing_requests=autoscaling.ongoing_requests,
+            look_back_period_s=LOOK_BACK_S,
+            metrics_interval_s=LOOK_BACK_S / 4,
+            **autoscaling.model_dump(exclude=bears),
+        )
+
+
 def model_application(model: ModelSettings, settings: Settings) -> Application:
     """Return the Serve application of one model."""
     deployment = serve.deployment(
         serve.ingress()(ModelReplica),
         name="model",
-        num_replicas=model.num_replicas,
+        autoscaling_config=autoscaling_config(model.autoscaling),
         max_ongoing_requests=model.max_ongoing_requests,
         ray_actor_options={"num_cpus": model.num_cpus},
         health_check_period_s=10,

@@ -305,6 +305,7 @@ class ModelHealth(Response):
 
     is_progressing: bool = Field(description="idle, or finishing steps")
     waiting: int = Field(description="sequences in the queue")
+    queued_tokens: int = Field(0, description="tokens of those")
     slots_used: int = Field(0, description="rows of the KV cache in use")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 BUNDLED_MODELS = Path(__file__).parent / "models.yaml"
@@ -16,13 +16,35 @@ class SettingsError(Exception):
     """A setting has a value that is not allowed; the message names it."""
 
 
+class Autoscaling(BaseModel):
+    """How many replicas a model has: what one of them bears, and how fast there are more or fewer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min_replicas: int = Field(1, ge=0, description="0: none while nobody asks, and a start to wait for")
+    max_replicas: int = Field(1, ge=1)
+    ongoing_requests: float = Field(64, gt=0, description="that one replica bears at the latency that is wanted")
+    queued_tokens: float = Field(2048, gt=0, description="the same, in tokens that wait")
+    slots_used: float = Field(48, gt=0, description="the same, in rows of the KV cache")
+    upscale_delay_s: float = Field(1, ge=0)
+    downscale_delay_s: float = Field(60, ge=0)
+    downscale_to_zero_delay_s: float = Field(600, ge=0)
+    hold_s: float = Field(300, gt=0, description="half-life of the highest load, by which replicas are taken away")
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(f"min_replicas is {self.min_replicas}, more than max_replicas, {self.max_replicas}")
+        return self
+
+
 class ModelSettings(BaseModel):
     """One model of the models file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     package: Path = Field(description="folder of the package; relative to the models file")
-    num_replicas: int = Field(1, ge=1)
+    autoscaling: Autoscaling = Autoscaling()
     num_cpus: float = Field(0.1, ge=0, description="what Ray reserves for a replica when it places it")
     threads: int = Field(0, ge=0, description="threads of a session; 0: all cores the replica may use")
     spin_us: int = Field(100, ge=0, le=10_000, description="how long a thread without work waits awake, in µs")

@@ -72,6 +72,11 @@ class Batcher:
         return len(self._waiting)
 
     @property
+    def waiting_tokens(self) -> int:
+        """How many tokens they have."""
+        return self._waiting_tokens
+
+    @property
     def slots_used(self) -> int:
         """None: a one-shot task keeps nothing from step to step."""
         return 0

@@ -83,6 +83,11 @@ class Engine:
         return self.scheduler.waiting_sequences
 
     @property
+    def waiting_tokens(self) -> int:
+        """How many tokens the waiting sequences will have to compute."""
+        return self.scheduler.waiting_tokens
+
+    @property
     def slots_used(self) -> int:
         """How many slots running sequences hold or are promised."""
         return self.scheduler.slots_used

@@ -96,6 +96,7 @@ class LocalTask:
         return ModelHealth(
             is_progressing=self._engine.is_progressing(self._stuck_after_s),
             waiting=self._engine.waiting_sequences,
+            queued_tokens=self._engine.waiting_tokens,
             slots_used=self._engine.slots_used,
         )
 

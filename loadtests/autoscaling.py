@@ -1,0 +1,266 @@
+"""Autoscaling without a cluster: the service's own policy over made-up hours of traffic, beside Ray's default policy.
+
+`python -m loadtests.autoscaling --out FOLDER` prints a table and draws replicas, queue, p95 and cost over time. The
+policies run inside Ray's own delays and bounds; only the clock and the replicas are made up. A replica is a decoder
+whose step takes longer the more rows it has, as measured with GPT-2 (see `service/README.md`); signals come late, as
+they do in Ray: pushed once a second, averaged over the look-back period.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+from ray.serve import autoscaling_policy as ray_policy
+from ray.serve.config import AutoscalingConfig
+from rich.console import Console
+from rich.table import Table
+
+from service.app import autoscaling_config
+from service.autoscaling import LoadPolicy
+from service.settings import Autoscaling
+
+TICK_S = 0.5  # of the simulation, and about what Ray's control loop takes
+PUSH_S = 1.0  # between two reports of a replica
+SLOTS = 32
+STEP_S, STEP_S_A_ROW = 0.0038, 0.00078  # GPT-2 124M on two cores: 1, 8, 32 rows in 4.5, 10, 29 ms
+COLD_START_S = 8.0
+SLO_S = 1.0  # time to first token that 95 % of a minute's requests must keep
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Traffic: arrivals by time, and how many tokens each asks for."""
+
+    name: str
+    arrivals: NDArray[np.float64]  # seconds, ascending
+    tokens: NDArray[np.int64]
+    seconds: float
+
+
+def trace(name: str, rate: Callable[[float], float], seconds: float, *, sigma: float = 0.6, seed: int = 0) -> Trace:
+    """Make Poisson arrivals at `rate(t)` a second, with log-normal lengths of 60 tokens in the middle."""
+    rng = np.random.default_rng(seed)
+    seen = [
+        t + rng.random() * TICK_S for t in np.arange(0, seconds, TICK_S) for _ in range(rng.poisson(rate(t) * TICK_S))
+    ]
+    arrivals = np.sort(np.array(seen))
+    tokens = np.clip(rng.lognormal(np.log(60), sigma, len(arrivals)), 1, 2000).astype(np.int64)
+    return Trace(name, arrivals, tokens, seconds)
+
+
+def traces(hours: float = 1.0) -> list[Trace]:
+    """Return an hour each of what services meet."""
+    seconds = 3600 * hours
+    day = lambda t: 22 - 20 * np.cos(2 * np.pi * t / seconds)  # noqa: E731  # one line each is easiest to compare
+    return [
+        trace("ramp", lambda t: 2 + 48 * t / seconds, seconds),
+        trace("spike", lambda t: 55.0 if 0.4 < t / seconds < 0.5 else 6.0, seconds),
+        trace("diurnal", day, seconds),
+        trace("flapping", lambda t: 32.0 if t % 120 < 60 else 4.0, seconds),
+        trace("heavy-tailed", lambda _t: 9.0, seconds, sigma=1.5),
+    ]
+
+
+@dataclass
+class Replica:
+    """A decoder with slots and a queue."""
+
+    ready_at: float
+    waiting: deque[tuple[float, float]] = field(default_factory=deque)  # arrival, tokens
+    left: list[float] = field(default_factory=list)  # tokens of the running sequences
+    is_leaving: bool = False
+
+    @property
+    def ongoing(self) -> int:
+        """Requests that run or wait here."""
+        return len(self.waiting) + len(self.left)
+
+    def advance(self, now: float) -> Iterator[float]:
+        """Decode for a tick; yield the waits of those that got their first token."""
+        remaining = TICK_S
+        while self.waiting and len(self.left) < SLOTS:
+            arrival, tokens = self.waiting.popleft()
+            self.left.append(tokens)
+            yield now - arrival
+        while remaining > 0 and self.left:
+            step = STEP_S + STEP_S_A_ROW * len(self.left)
+            steps = min(remaining / step, *self.left)
+            self.left = [tokens - steps for tokens in self.left if tokens > steps]
+            remaining -= steps * step
+            while self.waiting and len(self.left) < SLOTS:
+                arrival, tokens = self.waiting.popleft()
+                self.left.append(tokens)
+                yield now + TICK_S - remaining - arrival
+
+
+@dataclass
+class Result:
+    """What came of a trace under a policy, a value for each second or minute."""
+
+    replicas: list[int] = field(default_factory=list)  # target, each tick
+    queue: list[int] = field(default_factory=list)
+    p95: list[float] = field(default_factory=list)  # of the time to first token, each minute
+
+    @property
+    def reversals_an_hour(self) -> float:
+        """How often the target turned from growing to shrinking or back."""
+        moves = np.sign(np.diff(self.replicas))
+        moves = moves[moves != 0]
+        return float((moves[1:] != moves[:-1]).sum() / (len(self.replicas) * TICK_S / 3600)) if len(moves) else 0.0
+
+    @property
+    def kept(self) -> float:
+        """Share of the minutes in which 95 % of the requests began in time."""
+        return float(np.mean(np.array(self.p95) <= SLO_S))
+
+    @property
+    def replica_hours(self) -> float:
+        """What it cost."""
+        return sum(self.replicas) * TICK_S / 3600
+
+
+Policy = Callable[[Any], tuple[float, dict[str, Any]]]
+
+
+def default_policy(context: Any) -> tuple[float, dict[str, Any]]:
+    """Ray's own."""
+    desired, state = ray_policy._core_replica_queue_length_policy(context)
+    return desired, state
+
+
+def simulate(traffic: Trace, policy: Policy, bounds: AutoscalingConfig) -> Result:
+    """Run a trace through replicas that a policy adds and removes."""
+    decide = ray_policy._apply_autoscaling_config(policy)
+    result = Result()
+    state: dict[str, Any] = {}
+    replicas = [Replica(0.0) for _ in range(bounds.min_replicas)]
+    target, arrived = bounds.min_replicas, 0
+    reports: deque[tuple[int, int, int]] = deque(maxlen=max(1, round(bounds.look_back_period_s / PUSH_S)))
+    waits: list[float] = []
+    clock = SimpleNamespace(time=lambda: 0.0)
+    with patch.object(ray_policy, "time", clock):  # Ray's delays, in the simulation's time
+        for tick in range(round(traffic.seconds / TICK_S)):
+            now = tick * TICK_S
+            clock.time = lambda now=now: now
+            serving = [replica for replica in replicas if replica.ready_at <= now and not replica.is_leaving]
+            while arrived < len(traffic.arrivals) and traffic.arrivals[arrived] <= now:
+                chosen = min(serving or replicas, key=lambda replica: replica.ongoing)
+                chosen.waiting.append((traffic.arrivals[arrived], float(traffic.tokens[arrived])))
+                arrived += 1
+            for replica in replicas:
+                if replica.ready_at <= now:
+                    waits += replica.advance(now)
+            replicas = [replica for replica in replicas if replica.ongoing or not replica.is_leaving]
+            if now % PUSH_S == 0:
+                tokens = sum(tokens for replica in replicas for _, tokens in replica.waiting)
+                slots = sum(len(replica.left) for replica in replicas)
+                reports.append((sum(replica.ongoing for replica in replicas), round(tokens), slots))
+            context = _context(reports, serving, target, now, state, bounds)
+            wanted, state = decide(context)
+            wanted = min(max(wanted, bounds.min_replicas), bounds.max_replicas)
+            _scale(replicas, wanted, now)
+            target = wanted
+            result.replicas.append(target)
+            result.queue.append(sum(len(replica.waiting) for replica in replicas))
+            if (now + TICK_S) % 60 == 0:
+                result.p95.append(float(np.quantile(waits, 0.95)) if waits else 0.0)
+                waits = []
+    return result
+
+
+def _context(
+    reports: deque[tuple[int, int, int]],
+    serving: list[Replica],
+    target: int,
+    now: float,
+    state: dict[str, Any],
+    bounds: AutoscalingConfig,
+) -> Any:
+    ongoing, tokens, slots = (float(np.mean(column)) for column in zip(*reports, strict=True))
+    return SimpleNamespace(
+        current_num_replicas=len(serving),
+        target_num_replicas=target,
+        total_num_requests=ongoing,
+        aggregated_metrics={"queued_tokens": {"all": tokens}, "slots_used": {"all": slots}},
+        policy_state=state,
+        current_time=now,
+        config=bounds,
+    )
+
+
+def _scale(replicas: list[Replica], wanted: int, now: float) -> None:
+    """Start replicas, which are ready after a while, or let the emptiest finish and go."""
+    staying = [replica for replica in replicas if not replica.is_leaving]
+    replicas += [Replica(now + COLD_START_S) for _ in range(wanted - len(staying))]
+    for replica in sorted(staying, key=lambda replica: replica.ongoing)[: max(0, len(staying) - wanted)]:
+        replica.is_leaving = True
+
+
+# One replica keeps the SLO up to about 11 requests of 60 tokens a second, with some 20 of its 32 slots in use.
+OURS = Autoscaling(max_replicas=10, ongoing_requests=24, queued_tokens=600, slots_used=20)
+POLICY = LoadPolicy(**OURS.model_dump(include={"ongoing_requests", "queued_tokens", "slots_used", "hold_s"}))
+RAYS = AutoscalingConfig(min_replicas=1, max_replicas=10, target_ongoing_requests=24)
+POLICIES: dict[str, tuple[Policy, AutoscalingConfig]] = {
+    "load": (POLICY, autoscaling_config(OURS)),
+    "Ray's, its delays": (default_policy, RAYS),
+    "Ray's, our delays": (default_policy, autoscaling_config(OURS)),
+}
+
+
+def main() -> None:
+    """Simulate every trace under every policy; print the table, draw the plots."""
+    parser = argparse.ArgumentParser(prog="python -m loadtests.autoscaling", description=__doc__)
+    parser.add_argument("--out", type=Path, help="folder for the plots")
+    parser.add_argument("--hours", type=float, default=1.0, help="length of each trace")
+    options = parser.parse_args()
+    table = Table("trace", "policy", "minutes in time", "reversals/h", "replica hours", "most replicas")
+    for traffic in traces(options.hours):
+        results = {name: simulate(traffic, policy, bounds) for name, (policy, bounds) in POLICIES.items()}
+        for name, found in results.items():
+            cells = f"{found.kept:.0%}", f"{found.reversals_an_hour:.0f}", f"{found.replica_hours:.2f}"
+            table.add_row(traffic.name, name, *cells, str(max(found.replicas)))
+        if options.out:
+            options.out.mkdir(parents=True, exist_ok=True)
+            draw(traffic, results, options.out / f"{traffic.name}.png")
+    Console().print(table)
+
+
+def draw(traffic: Trace, results: dict[str, Result], path: Path) -> None:
+    """Draw arrivals, replicas, queue and p95 over time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 9), layout="constrained")
+    arrivals, replicas, queue, p95 = figure.subplots(4, sharex=True)
+    counts, edges = np.histogram(traffic.arrivals, bins=round(traffic.seconds / 10))
+    arrivals.plot(edges[:-1] / 60, counts / 10)
+    for name, found in results.items():
+        minutes = np.arange(len(found.replicas)) * TICK_S / 60
+        replicas.step(minutes, found.replicas, label=f"{name}: {found.replica_hours:.2f} replica hours")
+        queue.plot(minutes, found.queue)
+        p95.plot(np.arange(len(found.p95)), found.p95)
+    p95.axhline(SLO_S, color="grey", linestyle=":")
+    p95.set_yscale("symlog", linthresh=0.1)
+    for axes, label in (
+        (arrivals, "requests/s"),
+        (replicas, "replicas"),
+        (queue, "waiting"),
+        (p95, "p95 to first token, s"),
+    ):
+        axes.set_ylabel(label)
+        axes.grid(alpha=0.3)
+    replicas.legend(loc="upper left", fontsize="small")
+    p95.set_xlabel(f"minutes ({traffic.name})")
+    figure.savefig(path, dpi=90)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""How many replicas a model needs, from what its replicas say of their load.
+
+Ray Serve asks this policy several times a second, in its controller, and applies the delays and bounds of the
+`autoscaling_config` to the answer. Its own policy goes by ongoing requests alone: a request for two tokens counts like
+one for two hundred, and as a queue drains it tears down what it has just built up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+MARGIN = 0.7  # of what the remaining replicas bear, they may be loaded with when one goes
+
+
+class Context(Protocol):
+    """What is used of Ray's `AutoscalingContext`."""
+
+    current_num_replicas: int
+    target_num_replicas: int
+    total_num_requests: float
+    aggregated_metrics: Mapping[str, Mapping[Any, float]] | None
+    policy_state: dict[str, Any]
+    current_time: float | None
+
+
+class LoadPolicy:
+    """Enough replicas that none bears more than it can at the latency that was asked for.
+
+    What one replica bears is measured by a load test, and given as ongoing requests, queued tokens and used slots. The
+    load is the largest of the three sums, each over what one replica bears; so it is counted in replicas. It takes
+    effect at once upwards, but no more than doubles the replicas in one decision. Downwards the highest load of late
+    counts, which fades with a half-life of `hold_s`, and one replica goes at a time, if the others then still have a
+    margin. So neither a lull between two waves nor the drain of a queue takes away what the next wave needs.
+    """
+
+    def __init__(self, ongoing_requests: float, queued_tokens: float, slots_used: float, hold_s: float) -> None:
+        self.bears = {"queued_tokens": queued_tokens, "slots_used": slots_used}
+        self.ongoing_requests = ongoing_requests
+        self.hold_s = hold_s
+
+    def __call__(self, context: Context) -> tuple[int, dict[str, Any]]:
+        """Return the wanted number of replicas, and the load that is remembered with its time."""
+        load, now = self.load(context), context.current_time or 0.0
+        peak, since = context.policy_state.get("peak", (0.0, now))
+        held = max(load, peak * 0.5 ** ((now - since) / self.hold_s))
+        return self.wanted(load, held, context.target_num_replicas), {"peak": (held, now)}
+
+    def load(self, context: Context) -> float:
+        """Return the load, in replicas."""
+        metrics = context.aggregated_metrics or {}
+        sums = {name: sum(metrics.get(name, {}).values()) for name in self.bears}
+        shares = [sums[name] / self.bears[name] for name in self.bears if self.bears[name]]
+        return max([context.total_num_requests / self.ongoing_requests, *shares])
+
+    @staticmethod
+    def wanted(load: float, held: float, replicas: int) -> int:
+        """Return the number of replicas for a load, and for the highest of late."""
+        up, down = math.ceil(load), math.ceil(held / MARGIN)
+        if up > replicas:
+            return min(up, max(1, 2 * replicas))
+        return replicas - 1 if down < replicas else replicas
