@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from model.package import PackageError
+from service.logs import configure_logs
 from service.settings import Settings, SettingsError
 
 logger = logging.getLogger("trifold")
@@ -23,7 +24,7 @@ HAPROXY_WRAPPER = Path(__file__).parent / "haproxy.sh"
 
 def main() -> None:
     """Read the settings, start everything, wait for SIGINT or SIGTERM, and stop it."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logs()
     parser = argparse.ArgumentParser(prog="python -m service", description=__doc__)
     parser.add_argument("--host", help="address to listen on; overrides TRIFOLD_HOST")
     parser.add_argument("--port", type=int, help="port to listen on; overrides TRIFOLD_PORT")

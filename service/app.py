@@ -24,6 +24,7 @@ from ray.serve.handle import DeploymentHandle
 from model.package import Manifest
 from service.api.app import create_app
 from service.errors import InternalError, NotReady, ServerOverloaded, ServiceError
+from service.logs import configure_logs
 from service.metrics import Metrics
 from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
 from service.settings import Autoscaling, ModelSettings, Settings
@@ -38,6 +39,7 @@ class ModelReplica:
     """One model in one process: its API, and the same task for the gateway's handle."""
 
     def __init__(self, model: ModelSettings, settings: Settings) -> None:
+        configure_logs()
         self._settings = settings
         self._metrics = Metrics(settings.metrics_dir)
         self._metrics.export(settings.host, settings.metrics_port)
@@ -126,6 +128,7 @@ class Gateway:
     """All models under one address."""
 
     def __init__(self, packages: list[Path], settings: Settings) -> None:
+        configure_logs()
         self._settings = settings
         self._manifests = [Manifest.load(package) for package in packages]
         self._metrics = Metrics(settings.metrics_dir)

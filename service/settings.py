@@ -77,6 +77,7 @@ class Settings(BaseSettings):
     port: int = Field(8000, ge=1, le=65535)
     models_file: Path = BUNDLED_MODELS
     api_keys: list[SecretStr] = []
+    otlp_endpoint: str | None = Field(None, description="where spans go, as http://collector:4318/v1/traces")
     metrics_port: int = Field(9464, ge=0, le=65535, description="of the node, for Prometheus; 0: none")
     metrics_dir: Path | None = Field(None, description="where a node's processes keep their counts; made if missing")
     limits: Limits = Limits()

@@ -116,7 +116,7 @@ def _finetune_classify(card: Card, read: Callable[[Path, Split], list[Any]], **v
         "texts": lambda rows: [text for text, _ in rows],
         "train_tokenizer": train_wordpiece,
         "objective": lambda tokenizer, config: Classify(
-            tokenizer, min(card.max_input_tokens or config.max_positions, config.max_positions)
+            tokenizer, min(card.max_input_tokens or config.max_positions, config.max_positions), word_dropout=0.1
         ),
         "batch_tokens": 4096,
         "learning_rate": 5e-4,

@@ -12,13 +12,14 @@ from fastapi_swagger import patch_fastapi
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from service.api.counting import CountRequests
 from service.api.middleware import LimitBody, RequireKey, error_response
+from service.api.observing import ObserveRequests
 from service.api.routes import Tasks, make_router
 from service.errors import InternalError, InvalidRequest, MethodNotAllowed, NotFound, NotJson, ServiceError
 from service.metrics import Metrics
 from service.settings import Settings
 from service.tasks.task import Task
+from service.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def create_app(tasks: Sequence[Task], settings: Settings, metrics: Metrics | Non
     app.add_middleware(LimitBody, max_body_bytes=settings.limits.max_body_bytes)
     if settings.api_keys:
         app.add_middleware(RequireKey, keys=[key.get_secret_value() for key in settings.api_keys])
-    app.add_middleware(CountRequests, metrics=metrics)
+    app.add_middleware(ObserveRequests, metrics=metrics, tracing=Tracing(settings.otlp_endpoint))
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.api.counting import counted
+from service.api.observing import observed
 from service.errors import ServiceError, TooLarge, Unauthorized
 
 OPEN_PATHS = ("/health", "/ready")  # probes carry no key
@@ -17,7 +17,7 @@ OPEN_PATHS = ("/health", "/ready")  # probes carry no key
 
 def error_response(error: ServiceError) -> JSONResponse:
     """Return an error as the client gets it, and let it be counted."""
-    counted().reason = error.code
+    observed().reason = error.code
     return JSONResponse(error.body(), error.status, headers=error.headers())
 
 

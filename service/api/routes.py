@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
 from model.package import Task as TaskName
-from service.api.counting import counted
+from service.api.observing import observed
 from service.api.streaming import event_stream
 from service.errors import DeadlineExceeded, InvalidRequest, NotFound, NotReady, TooLarge
 from service.metrics import CONTENT_TYPE, Metrics
@@ -76,7 +76,7 @@ def make_router(tasks: Tasks, limits: Limits, metrics: Metrics) -> APIRouter:
 
     def found(request: AnyRequest, kind: TaskName | None) -> Task:
         task = tasks.find(request.model, kind)
-        counted().model, counted().task = task.manifest.name, kind or task.manifest.task
+        observed().model, observed().task = task.manifest.name, kind or task.manifest.task
         return task
 
     async def answer(request: AnyRequest, kind: TaskName | None) -> Any:

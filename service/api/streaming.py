@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 from starlette.responses import StreamingResponse
 
-from service.api.counting import counted
+from service.api.observing import observed
 from service.errors import InternalError, ServiceError
 from service.schemas import AnyEvent
 
@@ -33,11 +33,11 @@ async def _lines(first: AnyEvent, events: AsyncGenerator[AnyEvent, None]) -> Asy
                 yield _line(event)
             yield "data: [DONE]\n\n"
         except ServiceError as error:
-            counted().reason = error.code
+            observed().reason = error.code
             yield f"event: error\ndata: {json.dumps(error.body())}\n\n"
         except Exception:
             logger.exception("a stream failed")
-            counted().reason = InternalError.code
+            observed().reason = InternalError.code
             yield f"event: error\ndata: {json.dumps(InternalError('the stream failed; try again').body())}\n\n"
 
 

@@ -6,21 +6,28 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from model.package.tokenizer import token_id
 from model.training.data import length_batches
 from model.training.objectives.objective import Batch, mask_of, mean_of, pad
 
 
 @dataclass
 class Classify:
-    """Cross-entropy of one label, from CLS."""
+    """Cross-entropy of one label, from CLS.
+
+    In training each token is hidden ([MASK]) with the probability `word_dropout`, so that no single word decides (Iyyer
+    et al. 2015).
+    """
 
     tokenizer: Tokenizer
     max_length: int
+    word_dropout: float = 0.0
     metric: str = field(default="accuracy", init=False)
     higher_is_better: bool = field(default=True, init=False)
 
@@ -32,20 +39,30 @@ class Classify:
         self.ids = [encoding.ids for encoding in encodings]
         self.segments = [encoding.type_ids for encoding in encodings]
         self.labels = [label for _, label in rows]
+        self.seed: int | None = None
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
-        """Group texts of similar length."""
+        """Group texts of similar length; without `rng` no token is hidden."""
+        self.seed = rng.getrandbits(32) if rng else None
         return length_batches([len(ids) for ids in self.ids], batch_tokens, rng)
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """Return input_ids, segment_ids and attention_mask (B, T), labels (B,)."""
         rows = [self.ids[index] for index in indices]
         return {
-            "input_ids": pad(rows, 0),
+            "input_ids": self._hide(pad(rows, 0), indices[0]),
             "segment_ids": pad([self.segments[index] for index in indices], 0),
             "attention_mask": mask_of(rows),
             "labels": torch.tensor([self.labels[index] for index in indices]),
         }
+
+    def _hide(self, ids: Tensor, first: int) -> Tensor:
+        """Hide some tokens of (B, T), never special ones."""
+        if self.seed is None or not self.word_dropout:
+            return ids
+        mask, separator = (token_id(self.tokenizer, token) for token in ("[MASK]", "[SEP]"))
+        chosen = np.random.default_rng([self.seed, first]).random(ids.shape) < self.word_dropout
+        return ids.masked_fill(torch.from_numpy(chosen) & (ids > separator), mask)  # special tokens have the first ids
 
     def weight(self, batch: Batch) -> int:
         """Count the texts."""

@@ -40,6 +40,23 @@ def test_classification_masks_its_padding_and_cuts_long_texts(tokenizer_of: Toke
     assert batch["labels"].tolist() == [1, 0]
 
 
+def test_some_words_are_hidden_in_training_alone(tokenizer_of: TokenizerOf) -> None:
+    tokenizer = tokenizer_of("sentiment")
+    objective = Classify(tokenizer, max_length=64, word_dropout=0.3)
+    objective.encode([("The film was good and the actors were great. " * 2, 1)] * 40)
+    objective.batches(640, None)
+    plain = objective.collate(range(40))["input_ids"]
+    objective.batches(640, random.Random(0))
+    hidden, again = (objective.collate(range(40))["input_ids"] for _ in range(2))
+
+    mask = tokenizer.token_to_id("[MASK]")
+    assert mask is not None
+    real = plain > mask
+    assert torch.equal(hidden, again) and not (plain == mask).any()
+    assert torch.equal(hidden[~real], plain[~real])  # CLS, SEP and padding stay
+    assert 0.25 < (hidden[real] == mask).float().mean() < 0.35
+
+
 def test_a_pair_to_classify_has_two_segments(tokenizer_of: TokenizerOf) -> None:
     objective = Classify(tokenizer_of("sentiment"), max_length=32)
     objective.encode([(("the dog", "a ball"), 1)])

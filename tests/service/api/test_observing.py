@@ -1,13 +1,22 @@
-"""What Prometheus sees of requests and of the engine's work behind them."""
+"""What metrics and logs tell of requests, and of the engine's work behind them."""
 
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import logging
+import re
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
+import pytest
 
+from service.logs import LOGGERS, configure_logs
 from service.metrics import FLUSH_S
+from service.tasks.task import LocalTask
 from tests.service.api.conftest import OpenClient, events_of, post, series
 
 
@@ -78,3 +87,73 @@ async def test_probes_and_scrapes_are_not_requests(open_client: OpenClient) -> N
         seen = await scrape(client)
 
     assert not [name for name in seen if name.startswith("requests_total")]
+
+
+async def test_a_request_that_fails_is_counted_as_ours(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalTask, "predict", lambda *_: 1 / 0)
+    async with open_client("stories") as client:
+        response = await client.post("/generate", json={"prompt": "Once"})
+        seen = await scrape(client)
+
+    assert response.status_code == 500
+    assert seen['requests_total{code="500",model="stories",task="generate"}'] == 1
+    assert seen['rejections_total{model="stories",reason="internal_error"}'] == 1
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.fixture
+def logged() -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """Let this process log as a replica does; return what was logged since the last look."""
+    stream = io.StringIO()
+    configure_logs(stream=stream)
+
+    def take() -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+        stream.truncate(stream.seek(0))
+        return lines
+
+    yield take
+    for name in LOGGERS:
+        logging.getLogger(name).handlers = []
+        logging.getLogger(name).propagate = True
+
+
+async def test_a_request_is_one_line_of_json(
+    open_client: OpenClient, logged: Callable[[], list[dict[str, Any]]]
+) -> None:
+    headers = {"X-Request-ID": "abc-1", "traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
+    async with open_client("stories") as client:
+        answer = await client.post("/generate", json={"prompt": "Once", "max_tokens": 2}, headers=headers)
+        await client.get("/health")
+        (line,) = logged()
+        await client.post("/generate", json={"prompt": "Once", "max_tokens": 0}, headers={"X-Request-ID": "bad id\t"})
+        (refused,) = logged()
+
+    assert answer.headers["X-Request-ID"] == line["request_id"] == "abc-1"
+    assert line["trace_id"] == TRACE and line["level"] == "info" and line["timestamp"].endswith("Z")
+    assert (line["method"], line["path"], line["model"], line["code"]) == ("POST", "/generate", "stories", "200")
+    assert 0 < line["seconds"] < 60
+    assert refused["reason"] == "invalid_request" and refused["code"] == "422"
+    assert re.fullmatch("[0-9a-f]{32}", refused["request_id"])  # what is no id is replaced
+    assert refused["trace_id"] is None
+    assert "Once" not in json.dumps([line, refused])  # prompts are nobody's business
+
+
+async def test_a_failures_log_names_its_request(
+    open_client: OpenClient, logged: Callable[[], list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: Any) -> Any:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(LocalTask, "stream", broken)
+    monkeypatch.setattr(LocalTask, "predict", broken)
+    async with open_client("stories") as client:
+        await client.post("/generate", json={"prompt": "Once"}, headers={"X-Request-ID": "abc-2"})
+    lines = logged()
+
+    assert any("out of luck" in line.get("exception", "") for line in lines)
+    assert any(line.get("request_id") == "abc-2" for line in lines)

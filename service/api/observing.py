@@ -1,0 +1,99 @@
+"""Every request is counted, logged and traced, once, where it comes in, by what it turned out to be about."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass
+from uuid import uuid4
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.errors import InternalError
+from service.metrics import Metrics
+from service.tracing import Span, Tracing
+
+logger = logging.getLogger(__name__)
+
+LEFT = "499"  # the code that nginx made usual for a client that left before its answer
+UNKNOWN = "unknown"
+_SAFE_ID = re.compile(r"[\w.:/+=-]{1,128}")  # what goes back into a header and into the logs
+
+
+@dataclass
+class Observed:
+    """What is known of the request in progress; routes and error answers fill it in."""
+
+    model: str = UNKNOWN
+    task: str = UNKNOWN
+    reason: str | None = None  # the error's code
+
+
+_observed: ContextVar[Observed | None] = ContextVar("observed", default=None)
+
+
+def observed() -> Observed:
+    """Return the request in progress; outside of one, something that nobody looks at."""
+    return _observed.get() or Observed()
+
+
+class ObserveRequests:
+    """Counts, logs and traces requests for a model, and refused ones; probes and documents pass unseen.
+
+    The caller's `X-Request-ID` goes back with the answer and into the logs; a request without one is given one.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing) -> None:
+        self._app, self._metrics, self._tracing = app, metrics, tracing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if _SAFE_ID.fullmatch(given) else uuid4().hex
+        request, code, is_whole = Observed(), LEFT, False
+        _observed.set(request)
+        started = time.perf_counter()
+
+        async def watched(message: Message) -> None:
+            nonlocal code, is_whole
+            if message["type"] == "http.response.start":
+                code = str(message["status"])
+                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+            await send(message)
+            if message["type"] == "http.response.body":
+                is_whole = not message.get("more_body", False)
+
+        with (
+            self._tracing.span(f"{scope['method']} {scope['path']}", headers) as span,
+            structlog.contextvars.bound_contextvars(request_id=request_id, trace_id=span.trace_id),
+        ):
+            try:
+                await self._app(scope, receive, watched)
+            except Exception:  # answered further out
+                request.reason, code, is_whole = InternalError.code, str(InternalError.status), True
+                raise
+            finally:
+                if request.reason is not None or request.model != UNKNOWN:
+                    self._tell(scope, request, code if is_whole else LEFT, time.perf_counter() - started, span)
+
+    def _tell(self, scope: Scope, request: Observed, code: str, seconds: float, span: Span) -> None:
+        metrics = self._metrics
+        if request.reason is not None:
+            metrics.rejections.labels(request.model, request.reason).inc()
+        if code == LEFT:
+            metrics.cancellations.labels(request.model).inc()
+        metrics.requests.labels(request.model, request.task, code).inc()
+        metrics.request_seconds.labels(request.model, request.task).observe(seconds)
+        about: dict[str, str | float] = {"model": request.model, "task": request.task, "code": code}
+        if request.reason is not None:
+            about["reason"] = request.reason
+        span.note(**about)
+        where = {"method": scope["method"], "path": scope["path"], "seconds": round(seconds, 6)}
+        logger.info("request", extra={**where, **about})

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from service.settings import SettingsError
+from service.tracing import Tracing
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+HEADERS = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+
+
+@pytest.fixture
+def collector() -> Iterator[tuple[str, list[bytes]]]:
+    """An OTLP collector; its address, and what it was sent."""
+    bodies: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # the library's name
+            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1/traces", bodies
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_span_goes_on_with_the_callers_trace(collector: tuple[str, list[bytes]]) -> None:
+    address, bodies = collector
+    tracing = Tracing(address)
+    with tracing.span("POST /generate", HEADERS) as span:
+        span.note(model="stories", code="200")
+        assert span.trace_id == TRACE
+    tracing.close()
+
+    sent = ExportTraceServiceRequest.FromString(bodies[0]).resource_spans[0].scope_spans[0].spans[0]
+    assert sent.name == "POST /generate"
+    assert (sent.trace_id.hex(), sent.parent_span_id.hex()) == (TRACE, PARENT)
+    noted = {attribute.key: attribute.value.string_value for attribute in sent.attributes}
+    assert noted == {"trifold.model": "stories", "trifold.code": "200"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "trace"),
+    [
+        (HEADERS, TRACE),
+        ({}, None),
+        ({"traceparent": "rubbish"}, None),
+        ({"traceparent": f"00-{'0' * 32}-{PARENT}-01"}, None),  # which the standard forbids
+    ],
+)
+def test_without_a_collector_the_callers_trace_is_still_known(headers: dict[str, str], trace: str | None) -> None:
+    with Tracing(None).span("POST /generate", headers) as span:
+        assert span.trace_id == trace
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.startswith("opentelemetry.exporter"):
+            raise ImportError("no", name=name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(SettingsError, match=r"pip install 'trifold\[otel\]'"):
+        Tracing("http://127.0.0.1:4318/v1/traces")
