@@ -53,9 +53,9 @@ package-stories: $(VENV)/.dev
 package-translate: $(VENV)/.dev
 	$(call train,translate)
 	$(call train,translate-names,translate)
-	$(call train,translate-swedish,translate-names)
-	$(call train,translate-german,translate-swedish)
-	$(call package,translate,translate-german)
+	$(call train,translate-german,translate-names)
+	$(call train,translate-swedish,translate-german)
+	$(call package,translate,translate-swedish)
 
 package-fashion: $(VENV)/.dev
 	$(call train,classify-image)

@@ -27,7 +27,7 @@ RECIPE_NAMES = [
     *("pretrain-encoder", "finetune-classify-sentiment", "finetune-classify-spam", "finetune-classify-topics"),
     *("finetune-classify-pairs", "finetune-tag", "finetune-answer", "contrastive-embed"),
     *("pretrain-decoder", "pretrain-decoder-stories", "sft-decoder"),
-    *("translate", "translate-names", "translate-swedish", "translate-german", "classify-image"),
+    *("translate", "translate-names", "translate-german", "translate-swedish", "classify-image"),
 ]
 RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list
 PrecisionName = StrEnum("PrecisionName", {name: name for name in get_args(Precision)})  # type: ignore[misc]  # made from the type

@@ -164,14 +164,15 @@ class Training:
         figures = self.evaluate()
         self.run.append(step=self.step, epoch=self.epoch, seconds=round(self.seconds, 1), **figures)
         value, sign = figures[self.objective.metric], 1 if self.objective.higher_is_better else -1
-        if self.best is None or sign * value >= sign * self.best:  # of equals the one that has learned longer
+        if self.best is None or sign * value > sign * self.best:
             self.best, self.evaluations_since_best = value, 0
+        else:
+            self.evaluations_since_best += 1
+        if value == self.best:  # of equals the one that has learned longer
             weights = {"config": self.model.config.to_dict(), "model": self.model.state_dict(), "step": self.step}
             save_whole(weights, self.run.best)
             about = {"step": self.step, "of": self.total_steps, "seconds": round(self.seconds), **figures}
             self.run.figures.write_text(json.dumps(about, indent=2) + "\n")
-        else:
-            self.evaluations_since_best += 1
         self.run.draw(self.objective.metric)
 
     def save(self) -> None:

@@ -348,10 +348,6 @@ RECIPES: dict[str, Recipe] = {
     "translate-names": replace(
         _TRANSLATE, read=readers.read_pairs_with_varied_names, epochs=1, learning_rate=6e-4, warmup_steps=50
     ),
-    # Begins with the one above: Swedish has the fewest pairs.
-    "translate-swedish": replace(
-        _TRANSLATE, read=readers.read_mostly_swedish_pairs, epochs=1, learning_rate=3e-4, warmup_steps=20
-    ),
     # Begins with the one above: German is the hardest of the three.
     "translate-german": replace(
         _TRANSLATE,
@@ -359,6 +355,10 @@ RECIPES: dict[str, Recipe] = {
         epochs=2,
         learning_rate=9e-4,
         warmup_steps=100,
+    ),
+    # Begins with the one above: Swedish has the fewest pairs, and gets the last word.
+    "translate-swedish": replace(
+        _TRANSLATE, read=readers.read_mostly_swedish_pairs, epochs=1, learning_rate=3e-4, warmup_steps=20
     ),
     "classify-image": Recipe(
         card=Card(
@@ -390,6 +390,6 @@ PACKAGES = {
     "topics": "finetune-classify-topics",
     "embed": "contrastive-embed",
     "stories": "sft-decoder",
-    "translate": "translate-german",
+    "translate": "translate-swedish",
     "fashion": "classify-image",
 }
