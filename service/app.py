@@ -46,7 +46,7 @@ class ModelReplica:
         self._task = load_task(model, settings.limits, self._metrics)
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
-        return create_app([self._task], self._settings, self._metrics)
+        return create_app([self._task], self._settings, self._metrics, is_behind_serve=True)
 
     async def predict(self, request: AnyRequest) -> Response:
         """Answer a request from the gateway."""
@@ -136,7 +136,7 @@ class Gateway:
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
         tasks: list[Task] = [RemoteTask(manifest, serve.get_app_handle(manifest.name)) for manifest in self._manifests]
-        return create_app(tasks, self._settings, self._metrics)
+        return create_app(tasks, self._settings, self._metrics, is_behind_serve=True)
 
 
 def autoscaling_config(autoscaling: Autoscaling) -> AutoscalingConfig:

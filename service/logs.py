@@ -11,6 +11,12 @@ import structlog
 LOGGERS = ("service", "trifold")  # ours; what others log goes where it went before
 
 
+def _without_rays_own(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Leave out the field that Ray adds to every record of its processes."""
+    event.pop("_ray_timestamp_ns", None)
+    return event
+
+
 def configure_logs(level: int = logging.INFO, stream: TextIO | None = None) -> None:
     """Let this process's own loggers write JSON; what `extra` brings becomes fields."""
     formatter = structlog.stdlib.ProcessorFormatter(
@@ -23,11 +29,13 @@ def configure_logs(level: int = logging.INFO, stream: TextIO | None = None) -> N
         ],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            _without_rays_own,
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(ensure_ascii=False),
         ],
     )
-    handler = logging.StreamHandler(stream or sys.stderr)
+    # Ray Serve puts a logger of its own in the place of sys.stderr, which keeps lines back until there are many.
+    handler = logging.StreamHandler(stream or sys.__stderr__)
     handler.setFormatter(formatter)
     for name in LOGGERS:
         logger = logging.getLogger(name)

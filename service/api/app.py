@@ -28,8 +28,13 @@ DESCRIPTION = (
 )
 
 
-def create_app(tasks: Sequence[Task], settings: Settings, metrics: Metrics | None = None) -> FastAPI:
-    """Return the API of some tasks: of one model, or of all of them; without `metrics` it counts for itself alone."""
+def create_app(
+    tasks: Sequence[Task], settings: Settings, metrics: Metrics | None = None, *, is_behind_serve: bool = False
+) -> FastAPI:
+    """Return the API of some tasks: of one model, or of all of them; without `metrics` it counts for itself alone.
+
+    Ray Serve gives every request an id and sends it back; without it this is done here.
+    """
     metrics = metrics or Metrics()
     app = FastAPI(
         title="Trifold",
@@ -46,7 +51,8 @@ def create_app(tasks: Sequence[Task], settings: Settings, metrics: Metrics | Non
     app.add_middleware(LimitBody, max_body_bytes=settings.limits.max_body_bytes)
     if settings.api_keys:
         app.add_middleware(RequireKey, keys=[key.get_secret_value() for key in settings.api_keys])
-    app.add_middleware(ObserveRequests, metrics=metrics, tracing=Tracing(settings.otlp_endpoint))
+    tracing = Tracing(settings.otlp_endpoint)
+    app.add_middleware(ObserveRequests, metrics=metrics, tracing=tracing, returns_ids=not is_behind_serve)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

@@ -47,8 +47,8 @@ class ObserveRequests:
     The caller's `X-Request-ID` goes back with the answer and into the logs; a request without one is given one.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing) -> None:
-        self._app, self._metrics, self._tracing = app, metrics, tracing
+    def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing, *, returns_ids: bool) -> None:
+        self._app, self._metrics, self._tracing, self._returns_ids = app, metrics, tracing, returns_ids
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
         if scope["type"] != "http":
@@ -65,7 +65,8 @@ class ObserveRequests:
             nonlocal code, is_whole
             if message["type"] == "http.response.start":
                 code = str(message["status"])
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                if self._returns_ids:
+                    MutableHeaders(scope=message)["X-Request-ID"] = request_id
             await send(message)
             if message["type"] == "http.response.body":
                 is_whole = not message.get("more_body", False)
