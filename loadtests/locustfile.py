@@ -26,17 +26,6 @@ class ClassifyUser(FastHttpUser):
         self.client.post("/models/sentiment/classify", json={"input": random.choice(REVIEWS)})
 
 
-class EmbedUser(FastHttpUser):
-    """Asks for the vectors of a few texts at a time."""
-
-    wait_time = between(0.1, 0.4)
-
-    @task
-    def embed(self) -> None:
-        """Embed some sentences."""
-        self.client.post("/models/embed/embed", json={"input": random.sample([*REVIEWS, *SENTENCES], 4)})
-
-
 class GenerateUser(FastHttpUser):
     """Asks for stories."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, normalize
@@ -41,7 +43,7 @@ class Encoder(nn.Module):
         return hidden
 
 
-class TextEncoder(nn.Module):
+class TextEncoder(nn.Module, ABC):
     """What all encoders of text share: embeddings and blocks. A head says what becomes of the hidden states."""
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -59,9 +61,9 @@ class TextEncoder(nn.Module):
         """Return what the head makes of ids (B, T); attention_mask (B, T) is 1 at real tokens."""
         return self.project(self.encode(input_ids, attention_mask, segment_ids), attention_mask)
 
+    @abstractmethod
     def project(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """Apply the head to hidden states (B, T, d_model)."""
-        raise NotImplementedError
 
 
 class EncoderClassifier(TextEncoder):

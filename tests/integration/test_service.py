@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,20 +15,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import MakePackage
+from tests.conftest import MakePackage, free_port
 from tests.service.api.conftest import series
 
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parent.parent.parent
 READY_WITHIN_S = 180
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 METRICS_PORT = free_port()

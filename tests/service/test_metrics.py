@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 from service.metrics import Metrics
-from tests.integration.test_service import free_port
+from tests.conftest import free_port
 from tests.service.api.conftest import series
 
 ROOT = Path(__file__).parent.parent.parent
