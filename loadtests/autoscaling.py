@@ -87,19 +87,20 @@ class Replica:
     def advance(self, now: float) -> Iterator[float]:
         """Decode for a tick; yield the waits of those that got their first token."""
         remaining = TICK_S
-        while self.waiting and len(self.left) < SLOTS:
-            arrival, tokens = self.waiting.popleft()
-            self.left.append(tokens)
-            yield now - arrival
+        yield from self._admit(now)
         while remaining > 0 and self.left:
             step = STEP_S + STEP_S_A_ROW * len(self.left)
             steps = min(remaining / step, *self.left)
             self.left = [tokens - steps for tokens in self.left if tokens > steps]
             remaining -= steps * step
-            while self.waiting and len(self.left) < SLOTS:
-                arrival, tokens = self.waiting.popleft()
-                self.left.append(tokens)
-                yield now + TICK_S - remaining - arrival
+            yield from self._admit(now + TICK_S - remaining)
+
+    def _admit(self, now: float) -> Iterator[float]:
+        """Give free slots to those that wait; yield how long they did."""
+        while self.waiting and len(self.left) < SLOTS:
+            arrival, tokens = self.waiting.popleft()
+            self.left.append(tokens)
+            yield now - arrival
 
 
 @dataclass
@@ -166,9 +167,8 @@ def simulate(traffic: Trace, policy: Policy, bounds: AutoscalingConfig) -> Resul
                 reports.append((sum(replica.ongoing for replica in replicas), round(tokens), slots))
             context = _context(reports, serving, target, now, state, bounds)
             wanted, state = decide(context)
-            wanted = min(max(wanted, bounds.min_replicas), bounds.max_replicas)
-            _scale(replicas, wanted, now)
-            target = wanted
+            target = min(max(wanted, bounds.min_replicas), bounds.max_replicas)
+            _scale(replicas, target, now)
             result.replicas.append(target)
             result.queue.append(sum(len(replica.waiting) for replica in replicas))
             if (now + TICK_S) % 60 == 0:
@@ -207,10 +207,9 @@ def _scale(replicas: list[Replica], wanted: int, now: float) -> None:
 
 # One replica keeps the SLO up to about 11 requests of 60 tokens a second, with some 20 of its 32 slots in use.
 OURS = Autoscaling(max_replicas=10, ongoing_requests=24, queued_tokens=600, slots_used=20)
-POLICY = LoadPolicy(**OURS.model_dump(include={"ongoing_requests", "queued_tokens", "slots_used", "hold_s"}))
 RAYS = AutoscalingConfig(min_replicas=1, max_replicas=10, target_ongoing_requests=24)
 POLICIES: dict[str, tuple[Policy, AutoscalingConfig]] = {
-    "load": (POLICY, autoscaling_config(OURS)),
+    "load": (LoadPolicy(**OURS.of_policy()), autoscaling_config(OURS)),
     "Ray's, its delays": (default_policy, RAYS),
     "Ray's, our delays": (default_policy, autoscaling_config(OURS)),
 }

@@ -33,7 +33,7 @@ RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # typ
 PrecisionName = StrEnum("PrecisionName", {name: name for name in get_args(Precision)})  # type: ignore[misc]  # made from the type
 
 PrecisionChoice = Annotated[PrecisionName, typer.Option(help="of the weights; int8 serves many, blocks serve one")]
-Run = Annotated[Path, typer.Option("--run", help="folder of a training run")]
+RunFolder = Annotated[Path, typer.Option("--run", help="folder of a training run")]
 Package = Annotated[Path, typer.Argument(help="folder of a model package")]
 Data = Annotated[Path, typer.Option("--data", help="folder of the data sets")]
 
@@ -56,14 +56,14 @@ def train(
 ) -> None:
     """Train a recipe."""
     from model.training.loop import Training
+    from model.training.loop import train as run_training
     from model.training.plan import plan
     from model.training.recipes import RECIPES
+    from model.training.run import Run
 
     if not dry_run:
-        training = Training(RECIPES[recipe], data, out, start_from=start_from, compile_model=compile_model)
-        training.resume()
-        training.run_steps()
-        console.print(f"{out}: {training.run.figures.read_text()}", highlight=False)
+        run_training(RECIPES[recipe], data, out, start_from=start_from, compile_model=compile_model)
+        console.print(f"{out}: {Run(out).figures.read_text()}", highlight=False)
         return
     with tempfile.TemporaryDirectory() as folder:  # nothing is left of it
         training = Training(RECIPES[recipe], data, Path(folder), start_from=start_from, compile_model=compile_model)
@@ -76,7 +76,7 @@ def train(
 @app.command()
 def export(
     recipe: RecipeName,
-    run: Run,
+    run: RunFolder,
     out: Annotated[Path, typer.Option(help="folder of the package")],
     precision: PrecisionChoice = PrecisionName("int8"),
 ) -> None:
@@ -84,21 +84,20 @@ def export(
     from model.export.export import export_package
     from model.package import Training as TrainingCard
     from model.training.recipes import RECIPES
-    from model.training.run import Run as RunFolder
-    from model.training.run import load_trained
+    from model.training.run import Run, load_trained
     from model.training.tokenizers import tokens_of
 
     card = RECIPES[recipe].card
     if card.task is None:
         raise PackageError(f"{recipe.value}: no task serves such a model; it can be trained, but not packaged")
-    tokens = None if card.image else tokens_of(RunFolder(run).tokenizer, card)
-    training = TrainingCard(recipe=recipe, minutes=round(RunFolder(run).minutes, 1))
+    tokens = None if card.image else tokens_of(Run(run).tokenizer, card)
+    training = TrainingCard(recipe=recipe, minutes=round(Run(run).minutes, 1))
     model = load_trained(run)[0]
     manifest = export_package(
         *(model, tokens, card, out),
         precision=_precision(precision),
         training=training,
-        curves=RunFolder(run).curves if precision == "int8" else None,
+        curves=Run(run).curves if precision == "int8" else None,
     )
     console.print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
 
@@ -141,7 +140,7 @@ def evaluate(
 
 
 @app.command()
-def verify(package: Package, run: Run) -> None:
+def verify(package: Package, run: RunFolder) -> None:
     """Compare a package's graphs with the run it was exported from, on random batches."""
     from model.export.naive import NaiveGraph
     from model.export.verify import TOLERANCE
@@ -159,7 +158,7 @@ def verify(package: Package, run: Run) -> None:
 
 @app.command()
 def generate(
-    run: Run,
+    run: RunFolder,
     text: Annotated[str, typer.Argument(help="prompt, or sentence to translate")],
     language: Annotated[str | None, typer.Option(help="target language of a translation")] = None,
     beam_size: Annotated[int, typer.Option(min=1, help="1 is greedy")] = 1,

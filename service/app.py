@@ -141,10 +141,8 @@ class Gateway:
 
 def autoscaling_config(autoscaling: Autoscaling) -> AutoscalingConfig:
     """Return a model's bounds, delays and policy, as Serve takes them."""
-    bears = {"ongoing_requests", "queued_tokens", "slots_used", "hold_s"}
-    policy = AutoscalingPolicy(
-        policy_function="service.autoscaling:LoadPolicy", policy_kwargs=autoscaling.model_dump(include=bears)
-    )
+    of_policy = autoscaling.of_policy()
+    policy = AutoscalingPolicy(policy_function="service.autoscaling:LoadPolicy", policy_kwargs=of_policy)
     with warnings.catch_warnings():
         # How often replicas report is in the environment now; but Ray holds the look-back period against the old field.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -153,7 +151,7 @@ def autoscaling_config(autoscaling: Autoscaling) -> AutoscalingConfig:
             target_ongoing_requests=autoscaling.ongoing_requests,
             look_back_period_s=LOOK_BACK_S,
             metrics_interval_s=LOOK_BACK_S / 4,
-            **autoscaling.model_dump(exclude=bears),
+            **autoscaling.model_dump(exclude=set(of_policy)),
         )
 
 

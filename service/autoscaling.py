@@ -50,8 +50,7 @@ class LoadPolicy:
     def load(self, context: Context) -> float:
         """Return the load, in replicas."""
         metrics = context.aggregated_metrics or {}
-        sums = {name: sum(metrics.get(name, {}).values()) for name in self.bears}
-        shares = [sums[name] / self.bears[name] for name in self.bears if self.bears[name]]
+        shares = [sum(metrics.get(name, {}).values()) / bears for name, bears in self.bears.items()]
         return max([context.total_num_requests / self.ongoing_requests, *shares])
 
     @staticmethod

@@ -31,6 +31,13 @@ class Autoscaling(BaseModel):
     downscale_to_zero_delay_s: float = Field(600, ge=0)
     hold_s: float = Field(300, gt=0, description="half-life of the highest load, by which replicas are taken away")
 
+    def of_policy(self) -> dict[str, float]:
+        """Return what `service.autoscaling.LoadPolicy` is made with; the rest is Ray Serve's own."""
+        values: dict[str, float] = self.model_dump(
+            include={"ongoing_requests", "queued_tokens", "slots_used", "hold_s"}
+        )
+        return values
+
     @model_validator(mode="after")
     def _bounds(self) -> Self:
         if self.min_replicas > self.max_replicas:

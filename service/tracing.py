@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from service.settings import SettingsError
+
+if TYPE_CHECKING:  # the extra `otel` need not be there
+    from opentelemetry.trace import Span as OpenSpan
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C Trace Context, 3.2
 
@@ -87,10 +90,7 @@ class _Recorder:
 
 
 class _Recorded:
-    def __init__(self, span: object) -> None:
-        from opentelemetry.trace import Span as OpenSpan
-
-        assert isinstance(span, OpenSpan)
+    def __init__(self, span: OpenSpan) -> None:
         self._span = span
         self.trace_id: str | None = f"{span.get_span_context().trace_id:032x}"
 

@@ -63,8 +63,9 @@ class Training:
         self.recipe, self.run, self.start_from = recipe, Run(folder), start_from
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         config = recipe.configure(size or SIZES[recipe.size])
-        start = None if start_from is None else load_trained(start_from)[0]
-        if start_from is not None and start is not None:
+        start: Transformer | None = None
+        if start_from is not None:
+            start = load_trained(start_from)[0]
             check_start(config, start.config)
             if Run(start_from).tokenizer.exists() and not self.run.checkpoint.exists():
                 shutil.copyfile(Run(start_from).tokenizer, self.run.tokenizer)

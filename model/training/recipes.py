@@ -110,11 +110,14 @@ _PRETRAIN_ENCODER = Recipe(
 )
 
 
+def _finetune(card: Card, read: Callable[[Path, Split], list[Any]], **values: Any) -> Recipe:
+    """Return a recipe that begins with the pretrained encoder, or is as large."""
+    return Recipe(card=card, size="mini-encoder", read=read, train_tokenizer=train_wordpiece, **values)
+
+
 def _finetune_classify(card: Card, read: Callable[[Path, Split], list[Any]], **values: Any) -> Recipe:
     defaults: dict[str, Any] = {
-        "size": "mini-encoder",
         "texts": lambda rows: [text for text, _ in rows],
-        "train_tokenizer": train_wordpiece,
         "objective": lambda tokenizer, config: Classify(
             tokenizer, min(card.max_input_tokens or config.max_positions, config.max_positions), word_dropout=0.1
         ),
@@ -123,7 +126,7 @@ def _finetune_classify(card: Card, read: Callable[[Path, Split], list[Any]], **v
         "warmup_steps": 50,
         "layer_decay": 0.85,
     }
-    return Recipe(card=card, read=read, **{**defaults, **values})
+    return _finetune(card, read, **{**defaults, **values})
 
 
 _STORIES = Recipe(
@@ -252,8 +255,8 @@ RECIPES: dict[str, Recipe] = {
         epochs=4,
         evaluate_every=50,
     ),
-    "finetune-tag": Recipe(
-        card=Card(
+    "finetune-tag": _finetune(
+        Card(
             name="entities",
             task=None,
             description="Marks people, organisations and places in English sentences.",
@@ -266,10 +269,8 @@ RECIPES: dict[str, Recipe] = {
             ),
             labels=readers.TAGS,
         ),
-        size="mini-encoder",
-        read=readers.read_entities,
+        readers.read_entities,
         texts=lambda rows: [" ".join(words) for words, _ in rows],
-        train_tokenizer=train_wordpiece,
         objective=lambda tokenizer, config: Tag(tokenizer, min(256, config.max_positions), readers.TAGS),
         head="tag",
         epochs=6,
@@ -280,8 +281,8 @@ RECIPES: dict[str, Recipe] = {
         evaluate_every=100,
         patience=4,
     ),
-    "finetune-answer": Recipe(
-        card=Card(
+    "finetune-answer": _finetune(
+        Card(
             name="answers",
             task=None,
             description="Finds the answer to a question in an English paragraph.",
@@ -290,10 +291,8 @@ RECIPES: dict[str, Recipe] = {
             training_data=(*ENGLISH_TEXT, Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0")),
             labels=("start", "end"),
         ),
-        size="mini-encoder",
-        read=readers.read_questions,
+        readers.read_questions,
         texts=lambda rows: [text for row in rows for text in (row.question, row.context)],
-        train_tokenizer=train_wordpiece,
         objective=lambda tokenizer, config: Answer(
             tokenizer, max_length=min(256, config.max_positions), stride=config.max_positions // 8
         ),
@@ -305,8 +304,8 @@ RECIPES: dict[str, Recipe] = {
         layer_decay=0.9,
         patience=3,
     ),
-    "contrastive-embed": Recipe(
-        card=Card(
+    "contrastive-embed": _finetune(
+        Card(
             name="embed",
             task="embed",
             description="Maps English texts to vectors that are near one another where the texts mean alike.",
@@ -315,10 +314,8 @@ RECIPES: dict[str, Recipe] = {
             training_data=(*ENGLISH_TEXT, Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0"), STSB),
             max_input_tokens=128,
         ),
-        size="mini-encoder",
-        read=readers.read_pairs_that_belong_together,
+        readers.read_pairs_that_belong_together,
         texts=lambda rows: [text for pair in rows for text in (pair.first, pair.second)],
-        train_tokenizer=train_wordpiece,
         objective=lambda tokenizer, config: Contrastive(tokenizer, min(128, config.max_positions), temperature=0.05),
         head="embed",
         epochs=2,

@@ -24,7 +24,8 @@ from service.tracing import Tracing
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = (
-    "Classification, generation and translation by small transformers. Errors are `{error: {code, message, param}}`."
+    "Classification, embedding, generation and translation by small transformers. "
+    "Errors are `{error: {code, message, param}}`."
 )
 
 

@@ -64,22 +64,7 @@ class Batcher:
         self._compute([_example(manifest)])  # a first run is slow: before there is a client, not for one
         self._worker = Worker(f"batcher-{manifest.name}", self._work)
         self._observer = observer or Silent()
-        self._observer.watch(self._load)
-
-    @property
-    def waiting_sequences(self) -> int:
-        """How many inputs wait."""
-        return len(self._waiting)
-
-    @property
-    def waiting_tokens(self) -> int:
-        """How many tokens they have."""
-        return self._waiting_tokens
-
-    @property
-    def slots_used(self) -> int:
-        """None: a one-shot task keeps nothing from step to step."""
-        return 0
+        self._observer.watch(self.load)
 
     async def run(self, inputs: Sequence[OneShotInput]) -> list[Array]:
         """Return the logits (num_labels,) or the vector (d_model,) of each input; all of them or none are queued.
@@ -101,6 +86,10 @@ class Batcher:
         finally:
             for item in items:
                 item.answer.cancel()  # no-op for those that are answered
+
+    def load(self) -> Load:
+        """Tell how much there is to do."""
+        return Load(running=0, waiting=len(self._waiting), queued_tokens=self._waiting_tokens, slots_used=0)
 
     def is_progressing(self, patience_s: float) -> bool:
         """Whether the batcher is idle or has finished a batch within the last `patience_s` seconds."""
@@ -154,9 +143,6 @@ class Batcher:
             self._observer.admitted(started - item.arrived_at, item.tokens)
         seconds = time.perf_counter() - started
         self._observer.stepped(Step("encode", seconds, len(batch), tokens, longest * len(batch)))
-
-    def _load(self) -> Load:
-        return Load(running=0, waiting=len(self._waiting), queued_tokens=self._waiting_tokens, slots_used=0)
 
     def _compute(self, batch: list[OneShotInput]) -> Array:
         """Return the graph's answer for each input, (B, num_labels) or (B, d_model)."""

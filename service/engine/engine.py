@@ -45,7 +45,7 @@ class Engine:
         self._worker = Worker(f"engine-{manifest.name}", self._work)
         self._last_decode_at: float = -1.0
         self._observer = observer or Silent()
-        self._observer.watch(self._load)
+        self._observer.watch(self.load)
 
     async def generate(
         self,
@@ -77,20 +77,18 @@ class Engine:
             self.scheduler.abort(sequence)
             self._worker.wake()
 
-    @property
-    def waiting_sequences(self) -> int:
-        """How many sequences wait for admission."""
-        return self.scheduler.waiting_sequences
-
-    @property
-    def waiting_tokens(self) -> int:
-        """How many tokens the waiting sequences will have to compute."""
-        return self.scheduler.waiting_tokens
-
-    @property
-    def slots_used(self) -> int:
-        """How many slots running sequences hold or are promised."""
-        return self.scheduler.slots_used
+    def load(self) -> Load:
+        """Tell how much there is to do."""
+        scheduler = self.scheduler
+        prefixes = scheduler.prefix_cache
+        return Load(
+            running=len(scheduler.running),
+            waiting=scheduler.waiting_sequences,
+            queued_tokens=scheduler.waiting_tokens,
+            slots_used=scheduler.slots_used,
+            prefix_queried=prefixes.queried_tokens,
+            prefix_hit=prefixes.hit_tokens,
+        )
 
     def is_progressing(self, patience_s: float) -> bool:
         """Whether the engine is idle or has finished a step within the last `patience_s` seconds."""
@@ -141,18 +139,6 @@ class Engine:
             self._observer.went_on(ended - self._last_decode_at, together)
         self._last_decode_at = ended
         self._observer.stepped(Step("decode", ended - started, rows, rows, rows))
-
-    def _load(self) -> Load:
-        scheduler = self.scheduler
-        prefixes = scheduler.prefix_cache
-        return Load(
-            running=len(scheduler.running),
-            waiting=scheduler.waiting_sequences,
-            queued_tokens=scheduler.waiting_tokens,
-            slots_used=scheduler.slots_used,
-            prefix_queried=prefixes.queried_tokens,
-            prefix_hit=prefixes.hit_tokens,
-        )
 
 
 def _sequences(batch: Batch) -> list[Sequence]:

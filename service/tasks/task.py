@@ -93,11 +93,12 @@ class LocalTask:
 
     async def health(self) -> ModelHealth:
         """Tell how the engine is doing."""
+        load = self._engine.load()
         return ModelHealth(
             is_progressing=self._engine.is_progressing(self._stuck_after_s),
-            waiting=self._engine.waiting_sequences,
-            queued_tokens=self._engine.waiting_tokens,
-            slots_used=self._engine.slots_used,
+            waiting=load.waiting,
+            queued_tokens=load.queued_tokens,
+            slots_used=load.slots_used,
         )
 
     async def close(self) -> None:

@@ -85,7 +85,7 @@ async def test_a_caller_that_left_is_skipped(sentiment: TinyPackage, monkeypatch
         await batcher.run([item(5)])
 
     assert [4] not in seen and 4 not in seen[0]
-    assert batcher.waiting_sequences == 0
+    assert batcher.load().waiting == 0
 
 
 async def test_a_full_queue_refuses(sentiment: TinyPackage) -> None:
