@@ -9,6 +9,7 @@ they do in Ray: pushed once a second, averaged over the look-back period.
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -207,11 +208,14 @@ def _scale(replicas: list[Replica], wanted: int, now: float) -> None:
 
 # One replica keeps the SLO up to about 11 requests of 60 tokens a second, with some 20 of its 32 slots in use.
 OURS = Autoscaling(max_replicas=10, ongoing_requests=24, queued_tokens=600, slots_used=20)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # Ray still holds the look-back period against an old field
+    BOUNDS = AutoscalingConfig(**autoscaling_config(OURS))
 RAYS = AutoscalingConfig(min_replicas=1, max_replicas=10, target_ongoing_requests=24)
 POLICIES: dict[str, tuple[Policy, AutoscalingConfig]] = {
-    "load": (LoadPolicy(**OURS.of_policy()), autoscaling_config(OURS)),
+    "load": (LoadPolicy(**OURS.of_policy()), BOUNDS),
     "Ray's, its delays": (default_policy, RAYS),
-    "Ray's, our delays": (default_policy, autoscaling_config(OURS)),
+    "Ray's, our delays": (default_policy, BOUNDS),
 }
 
 

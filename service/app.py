@@ -10,14 +10,12 @@ import asyncio
 import warnings
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, cast
 
 from fastapi import FastAPI
 from ray import serve
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve import Application
-from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
@@ -27,23 +25,23 @@ from service.errors import InternalError, NotReady, ServerOverloaded, ServiceErr
 from service.logs import configure_logs
 from service.metrics import Metrics
 from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
-from service.settings import Autoscaling, ModelSettings, Settings
+from service.settings import Autoscaling, ModelSettings, Settings, SettingsError
 from service.tasks.loading import load_task
 from service.tasks.task import Task
 
 MAX_GATEWAY_REQUESTS = 4096
 LOOK_BACK_S = 4.0  # over which a replica's load is averaged
+DRAIN_S = 20  # a replica that goes finishes what it has begun within these
+MODEL, GATEWAY = "model", "gateway"  # names of the deployments
 
 
 class ModelReplica:
     """One model in one process: its API, and the same task for the gateway's handle."""
 
-    def __init__(self, model: ModelSettings, settings: Settings) -> None:
+    def __init__(self, model: ModelSettings) -> None:
         configure_logs()
-        self._settings = settings
-        self._metrics = Metrics(settings.metrics_dir)
-        self._metrics.export(settings.host, settings.metrics_port)
-        self._task = load_task(model, settings.limits, self._metrics)
+        self._settings, self._metrics = _of_this_process()
+        self._task = load_task(model, self._settings.limits, self._metrics)
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
         return create_app([self._task], self._settings, self._metrics, is_behind_serve=True)
@@ -72,12 +70,21 @@ class ModelReplica:
             raise RuntimeError("the engine makes no progress")
 
 
-class RemoteTask:
-    """A task in a model's replica, reached through its handle."""
+def _of_this_process() -> tuple[Settings, Metrics]:
+    """Read the settings here, on whichever node this is, and count for this node."""
+    settings = Settings.read()
+    metrics = Metrics(settings.metrics_dir)
+    metrics.export(settings.host, settings.metrics_port)
+    return settings, metrics
 
-    def __init__(self, manifest: Manifest, handle: DeploymentHandle[Any]) -> None:
+
+class RemoteTask:
+    """A task in a model's replica, reached through its handle; one that may sleep is not woken for its health."""
+
+    def __init__(self, manifest: Manifest, handle: DeploymentHandle[Any], *, may_sleep: bool) -> None:
         self.manifest = manifest
         self._handle = handle
+        self._may_sleep = may_sleep
         self._streaming_handle = handle.options(stream=True)
 
     async def predict(self, request: AnyRequest) -> Response:
@@ -101,7 +108,9 @@ class RemoteTask:
             events.cancel()
 
     async def health(self) -> ModelHealth:
-        """Ask a replica."""
+        """Ask a replica, if there is one."""
+        if self._may_sleep and not await asyncio.to_thread(running_replicas, self.manifest.name):
+            return ModelHealth(is_progressing=True, is_asleep=True)
         with _remote_errors():
             return cast("ModelHealth", await self._handle.health.remote())
 
@@ -127,68 +136,95 @@ def _remote_errors() -> Iterator[None]:
 class Gateway:
     """All models under one address."""
 
-    def __init__(self, packages: list[Path], settings: Settings) -> None:
+    def __init__(self, models: list[ModelSettings]) -> None:
         configure_logs()
-        self._settings = settings
-        self._manifests = [Manifest.load(package) for package in packages]
-        self._metrics = Metrics(settings.metrics_dir)
-        self._metrics.export(settings.host, settings.metrics_port)
+        self._settings, self._metrics = _of_this_process()
+        self._models = [(Manifest.load(model.package), model.autoscaling.min_replicas == 0) for model in models]
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
-        tasks: list[Task] = [RemoteTask(manifest, serve.get_app_handle(manifest.name)) for manifest in self._manifests]
+        tasks: list[Task] = [
+            RemoteTask(manifest, serve.get_app_handle(manifest.name), may_sleep=may_sleep)
+            for manifest, may_sleep in self._models
+        ]
         return create_app(tasks, self._settings, self._metrics, is_behind_serve=True)
 
 
-def autoscaling_config(autoscaling: Autoscaling) -> AutoscalingConfig:
-    """Return a model's bounds, delays and policy, as Serve takes them."""
+def running_replicas(application: str) -> int:
+    """Ask Serve's controller how many replicas a model has that can answer."""
+    states = serve.status().applications[application].deployments[MODEL].replica_states
+    return sum(count for state, count in states.items() if state.value == "RUNNING")
+
+
+def autoscaling_config(autoscaling: Autoscaling) -> dict[str, Any]:
+    """Return a model's bounds, delays and policy, as Serve's configuration files have them."""
     of_policy = autoscaling.of_policy()
-    policy = AutoscalingPolicy(policy_function="service.autoscaling:LoadPolicy", policy_kwargs=of_policy)
-    with warnings.catch_warnings():
-        # How often replicas report is in the environment now; but Ray holds the look-back period against the old field.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return AutoscalingConfig(
-            policy=policy,
-            target_ongoing_requests=autoscaling.ongoing_requests,
-            look_back_period_s=LOOK_BACK_S,
-            metrics_interval_s=LOOK_BACK_S / 4,
-            **autoscaling.model_dump(exclude=set(of_policy)),
-        )
+    return {
+        "policy": {"policy_function": "service.autoscaling:LoadPolicy", "policy_kwargs": of_policy},
+        "target_ongoing_requests": autoscaling.ongoing_requests,
+        "look_back_period_s": LOOK_BACK_S,
+        # How often replicas report is in the environment now; Ray holds the look-back period against this old field.
+        "metrics_interval_s": LOOK_BACK_S / 4,
+        **autoscaling.model_dump(exclude=set(of_policy)),
+    }
 
 
-def model_application(model: ModelSettings, settings: Settings) -> Application:
+def model_options(model: ModelSettings) -> dict[str, Any]:
+    """Return a model's deployment options, as Serve's configuration files have them."""
+    return {
+        "autoscaling_config": autoscaling_config(model.autoscaling),
+        "max_ongoing_requests": model.max_ongoing_requests,
+        "ray_actor_options": {"num_cpus": model.num_cpus, "num_gpus": model.num_gpus},
+        "health_check_period_s": 10,
+        "graceful_shutdown_timeout_s": DRAIN_S,
+    }
+
+
+def gateway_options() -> dict[str, Any]:
+    """Return the gateway's deployment options."""
+    return {
+        "max_ongoing_requests": MAX_GATEWAY_REQUESTS,
+        "ray_actor_options": {"num_cpus": 0.1},
+        "graceful_shutdown_timeout_s": DRAIN_S,
+    }
+
+
+def model_application(model: ModelSettings) -> Application:
     """Return the Serve application of one model."""
-    deployment = serve.deployment(
-        serve.ingress()(ModelReplica),
-        name="model",
-        autoscaling_config=autoscaling_config(model.autoscaling),
-        max_ongoing_requests=model.max_ongoing_requests,
-        ray_actor_options={"num_cpus": model.num_cpus},
-        health_check_period_s=10,
-        graceful_shutdown_timeout_s=20,
-    )
-    return cast("Application", deployment.bind(model, settings))  # type: ignore[attr-defined]  # Ray types the decorator
+    return _application(ModelReplica, MODEL, model_options(model), model)
 
 
-def gateway_application(models: list[ModelSettings], settings: Settings) -> Application:
+def gateway_application(models: list[ModelSettings]) -> Application:
     """Return the Serve application of the gateway."""
-    deployment = serve.deployment(
-        serve.ingress()(Gateway),
-        name="gateway",
-        max_ongoing_requests=MAX_GATEWAY_REQUESTS,
-        ray_actor_options={"num_cpus": 0.1},
-        graceful_shutdown_timeout_s=20,
-    )
-    return cast("Application", deployment.bind([model.package for model in models], settings))  # type: ignore[attr-defined]  # Ray types the decorator
+    return _application(Gateway, GATEWAY, gateway_options(), models)
 
 
-def targets(settings: Settings) -> list[serve.RunTarget]:
+def _application(replica: type, name: str, options: dict[str, Any], argument: Any) -> Application:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of metrics_interval_s
+        deployment = serve.deployment(serve.ingress()(replica), name=name, **options)
+    return cast("Application", deployment.bind(argument))  # type: ignore[attr-defined]  # Ray types the decorator
+
+
+def build_model(arguments: dict[str, str]) -> Application:
+    """Return the application of the model named `model`, for Serve's configuration files; settings are read here."""
+    models = {Manifest.load(model.package).name: model for model in Settings.read().models()}
+    name = arguments["model"]
+    if name not in models:
+        raise SettingsError(f"there is no model {name!r} in the models file; there are {', '.join(models)}")
+    return model_application(models[name])
+
+
+def build_gateway(arguments: dict[str, str]) -> Application:
+    """Return the gateway to all models of the models file, for Serve's configuration files; it takes no arguments."""
+    if arguments:
+        raise SettingsError(f"the gateway takes no arguments, and was given {', '.join(arguments)}")
+    return gateway_application(Settings.read().models())
+
+
+def targets(models: list[ModelSettings]) -> list[serve.RunTarget]:
     """Return all applications with their names and addresses; raises `PackageError` for a package that is not valid."""
-    models = settings.models()
     applications = []
     for model in models:
         name = Manifest.load(model.package).name
-        applications.append(
-            serve.RunTarget(model_application(model, settings), name=name, route_prefix=f"/models/{name}")
-        )
-    gateway = serve.RunTarget(gateway_application(models, settings), name="gateway", route_prefix="/")
-    return [*applications, gateway]
+        applications.append(serve.RunTarget(model_application(model), name=name, route_prefix=f"/models/{name}"))
+    return [*applications, serve.RunTarget(gateway_application(models), name=GATEWAY, route_prefix="/")]

@@ -304,7 +304,8 @@ class ModelHealth(Response):
     """How one replica of a model is doing."""
 
     is_progressing: bool = Field(description="idle, or finishing steps")
-    waiting: int = Field(description="sequences in the queue")
+    is_asleep: bool = Field(False, description="it has no replica while nobody asks; the next request starts one")
+    waiting: int = Field(0, description="sequences in the queue")
     queued_tokens: int = Field(0, description="tokens of those")
     slots_used: int = Field(0, description="rows of the KV cache in use")
 

@@ -53,6 +53,9 @@ class ModelSettings(BaseModel):
     package: Path = Field(description="folder of the package; relative to the models file")
     autoscaling: Autoscaling = Autoscaling()
     num_cpus: float = Field(0.1, ge=0, description="what Ray reserves for a replica when it places it")
+    num_gpus: float = Field(0, ge=0, description="the same; more than 0 runs on CUDA, 0.25 lets four share a device")
+    gpu_memory_mib: int = Field(0, ge=0, description="bound of a session's memory on the device; 0: none")
+    cpu_fallback: bool = Field(False, description="run on the CPU where there is no GPU, rather than not at all")
     threads: int = Field(0, ge=0, description="threads of a session; 0: all cores the replica may use")
     spin_us: int = Field(100, ge=0, le=10_000, description="how long a thread without work waits awake, in µs")
     max_slots: int = Field(64, ge=1, le=1024, description="rows of the KV cache: sequences times beams at a time")
@@ -62,6 +65,12 @@ class ModelSettings(BaseModel):
     max_waiting_sequences: int = Field(512, ge=1)
     max_waiting_tokens: int = Field(65536, ge=1)
     max_ongoing_requests: int = Field(1024, ge=1, description="requests a replica takes at a time")
+
+    @model_validator(mode="after")
+    def _gpu(self) -> Self:
+        if not self.num_gpus and (self.gpu_memory_mib or self.cpu_fallback):
+            raise ValueError("gpu_memory_mib and cpu_fallback are for models with num_gpus more than 0")
+        return self
 
 
 class Limits(BaseModel):

@@ -86,9 +86,23 @@ def read_sentiment(data: Path, split: Split) -> list[tuple[str, int]]:
     reviews = read_labelled(data / "imdb" / "train.jsonl.xz")
     if split == "validation":
         return phrases + reviews[:VALIDATION_REVIEWS]
-    tests = [read_labelled(data / file) for file in ("sst2/test.tsv.xz", "sst2/dev.tsv.xz", "imdb/test.jsonl.xz")]
-    held_out = {_bare(text) for rows in (*tests, reviews[:VALIDATION_REVIEWS]) for text, _ in rows}
+    held_out = _held_out_opinions(data, reviews)
     return [(text, label) for text, label in phrases + reviews[VALIDATION_REVIEWS:] if _bare(text) not in held_out]
+
+
+def read_reviews(data: Path, split: Split) -> list[list[str]]:
+    """Read the IMDb reviews that the sentiment classifier learns from as documents: each a list of sentences."""
+    reviews = read_labelled(data / "imdb" / "train.jsonl.xz")
+    if split == "validation":
+        return [sentences_of(text) for text, _ in reviews[:VALIDATION_REVIEWS]]
+    held_out = _held_out_opinions(data, reviews)
+    return [sentences_of(text) for text, _ in reviews[VALIDATION_REVIEWS:] if _bare(text) not in held_out]
+
+
+def _held_out_opinions(data: Path, reviews: list[tuple[str, int]]) -> set[str]:
+    """Return what of SST-2 and IMDb is validated and tested on."""
+    tests = [read_labelled(data / file) for file in ("sst2/test.tsv.xz", "sst2/dev.tsv.xz", "imdb/test.jsonl.xz")]
+    return {_bare(text) for rows in (*tests, reviews[:VALIDATION_REVIEWS]) for text, _ in rows}
 
 
 def read_labelled(path: Path) -> list[tuple[str, int]]:

@@ -71,6 +71,8 @@ ENGLISH_TEXT = (
 )
 OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, GFDL, public domain"
 PARTLY_UNCLEAR = "that of its training data: CC BY-SA and the public domain; unclear for some sentences of STSB"
+UNCLEAR_REVIEWS = "unclear, as no licence of the reviews was ever published; for research and demonstration"
+IMDB = Dataset(name="IMDb Large Movie Review Dataset, train", licence="unclear: none was published")
 FASHION_IMAGES = ImageFormat(size=28, channels=1, mean=[0.286], deviation=[0.353])
 STSB = Dataset(name="STS Benchmark, train", licence="scores CC BY-SA 4.0; its sentences have several licences")
 
@@ -185,17 +187,29 @@ _TRANSLATE = Recipe(
 # Recipes that say so begin with the weights of a run of the one before them (`--start-from`); `make packages` does.
 RECIPES: dict[str, Recipe] = {
     "pretrain-encoder": _PRETRAIN_ENCODER,
+    # Begins with the one above, and goes on over the same text.
+    "pretrain-encoder-longer": replace(_PRETRAIN_ENCODER, begin=None, epochs=0.8, learning_rate=8e-4, seed=2),
+    # Begins with the one above: the language of film reviews, for the classifier of sentiment.
+    "pretrain-encoder-reviews": replace(
+        _PRETRAIN_ENCODER,
+        card=replace(_PRETRAIN_ENCODER.card, licence=UNCLEAR_REVIEWS, training_data=(*ENGLISH_TEXT, IMDB)),
+        read=readers.read_reviews,
+        begin=None,
+        epochs=1.5,
+        learning_rate=8e-4,
+        warmup_steps=50,
+    ),
     "finetune-classify-sentiment": _finetune_classify(
         Card(
             name="sentiment",
             task="classify",
             description="Tells whether an English text, such as a review of a film, is positive or negative.",
             not_for="irony, other languages, neutral texts (there is no third answer), or judging people",
-            licence="unclear, as no licence of the reviews was ever published; for research and demonstration",
+            licence=UNCLEAR_REVIEWS,
             training_data=(
                 *ENGLISH_TEXT,
                 Dataset(name="SST-2, phrases of the training sentences", licence="unclear: none was published"),
-                Dataset(name="IMDb Large Movie Review Dataset, train", licence="unclear: none was published"),
+                IMDB,
             ),
             labels=readers.SENTIMENTS,
         ),

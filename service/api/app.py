@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -12,6 +11,7 @@ from fastapi_swagger import patch_fastapi
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from service import __version__
 from service.api.middleware import LimitBody, RequireKey, error_response
 from service.api.observing import ObserveRequests
 from service.api.routes import Tasks, make_router
@@ -40,7 +40,7 @@ def create_app(
     app = FastAPI(
         title="Trifold",
         description=DESCRIPTION,
-        version=version("trifold"),
+        version=__version__,
         strict_content_type=False,  # a body without a content type is taken for JSON
         docs_url=None,
         redoc_url=None,

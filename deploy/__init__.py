@@ -1,0 +1,1 @@
+"""What operators need: images, Kubernetes manifests, alerts and dashboards, and the checks of all of them."""

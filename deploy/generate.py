@@ -1,0 +1,78 @@
+"""`python -m deploy.generate`, or `make manifests`: write what is made from one source and kept in the repository.
+
+Serve's configuration of each overlay from its models file, the PrometheusRule from the alert rules, and the dashboards.
+A test compares what is in the repository with what this would write.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from deploy.monitoring.dashboards import DASHBOARDS, grafana
+from service.serve_config import serve_config
+from service.settings import BUNDLED_MODELS, Settings
+
+DEPLOY = Path(__file__).parent
+KUBERNETES, MONITORING = DEPLOY / "kubernetes", DEPLOY / "monitoring"
+IN_IMAGE = Path("/app")  # where the image has the repository's folders
+MODELS_FILES = {
+    KUBERNETES / "base": BUNDLED_MODELS,
+    KUBERNETES / "overlays" / "gpu": KUBERNETES / "overlays" / "gpu" / "models.yaml",
+}
+
+
+class _Literal(str):
+    """A text that YAML writes as a block."""
+
+
+yaml.SafeDumper.add_representer(
+    _Literal, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
+)
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Yield each file with what belongs in it."""
+    for folder, models_file in MODELS_FILES.items():
+        patch = _resource("ray.io/v1", "RayService", {"serveConfigV2": _Literal(_serve_config(models_file))})
+        yield folder / "serve-config.yaml", _yaml(patch, models_file)
+    rules = yaml.safe_load((MONITORING / "rules.yml").read_text())
+    rule = _resource("monitoring.coreos.com/v1", "PrometheusRule", rules)
+    yield KUBERNETES / "base" / "prometheusrule.yaml", _yaml(rule, MONITORING / "rules.yml")
+    for dashboard in DASHBOARDS:
+        path = MONITORING / "grafana" / "dashboards" / f"{dashboard.uid}.json"
+        yield path, json.dumps(grafana(dashboard), indent=2) + "\n"
+
+
+def _serve_config(models_file: Path) -> str:
+    settings = Settings(models_file=models_file)
+    models = [
+        model.model_copy(update={"package": DEPLOY.parent / model.package.relative_to(IN_IMAGE)})
+        if model.package.is_relative_to(IN_IMAGE)
+        else model
+        for model in settings.models()
+    ]
+    return yaml.safe_dump(serve_config(models, settings.limits.request_timeout_s), sort_keys=False)
+
+
+def _resource(version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "trifold"}, "spec": spec}
+
+
+def _yaml(content: dict[str, Any], source: Path) -> str:
+    comment = f"# Made from {source.relative_to(DEPLOY.parent)} by `make manifests`.\n"
+    return comment + yaml.safe_dump(content, sort_keys=False, width=1000, allow_unicode=True)
+
+
+def main() -> None:
+    """Write them all."""
+    for path, content in generated():
+        path.write_text(content)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Prometheus, Alertmanager and Grafana: rules, dashboards, and how they are tried."""

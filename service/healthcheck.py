@@ -1,0 +1,32 @@
+"""`python -m service.healthcheck`: exit 0 if the service on this machine can answer requests, for probes.
+
+A probe is a program because an image may have neither a shell nor wget. `/ready` is answered by the gateway, which asks
+every model's replica, and what comes through the ingress shows that the ingress works too.
+"""
+
+from __future__ import annotations
+
+import sys
+from http.client import HTTPException
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+from service.settings import Settings
+
+TIMEOUT_S = 6.0
+
+
+def problem(port: int) -> str | None:
+    """Return what is wrong, or None."""
+    url = f"http://127.0.0.1:{port}/ready"
+    try:
+        with urlopen(url, timeout=TIMEOUT_S):  # an address of this machine
+            return None
+    except HTTPError as error:
+        return f"{url} answered {error.code}: {error.read(500).decode(errors='replace')}"
+    except (OSError, HTTPException) as error:
+        return f"{url} did not answer: {error}"
+
+
+if __name__ == "__main__":
+    sys.exit(problem(Settings.read().port))

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.checks.__main__ import problems
+from deploy.checks.manifests import CRDS, can_render, overlays, render
+
+pytestmark = [
+    pytest.mark.skipif(not can_render(), reason="needs kubectl or kustomize to render the overlays"),
+    pytest.mark.skipif(
+        not CRDS.is_dir(), reason=f"needs the CRDs' schemas; {CRDS} is missing, TRIFOLD_CRDS names them"
+    ),
+    pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning"),
+]
+
+Resource = dict[str, Any]
+
+
+@cache
+def rendered(overlay: str) -> list[Resource]:
+    return render(overlay)
+
+
+def of_kind(kind: str, resources: list[Resource]) -> Resource:
+    return next(resource for resource in resources if resource["kind"] == kind)
+
+
+@pytest.mark.parametrize("overlay", overlays())
+def test_nothing_is_wrong_with_an_overlay(overlay: str) -> None:
+    assert list(problems(rendered(overlay))) == []
+
+
+@pytest.mark.parametrize("overlay", overlays())
+def test_models_and_gateways_run_on_two_nodes_at_least(overlay: str) -> None:
+    service = of_kind("RayService", rendered(overlay))["spec"]
+    config = yaml.safe_load(service["serveConfigV2"])
+    for application in config["applications"]:
+        (deployment,) = application["deployments"]
+        bounds = deployment.get("autoscaling_config", {})
+        assert deployment["max_replicas_per_node"] == 1
+        assert deployment.get("num_replicas", bounds.get("min_replicas")) in {0, 2}
+    workers = service["rayClusterConfig"]["workerGroupSpecs"][0]
+    assert workers["minReplicas"] == 2
+    assert workers["template"]["spec"]["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule"
+
+
+def worker(service: Resource) -> Resource:
+    group: Resource = service["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]
+    return group
+
+
+def container(service: Resource) -> Resource:
+    first: Resource = worker(service)["template"]["spec"]["containers"][0]
+    return first
+
+
+def serve(service: Resource, old: str, new: str) -> None:
+    config = service["spec"]["serveConfigV2"]
+    assert old in config
+    service["spec"]["serveConfigV2"] = config.replace(old, new, 1)
+
+
+def variable(service: Resource, name: str, value: str) -> None:
+    next(entry for entry in container(service)["env"] if entry["name"] == name)["value"] = value
+
+
+def set_key(values: Resource, key: str, value: Any) -> None:
+    values[key] = value
+
+
+# What somebody might do to the RayService, the check that must find it, and words of what it says.
+MISTAKES: list[tuple[Callable[[Resource], None], str, str]] = [
+    (lambda s: set_key(s["spec"], "excludeHeadFromServeSvc", True), "schemas", "excludeHeadFromServeSvc"),
+    (lambda s: set_key(worker(s), "minReplica", 1), "schemas", "minReplica"),
+    (lambda s: set_key(container(s), "livenesProbe", {}), "schemas", "livenesProbe"),
+    (lambda s: set_key(s["spec"], "excludeHeadPodFromServeSvc", False), "operator", "must not take traffic"),
+    (lambda s: set_key(worker(s), "minReplicas", 9), "operator", "between minReplicas and maxReplicas"),
+    (lambda s: set_key(s["spec"]["rayClusterConfig"], "rayVersion", "2.51.0"), "operator", "2.52"),
+    (lambda s: set_key(worker(s)["template"]["spec"], "restartPolicy", "Always"), "operator", "restartPolicy"),
+    (lambda s: set_key(container(s), "name", "sidecar"), "operator", "must be the first"),
+    (lambda s: variable(s, "RAY_SERVE_ENABLE_HA_PROXY", "0"), "environment", "RAY_SERVE_ENABLE_HA_PROXY must be 1"),
+    (lambda s: serve(s, "max_ongoing_requests", "max_ongoing_request"), "serve", "Ray knows no such field"),
+    (lambda s: serve(s, "upscale_delay_s", "upscale_delays"), "serve", "upscale_delays"),
+    (lambda s: serve(s, "max_replicas: 2", "max_replicas: 1"), "serve", "max_replicas"),
+    (lambda s: serve(s, "hold_s", "holds"), "serve", "unexpected keyword argument 'holds'"),
+    (lambda s: serve(s, "service.app:build_model", "service.app:build"), "serve", "no attribute 'build'"),
+    (lambda s: serve(s, "request_timeout_s: 130.0", "request_timeout_s: 60"), "timeouts", "must exceed the service's"),
+    (lambda s: serve(s, "shutdown_timeout_s: 20", "shutdown_timeout_s: 40"), "timeouts", "must exceed draining"),
+    (
+        lambda s: set_key(worker(s)["template"]["spec"], "terminationGracePeriodSeconds", 30),
+        "timeouts",
+        "must exceed Ray's drain",
+    ),
+    (lambda s: set_key(container(s)["readinessProbe"], "timeoutSeconds", 1), "timeouts", "service.healthcheck's"),
+    (lambda s: container(s).pop("readinessProbe"), "timeouts", "needs wget"),
+    (lambda s: set_key(container(s)["securityContext"], "readOnlyRootFilesystem", False), "security", "read-only"),
+    (lambda s: worker(s)["template"]["spec"].pop("securityContext"), "security", "another user than root"),
+    (lambda s: set_key(container(s), "image", "trifold:latest"), "security", "must have a version"),
+    (
+        lambda s: container(s)["env"].append({"name": "TRIFOLD_API_KEYS", "value": "[]"}),
+        "security",
+        "must come from one",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "check", "words"), MISTAKES)
+def test_a_mistake_is_found(mistake: Callable[[Resource], None], check: str, words: str) -> None:
+    service = copy.deepcopy(of_kind("RayService", rendered("cpu")))
+    mistake(service)
+
+    found = list(problems([service]))
+    assert any(name == check and words in problem for name, problem in found), found
+
+
+def test_a_typo_in_a_built_in_kind_is_found() -> None:
+    budget = copy.deepcopy(of_kind("PodDisruptionBudget", rendered("cpu")))
+    budget["spec"]["maxUnavailabel"] = 1
+
+    assert any(check == "schemas" and "maxUnavailabel" in problem for check, problem in problems([budget]))

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray.serve.schema import ServeDeploySchema
+
+from service.app import build_gateway, build_model, model_options
+from service.serve_config import serve_config
+from service.settings import Autoscaling, ModelSettings, SettingsError
+from tests.conftest import TinyPackage
+
+
+def deployments(*models: ModelSettings) -> dict[str, dict[str, Any]]:
+    config = serve_config(list(models), request_timeout_s=120)
+    return {application["name"]: application["deployments"][0] for application in config["applications"]}
+
+
+def test_every_model_and_the_gateway_have_two_replicas_on_nodes_of_their_own(sentiment: TinyPackage) -> None:
+    model, gateway = deployments(ModelSettings(package=sentiment.folder)).values()
+
+    assert model["autoscaling_config"]["min_replicas"] == gateway["num_replicas"] == 2
+    assert model["max_replicas_per_node"] == gateway["max_replicas_per_node"] == 1
+
+
+def test_a_model_that_may_sleep_still_may(sentiment: TinyPackage) -> None:
+    sleepy = ModelSettings(package=sentiment.folder, autoscaling=Autoscaling(min_replicas=0))
+
+    assert deployments(sleepy)["sentiment"]["autoscaling_config"]["min_replicas"] == 0
+
+
+def test_it_deploys_with_the_options_of_a_single_machine(sentiment: TinyPackage) -> None:
+    model = ModelSettings(
+        package=sentiment.folder, num_gpus=0.5, autoscaling=Autoscaling(min_replicas=2, max_replicas=3)
+    )
+    deployed = deployments(model)["sentiment"]
+
+    assert {name: value for name, value in deployed.items() if name not in {"name", "max_replicas_per_node"}} == (
+        model_options(model)
+    )
+
+
+@pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning")
+def test_ray_accepts_it(sentiment: TinyPackage) -> None:
+    config = serve_config([ModelSettings(package=sentiment.folder)], request_timeout_s=120)
+
+    assert [application.name for application in ServeDeploySchema(**config).applications] == ["sentiment", "gateway"]
+
+
+def test_applications_are_built_from_the_models_file(
+    sentiment: TinyPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models.yaml").write_text(f"models:\n  - package: {sentiment.folder}\n")
+    monkeypatch.setenv("TRIFOLD_MODELS_FILE", str(tmp_path / "models.yaml"))
+
+    assert build_model({"model": "sentiment"}) is not None
+    assert build_gateway({}) is not None
+    with pytest.raises(SettingsError, match="there is no model 'other' in the models file; there are sentiment"):
+        build_model({"model": "other"})
