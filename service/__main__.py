@@ -71,6 +71,7 @@ def _serve(settings: Settings, started: float) -> None:
         log_to_driver=False,
         configure_logging=False,
         object_store_memory=OBJECT_STORE_BYTES,
+        _metrics_export_port=settings.ray_metrics_port or None,
     )
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: stop.set())

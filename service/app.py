@@ -79,7 +79,7 @@ def _of_this_process() -> tuple[Settings, Metrics]:
 
 
 class RemoteTask:
-    """A task in a model's replica, reached through its handle; one that may sleep is not woken for its health."""
+    """A task in a model's replica, reached through its handle; one that may sleep is not asked for its health."""
 
     def __init__(self, manifest: Manifest, handle: DeploymentHandle[Any], *, may_sleep: bool) -> None:
         self.manifest = manifest
@@ -109,10 +109,15 @@ class RemoteTask:
 
     async def health(self) -> ModelHealth:
         """Ask a replica, if there is one."""
-        if self._may_sleep and not await asyncio.to_thread(running_replicas, self.manifest.name):
-            return ModelHealth(is_progressing=True, is_asleep=True)
+        if self._may_sleep:  # to ask it would keep it awake
+            return await asyncio.to_thread(health_by_controller, self.manifest.name)
         with _remote_errors():
             return cast("ModelHealth", await self._handle.health.remote())
+
+    @property
+    def is_full(self) -> bool:
+        """Say no: the replica itself knows."""
+        return False
 
     async def close(self) -> None:
         """Do nothing: the replica belongs to Serve."""
@@ -124,7 +129,7 @@ def _remote_errors() -> Iterator[None]:
     try:
         yield
     except BackPressureError:
-        raise ServerOverloaded("too many requests are waiting; try again") from None
+        raise ServerOverloaded() from None
     except (RayActorError, DeploymentUnavailableError):
         raise NotReady("the model's replica is gone and will be replaced; try again") from None
     except RayTaskError as error:
@@ -149,10 +154,11 @@ class Gateway:
         return create_app(tasks, self._settings, self._metrics, is_behind_serve=True)
 
 
-def running_replicas(application: str) -> int:
-    """Ask Serve's controller how many replicas a model has that can answer."""
-    states = serve.status().applications[application].deployments[MODEL].replica_states
-    return sum(count for state, count in states.items() if state.value == "RUNNING")
+def health_by_controller(application: str) -> ModelHealth:
+    """Ask Serve's controller, which checks the replicas that there are."""
+    deployment = serve.status().applications[application].deployments[MODEL]
+    replicas = cast("dict[str, int]", deployment.replica_states)
+    return ModelHealth(is_progressing=deployment.status != "UNHEALTHY", is_asleep=not replicas.get("RUNNING"))
 
 
 def autoscaling_config(autoscaling: Autoscaling) -> dict[str, Any]:

@@ -59,4 +59,6 @@ class LoadPolicy:
         up, down = math.ceil(load), math.ceil(held / MARGIN)
         if up > replicas:
             return min(up, max(1, 2 * replicas))
+        if replicas == 1 and load == 0:  # nothing to hold on to; Serve waits for its `downscale_to_zero_delay_s`
+            return 0
         return replicas - 1 if down < replicas else replicas

@@ -97,6 +97,9 @@ class ServerOverloaded(ServiceError):
 
     status, code = 429, "overloaded"
 
+    def __init__(self) -> None:
+        super().__init__("too many requests are waiting; try again")
+
     def headers(self) -> dict[str, str]:
         """Say when to come back."""
         return {"Retry-After": str(RETRY_AFTER_S)}

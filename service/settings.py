@@ -95,6 +95,7 @@ class Settings(BaseSettings):
     api_keys: list[SecretStr] = []
     otlp_endpoint: str | None = Field(None, description="where spans go, as http://collector:4318/v1/traces")
     metrics_port: int = Field(9464, ge=0, le=65535, description="of the node, for Prometheus; 0: none")
+    ray_metrics_port: int = Field(0, ge=0, le=65535, description="of Ray's own metrics, for Prometheus; 0: any")
     metrics_dir: Path | None = Field(None, description="where a node's processes keep their counts; made if missing")
     limits: Limits = Limits()
 

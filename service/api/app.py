@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from service import __version__
-from service.api.middleware import LimitBody, RequireKey, error_response
+from service.api.middleware import LimitBody, RequireKey, ShedLoad, error_response
 from service.api.observing import ObserveRequests
 from service.api.routes import Tasks, make_router
 from service.errors import InternalError, InvalidRequest, MethodNotAllowed, NotFound, NotJson, ServiceError
@@ -50,6 +50,7 @@ def create_app(
     app.include_router(make_router(Tasks(tasks), settings.limits, metrics))
     # The one added last is passed first.
     app.add_middleware(LimitBody, max_body_bytes=settings.limits.max_body_bytes)
+    app.add_middleware(ShedLoad, tasks=tasks)
     if settings.api_keys:
         app.add_middleware(RequireKey, keys=[key.get_secret_value() for key in settings.api_keys])
     tracing = Tracing(settings.otlp_endpoint)

@@ -1,4 +1,4 @@
-"""What every request passes first: API keys and the size of the body. Plain ASGI, so that streams are not buffered."""
+"""What every request passes first: keys, a full queue, the size of the body. Plain ASGI: streams are not buffered."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import hmac
 from collections.abc import Sequence
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.observing import observed
-from service.errors import ServiceError, TooLarge, Unauthorized
+from service.errors import ServerOverloaded, ServiceError, TooLarge, Unauthorized
+from service.tasks.task import Task
 
 OPEN_PATHS = ("/health", "/ready")  # probes carry no key
 
@@ -45,6 +47,22 @@ class RequireKey:
         return sum(hmac.compare_digest(given.encode(), key) for key in self._keys) > 0
 
 
+class ShedLoad:
+    """Refuses what all tasks would refuse, before it is read: a flood must not take the time of those who wait."""
+
+    def __init__(self, app: ASGIApp, tasks: Sequence[Task]) -> None:
+        self._app, self._tasks = app, tasks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
+        if scope["type"] == "http" and scope["method"] == "POST" and all(task.is_full for task in self._tasks):
+            if len(self._tasks) == 1:
+                manifest = self._tasks[0].manifest
+                observed().model, observed().task = manifest.name, manifest.task
+            await error_response(ServerOverloaded())(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
 class LimitBody:
     """Reads the body before the routes do, and refuses one that is too large as soon as that is known."""
 
@@ -58,7 +76,10 @@ class LimitBody:
             return
         announced = Headers(scope=scope).get("content-length", "0")
         is_too_large = announced.isdigit() and int(announced) > self._max_body_bytes
-        body = None if is_too_large else await self._read(receive)
+        try:
+            body = None if is_too_large else await self._read(receive)
+        except ClientDisconnect:
+            return
         if body is None:
             error = TooLarge(f"the body is larger than {self._max_body_bytes} bytes", "body")
             await error_response(error)(scope, receive, send)
@@ -71,6 +92,8 @@ class LimitBody:
         size, more = 0, True
         while more:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
             if size > self._max_body_bytes:

@@ -87,6 +87,12 @@ class Batcher:
             for item in items:
                 item.answer.cancel()  # no-op for those that are answered
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the queue would refuse any input."""
+        limits = self.limits
+        return len(self._waiting) >= limits.max_waiting_sequences or self._waiting_tokens >= limits.max_waiting_tokens
+
     def load(self) -> Load:
         """Tell how much there is to do."""
         return Load(running=0, waiting=len(self._waiting), queued_tokens=self._waiting_tokens, slots_used=0)

@@ -77,6 +77,11 @@ class Engine:
             self.scheduler.abort(sequence)
             self._worker.wake()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the queue would refuse any sequence."""
+        return self.scheduler.is_full
+
     def load(self) -> Load:
         """Tell how much there is to do."""
         scheduler = self.scheduler

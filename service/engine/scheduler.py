@@ -118,13 +118,18 @@ class Scheduler:
         """How many slots the running sequences hold or are promised."""
         return sum(sequence.decoding.width for sequence in self.running)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the queue would refuse any sequence."""
+        limits = self.limits
+        return len(self._waiting) >= limits.max_waiting_sequences or self._waiting_tokens >= limits.max_waiting_tokens
+
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence; raises `Overloaded` when the queue is full."""
         limits = self.limits
         assert sequence.decoding.width <= limits.max_slots, "bug: wider than the cache; the task checks beam_size"
-        is_full = len(self._waiting) >= limits.max_waiting_sequences
         tokens = self._waiting_tokens + sequence.waiting_tokens
-        if is_full or (self._waiting and tokens > limits.max_waiting_tokens):
+        if self.is_full or (self._waiting and tokens > limits.max_waiting_tokens):
             raise Overloaded
         self._waiting.append(sequence)
         self._waiting_tokens = tokens

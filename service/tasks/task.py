@@ -43,6 +43,10 @@ class Task(Protocol):
     async def health(self) -> ModelHealth:
         """Tell how it is doing."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether any request would be refused now, as far as is known here."""
+
     async def close(self) -> None:
         """End what runs."""
 
@@ -100,6 +104,11 @@ class LocalTask:
             queued_tokens=load.queued_tokens,
             slots_used=load.slots_used,
         )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the engine's queue is full."""
+        return self._engine.is_full
 
     async def close(self) -> None:
         """End what runs."""
@@ -169,6 +178,6 @@ def engine_errors() -> Iterator[None]:
     try:
         yield
     except Overloaded:
-        raise ServerOverloaded("too many requests are waiting; try again") from None
+        raise ServerOverloaded() from None
     except EngineFailed:
         raise InternalError("the model failed on this batch; try again") from None

@@ -14,8 +14,10 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import MakePackage, free_port
+from tests.deploy.queries import ELSEWHERE, asked_for, queries
 from tests.service.api.conftest import series
 
 pytestmark = pytest.mark.integration
@@ -25,6 +27,7 @@ READY_WITHIN_S = 180
 
 
 METRICS_PORT = free_port()
+RAY_METRICS_PORT = free_port()
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,7 @@ def service(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory)
         **os.environ,
         "TRIFOLD_MODELS_FILE": str(folder / "models.yaml"),
         "TRIFOLD_METRICS_PORT": str(METRICS_PORT),
+        "TRIFOLD_RAY_METRICS_PORT": str(RAY_METRICS_PORT),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
     }
@@ -209,3 +213,42 @@ def test_one_page_counts_for_every_process_of_the_node(service: str) -> None:
         # One came through the gateway, one directly; both ran in the model's replica.
         assert page['requests_total{code="200",model="sentiment",task="classify"}'] >= 2
         assert page['batch_rows_sum{model="sentiment",phase="encode"}'] >= 2
+
+
+def test_alerts_and_dashboards_ask_for_metrics_and_labels_that_exist(service: str) -> None:
+    for _, path, body in REQUESTS:
+        httpx.post(f"{service}{path}", json=body, timeout=30)
+    httpx.post(f"{service}/generate", json={"prompt": "x " * 300}, timeout=30)  # refused
+    with pytest.raises(httpx.ReadTimeout):  # cancelled
+        httpx.post(f"{service}/models/stories/generate", json=LONG, timeout=0.05)
+
+    def problems() -> list[str]:
+        labels = scraped_labels()
+        return [problem for query in queries() for problem in unknown(query, labels)]
+
+    deadline = time.monotonic() + 60  # Ray writes its own every ten seconds
+    while found := problems():
+        assert time.monotonic() < deadline, "\n".join(found)
+        time.sleep(1)
+
+
+def scraped_labels() -> dict[str, set[str]]:
+    """Return the labels of every metric that the service and Ray show."""
+    labels: dict[str, set[str]] = {}
+    for port in (METRICS_PORT, RAY_METRICS_PORT):
+        page = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                labels.setdefault(sample.name, set()).update(sample.labels)
+    return labels
+
+
+def unknown(query: str, labels: dict[str, set[str]]) -> Iterator[str]:
+    """Yield what a query asks for and nobody shows."""
+    metrics, wanted = asked_for(query)
+    if metrics & ELSEWHERE:
+        return
+    yield from (f"no metric {metric}: {query}" for metric in metrics - labels.keys())
+    if metrics and metrics <= labels.keys():
+        shown = set().union(*(labels[metric] for metric in metrics))
+        yield from (f"no label {label}: {query}" for label in wanted - shown)

@@ -5,10 +5,12 @@ import time
 from typing import Any
 
 import pytest
+from starlette.types import Message
 
+from service.api.middleware import LimitBody
 from service.engine.runner import Runner
-from service.engine.scheduler import Batch, Choice
-from tests.service.api.conftest import Client, OpenClient, limits, post
+from service.engine.scheduler import Batch, Choice, Scheduler
+from tests.service.api.conftest import Client, OpenClient, limits, post, series
 
 
 @pytest.mark.parametrize(
@@ -199,3 +201,26 @@ async def test_with_api_keys_set_only_probes_are_open(open_client: OpenClient) -
     assert [none.status_code, wrong.status_code, listing.status_code] == [401, 401, 401]
     assert [bearer.status_code, header.status_code, probe.status_code] == [200, 200, 200]
     assert none.headers["www-authenticate"] == "Bearer"
+
+
+async def test_a_full_queue_refuses_a_request_before_it_is_read(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client("stories") as client:
+        monkeypatch.setattr(Scheduler, "is_full", True)
+        response = await client.post("/generate", content=b"not even JSON")
+
+        assert response.status_code == 429 and response.headers["Retry-After"]
+        assert (await client.get("/health")).status_code == 200
+        metrics = series((await client.get("/metrics")).text)
+        assert metrics['rejections_total{model="stories",reason="overloaded"}'] == 1
+
+
+async def test_a_client_that_leaves_before_its_request_is_whole_gets_no_answer() -> None:
+    async def left() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def unexpected(*_: object) -> None:
+        raise AssertionError("nobody is there")
+
+    await LimitBody(unexpected, 100)({"type": "http", "headers": []}, left, unexpected)

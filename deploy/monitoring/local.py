@@ -1,0 +1,105 @@
+"""Prometheus and Alertmanager of this machine (Debian: prometheus, prometheus-alertmanager), for trying things."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import yaml
+
+MONITORING = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A running Prometheus."""
+
+    address: str
+
+    def series(self, query: str, start: float, end: float, step: float = 1.0) -> dict[str, list[tuple[float, float]]]:
+        """Return (time, value) points of a query's lines, each named by its labels."""
+        parameters = urlencode({"query": query, "start": start, "end": end, "step": step})
+        with urlopen(f"{self.address}/api/v1/query_range?{parameters}", timeout=30) as answer:
+            lines = json.load(answer)["data"]["result"]
+        return {
+            " ".join(line["metric"].values()): [(float(at), float(value)) for at, value in line["values"]]
+            for line in lines
+        }
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def prometheus(targets: dict[str, str], alertmanager: str | None = None, every: str = "1s") -> Iterator[Prometheus]:
+    """Run Prometheus with the repository's rules over targets (host:port) by job, until left."""
+    port = free_port()
+    config: dict[str, Any] = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
+    config["global"] = {"scrape_interval": every, "evaluation_interval": every}
+    config["rule_files"] = [str(MONITORING / "rules.yml")]
+    config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}] if alertmanager else []}
+    config["scrape_configs"] = [
+        {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()
+    ]
+    with _running("prometheus", config, "--config.file", port, "--storage.tsdb.path") as address:
+        yield Prometheus(address)
+
+
+@contextmanager
+def alertmanager(receiver: str) -> Iterator[str]:
+    """Run Alertmanager with the repository's routes, whose webhooks go to `receiver`; yields its host:port."""
+    config = (MONITORING / "alertmanager.yml").read_text().replace("http://127.0.0.1:9095", receiver)
+    program = "alertmanager" if shutil.which("alertmanager") else "prometheus-alertmanager"
+    with _running(program, yaml.safe_load(config), "--config.file", free_port(), "--storage.path") as address:
+        yield address.removeprefix("http://")
+
+
+@contextmanager
+def _running(program: str, config: Any, config_flag: str, port: int, storage_flag: str) -> Iterator[str]:
+    """Run a program until left; its address."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trifold-")))
+        (folder / "config.yml").write_text(yaml.safe_dump(config))
+        flags = [f"{config_flag}={folder / 'config.yml'}", f"{storage_flag}={folder / 'data'}"]
+        flags.append(f"--web.listen-address=127.0.0.1:{port}")
+        if "alertmanager" in program:
+            flags.append("--cluster.listen-address=")
+        with (folder / "log").open("w") as log:
+            process = subprocess.Popen([program, *flags], stdout=log, stderr=log)
+        stack.callback(_end, process)
+        _wait_until_ready(f"http://127.0.0.1:{port}", process, folder / "log")
+        yield f"http://127.0.0.1:{port}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    process.wait(timeout=30)
+
+
+def _wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(120):
+        try:
+            with urlopen(f"{address}/-/ready", timeout=5):
+                return
+        except (URLError, OSError):
+            time.sleep(0.25)
+        if process.poll() is not None:
+            break
+    raise RuntimeError(f"{process.args!r} did not start:\n{log.read_text()}")

@@ -1,0 +1,41 @@
+"""What alert rules and dashboards ask Prometheus for: metrics and labels, taken from their queries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import yaml
+
+from deploy.generate import MONITORING
+from deploy.monitoring.dashboards import DASHBOARDS
+
+# Of other exporters (NVIDIA's DCGM, Prometheus itself), which do not run beside the service in a test.
+ELSEWHERE = {"up", "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_GPU_TEMP"} | {
+    "DCGM_FI_DEV_GPU_UTIL"
+}
+# Given by Prometheus when it scrapes.
+OF_TARGET = {"instance", "job"}
+
+_METRIC = re.compile(r"\b((?:trifold|ray|DCGM)_\w+|up)\b(?!\s*\()(?:\{([^}]*)\})?")
+_GROUPING = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
+
+
+def queries() -> Iterator[str]:
+    """Yield every query but for the names of recorded ratios, which are queries themselves."""
+    for group in yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"]:
+        yield from (rule["expr"] for rule in group["rules"])
+    for dashboard in DASHBOARDS:
+        yield from (query for panel in dashboard.panels for query in panel.queries)
+
+
+def asked_for(query: str) -> tuple[set[str], set[str]]:
+    """Return a query's metrics, and its labels: those it selects by and those it groups by."""
+    bare = re.sub(r"\bmodel:\w+:\w+", "", query)  # a recorded ratio
+    metrics, labels = set(), set()
+    for name, selectors in _METRIC.findall(bare):
+        metrics.add(name)
+        labels |= set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selectors))
+    for names in _GROUPING.findall(bare):
+        labels |= {name.strip() for name in names.split(",")} - {""}
+    return metrics, labels - OF_TARGET

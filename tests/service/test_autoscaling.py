@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from service.autoscaling import LoadPolicy
+
+
+def context(**values: Any) -> Any:
+    defaults: dict[str, Any] = {
+        "total_num_requests": 0.0,
+        "aggregated_metrics": {},
+        "policy_state": {},
+        "current_time": 0.0,
+        "target_num_replicas": 2,
+    }
+    return SimpleNamespace(**{**defaults, **values})
+
+
+POLICY = LoadPolicy(ongoing_requests=10, queued_tokens=1000, slots_used=40, hold_s=100)
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({"total_num_requests": 25.0}, 3),
+        ({"aggregated_metrics": {"queued_tokens": {"a": 2500.0, "b": 1.0}}}, 3),
+        ({"aggregated_metrics": {"slots_used": {"a": 39.0, "b": 60.0}}}, 3),
+        ({"total_num_requests": 900.0}, 4),  # no more than double
+        ({"total_num_requests": 15.0}, 2),
+        ({"total_num_requests": 9.0}, 2),  # one replica would be loaded to nine tenths
+        ({"total_num_requests": 6.0}, 1),
+        ({"total_num_requests": 0.0, "target_num_replicas": 5}, 4),  # one at a time
+    ],
+)
+def test_the_heaviest_signal_decides(values: dict[str, Any], wanted: int) -> None:
+    assert POLICY(context(**values))[0] == wanted
+
+
+def test_a_peak_is_remembered_and_fades() -> None:
+    _, state = POLICY(context(total_num_requests=20.0))
+    soon, later = (POLICY(context(policy_state=state, current_time=time))[0] for time in (50.0, 300.0))
+
+    assert (soon, later) == (2, 1)
+
+
+def test_the_last_replica_goes_when_nothing_is_asked_and_stays_while_anything_is() -> None:
+    remembered = {"peak": (5.0, 0.0)}
+
+    assert POLICY(context(policy_state=remembered, target_num_replicas=1))[0] == 0
+    assert POLICY(context(policy_state=remembered, target_num_replicas=1, total_num_requests=0.1))[0] == 1
+    assert POLICY(context(policy_state=remembered, target_num_replicas=2))[0] == 2
