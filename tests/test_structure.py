@@ -71,7 +71,7 @@ def test_imports_run_downwards(lower: str, higher: list[str]) -> None:
 
 
 def test_only_the_settings_read_the_environment() -> None:
-    reads = re.compile(r"os\.environ(?!\.setdefault|\[\"\w+\"\] = )|os\.getenv")
+    reads = re.compile(r"os\.environ(?!\.setdefault|\.update|\[\"\w+\"\] = )|os\.getenv")
     readers = {
         str(path.relative_to(ROOT)) for path in (ROOT / "service").rglob("*.py") if reads.search(path.read_text())
     }

@@ -1,8 +1,8 @@
 """`python -m deploy.monitoring.try_alerts`: break a running service, and see the alert arrive.
 
-Runs Prometheus and Alertmanager with the repository's rules and routes beside a service on this machine, loads a model,
-stops its replica's process in the middle of its work (SIGSTOP, as a hung driver would), and waits until a webhook gets
-the page for it. Then the process goes on.
+Runs Prometheus and Alertmanager with the repository's rules and routes beside the service of this machine, loads one of
+its models, stops that replica in the middle of its work (SIGSTOP, as if it hung) and Serve's controller, which would
+replace it after a minute and a half, and waits until a webhook gets the page for it. Then both go on.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import queue
-import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import psutil
@@ -26,6 +25,14 @@ import psutil
 from deploy.monitoring.local import alertmanager, prometheus
 
 Arrivals = queue.Queue[dict[str, Any]]
+# Models that run for a while on a request, with such a request.
+LONG: dict[str, tuple[str, dict[str, Any]]] = {
+    "stories": ("generate", {"prompt": "Once upon a time", "max_tokens": 200, "min_tokens": 200}),
+    "translate": (
+        "translate",
+        {"q": "The old man went down to the sea and saw the ships. " * 40, "target": "de"},
+    ),
+}
 
 
 @contextmanager
@@ -54,15 +61,16 @@ def webhook() -> Iterator[tuple[str, Arrivals]]:
 def loaded(address: str, model: str, clients: int = 4) -> Iterator[None]:
     """Keep some requests running at a model."""
     stop = threading.Event()
-    body = json.dumps({"prompt": "Once upon a time", "max_tokens": 200, "min_tokens": 200}).encode()
-    request = Request(f"{address}/models/{model}/generate", body, {"Content-Type": "application/json"})
+    path, body = LONG[model]
+    url, headers = f"{address}/models/{model}/{path}", {"Content-Type": "application/json"}
+    request = Request(url, json.dumps(body).encode(), headers)
 
     def ask() -> None:
         while not stop.is_set():
             try:
                 with urlopen(request, timeout=300) as answer:
                     answer.read()
-            except URLError:
+            except (OSError, HTTPException):
                 time.sleep(1)
 
     for _ in range(clients):
@@ -73,12 +81,22 @@ def loaded(address: str, model: str, clients: int = 4) -> Iterator[None]:
         stop.set()
 
 
-def replica(model: str) -> psutil.Process:
-    """Find the process of a model's replica."""
+def process_of(name: str) -> psutil.Process:
+    """Find one of Ray's processes by the name it gives itself."""
     for process in psutil.process_iter(["cmdline"]):
-        if f"ServeReplica:{model}:model" in " ".join(process.info["cmdline"] or []):
+        if name in " ".join(process.info["cmdline"] or []):
             return process
-    raise SystemExit(f"there is no replica of {model} on this machine; start the service first")
+    raise SystemExit(f"there is no {name} on this machine; start the service first")
+
+
+def victim(metrics_port: int) -> str:
+    """Choose a model whose replica is not the one that answers Prometheus for the whole node."""
+    exporter = next(
+        connection.pid
+        for connection in psutil.net_connections("tcp")
+        if connection.laddr and connection.laddr.port == metrics_port and connection.status == psutil.CONN_LISTEN
+    )
+    return next(model for model in LONG if process_of(f"ray::ServeReplica:{model}:model").pid != exporter)
 
 
 def main() -> None:
@@ -86,25 +104,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m deploy.monitoring.try_alerts", description=__doc__)
     parser.add_argument("--address", default="http://127.0.0.1:8000")
     parser.add_argument("--metrics", default="127.0.0.1:9464")
-    parser.add_argument("--model", default="stories")
     parser.add_argument("--patience", type=float, default=300, help="seconds to wait for the alert")
     options = parser.parse_args()
-    process = replica(options.model)
+    model = victim(int(options.metrics.rpartition(":")[2]))
+    processes = [process_of("ray::ServeController"), process_of(f"ray::ServeReplica:{model}:model")]
     with (
         webhook() as (receiver, arrived),
         alertmanager(receiver) as alerts,
         prometheus({"trifold": options.metrics}, alerts),
-        loaded(options.address, options.model),
+        loaded(options.address, model),
     ):
         time.sleep(5)
-        process.suspend()
+        for process in processes:
+            process.suspend()
         stopped = time.monotonic()
         try:
             message = arrived.get(timeout=options.patience)
         finally:
-            if process.is_running():
-                process.send_signal(signal.SIGCONT)
-    sys.stdout.write(f"arrived {time.monotonic() - stopped:.0f} s after the replica stopped:\n")
+            for process in processes:
+                process.resume()
+    sys.stdout.write(f"arrived {time.monotonic() - stopped:.0f} s after the replica of {model} stopped:\n")
     for alert in message["alerts"]:
         sys.stdout.write(json.dumps({"receiver": message["receiver"], **alert}, indent=2) + "\n")
 

@@ -252,3 +252,14 @@ def unknown(query: str, labels: dict[str, set[str]]) -> Iterator[str]:
     if metrics and metrics <= labels.keys():
         shown = set().union(*(labels[metric] for metric in metrics))
         yield from (f"no label {label}: {query}" for label in wanted - shown)
+
+
+def test_the_health_check_tells_whether_the_service_answers(service: str) -> None:
+    def check(port: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "service.healthcheck"]
+        environment = {**os.environ, "TRIFOLD_PORT": port}
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+    assert check(service.rpartition(":")[2]).returncode == 0
+    nobody = check(str(free_port()))
+    assert nobody.returncode == 1 and "did not answer" in nobody.stderr
