@@ -18,6 +18,7 @@ from urllib.request import Request, urlopen
 
 import gevent
 from gevent.pool import Group
+from geventhttpclient.response import HTTPParseError
 from locust import FastHttpUser, LoadTestShape, events, task
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
@@ -108,6 +109,7 @@ class TaskUser(FastHttpUser):
     kind: str
     streams = False
     weight = 1
+    concurrency = 10_000  # connections of one user; in open loop nothing but the service may make requests wait
 
     def on_start(self) -> None:
         """Take a seed."""
@@ -161,7 +163,10 @@ class TaskUser(FastHttpUser):
     def read(self, answer: Any, started: float) -> dict[str, int] | None:
         """Read a stream, and report its times as entries of their own; None if it broke off."""
         stream = Stream()
-        stream.read(lines(answer.stream), started)
+        try:
+            stream.read(lines(answer.stream), started)
+        except (OSError, HTTPParseError) as error:
+            stream.error = type(error).__name__
         if stream.error:
             outcomes.by_task[self.kind].errors[stream.error] += 1
             answer.failure(stream.error)

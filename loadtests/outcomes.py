@@ -82,7 +82,7 @@ class Outcomes:
     def summary(self) -> str:
         """Return the table, and what it is worth."""
         cpu = self.generator_cpu()
-        remark = "" if cpu < 0.8 else "; it may have measured itself: run it with --processes, or elsewhere"
+        remark = "" if cpu < 0.8 else "; it may have measured itself: run it on another machine"
         return f"{self.table()}\n{self.seconds():.0f} s; the load's own process used {cpu:.0%} of a core{remark}"
 
 

@@ -1,7 +1,8 @@
 """`python -m service.healthcheck`: exit 0 if the service on this machine can answer requests, for probes.
 
 A probe is a program because an image may have neither a shell nor wget. `/ready` is answered by the gateway, which asks
-every model's replica, and what comes through the ingress shows that the ingress works too.
+every model's replica, and what comes through the ingress shows that the ingress works too. With `--ingress` it asks the
+ingress alone, which is up when any replica is behind it: for one of several nodes, whose models fail for themselves.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from urllib.request import urlopen
 from service.settings import Settings
 
 TIMEOUT_S = 6.0
+INGRESS = "/-/healthz"  # Ray Serve's path
 
 
-def problem(port: int) -> str | None:
+def problem(port: int, path: str = "/ready") -> str | None:
     """Return what is wrong, or None."""
-    url = f"http://127.0.0.1:{port}/ready"
+    url = f"http://127.0.0.1:{port}{path}"
     try:
         with urlopen(url, timeout=TIMEOUT_S):  # an address of this machine
             return None
@@ -29,4 +31,4 @@ def problem(port: int) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(problem(Settings.read().port))
+    sys.exit(problem(Settings.read().port, INGRESS if "--ingress" in sys.argv[1:] else "/ready"))

@@ -6,6 +6,8 @@ The same options as `python -m service` deploys with, written out so that they c
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,14 +19,25 @@ from service.app import GATEWAY, MODEL, gateway_options, model_options
 from service.settings import ModelSettings, Settings, SettingsError
 
 REPLICAS_AT_LEAST = 2  # of a model that never sleeps, each on a node of its own, so that a node may die
+REPLICAS_AT_MOST = 8  # of a model whose own bound is not set; on one machine more would share its cores
+DRAIN_S = 60  # a replica that goes finishes what it has begun within these, at leisure: others are there
+SPREAD = {"max_replicas_per_node": 1}
+LEAVING = {"graceful_shutdown_timeout_s": DRAIN_S}
 KEEP_ALIVE_S = 90
 
 
 def serve_config(models: list[ModelSettings], request_timeout_s: float) -> dict[str, Any]:
     """Return Serve's configuration of a cluster: an application for each model, and the gateway to all of them.
 
-    Serve ends a request a little later than the service itself would, whose answer says why.
+    Serve ends a request a little later than the service itself would, whose answer says why. The arguments of an
+    application have a digest of what it is built from, because Serve builds it anew only when they change. Raises
+    `SettingsError` for what only a single machine can do.
     """
+    for model in models:
+        if model.cpu_fallback:
+            raise SettingsError(
+                f"{model.package}: cpu_fallback is for one machine; a cluster waits for a node with a GPU"
+            )
     return {
         "proxy_location": "EveryNode",
         "http_options": {
@@ -34,7 +47,7 @@ def serve_config(models: list[ModelSettings], request_timeout_s: float) -> dict[
             "keep_alive_timeout_s": KEEP_ALIVE_S,
         },
         "logging_config": {"encoding": "JSON", "enable_access_log": False},
-        "applications": [*map(_model, models), _gateway()],
+        "applications": [*map(_model, models), _gateway(models)],
     }
 
 
@@ -43,25 +56,33 @@ def _model(model: ModelSettings) -> dict[str, Any]:
     options = model_options(model)
     bounds = options["autoscaling_config"]
     bounds["min_replicas"] = bounds["min_replicas"] and max(bounds["min_replicas"], REPLICAS_AT_LEAST)
+    if "max_replicas" not in model.autoscaling.model_fields_set:
+        bounds["max_replicas"] = REPLICAS_AT_MOST
     bounds["max_replicas"] = max(bounds["max_replicas"], bounds["min_replicas"])
     return {
         "name": name,
         "route_prefix": f"/models/{name}",
         "import_path": "service.app:build_model",
-        "args": {"model": name},
-        "deployments": [{"name": MODEL, "max_replicas_per_node": 1, **options}],
+        "args": {"model": name, "digest": _digest([model])},
+        "deployments": [{"name": MODEL, **SPREAD, **options, **LEAVING}],
     }
 
 
-def _gateway() -> dict[str, Any]:
-    spread = {"num_replicas": REPLICAS_AT_LEAST, "max_replicas_per_node": 1}
+def _gateway(models: list[ModelSettings]) -> dict[str, Any]:
+    options = {"num_replicas": REPLICAS_AT_LEAST, **SPREAD, **gateway_options(), **LEAVING}
     return {
         "name": GATEWAY,
         "route_prefix": "/",
         "import_path": "service.app:build_gateway",
-        "args": {},
-        "deployments": [{"name": GATEWAY, **spread, **gateway_options()}],
+        "args": {"digest": _digest(models)},
+        "deployments": [{"name": GATEWAY, **options}],
     }
+
+
+def _digest(models: list[ModelSettings]) -> str:
+    """Return what changes when any setting of the models does; where their packages are does not count."""
+    settings = [(model.package.name, model.model_dump_json(exclude={"package"})) for model in models]
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
 
 
 def main() -> None:

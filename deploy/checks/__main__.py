@@ -9,7 +9,13 @@ from typing import Any
 import yaml
 
 from deploy.checks.manifests import overlays, render, schema_problems
-from deploy.checks.ray_service import environment_problems, operator_problems, security_problems, timeout_problems
+from deploy.checks.ray_service import (
+    budget_problems,
+    environment_problems,
+    operator_problems,
+    security_problems,
+    timeout_problems,
+)
 from deploy.checks.serve import config_problems
 
 
@@ -19,6 +25,8 @@ def problems(resources: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         name = f"{resource['kind']} {resource['metadata']['name']}"
         yield from (("schemas", f"{name}: {problem}") for problem in schema_problems(resource))
         yield from (("security", f"{name}: {problem}") for problem in security_problems(resource))
+        if resource["kind"] == "PodDisruptionBudget":
+            yield from (("operator", f"{name}: {problem}") for problem in budget_problems(resource))
         if resource["kind"] == "RayService":
             config = yaml.safe_load(resource["spec"]["serveConfigV2"])
             for check, found in (

@@ -15,6 +15,7 @@ from service.settings import Limits
 Resource = dict[str, Any]
 # What Ray needs at least for token authentication.
 TOKEN_SINCE = (2, 52)
+DRAINING, DRAIN = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 # In the environment of a container, but not in its manifest: the image has it.
 OF_IMAGE = {"TRIFOLD_HAPROXY_BINARY"}
 
@@ -47,6 +48,9 @@ def operator_problems(service: Resource) -> Iterator[str]:
         yield f"rayVersion: token authentication needs {'.'.join(map(str, TOKEN_SINCE))} or newer"
     if not spec.get("excludeHeadPodFromServeSvc"):
         yield "excludeHeadPodFromServeSvc: the head must not take traffic"
+    ports = {port["name"] for port in ray_container(cluster["headGroupSpec"]["template"])["ports"]}
+    if "serve" not in ports:
+        yield "headGroupSpec: a port must be named serve, or the operator makes no service"
     if cluster["headGroupSpec"]["rayStartParams"].get("num-cpus") != "0":
         yield "headGroupSpec.rayStartParams.num-cpus: must be 0, or replicas come to the head"
     yield from _autoscaler_problems(cluster)
@@ -78,10 +82,15 @@ def version(text: str) -> tuple[int, ...]:
 
 
 def environment_problems(service: Resource) -> Iterator[str]:
-    """Yield what Ray's environment lacks in a pod: HAProxy as the ingress, and how often load is told."""
+    """Yield what a pod's environment lacks: HAProxy as the ingress, how often load is told, what the head has."""
+    of_head = {entry["name"]: entry for entry in ray_container(pods(service)["head"])["env"]}
     needed = {**haproxy(""), **LOAD_REPORTS, "RAY_SERVE_HAPROXY_BINARY_PATH": "/app/service/haproxy.sh"}
     for name, pod in pods(service).items():
         given = environment(pod)
+        here = {entry["name"]: entry for entry in ray_container(pod)["env"]}
+        for variable in sorted(of_head.keys() | here.keys()):
+            if of_head.get(variable) != here.get(variable):
+                yield f"{name}: {variable} is not what the head has"
         for variable, value in needed.items():
             if variable not in OF_IMAGE and given.get(variable) != value:
                 yield f"{name}: {variable} must be {value}, and is {given.get(variable)}"
@@ -97,7 +106,7 @@ def security_problems(resource: Resource) -> Iterator[str]:
             yield f"{where}: must not have a service account's token"
         if any("hostPath" in volume for volume in pod.get("volumes", [])) or pod.get("hostNetwork"):
             yield f"{where}: must not use the node's files or network"
-        for container in pod["containers"]:
+        for container in [*pod["containers"], *pod.get("initContainers", [])]:
             yield from _container_problems(f"{where}.{container['name']}", container)
 
 
@@ -129,37 +138,54 @@ def _container_problems(where: str, container: Resource) -> Iterator[str]:
             yield f"{where}: {entry['name']} is a secret, and must come from one"
 
 
+def budget_problems(budget: Resource) -> Iterator[str]:
+    """Yield why a disruption budget would block every drain."""
+    if not isinstance(budget["spec"].get("minAvailable"), int):
+        yield "minAvailable must be a number: a RayCluster has no scale, which any other kind of budget is taken of"
+
+
 def timeout_problems(service: Resource) -> Iterator[str]:
     """Yield where an outer timeout would cut off an inner one's answer."""
     config = yaml.safe_load(service["spec"]["serveConfigV2"])
     serve_s = config["http_options"]["request_timeout_s"]
-    yield from _must_exceed(
-        "http_options.request_timeout_s", serve_s, "the service's deadline", Limits().request_timeout_s
+    deadline = float(
+        environment(pods(service)["head"]).get("TRIFOLD_LIMITS__REQUEST_TIMEOUT_S", Limits().request_timeout_s)
     )
-    leaving = max(
+    yield from _must_exceed("http_options.request_timeout_s", serve_s, "the service's deadline", deadline)
+    graceful = max(
         deployment["graceful_shutdown_timeout_s"]
         for application in config["applications"]
         for deployment in application["deployments"]
     )
+    yield from _must_exceed("service.healthcheck's timeout", TIMEOUT_S, "/ready's own", PROBE_TIMEOUT_S)
     for name, pod in pods(service).items():
-        given = environment(pod)
-        draining = float(given["RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"]) + leaving
-        drain = float(given["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"])
-        what = f"{name}: RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
-        yield from _must_exceed(what, drain, "draining and graceful_shutdown_timeout_s", draining)
-        grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
-        yield from _must_exceed(f"{name}: terminationGracePeriodSeconds", grace, "Ray's drain", drain)
-        probe = ray_container(pod).get("readinessProbe")
-        if name == "head":
-            continue
-        if probe is None:
-            yield f"{name}: needs a readinessProbe of its own; the operator's needs wget"
-            continue
-        what = f"{name}: readinessProbe.timeoutSeconds"
-        yield from _must_exceed(what, probe["timeoutSeconds"], "service.healthcheck's", TIMEOUT_S)
-        yield from _must_exceed("service.healthcheck's timeout", TIMEOUT_S, "/ready's own", PROBE_TIMEOUT_S)
-        what = f"{name}: readinessProbe.periodSeconds"
-        yield from _must_exceed(what, probe["periodSeconds"], "its timeoutSeconds", probe["timeoutSeconds"])
+        yield from _leaving_problems(name, pod, graceful)
+        if name != "head":
+            yield from _probe_problems(name, ray_container(pod).get("readinessProbe"))
+
+
+def _leaving_problems(name: str, pod: Resource, graceful: float) -> Iterator[str]:
+    """Yield what would end a pod before what it has begun."""
+    given = environment(pod)
+    if missing := {DRAINING, DRAIN} - given.keys():
+        yield f"{name}: {', '.join(sorted(missing))} must be set"
+        return
+    # Ray lets a replica take requests while load balancers notice, within the same time, and makes that long enough.
+    leaving = max(graceful, float(given[DRAINING]) + 5)
+    drain = float(given[DRAIN])
+    yield from _must_exceed(f"{name}: {DRAIN}", drain, "what a replica has to finish", leaving)
+    grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
+    yield from _must_exceed(f"{name}: terminationGracePeriodSeconds", grace, "Ray's drain", drain)
+
+
+def _probe_problems(name: str, probe: Resource | None) -> Iterator[str]:
+    if probe is None:
+        yield f"{name}: needs a readinessProbe of its own; the operator's needs wget"
+        return
+    what = f"{name}: readinessProbe.timeoutSeconds"
+    yield from _must_exceed(what, probe["timeoutSeconds"], "service.healthcheck's", TIMEOUT_S)
+    what = f"{name}: readinessProbe.periodSeconds"
+    yield from _must_exceed(what, probe["periodSeconds"], "its timeoutSeconds", probe["timeoutSeconds"])
 
 
 def _must_exceed(outer: str, outer_s: float, inner: str, inner_s: float) -> Iterator[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 WIDTH, HEIGHT, A_ROW = 8, 8, 3  # of a panel, in Grafana's grid of 24 columns
+INGRESS_ANSWERS = 'haproxy_frontend_http_responses_total{proxy="http_frontend"}'
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
@@ -143,10 +144,8 @@ DASHBOARDS = (
                 [
                     "sum by (application) (ray_serve_deployment_replica_healthy)",
                     "max by (application) (ray_serve_autoscaling_target_replicas)",
-                    "max by (application) (ray_serve_autoscaling_desired_replicas)",
                 ],
-                ["{{application}} healthy", "{{application}} target", "{{application}} wanted"],
-                "Wanted is what the policy asks for before its bounds.",
+                ["{{application}} healthy", "{{application}} target"],
             ),
             Panel(
                 "Applications",
@@ -156,10 +155,17 @@ DASHBOARDS = (
                 "1 deploy failed, 2 unhealthy, 3 not started, 4 deleting, 5 deploying, 6 running.",
             ),
             Panel(
-                "Replicas started in an hour",
+                "Replicas that ran within an hour",
                 "short",
-                ["sum by (application) (increase(ray_serve_deployment_replica_starts_total[1h]))"],
+                ["count by (application) (last_over_time(ray_serve_deployment_replica_starts_total[1h]))"],
                 ["{{application}}"],
+            ),
+            Panel(
+                "Answers of the ingress",
+                "reqps",
+                [f"sum by (code) (rate({INGRESS_ANSWERS}[$__rate_interval]))"],
+                ["{{code}}"],
+                "What HAProxy answered, also where no replica could.",
             ),
             Panel("Nodes", "short", ["max(ray_cluster_active_nodes)"], ["nodes"]),
             Panel("CPU of a node", "percent", ["ray_node_cpu_utilization"], ["{{instance}}"]),

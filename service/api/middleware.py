@@ -14,6 +14,7 @@ from service.api.observing import observed
 from service.errors import ServerOverloaded, ServiceError, TooLarge, Unauthorized
 from service.tasks.task import Task
 
+UNQUEUED_PATHS = ("/tokenize", "/detokenize")
 OPEN_PATHS = ("/health", "/ready")  # probes carry no key
 
 
@@ -48,13 +49,17 @@ class RequireKey:
 
 
 class ShedLoad:
-    """Refuses what all tasks would refuse, before it is read: a flood must not take the time of those who wait."""
+    """Refuses what all tasks would refuse, before it is read: a flood must not take the time of those who wait.
+
+    Tokenizing waits in no queue, and passes.
+    """
 
     def __init__(self, app: ASGIApp, tasks: Sequence[Task]) -> None:
         self._app, self._tasks = app, tasks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
-        if scope["type"] == "http" and scope["method"] == "POST" and all(task.is_full for task in self._tasks):
+        queues = scope["type"] == "http" and scope["method"] == "POST" and not scope["path"].endswith(UNQUEUED_PATHS)
+        if queues and all(task.is_full for task in self._tasks):
             if len(self._tasks) == 1:
                 manifest = self._tasks[0].manifest
                 observed().model, observed().task = manifest.name, manifest.task

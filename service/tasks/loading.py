@@ -37,7 +37,7 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
         model.threads,
         model.spin_us,
         cuda=model.num_gpus > 0,
-        gpu_memory_bytes=model.gpu_memory_mib * 2**20,
+        gpu_memory_bytes=model.gpu_memory_mib * 2**20 // len(manifest.graphs),
         cpu_fallback=model.cpu_fallback,
     )
     waiting = {"max_waiting_sequences": model.max_waiting_sequences, "max_waiting_tokens": model.max_waiting_tokens}

@@ -17,7 +17,7 @@ ELSEWHERE = {"up", "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV
 # Given by Prometheus when it scrapes.
 OF_TARGET = {"instance", "job"}
 
-_METRIC = re.compile(r"\b((?:trifold|ray|DCGM)_\w+|up)\b(?!\s*\()(?:\{([^}]*)\})?")
+_METRIC = re.compile(r"\b((?:trifold|ray|haproxy|DCGM)_\w+|up)\b(?!\s*\()(?:\{([^}]*)\})?")
 _GROUPING = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
 
 

@@ -60,6 +60,11 @@ def container(service: Resource) -> Resource:
     return first
 
 
+def head(service: Resource) -> Resource:
+    first: Resource = service["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    return first
+
+
 def serve(service: Resource, old: str, new: str) -> None:
     config = service["spec"]["serveConfigV2"]
     assert old in config
@@ -87,11 +92,14 @@ MISTAKES: list[tuple[Callable[[Resource], None], str, str]] = [
     (lambda s: variable(s, "RAY_SERVE_ENABLE_HA_PROXY", "0"), "environment", "RAY_SERVE_ENABLE_HA_PROXY must be 1"),
     (lambda s: serve(s, "max_ongoing_requests", "max_ongoing_request"), "serve", "Ray knows no such field"),
     (lambda s: serve(s, "upscale_delay_s", "upscale_delays"), "serve", "upscale_delays"),
-    (lambda s: serve(s, "max_replicas: 2", "max_replicas: 1"), "serve", "max_replicas"),
+    (lambda s: serve(s, "max_replicas: 8", "max_replicas: 1"), "serve", "max_replicas"),
     (lambda s: serve(s, "hold_s", "holds"), "serve", "unexpected keyword argument 'holds'"),
     (lambda s: serve(s, "service.app:build_model", "service.app:build"), "serve", "no attribute 'build'"),
     (lambda s: serve(s, "request_timeout_s: 130.0", "request_timeout_s: 60"), "timeouts", "must exceed the service's"),
-    (lambda s: serve(s, "shutdown_timeout_s: 20", "shutdown_timeout_s: 40"), "timeouts", "must exceed draining"),
+    (lambda s: serve(s, "shutdown_timeout_s: 60", "shutdown_timeout_s: 75"), "timeouts", "must exceed what a replica"),
+    (lambda s: variable(s, "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", "70"), "timeouts", "what a replica has"),
+    (lambda s: container(s)["env"].pop(0), "environment", "TRIFOLD_API_KEYS is not what the head has"),
+    (lambda s: head(s)["ports"].pop(0), "operator", "a port must be named serve"),
     (
         lambda s: set_key(worker(s)["template"]["spec"], "terminationGracePeriodSeconds", 30),
         "timeouts",
@@ -121,6 +129,28 @@ def test_a_mistake_is_found(mistake: Callable[[Resource], None], check: str, wor
 
 def test_a_typo_in_a_built_in_kind_is_found() -> None:
     budget = copy.deepcopy(of_kind("PodDisruptionBudget", rendered("cpu")))
-    budget["spec"]["maxUnavailabel"] = 1
+    budget["spec"]["minAvailabel"] = 1
 
-    assert any(check == "schemas" and "maxUnavailabel" in problem for check, problem in problems([budget]))
+    assert any(check == "schemas" and "minAvailabel" in problem for check, problem in problems([budget]))
+
+
+def test_a_budget_that_would_block_every_drain_is_found() -> None:
+    budget = copy.deepcopy(of_kind("PodDisruptionBudget", rendered("cpu")))
+    budget["spec"] = {"maxUnavailable": 1, "selector": budget["spec"]["selector"]}
+
+    assert any(check == "operator" and "no scale" in problem for check, problem in problems([budget]))
+
+
+def test_another_models_file_makes_another_cluster_of_pods() -> None:
+    resources = rendered("gpu")
+    pods = of_kind("RayService", resources)["spec"]["rayClusterConfig"]
+    templates = [pods["headGroupSpec"], *pods["workerGroupSpecs"]]
+
+    named = {
+        volume["configMap"]["name"]
+        for group in templates
+        for volume in group["template"]["spec"]["volumes"]
+        if "configMap" in volume
+    }
+    assert named == {of_kind("ConfigMap", resources)["metadata"]["name"]}
+    assert named != {"trifold-models"}, "without a hash of its content, a change reaches running pods late or never"

@@ -28,6 +28,7 @@ READY_WITHIN_S = 180
 
 METRICS_PORT = free_port()
 RAY_METRICS_PORT = free_port()
+HAPROXY_METRICS_PORT = free_port()
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def service(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory)
         "TRIFOLD_MODELS_FILE": str(folder / "models.yaml"),
         "TRIFOLD_METRICS_PORT": str(METRICS_PORT),
         "TRIFOLD_RAY_METRICS_PORT": str(RAY_METRICS_PORT),
-        "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(HAPROXY_METRICS_PORT),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
     }
     process = subprocess.Popen(
@@ -235,7 +236,7 @@ def test_alerts_and_dashboards_ask_for_metrics_and_labels_that_exist(service: st
 def scraped_labels() -> dict[str, set[str]]:
     """Return the labels of every metric that the service and Ray show."""
     labels: dict[str, set[str]] = {}
-    for port in (METRICS_PORT, RAY_METRICS_PORT):
+    for port in (METRICS_PORT, RAY_METRICS_PORT, HAPROXY_METRICS_PORT):
         page = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
         for family in text_string_to_metric_families(page):
             for sample in family.samples:

@@ -30,15 +30,37 @@ def test_a_model_that_may_sleep_still_may(sentiment: TinyPackage) -> None:
     assert deployments(sleepy)["sentiment"]["autoscaling_config"]["min_replicas"] == 0
 
 
-def test_it_deploys_with_the_options_of_a_single_machine(sentiment: TinyPackage) -> None:
-    model = ModelSettings(
-        package=sentiment.folder, num_gpus=0.5, autoscaling=Autoscaling(min_replicas=2, max_replicas=3)
-    )
-    deployed = deployments(model)["sentiment"]
+def test_a_model_may_have_more_replicas_on_a_cluster_unless_its_bound_is_set(sentiment: TinyPackage) -> None:
+    free, bound = ModelSettings(package=sentiment.folder), Autoscaling(max_replicas=3)
+    set_by_hand = ModelSettings(package=sentiment.folder, autoscaling=bound)
 
-    assert {name: value for name, value in deployed.items() if name not in {"name", "max_replicas_per_node"}} == (
-        model_options(model)
-    )
+    assert deployments(free)["sentiment"]["autoscaling_config"]["max_replicas"] == 8
+    assert deployments(set_by_hand)["sentiment"]["autoscaling_config"]["max_replicas"] == 3
+
+
+def test_it_deploys_with_the_options_of_a_single_machine_but_for_the_time_to_leave(sentiment: TinyPackage) -> None:
+    bounds = Autoscaling(min_replicas=2, max_replicas=3)
+    model = ModelSettings(package=sentiment.folder, num_gpus=0.5, autoscaling=bounds)
+    options = model_options(model) | {"name": "model", "max_replicas_per_node": 1, "graceful_shutdown_timeout_s": 60}
+
+    assert deployments(model)["sentiment"] == options
+
+
+def test_serve_builds_an_application_anew_when_a_setting_of_its_model_changes(sentiment: TinyPackage) -> None:
+    def arguments(**values: int) -> list[dict[str, str]]:
+        config = serve_config([ModelSettings.model_validate({"package": sentiment.folder, **values})], 120)
+        return [application["args"] for application in config["applications"]]
+
+    for before, after in zip(arguments(max_slots=8), arguments(max_slots=16), strict=True):
+        assert before["digest"] != after["digest"]
+    assert arguments(max_slots=8) == arguments(max_slots=8)
+
+
+def test_a_cluster_does_not_fall_back_to_cpus(sentiment: TinyPackage) -> None:
+    model = ModelSettings(package=sentiment.folder, num_gpus=1, cpu_fallback=True)
+
+    with pytest.raises(SettingsError, match="cpu_fallback is for one machine"):
+        serve_config([model], 120)
 
 
 @pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning")
