@@ -18,7 +18,7 @@ import httpx
 import pytest
 import yaml
 
-from service.ray_environment import LOAD_REPORTS, haproxy, haproxy_binary
+from service.ray_environment import LOAD_REPORTS, SINGLE_MACHINE, haproxy, haproxy_binary
 from service.serve_config import serve_config
 from service.settings import Settings
 from tests.conftest import MakePackage, free_port
@@ -53,7 +53,7 @@ class Cluster:
                 deployment["num_replicas"] = 1
         (self.folder / "serve.yaml").write_text(yaml.safe_dump(config))
         serve = Path(sys.executable).with_name("serve")
-        command = [serve, "deploy", str(self.folder / "serve.yaml"), "--address", self.dashboard]
+        command = [str(serve), "deploy", str(self.folder / "serve.yaml"), "--address", self.dashboard]
         subprocess.run(command, cwd=ROOT, env=self.environment, check=True, capture_output=True)
 
     def slots(self) -> float | None:
@@ -82,6 +82,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         **os.environ,
         **haproxy(binary),
         **LOAD_REPORTS,
+        **SINGLE_MACHINE,
         "PYTHONPATH": str(ROOT),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
@@ -93,12 +94,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "TRIFOLD_METRICS_PORT": "0",
         "TRIFOLD_MODELS_FILE": str(folder / "models.yaml"),
     }
-    with (
-        tempfile.TemporaryDirectory(prefix="r") as temporary,
-        (folder / "log").open("w") as log,
-    ):  # sockets need it short
+    # Ray's sockets need a short path.
+    with tempfile.TemporaryDirectory(prefix="r") as temporary, (folder / "log").open("w") as log:
         command = [
-            *(Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--disable-usage-stats"),
+            *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats"),
             *("--num-cpus", "2", "--object-store-memory", str(2**28), "--temp-dir", temporary),
             *("--port", str(free_port()), "--dashboard-port", str(dashboard), "--dashboard-host", "127.0.0.1"),
         ]
