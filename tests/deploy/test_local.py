@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from deploy.monitoring.local import alertmanager, prometheus
+
+pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus and alertmanager")
+
+
+class Page(BaseHTTPRequestHandler):
+    """A page of metrics with one gauge."""
+
+    def do_GET(self) -> None:  # the library's name
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(b'trifold_kv_slots{model="stories"} 64\n')
+
+    def log_message(self, *_: object) -> None:
+        """Keep silent."""
+
+
+def test_prometheus_runs_over_a_target_with_the_repositorys_rules_and_routes() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    start = time.time()
+    try:
+        with (
+            alertmanager("http://127.0.0.1:1") as alerts,
+            prometheus({"trifold": f"127.0.0.1:{server.server_port}"}, alerts) as source,
+        ):
+            deadline = time.monotonic() + 30
+            while not (lines := source.series("sum by (model) (trifold_kv_slots)", start, time.time())):
+                assert time.monotonic() < deadline
+                time.sleep(0.5)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+    assert {name: points[-1][1] for name, points in lines.items()} == {"stories": 64.0}
