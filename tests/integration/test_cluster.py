@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,10 +21,10 @@ from service.ray_environment import LOAD_REPORTS, SINGLE_MACHINE, haproxy, hapro
 from service.serve_config import serve_config
 from service.settings import Settings
 from tests.conftest import MakePackage, free_port
+from tests.integration.processes import ROOT, running
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parent.parent.parent
 WITHIN_S = 120
 BODY = {"prompt": "Once", "max_tokens": 5, "temperature": 0}
 
@@ -94,26 +93,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "TRIFOLD_METRICS_PORT": "0",
         "TRIFOLD_MODELS_FILE": str(folder / "models.yaml"),
     }
-    # Ray's sockets need a short path.
-    with tempfile.TemporaryDirectory(prefix="r") as temporary, (folder / "log").open("w") as log:
+    with tempfile.TemporaryDirectory(prefix="r") as temporary:  # a short path, for Ray's sockets
         command = [
             *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats"),
             *("--num-cpus", "2", "--object-store-memory", str(2**28), "--temp-dir", temporary),
             *("--port", str(free_port()), "--dashboard-port", str(dashboard), "--dashboard-host", "127.0.0.1"),
         ]
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         address = f"http://127.0.0.1:{port}"
         node = Cluster(environment, f"http://127.0.0.1:{dashboard}", address, folder / "models.yaml", folder)
-        try:
+        with running(command, environment, folder / "log") as process:
             wait_for_dashboard(node, process, folder / "log")
             yield node
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(timeout=60)
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
 
 
 def wait_for_dashboard(node: Cluster, process: subprocess.Popen[bytes], log: Path) -> None:

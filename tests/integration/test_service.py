@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -18,11 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import MakePackage, free_port
 from tests.deploy.queries import ELSEWHERE, asked_for, queries
+from tests.integration.processes import ROOT, running
 from tests.service.api.conftest import series
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parent.parent.parent
 READY_WITHIN_S = 180
 
 
@@ -39,7 +38,6 @@ def service(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory)
     packages = "".join(f"  - package: {make_package(name, 'int8').folder}\n" for name in names)
     (folder / "models.yaml").write_text(f"models:\n{packages}")
     port = free_port()
-    log = (folder / "log").open("w")
     environment = {
         **os.environ,
         "TRIFOLD_MODELS_FILE": str(folder / "models.yaml"),
@@ -48,26 +46,10 @@ def service(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory)
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(HAPROXY_METRICS_PORT),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "service", "--port", str(port)],
-        cwd=ROOT,
-        env=environment,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
     address = f"http://127.0.0.1:{port}"
-    try:
+    with running([sys.executable, "-m", "service", "--port", str(port)], environment, folder / "log") as process:
         wait_until_ready(process, address, folder / "log")
         yield address
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(timeout=90)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            log.close()
     with pytest.raises(httpx.ConnectError):  # nothing is left listening
         httpx.get(f"{address}/health")
 
