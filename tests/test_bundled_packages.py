@@ -58,6 +58,7 @@ def test_all_packages_together_stay_small() -> None:
 FLOORS = [
     ("sentiment", "sst2/test accuracy", 0.80),
     ("sentiment", "imdb/test accuracy", 0.87),
+    ("topics", "dbpedia14_subset/test accuracy", 0.975),
     ("translate", "tatoeba_en_de/test sacreBLEU, multi-reference, beam 4", 38),
     ("translate", "tatoeba_en_fr/test sacreBLEU, multi-reference, beam 4", 40),
     ("translate", "tatoeba_en_sv/test sacreBLEU, multi-reference, beam 4", 35),
