@@ -58,6 +58,8 @@ def test_all_packages_together_stay_small() -> None:
 FLOORS = [
     ("sentiment", "sst2/test accuracy", 0.80),
     ("sentiment", "imdb/test accuracy", 0.87),
+    ("spam", "sms_spam/test accuracy", 0.98),
+    ("spam", "sms_spam/test F1 of spam", 0.94),
     ("topics", "dbpedia14_subset/test accuracy", 0.975),
     ("translate", "tatoeba_en_de/test sacreBLEU, multi-reference, beam 4", 38),
     ("translate", "tatoeba_en_fr/test sacreBLEU, multi-reference, beam 4", 40),
