@@ -61,7 +61,13 @@ def test_packages_are_found_relative_to_the_models_file(tmp_path: Path) -> None:
 
 
 def test_the_bundled_models_are_listed() -> None:
-    assert [model.package.name for model in Settings.read().models()] == ["sentiment", "spam", "topics", "stories", "translate"]
+    assert [model.package.name for model in Settings.read().models()] == [
+        "sentiment",
+        "spam",
+        "topics",
+        "stories",
+        "translate",
+    ]
 
 
 def test_bounds_of_a_gpu_are_refused_without_one(tmp_path: Path) -> None:
