@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -17,6 +16,8 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
+
+from deploy.monitoring.local import free_port
 
 CONNECTIONS = (1, 16, 64)
 BODY = '{"input": "A warm, funny and moving film."}'
@@ -27,6 +28,7 @@ wrk.headers["Content-Type"] = "application/json"
 TRIVIAL_APP = """
 from fastapi import FastAPI
 from pydantic import BaseModel
+from deploy.monitoring.local import free_port
 
 app = FastAPI()
 
@@ -100,14 +102,6 @@ def wait_for(address: str) -> None:
         except OSError:
             time.sleep(0.1)
     sys.exit(f"{address} does not answer; start the service with 'make serve'")
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

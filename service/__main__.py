@@ -1,4 +1,4 @@
-"""`python -m service`: Ray, Serve and all models on this machine, until interrupted; or print Serve's configuration."""
+"""`python -m service`: Ray, Serve and all models on this machine, until interrupted."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from service.settings import ModelSettings, Settings, SettingsError
 
 logger = logging.getLogger("trifold")
 
-OBJECT_STORE_BYTES = (
-    256 * 2**20
-)  # requests and answers of the gateway pass through it; Ray would take a third of the memory
+# Requests and answers of the gateway pass through it; Ray would take a third of the memory.
+OBJECT_STORE_BYTES = 256 * 2**20
 
 
 def main() -> None:
@@ -64,7 +63,8 @@ def _serve(settings: Settings, started: float) -> None:
 
     stop = threading.Event()
     models = settings.models()
-    targets(models)  # a package that is not valid is told before Ray starts
+    for model in models:
+        Manifest.load(model.package)  # a package that is not valid is told before Ray starts
     ray.init(
         address="local",
         include_dashboard=False,

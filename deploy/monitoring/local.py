@@ -51,13 +51,15 @@ def free_port() -> int:
 def prometheus(targets: dict[str, str], alertmanager: str | None = None, every: str = "1s") -> Iterator[Prometheus]:
     """Run Prometheus with the repository's rules over targets (host:port) by job, until left."""
     port = free_port()
-    config: dict[str, Any] = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
-    config["global"] = {"scrape_interval": every, "evaluation_interval": every}
-    config["rule_files"] = [str(MONITORING / "rules.yml")]
-    config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}] if alertmanager else []}
-    config["scrape_configs"] = [
-        {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()
-    ]
+    managers = [{"static_configs": [{"targets": [alertmanager]}]}] if alertmanager else []
+    config = {
+        "global": {"scrape_interval": every, "evaluation_interval": every},
+        "rule_files": [str(MONITORING / "rules.yml")],
+        "alerting": {"alertmanagers": managers},
+        "scrape_configs": [
+            {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()
+        ],
+    }
     with _running("prometheus", config, "--config.file", port, "--storage.tsdb.path") as address:
         yield Prometheus(address)
 

@@ -17,10 +17,11 @@ import httpx
 import pytest
 import yaml
 
+from deploy.monitoring.local import free_port
 from service.ray_environment import LOAD_REPORTS, SINGLE_MACHINE, haproxy, haproxy_binary
 from service.serve_config import serve_config
 from service.settings import Settings
-from tests.conftest import MakePackage, free_port
+from tests.conftest import MakePackage
 from tests.integration.processes import ROOT, running
 
 pytestmark = pytest.mark.integration

@@ -15,7 +15,8 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.conftest import MakePackage, free_port
+from deploy.monitoring.local import free_port
+from tests.conftest import MakePackage
 from tests.deploy.queries import ELSEWHERE, asked_for, queries
 from tests.integration.processes import ROOT, running
 from tests.service.api.conftest import series

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx
 
+from deploy.monitoring.local import free_port
 from service.metrics import Metrics
-from tests.conftest import free_port
 from tests.service.api.conftest import series
 
 ROOT = Path(__file__).parent.parent.parent
