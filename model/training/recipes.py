@@ -13,8 +13,7 @@ from tokenizers import Tokenizer
 from model.architectures import PretrainingEncoder, Transformer
 from model.card import Card
 from model.config import Head, TransformerConfig
-from model.package import Dataset, ImageFormat
-from model.training import readers
+from model.training import cards, readers
 from model.training.cooccurrence import cooccurrence_embeddings
 from model.training.objectives import (
     Answer,
@@ -64,19 +63,6 @@ class Recipe:
         return replace(size, head=self.head, num_labels=len(self.card.labels), dropout=dropout)
 
 
-ENGLISH_TEXT = (
-    Dataset(name="SQuAD 1.1, its Wikipedia paragraphs", licence="CC BY-SA 4.0"),
-    Dataset(name="171 books of 1719 to 1926", licence="public domain"),
-    Dataset(name="WikiText-2", licence="CC BY-SA 3.0"),
-)
-OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, GFDL, public domain"
-PARTLY_UNCLEAR = "that of its training data: CC BY-SA and the public domain; unclear for some sentences of STSB"
-UNCLEAR_REVIEWS = "unclear, as no licence of the reviews was ever published; for research and demonstration"
-IMDB = Dataset(name="IMDb Large Movie Review Dataset, train", licence="unclear: none was published")
-FASHION_IMAGES = ImageFormat(size=28, channels=1, mean=[0.286], deviation=[0.353])
-STSB = Dataset(name="STS Benchmark, train", licence="scores CC BY-SA 4.0; its sentences have several licences")
-
-
 def _words_from_counts(model: Transformer, objective: Objective) -> None:
     """Begin with what stands near what, and with how frequent words are."""
     assert isinstance(model, PretrainingEncoder) and isinstance(objective, MaskedLM)
@@ -88,14 +74,7 @@ def _words_from_counts(model: Transformer, objective: Objective) -> None:
 
 
 _PRETRAIN_ENCODER = Recipe(
-    card=Card(
-        name="encoder",
-        task=None,
-        description="Predicts masked words and whether one sentence follows another: what the encoders begin with.",
-        not_for="use as it is; fine-tune it",
-        licence=OPEN_TEXT,
-        training_data=ENGLISH_TEXT,
-    ),
+    card=cards.ENCODER,
     size="mini-encoder",
     read=readers.read_documents,
     texts=lambda rows: [sentence for document in rows for sentence in document],
@@ -132,18 +111,7 @@ def _finetune_classify(card: Card, read: Callable[[Path, Split], list[Any]], **v
 
 
 _STORIES = Recipe(
-    card=Card(
-        name="stories",
-        task="generate",
-        description="Writes short stories for small children in simple English, and continues those that are begun.",
-        not_for="facts, other kinds of text, other languages, or children without an adult who reads first",
-        licence="that of its training data: CDLA-Sharing-1.0, CC BY 4.0, and the public domain",
-        training_data=(
-            Dataset(name="TinyStories, a subset of 12,202 stories", licence="CDLA-Sharing-1.0"),
-            Dataset(name="Storybooks by Pratham Books and African Storybook, 682 texts", licence="CC BY 4.0"),
-            Dataset(name="56 children's books of 1719 to 1926", licence="public domain"),
-        ),
-    ),
+    card=cards.STORIES,
     size="stories",
     read=readers.read_books_and_stories,
     train_tokenizer=lambda texts, vocab_size: train_bpe(texts, vocab_size, [END_OF_TEXT]),
@@ -157,19 +125,7 @@ _STORIES = Recipe(
 )
 
 _TRANSLATE = Recipe(
-    card=Card(
-        name="translate",
-        task="translate",
-        description="Translates short everyday English sentences into German, French or Swedish.",
-        not_for="long or technical texts, names of places and products, or anything that must be right",
-        licence="that of its training data: CC BY 2.0 FR, attribution to tatoeba.org and manythings.org/anki",
-        training_data=tuple(
-            Dataset(name=f"Tatoeba sentence pairs en-{language}", licence="CC BY 2.0 FR, tatoeba.org")
-            for language in LANGUAGES
-        ),
-        source_languages=("en",),
-        target_languages=LANGUAGES,
-    ),
+    card=cards.TRANSLATE,
     size="translate",
     read=readers.read_pairs,
     texts=lambda rows: [text for _, source, target in rows for text in (source, target)],
@@ -192,7 +148,7 @@ RECIPES: dict[str, Recipe] = {
     # Begins with the one above: the language of film reviews, for the classifier of sentiment.
     "pretrain-encoder-reviews": replace(
         _PRETRAIN_ENCODER,
-        card=replace(_PRETRAIN_ENCODER.card, licence=UNCLEAR_REVIEWS, training_data=(*ENGLISH_TEXT, IMDB)),
+        card=cards.ENCODER_OF_REVIEWS,
         read=readers.read_reviews,
         begin=None,
         epochs=1.5,
@@ -200,19 +156,7 @@ RECIPES: dict[str, Recipe] = {
         warmup_steps=50,
     ),
     "finetune-classify-sentiment": _finetune_classify(
-        Card(
-            name="sentiment",
-            task="classify",
-            description="Tells whether an English text, such as a review of a film, is positive or negative.",
-            not_for="irony, other languages, neutral texts (there is no third answer), or judging people",
-            licence=UNCLEAR_REVIEWS,
-            training_data=(
-                *ENGLISH_TEXT,
-                Dataset(name="SST-2, phrases of the training sentences", licence="unclear: none was published"),
-                IMDB,
-            ),
-            labels=readers.SENTIMENTS,
-        ),
+        cards.SENTIMENT,
         readers.read_sentiment,
         epochs=2,
         batch_tokens=8192,
@@ -220,69 +164,27 @@ RECIPES: dict[str, Recipe] = {
         evaluate_every=500,
     ),
     "finetune-classify-spam": _finetune_classify(
-        Card(
-            name="spam",
-            task="classify",
-            description="Tells unwanted text messages (spam) from wanted ones (ham).",
-            not_for="e-mail, other languages, or messages of today: its data are British and Singaporean SMS of 2005",
-            licence=OPEN_TEXT,
-            training_data=(*ENGLISH_TEXT, Dataset(name="SMS Spam Collection v.1", licence="CC BY 4.0")),
-            labels=readers.SPAM,
-            max_input_tokens=128,
-        ),
+        cards.SPAM,
         readers.read_spam,
         epochs=6,
         warmup_steps=30,
         evaluate_every=30,
     ),
     "finetune-classify-topics": _finetune_classify(
-        Card(
-            name="topics",
-            task="classify",
-            description="Tells what the beginning of an encyclopedia article is about: one of 14 kinds of things.",
-            not_for="news, opinions, or texts about anything else; it always answers with one of the 14",
-            licence=OPEN_TEXT,
-            training_data=(
-                *ENGLISH_TEXT,
-                Dataset(name="DBpedia-14, a subset of 17,292", licence="CC BY-SA 3.0 and GFDL"),
-            ),
-            labels=readers.TOPICS,
-            max_input_tokens=128,
-        ),
+        cards.TOPICS,
         readers.read_topics,
         epochs=4,
         evaluate_every=200,
     ),
     "finetune-classify-pairs": _finetune_classify(
-        Card(
-            name="paraphrase",
-            task="classify",
-            description="Tells whether two English sentences mean nearly the same.",
-            not_for="texts longer than a sentence",
-            licence=PARTLY_UNCLEAR,
-            training_data=(*ENGLISH_TEXT, STSB),
-            labels=readers.ALIKE,
-            max_input_tokens=128,
-        ),
+        cards.PARAPHRASE,
         readers.read_sentence_pairs,
         texts=lambda rows: [text for pair, _ in rows for text in pair],
         epochs=4,
         evaluate_every=50,
     ),
     "finetune-tag": _finetune(
-        Card(
-            name="entities",
-            task=None,
-            description="Marks people, organisations and places in English sentences.",
-            not_for="anything in lower case: capitals are lost to its tokenizer",
-            licence=OPEN_TEXT,
-            training_data=(
-                *ENGLISH_TEXT,
-                Dataset(name="WikiGold", licence="CC BY 4.0"),
-                Dataset(name="Broad Twitter Corpus, sections a, b, e, g", licence="CC BY 4.0"),
-            ),
-            labels=readers.TAGS,
-        ),
+        cards.ENTITIES,
         readers.read_entities,
         texts=lambda rows: [" ".join(words) for words, _ in rows],
         objective=lambda tokenizer, config: Tag(tokenizer, min(256, config.max_positions), readers.TAGS),
@@ -296,15 +198,7 @@ RECIPES: dict[str, Recipe] = {
         patience=4,
     ),
     "finetune-answer": _finetune(
-        Card(
-            name="answers",
-            task=None,
-            description="Finds the answer to a question in an English paragraph.",
-            not_for="questions whose answer the paragraph does not hold",
-            licence=OPEN_TEXT,
-            training_data=(*ENGLISH_TEXT, Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0")),
-            labels=("start", "end"),
-        ),
+        cards.ANSWERS,
         readers.read_questions,
         texts=lambda rows: [text for row in rows for text in (row.question, row.context)],
         objective=lambda tokenizer, config: Answer(
@@ -319,15 +213,7 @@ RECIPES: dict[str, Recipe] = {
         patience=3,
     ),
     "contrastive-embed": _finetune(
-        Card(
-            name="embed",
-            task="embed",
-            description="Maps English texts to vectors that are near one another where the texts mean alike.",
-            not_for="other languages, code, or texts of more than a short paragraph",
-            licence=PARTLY_UNCLEAR,
-            training_data=(*ENGLISH_TEXT, Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0"), STSB),
-            max_input_tokens=128,
-        ),
+        cards.EMBED,
         readers.read_pairs_that_belong_together,
         texts=lambda rows: [text for pair in rows for text in (pair.first, pair.second)],
         objective=lambda tokenizer, config: Contrastive(tokenizer, min(128, config.max_positions), temperature=0.05),
@@ -372,19 +258,10 @@ RECIPES: dict[str, Recipe] = {
         _TRANSLATE, read=readers.read_mostly_swedish_pairs, epochs=1, learning_rate=3e-4, warmup_steps=20
     ),
     "classify-image": Recipe(
-        card=Card(
-            name="fashion",
-            task="classify",
-            description="Tells what piece of clothing a small grey image shows, light on black: one of ten.",
-            not_for="photographs: its data are cut out, centred, and light on a black ground",
-            licence="MIT, as its training data",
-            training_data=(Dataset(name="Fashion-MNIST, train", licence="MIT"),),
-            labels=readers.CLOTHES,
-            image=FASHION_IMAGES,
-        ),
+        card=cards.FASHION,
         size="mini-vision",
         read=readers.read_clothes,
-        objective=lambda _, config: ClassifyImages(FASHION_IMAGES, config.num_patches + 1, label_smoothing=0.1),
+        objective=lambda _, config: ClassifyImages(cards.FASHION_IMAGES, config.num_patches + 1, label_smoothing=0.1),
         epochs=16,
         batch_tokens=12800,  # 256 images
         learning_rate=1e-3,

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from model.package.images import decode_image
-from model.training.recipes import FASHION_IMAGES
+from model.training.cards import FASHION_IMAGES
 from tests.service.api.conftest import OpenClient, post
 
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from model.training.cards import FASHION_IMAGES
 from model.training.objectives import IGNORED, Answer, Classify, ClassifyImages, Contrastive, Tag
 from model.training.objectives.answer import Question
 from model.training.objectives.contrastive import Pair, spearman
 from model.training.objectives.images import augmented
 from model.training.objectives.tag import entities
-from model.training.recipes import FASHION_IMAGES
 from tests.conftest import TEXTS
 from tests.model.training.objectives.conftest import TokenizerOf
 

@@ -1,0 +1,144 @@
+"""Cards: what the packages that recipes make are for, what they are not for, and what they learned from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from model.card import Card
+from model.package import Dataset, ImageFormat
+from model.training import readers
+from model.training.readers import LANGUAGES
+
+ENGLISH_TEXT = (
+    Dataset(name="SQuAD 1.1, its Wikipedia paragraphs", licence="CC BY-SA 4.0"),
+    Dataset(name="171 books of 1719 to 1926", licence="public domain"),
+    Dataset(name="WikiText-2", licence="CC BY-SA 3.0"),
+)
+OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, GFDL, public domain"
+PARTLY_UNCLEAR = "that of its training data: CC BY-SA and the public domain; unclear for some sentences of STSB"
+UNCLEAR_REVIEWS = "unclear, as no licence of the reviews was ever published; for research and demonstration"
+IMDB = Dataset(name="IMDb Large Movie Review Dataset, train", licence="unclear: none was published")
+STSB = Dataset(name="STS Benchmark, train", licence="scores CC BY-SA 4.0; its sentences have several licences")
+
+ENCODER = Card(
+    name="encoder",
+    task=None,
+    description="Predicts masked words and whether one sentence follows another: what the encoders begin with.",
+    not_for="use as it is; fine-tune it",
+    licence=OPEN_TEXT,
+    training_data=ENGLISH_TEXT,
+)
+ENCODER_OF_REVIEWS = replace(ENCODER, licence=UNCLEAR_REVIEWS, training_data=(*ENGLISH_TEXT, IMDB))
+STORIES = Card(
+    name="stories",
+    task="generate",
+    description="Writes short stories for small children in simple English, and continues those that are begun.",
+    not_for="facts, other kinds of text, other languages, or children without an adult who reads first",
+    licence="that of its training data: CDLA-Sharing-1.0, CC BY 4.0, and the public domain",
+    training_data=(
+        Dataset(name="TinyStories, a subset of 12,202 stories", licence="CDLA-Sharing-1.0"),
+        Dataset(name="Storybooks by Pratham Books and African Storybook, 682 texts", licence="CC BY 4.0"),
+        Dataset(name="56 children's books of 1719 to 1926", licence="public domain"),
+    ),
+)
+TRANSLATE = Card(
+    name="translate",
+    task="translate",
+    description="Translates short everyday English sentences into German, French or Swedish.",
+    not_for="long or technical texts, names of places and products, or anything that must be right",
+    licence="that of its training data: CC BY 2.0 FR, attribution to tatoeba.org and manythings.org/anki",
+    training_data=tuple(
+        Dataset(name=f"Tatoeba sentence pairs en-{language}", licence="CC BY 2.0 FR, tatoeba.org")
+        for language in LANGUAGES
+    ),
+    source_languages=("en",),
+    target_languages=LANGUAGES,
+)
+SENTIMENT = Card(
+    name="sentiment",
+    task="classify",
+    description="Tells whether an English text, such as a review of a film, is positive or negative.",
+    not_for="irony, other languages, neutral texts (there is no third answer), or judging people",
+    licence=UNCLEAR_REVIEWS,
+    training_data=(
+        *ENGLISH_TEXT,
+        Dataset(name="SST-2, phrases of the training sentences", licence="unclear: none was published"),
+        IMDB,
+    ),
+    labels=readers.SENTIMENTS,
+)
+SPAM = Card(
+    name="spam",
+    task="classify",
+    description="Tells unwanted text messages (spam) from wanted ones (ham).",
+    not_for="e-mail, other languages, or messages of today: its data are British and Singaporean SMS of 2005",
+    licence=OPEN_TEXT,
+    training_data=(*ENGLISH_TEXT, Dataset(name="SMS Spam Collection v.1", licence="CC BY 4.0")),
+    labels=readers.SPAM,
+    max_input_tokens=128,
+)
+TOPICS = Card(
+    name="topics",
+    task="classify",
+    description="Tells what the beginning of an encyclopedia article is about: one of 14 kinds of things.",
+    not_for="news, opinions, or texts about anything else; it always answers with one of the 14",
+    licence=OPEN_TEXT,
+    training_data=(
+        *ENGLISH_TEXT,
+        Dataset(name="DBpedia-14, a subset of 17,292", licence="CC BY-SA 3.0 and GFDL"),
+    ),
+    labels=readers.TOPICS,
+    max_input_tokens=128,
+)
+PARAPHRASE = Card(
+    name="paraphrase",
+    task="classify",
+    description="Tells whether two English sentences mean nearly the same.",
+    not_for="texts longer than a sentence",
+    licence=PARTLY_UNCLEAR,
+    training_data=(*ENGLISH_TEXT, STSB),
+    labels=readers.ALIKE,
+    max_input_tokens=128,
+)
+ENTITIES = Card(
+    name="entities",
+    task=None,
+    description="Marks people, organisations and places in English sentences.",
+    not_for="anything in lower case: capitals are lost to its tokenizer",
+    licence=OPEN_TEXT,
+    training_data=(
+        *ENGLISH_TEXT,
+        Dataset(name="WikiGold", licence="CC BY 4.0"),
+        Dataset(name="Broad Twitter Corpus, sections a, b, e, g", licence="CC BY 4.0"),
+    ),
+    labels=readers.TAGS,
+)
+ANSWERS = Card(
+    name="answers",
+    task=None,
+    description="Finds the answer to a question in an English paragraph.",
+    not_for="questions whose answer the paragraph does not hold",
+    licence=OPEN_TEXT,
+    training_data=(*ENGLISH_TEXT, Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0")),
+    labels=("start", "end"),
+)
+EMBED = Card(
+    name="embed",
+    task="embed",
+    description="Maps English texts to vectors that are near one another where the texts mean alike.",
+    not_for="other languages, code, or texts of more than a short paragraph",
+    licence=PARTLY_UNCLEAR,
+    training_data=(*ENGLISH_TEXT, Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0"), STSB),
+    max_input_tokens=128,
+)
+FASHION_IMAGES = ImageFormat(size=28, channels=1, mean=[0.286], deviation=[0.353])
+FASHION = Card(
+    name="fashion",
+    task="classify",
+    description="Tells what piece of clothing a small grey image shows, light on black: one of ten.",
+    not_for="photographs: its data are cut out, centred, and light on a black ground",
+    licence="MIT, as its training data",
+    training_data=(Dataset(name="Fashion-MNIST, train", licence="MIT"),),
+    labels=readers.CLOTHES,
+    image=FASHION_IMAGES,
+)
