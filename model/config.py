@@ -51,6 +51,7 @@ class TransformerConfig:
     num_labels: int = 0  # outputs of the heads classify (over CLS), tag and answer (over each token)
     image_size: int = 0  # vision: pixels a side, of square images
     patch_size: int = 0  # vision: pixels a side
+    patch_overlap: int = 0  # vision: pixels by which a patch reaches over each of its sides
     num_channels: int = 0  # vision: 1 grey, 3 colours
     dropout: float = 0.1
     norm_epsilon: float = 1e-5
@@ -90,8 +91,10 @@ class TransformerConfig:
         self._check("vocab_size", self.vocab_size == 0, "0, for images have no vocabulary")
         for field in ("num_channels", "patch_size"):
             self._check(field, getattr(self, field) >= 1, "at least 1")
+        self._check("patch_overlap", self.patch_overlap >= 0, "at least 0")
         fits = self.image_size >= 1 and self.image_size % self.patch_size == 0
         self._check("image_size", fits, f"a multiple of patch_size ({self.patch_size})")
+        self._check("d_model", self.d_model % 4 == 0, "a multiple of 4, for sines and cosines of row and column")
         needed = self.num_patches + 1
         self._check("max_positions", self.max_positions == needed, f"{needed}: CLS and {self.num_patches} patches")
 
@@ -200,6 +203,7 @@ SIZES: dict[str, TransformerConfig] = {
         num_labels=10,
         image_size=28,
         patch_size=4,
+        patch_overlap=4,
         num_channels=1,
     ),
     "stories": TransformerConfig(

@@ -77,6 +77,7 @@ TINY["fashion"] = TransformerConfig(
     num_labels=10,
     image_size=28,
     patch_size=7,
+    patch_overlap=2,
     num_channels=1,
 )
 

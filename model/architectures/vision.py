@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from model.architectures.embeddings import initialise
 from model.architectures.encoder import Encoder
 from model.config import TransformerConfig
-from model.layers.positions import LearnedPositions
+from model.layers.positions import LearnedPositions, grid_table
 from model.layers.ragged import RaggedSelfAttention
 
 
@@ -18,13 +18,24 @@ class VisionTransformer(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
-        self.patches = nn.Linear(config.num_channels * config.patch_size**2, config.d_model)
+        # As published patches lie side by side; with those that overlap, edges are seen whole (Yuan et al. 2021, 3.1).
+        self.patches = nn.Conv2d(
+            config.num_channels,
+            config.d_model,
+            kernel_size=config.patch_size + 2 * config.patch_overlap,
+            stride=config.patch_size,
+            padding=config.patch_overlap,
+        )
         self.cls = nn.Parameter(torch.zeros(1, 1, config.d_model))
         self.positions = LearnedPositions(config.max_positions, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = Encoder(config)
         self.classifier = nn.Linear(config.d_model, config.num_labels)
         initialise(self, config)
+        # Places that know their row and column from the first step are learned faster than random ones.
+        side = config.image_size // config.patch_size
+        with torch.no_grad():
+            self.positions.weight[1:] = 0.5 * grid_table(side, config.d_model)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Return the logits of the labels (B, num_labels) of images (B, C, image_size, image_size)."""
@@ -40,10 +51,8 @@ class VisionTransformer(nn.Module):
 
     def embed(self, pixels: Tensor) -> Tensor:
         """Cut images (B, C, H, W) into patches, row by row, and map them: (B, 1 + patches, d_model), CLS first."""
-        size = self.config.patch_size
-        cut = pixels.unflatten(3, (-1, size)).unflatten(2, (-1, size))  # (B, C, rows, size, columns, size)
-        cut = cut.to(self.patches.weight.dtype)  # pixels come as floats, whatever the weights are
-        patches = self.patches(cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))
+        pixels = pixels.to(self.patches.weight.dtype)  # they come as floats, whatever the weights are
+        patches = self.patches(pixels).flatten(2).transpose(1, 2)
         x = torch.cat((self.cls.expand(pixels.shape[0], -1, -1), patches), dim=1)
         embedded: Tensor = self.dropout(x + self.positions.weight)
         return embedded

@@ -20,6 +20,15 @@ def sinusoidal_table(max_positions: int, d_model: int) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
 
 
+def grid_table(side: int, d_model: int) -> Tensor:
+    """Return waves of the row and of the column, half of each vector for either (Beyer et al. 2022, 3).
+
+    Shape (side², d_model), row by row; d_model is a multiple of 4.
+    """
+    waves, places = sinusoidal_table(side, d_model // 2), torch.arange(side**2)
+    return torch.cat((waves[places // side], waves[places % side]), dim=1)
+
+
 class SinusoidalPositions(nn.Module):
     """Fixed waves of geometrically growing length."""
 

@@ -45,6 +45,24 @@ def test_sinusoidal_positions_need_an_even_width() -> None:
         replace(BASE, d_model=33, num_heads=3)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("vocab_size", 10, "0, for images have no vocabulary"),
+        ("image_size", 225, "a multiple of patch_size (16)"),
+        ("patch_overlap", -1, "at least 0"),
+        ("max_positions", 196, "197: CLS and 196 patches"),
+        ("d_model", 36 * 12 + 6, "a multiple of 4"),
+    ],
+)
+def test_a_wrong_field_of_a_model_of_images_is_named(field: str, value: Any, allowed: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        replace(SIZES["vit-base"], num_heads=6, **{field: value})
+
+    assert f"{field} is {value}" in str(error.value)
+    assert allowed in str(error.value)
+
+
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
         BASE.d_model = 3  # type: ignore[misc]  # that is the point

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder, build
+from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder, VisionTransformer, build
 from model.config import SIZES
 from model.summary import summarise
 from tests.conftest import TINY, random_model
@@ -66,6 +66,18 @@ def test_padding_of_the_source_changes_no_translation() -> None:
     with torch.no_grad():
         expected = model(source, torch.ones_like(source), target)
         assert torch.allclose(model(padded, mask, target), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(("overlap", "seen"), [(0, {0}), (2, {0, 1})])
+def test_a_patch_sees_the_pixels_that_its_neighbours_share_with_it(overlap: int, seen: set[int]) -> None:
+    model = random_model(replace(TINY["fashion"], patch_overlap=overlap))
+    assert isinstance(model, VisionTransformer)
+    dark, lit = torch.zeros(2, 1, 1, 28, 28)
+    lit[0, 0, 0, 6] = 1  # the last column of the first patch, whose sides are 7 pixels long
+
+    with torch.no_grad():
+        changed = (model.embed(dark) != model.embed(lit)).any(-1).nonzero()[:, 1]
+    assert {int(place) - 1 for place in changed} == seen  # CLS stands before them
 
 
 def test_segments_tell_two_sentences_apart() -> None:

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from model.layers.positions import LearnedPositions, SinusoidalPositions, sinusoidal_table
+from model.layers.positions import LearnedPositions, SinusoidalPositions, grid_table, sinusoidal_table
 
 
 def test_the_table_is_the_papers_formula() -> None:
@@ -20,6 +20,13 @@ def test_a_shift_is_the_same_rotation_everywhere() -> None:
     table = sinusoidal_table(100, 32)
 
     assert torch.allclose((table[3] @ table[8]), (table[60] @ table[65]), atol=1e-4)
+
+
+def test_half_of_a_grids_vector_tells_the_row_and_half_the_column() -> None:
+    table, waves = grid_table(3, 16).view(3, 3, 16), sinusoidal_table(3, 8)
+
+    for row, column in [(0, 0), (1, 2), (2, 1)]:
+        assert torch.equal(table[row, column], torch.cat((waves[row], waves[column])))
 
 
 def test_positions_are_looked_up_by_id() -> None:
