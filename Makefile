@@ -56,7 +56,8 @@ package-stories: $(VENV)/.dev
 	$(call train,pretrain-decoder)
 	$(call train,pretrain-decoder-stories,pretrain-decoder)
 	$(call train,sft-decoder,pretrain-decoder-stories)
-	$(call package,stories,sft-decoder)
+	$(call train,sft-decoder-longer,sft-decoder)
+	$(call package,stories,sft-decoder-longer)
 	$(BIN)/python -m service.samples model/packages/stories
 
 package-translate: $(VENV)/.dev

@@ -33,7 +33,7 @@ RECIPE_NAMES = [
         "finetune-classify-topics",
     ),
     *("finetune-classify-pairs", "finetune-tag", "finetune-answer", "contrastive-embed"),
-    *("pretrain-decoder", "pretrain-decoder-stories", "sft-decoder"),
+    *("pretrain-decoder", "pretrain-decoder-stories", "sft-decoder", "sft-decoder-longer"),
     *("translate", "translate-names", "translate-german", "translate-swedish", "classify-image"),
 ]
 RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list
