@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from model.architectures.embeddings import Embeddings, initialise, output_bias
+from model.architectures.embeddings import Embeddings, output_bias
+from model.architectures.initialise import initialise
 from model.config import TransformerConfig
 from model.layers.attention import causal_mask
 from model.layers.block import Block

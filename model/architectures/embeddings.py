@@ -43,22 +43,3 @@ class Embeddings(nn.Module):
 def output_bias(config: TransformerConfig) -> nn.Parameter | None:
     """Return the logits' bias, (vocab_size,), if the configuration has one."""
     return nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
-
-
-def initialise(module: nn.Module, config: TransformerConfig) -> None:
-    """Draw weights from N(0, 0.02²) as BERT and GPT do; embeddings that are scaled up from N(0, 1/d_model).
-
-    Of images' patches, vectors are drawn as loud as the pixels they come from.
-    """
-    for part in module.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.normal_(part.weight, std=0.02) if not config.scale_embeddings else nn.init.xavier_uniform_(
-                part.weight
-            )
-            nn.init.zeros_(part.bias)
-        elif isinstance(part, nn.Conv2d):
-            nn.init.normal_(part.weight, std=part.weight[0].numel() ** -0.5)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
-        elif isinstance(part, nn.Embedding):
-            nn.init.normal_(part.weight, std=config.d_model**-0.5 if config.scale_embeddings else 0.02)

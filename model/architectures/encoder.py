@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, normalize
 
-from model.architectures.embeddings import Embeddings, initialise
+from model.architectures.embeddings import Embeddings
+from model.architectures.initialise import initialise
 from model.config import Head, TransformerConfig
 from model.layers.attention import padding_mask
 from model.layers.block import Block

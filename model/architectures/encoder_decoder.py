@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from model.architectures.decoder import Decoder
-from model.architectures.embeddings import Embeddings, initialise, output_bias
+from model.architectures.embeddings import Embeddings, output_bias
 from model.architectures.encoder import Encoder
+from model.architectures.initialise import initialise
 from model.config import TransformerConfig
 from model.layers.attention import padding_mask
 

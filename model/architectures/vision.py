@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from model.architectures.embeddings import initialise
 from model.architectures.encoder import Encoder
+from model.architectures.initialise import initialise
 from model.config import TransformerConfig
 from model.layers.positions import LearnedPositions, grid_table
 from model.layers.ragged import RaggedSelfAttention

@@ -51,7 +51,7 @@ def test_integer_weights_lose_little(tmp_path: Path, name: str) -> None:
         quantize_graph(graph.path)
 
     error = verify(model, open_graphs(graphs), batches=4).max_relative_error
-    assert 1e-5 < error < 0.05  # untrained weights; the manifests of trained packages hold their real loss
+    assert 1e-5 < error < 0.1  # untrained weights; the manifests of trained packages hold their real loss
 
 
 def test_a_rows_integer_answer_does_not_move_with_its_neighbours(make_package: MakePackage) -> None:
