@@ -99,9 +99,9 @@ def random_model(config: TransformerConfig, seed: int = 0) -> Transformer:
     torch.manual_seed(seed)
     model = build(config).eval()
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.dim() > 1:
-                parameter.mul_(2.0 if ".blocks." in name else 4.0)
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(4.0)
             else:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     return model

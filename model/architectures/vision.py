@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from model.architectures.encoder import Encoder
-from model.architectures.initialise import initialise
+from model.architectures.initialise import initialise, initialise_blocks_by_width
 from model.config import TransformerConfig
 from model.layers.positions import LearnedPositions, grid_table
 from model.layers.ragged import RaggedSelfAttention
@@ -32,6 +32,8 @@ class VisionTransformer(nn.Module):
         self.encoder = Encoder(config)
         self.classifier = nn.Linear(config.d_model, config.num_labels)
         initialise(self, config)
+        initialise_blocks_by_width(self)
+        nn.init.normal_(self.patches.weight, std=self.patches.weight[0].numel() ** -0.5)
         # Places that know their row and column from the first step are learned faster than random ones.
         side = config.image_size // config.patch_size
         with torch.no_grad():
