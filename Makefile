@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS ?= runs
 
-.PHONY: serve test check packages encoder bench bench-engine load manifests
+.PHONY: serve test check packages bench bench-engine load manifests
 
 serve: $(VENV)/.serve
 	$(BIN)/python -m service
@@ -22,54 +22,10 @@ check: $(VENV)/.dev
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 
 # Trains all bundled packages from nothing and resumes what was interrupted: make packages DATA=folder/of/the/data/sets
-PACKAGES := sentiment spam topics embed stories translate fashion
-packages: $(PACKAGES:%=package-%)
 DATA ?= $(error say where the data sets are: make packages DATA=folder)
-
-# $(call train,RECIPE,RECIPE TO BEGIN WITH)
-train = $(BIN)/python -m model train $(1) --data $(DATA) --out $(RUNS)/$(1) $(if $(2),--start-from $(RUNS)/$(2))
-# $(call package,NAME,RECIPE)
-define package
-$(BIN)/python -m model export $(2) --run $(RUNS)/$(2) --out model/packages/$(1)
-$(BIN)/python -m model export $(2) --run $(RUNS)/$(2) --out $(RUNS)/$(1)-float32 --precision float32
-$(BIN)/python -m model evaluate model/packages/$(1) --reference $(RUNS)/$(1)-float32 --data $(DATA)
-endef
-
-encoder: $(VENV)/.dev
-	$(call train,pretrain-encoder)
-	$(call train,pretrain-encoder-longer,pretrain-encoder)
-
-package-sentiment: encoder
-	$(call train,pretrain-encoder-reviews,pretrain-encoder-longer)
-	$(call train,finetune-classify-sentiment,pretrain-encoder-reviews)
-	$(call package,sentiment,finetune-classify-sentiment)
-
-package-spam package-topics: package-%: encoder
-	$(call train,finetune-classify-$*,pretrain-encoder-longer)
-	$(call package,$*,finetune-classify-$*)
-
-package-embed: encoder
-	$(call train,contrastive-embed,pretrain-encoder-longer)
-	$(call package,embed,contrastive-embed)
-
-package-stories: $(VENV)/.dev
-	$(call train,pretrain-decoder)
-	$(call train,pretrain-decoder-stories,pretrain-decoder)
-	$(call train,sft-decoder,pretrain-decoder-stories)
-	$(call train,sft-decoder-longer,sft-decoder)
-	$(call package,stories,sft-decoder-longer)
+packages: $(VENV)/.dev
+	$(BIN)/python -m model packages --data $(DATA) --runs $(RUNS)
 	$(BIN)/python -m service.samples model/packages/stories
-
-package-translate: $(VENV)/.dev
-	$(call train,translate)
-	$(call train,translate-names,translate)
-	$(call train,translate-german,translate-names)
-	$(call train,translate-swedish,translate-german)
-	$(call package,translate,translate-swedish)
-
-package-fashion: $(VENV)/.dev
-	$(call train,classify-image)
-	$(call package,fashion,classify-image)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_http

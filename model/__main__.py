@@ -16,7 +16,7 @@ from model.checkpoints.errors import CheckpointError
 from model.config import SIZES
 from model.package import PackageError
 from model.package.manifest import Precision
-from model.training.errors import RunError
+from model.training.errors import DataError, RunError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train, export and examine transformers.")
 console = Console()
@@ -40,9 +40,10 @@ RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # typ
 PrecisionName = StrEnum("PrecisionName", {name: name for name in get_args(Precision)})  # type: ignore[misc]  # made from the type
 
 PrecisionChoice = Annotated[PrecisionName, typer.Option(help="of the weights; int8 serves many, blocks serve one")]
-RunFolder = Annotated[Path, typer.Option("--run", help="folder of a training run")]
-Package = Annotated[Path, typer.Argument(help="folder of a model package")]
-Data = Annotated[Path, typer.Option("--data", help="folder of the data sets")]
+RunFolder = Annotated[Path, typer.Option("--run", help="folder of a training run", exists=True, file_okay=False)]
+Package = Annotated[Path, typer.Argument(help="folder of a model package", exists=True, file_okay=False)]
+Data = Annotated[Path, typer.Option("--data", help="folder of the data sets", exists=True, file_okay=False)]
+CompileModel = Annotated[bool, typer.Option("--compile/--no-compile", help="torch.compile; needs g++")]
 
 
 def _precision(name: PrecisionName) -> Precision:
@@ -56,9 +57,7 @@ def train(
     data: Data,
     out: Annotated[Path, typer.Option(help="folder of the run; an interrupted run there is resumed")],
     start_from: Annotated[Path | None, typer.Option(help="folder of another run, whose weights to begin with")] = None,
-    compile_model: Annotated[bool, typer.Option("--compile/--no-compile", help="torch.compile; needs g++")] = (
-        shutil.which("g++") is not None
-    ),
+    compile_model: CompileModel = shutil.which("g++") is not None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only print sizes, tokens, FLOPs and time")] = False,
 ) -> None:
     """Train a recipe."""
@@ -82,30 +81,14 @@ def train(
 
 @app.command()
 def export(
-    recipe: RecipeName,
     run: RunFolder,
     out: Annotated[Path, typer.Option(help="folder of the package")],
     precision: PrecisionChoice = PrecisionName("int8"),
 ) -> None:
     """Export a run's best weights as a model package, verified against torch."""
-    from model.export.export import export_package
-    from model.package import Training as TrainingCard
-    from model.training.recipes import RECIPES
-    from model.training.run import Run, load_trained
-    from model.training.tokenizers import tokens_of
+    from model.export.export import export_run
 
-    card = RECIPES[recipe].card
-    if card.task is None:
-        raise PackageError(f"{recipe.value}: no task serves such a model; it can be trained, but not packaged")
-    tokens = None if card.image else tokens_of(Run(run).tokenizer, card)
-    training = TrainingCard(recipe=recipe, minutes=round(Run(run).minutes, 1))
-    model = load_trained(run)[0]
-    manifest = export_package(
-        *(model, tokens, card, out),
-        precision=_precision(precision),
-        training=training,
-        curves=Run(run).curves if precision == "int8" else None,
-    )
+    manifest = export_run(run, out, precision=_precision(precision))
     console.print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
 
 
@@ -126,6 +109,24 @@ def import_checkpoint(
     model, tokens, card, family = read_checkpoint(checkpoint, out.name, licence, languages)
     manifest = export_package(model, tokens, card, out, precision=_precision(precision), family=family)
     console.print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
+
+
+@app.command()
+def packages(
+    data: Data,
+    runs: Annotated[Path, typer.Option(help="folder of the runs; interrupted ones are resumed")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="folder of the packages")] = Path("model/packages"),
+    only: Annotated[list[str] | None, typer.Option(help="a package; may be given more than once")] = None,
+    compile_model: CompileModel = shutil.which("g++") is not None,
+) -> None:
+    """Make the bundled packages from nothing: train what each begins with and itself, export, evaluate."""
+    from model.bundle import make_packages
+    from model.training.recipes import PACKAGES
+
+    unknown = sorted(set(only or ()) - PACKAGES.keys())
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)}; there are {', '.join(PACKAGES)}", param_hint="--only")
+    make_packages(only or list(PACKAGES), data, runs, out, compile_model=compile_model)
 
 
 @app.command()
@@ -196,5 +197,5 @@ def summary(
 if __name__ == "__main__":
     try:
         app()
-    except (PackageError, CheckpointError, RunError) as error:
+    except (PackageError, CheckpointError, DataError, RunError) as error:
         raise SystemExit(str(error)) from None

@@ -7,21 +7,22 @@ from pathlib import Path
 from model.architectures import DecoderLM, EncoderDecoder
 from model.decoding import beam_search, next_logits
 from model.package.tokenizer import token_id
+from model.training.errors import RunError
 from model.training.run import load_trained
 from model.training.tokenizers import END, END_OF_TEXT, START, language_token
 
 
 def continue_text(run: Path, text: str, language: str | None, beam_size: int, max_tokens: int) -> str:
-    """Continue a prompt, or translate it into `language`; raises `ValueError` for a model that does neither."""
+    """Continue a prompt, or translate it into `language`; raises `RunError` where that cannot be."""
     model, tokenizer, _ = load_trained(run)
     if tokenizer is None or not isinstance(model, DecoderLM | EncoderDecoder):
-        raise ValueError(f"{run} holds a model that generates no text")
+        raise RunError(f"{run}: its model generates no text")
     ids = tokenizer.encode(text).ids
     if isinstance(model, EncoderDecoder):
         try:
             first = token_id(tokenizer, language_token(language or ""))
         except KeyError as error:
-            raise ValueError(f"language is {language!r}; this model has no token {error}") from None
+            raise RunError(f"language is {language!r}; the model of {run} has no token {error}") from None
         end = token_id(tokenizer, END)
         logits = next_logits(model, [first, *ids, end])
         best = beam_search(logits, [token_id(tokenizer, START)], end, max_tokens, beam_size)[0]

@@ -68,8 +68,10 @@ def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: 
     """Measure a package's figures, write them into its manifest and return them; other figures there stay.
 
     `reference` is the same model as a float32 package: its figures stand beside the package's own, so that what the
-    precision costs can be read. `limit` bounds the rows of each data set.
+    precision costs can be read; raises `PackageError` if it is another model. `limit` bounds the rows of each data set.
     """
+    if reference is not None:
+        _check_reference(Manifest.load(package), Manifest.load(reference))
     figures = []
     for folder in filter(None, (reference, package)):
         evaluation = Evaluation(folder, data, limit)
@@ -78,6 +80,15 @@ def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: 
     measured = {_key(figure): figure for figure in [*manifest.evaluation, *figures]}
     manifest.model_copy(update={"evaluation": list(measured.values())}).save(package)
     return figures
+
+
+def _check_reference(manifest: Manifest, reference: Manifest) -> None:
+    """Refuse what is not the same model in float32, as far as can be told."""
+    if reference.precision != "float32":
+        raise PackageError(f"the reference is {reference.precision}; export it with --precision float32")
+    for field in ("name", "config", "labels", "training"):
+        if getattr(manifest, field) != getattr(reference, field):
+            raise PackageError(f"the reference is of another model: its {field} is another")
 
 
 def _key(figure: Figure) -> tuple[str, str, str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from model.architectures import DecoderLM, EncoderDecoder, Transformer
 from model.card import Card, Tokens
@@ -16,10 +17,35 @@ from model.export.graphs import OPSET, GraphFile, export_graphs
 from model.export.naive import open_graphs
 from model.export.quantize import BLOCKS, quantize_graph
 from model.export.verify import TOLERANCE, cache_shape, verify
-from model.package import Graph, Limits, Manifest, PackageError, SpecialIds, Training
+from model.package import Graph, Limits, Manifest, PackageError, SpecialIds, Training, Verification
 from model.package.manifest import CURVES_FILE, TOKENIZER_FILE, Precision, sha256_of
+from model.training.recipes import RECIPES
+from model.training.run import Run, load_trained
+from model.training.tokenizers import tokens_of
 
 EXPORTERS = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers")
+
+
+def export_run(run: Path, folder: Path, *, precision: Precision) -> Manifest:
+    """Write the package of a training run's best weights into `folder`, and return its manifest.
+
+    The card is that of the recipe the run was trained by; raises `RunError` where there is no run, `PackageError` where
+    no task serves what it made.
+    """
+    about = Run(run).about()
+    card = replace(RECIPES[about.recipe].card, training_data=tuple(about.training_data))
+    if card.task is None:
+        raise PackageError(f"{about.recipe}: no task serves such a model; it can be trained, but not packaged")
+    model, tokenizer, _ = load_trained(run)
+    return export_package(
+        model,
+        None if tokenizer is None else tokens_of(Run(run).tokenizer, card),
+        card,
+        folder,
+        precision=precision,
+        training=Training(recipe=about.recipe, minutes=round(Run(run).minutes, 1)),
+        curves=Run(run).curves if Run(run).curves.exists() else None,
+    )
 
 
 def export_package(
@@ -35,17 +61,64 @@ def export_package(
 ) -> Manifest:
     """Write a model's package into `folder` (made if missing) and return its manifest; images need no `tokens`.
 
-    `curves` is a picture of how training went, to go with it.
-
-    The float32 graphs are compared with torch first; raises `PackageError` where they differ.
+    `curves` is a picture of how training went, to go with it. The float32 graphs are compared with torch first; raises
+    `PackageError` where they differ, and leaves what was in `folder` as it was.
     """
     assert card.task is not None, "bug: what no task serves is not packaged"
     folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder, prefix=".export-") as name:
+        made = Path(name)
+        verification, model, graphs = _verified_graphs(model, card.name, made, precision)
+        if tokens is not None:
+            shutil.copyfile(tokens.file, made / TOKENIZER_FILE)
+        if curves is not None:
+            shutil.copyfile(curves, made / CURVES_FILE)
+        config = model.config
+        manifest = Manifest(
+            name=card.name,
+            task=card.task,
+            family=family,
+            description=card.description,
+            not_for=card.not_for,
+            licence=card.licence,
+            config=config.to_dict(),
+            graphs={
+                key: Graph(file=graph.path.name, inputs=graph.inputs, outputs=graph.outputs)
+                for key, graph in graphs.items()
+            },
+            cache=cache_shape(model) if isinstance(model, DecoderLM | EncoderDecoder) else None,
+            limits=Limits(
+                max_input_tokens=min(card.max_input_tokens or config.max_positions, config.max_positions),
+                max_positions=config.max_positions,
+            ),
+            special_ids=SpecialIds(pad=0) if tokens is None else tokens.special_ids,
+            image=card.image,
+            labels=list(card.labels),
+            source_languages=list(card.source_languages),
+            target_languages={code: tokens.language_ids.get(code) for code in card.target_languages} if tokens else {},
+            precision=precision,
+            opset=OPSET,
+            exported_with={library: version(library) for library in EXPORTERS},
+            training_data=list(card.training_data),
+            training=training,
+            verification=verification,
+            sha256={file.name: sha256_of(file) for file in sorted(made.iterdir())},
+        )
+        for file in made.iterdir():
+            file.replace(folder / file.name)
+    manifest.save(folder)
+    return Manifest.load(folder)
+
+
+def _verified_graphs(
+    model: Transformer, name: str, folder: Path, precision: Precision
+) -> tuple[Verification, Transformer, dict[str, GraphFile]]:
+    """Write a model's graphs, compare them with torch, and make them, and the model, as precise as asked."""
     graphs = _fused_graphs(model, folder)
     verification = verify(model, open_graphs(graphs))
     if verification.max_relative_error >= TOLERANCE:
         raise PackageError(
-            f"{card.name}: ONNX Runtime differs from torch by {verification.max_relative_error:.1e}, "
+            f"{name}: ONNX Runtime differs from torch by {verification.max_relative_error:.1e}, "
             f"relative; the limit is {TOLERANCE:.0e}"
         )
     if precision == "float16":
@@ -56,43 +129,7 @@ def export_package(
             quantize_graph(graph.path, BLOCKS.get(precision))
     if isinstance(model, DecoderLM | EncoderDecoder):
         graphs["candidates"] = export_candidates(folder / "candidates.onnx")
-    if tokens is not None:
-        shutil.copyfile(tokens.file, folder / TOKENIZER_FILE)
-    if curves is not None:
-        shutil.copyfile(curves, folder / CURVES_FILE)
-    config = model.config
-    manifest = Manifest(
-        name=card.name,
-        task=card.task,
-        family=family,
-        description=card.description,
-        not_for=card.not_for,
-        licence=card.licence,
-        config=config.to_dict(),
-        graphs={
-            key: Graph(file=graph.path.name, inputs=graph.inputs, outputs=graph.outputs)
-            for key, graph in graphs.items()
-        },
-        cache=cache_shape(model) if isinstance(model, DecoderLM | EncoderDecoder) else None,
-        limits=Limits(
-            max_input_tokens=min(card.max_input_tokens or config.max_positions, config.max_positions),
-            max_positions=config.max_positions,
-        ),
-        special_ids=SpecialIds(pad=0) if tokens is None else tokens.special_ids,
-        image=card.image,
-        labels=list(card.labels),
-        source_languages=list(card.source_languages),
-        target_languages={code: tokens.language_ids.get(code) for code in card.target_languages} if tokens else {},
-        precision=precision,
-        opset=OPSET,
-        exported_with={library: version(library) for library in EXPORTERS},
-        training_data=list(card.training_data),
-        training=training,
-        verification=verification,
-        sha256=_hashes(folder, graphs),
-    )
-    manifest.save(folder)
-    return Manifest.load(folder)
+    return verification, model, graphs
 
 
 def _fused_graphs(model: Transformer, folder: Path) -> dict[str, GraphFile]:
@@ -100,8 +137,3 @@ def _fused_graphs(model: Transformer, folder: Path) -> dict[str, GraphFile]:
     for graph in graphs.values():
         fuse_graph(graph.path)
     return graphs
-
-
-def _hashes(folder: Path, graphs: Mapping[str, GraphFile]) -> dict[str, str]:
-    files = [TOKENIZER_FILE, *(graph.path.name for graph in graphs.values()), CURVES_FILE]
-    return {file: sha256_of(folder / file) for file in files if (folder / file).exists()}

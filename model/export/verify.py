@@ -65,9 +65,9 @@ def _verify_vision(model: VisionTransformer, graph: NaiveGraph, rng: np.random.G
 
 def _verify_encoder(model: TextEncoder, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
     rows = _random_rows(model, rng, rows=int(rng.integers(1, 6)), longest=40)
-    inputs = text_inputs(rows)
-    ids = torch.from_numpy(inputs["input_ids"])
-    expected = model(ids, torch.arange(ids.shape[1]) <= torch.from_numpy(inputs["last_positions"])[:, None])
+    inputs = text_inputs(rows, [rng.integers(0, max(1, model.config.num_segments), len(row)).tolist() for row in rows])
+    ids, segments = (torch.from_numpy(inputs[name]) for name in ("input_ids", "segment_ids"))
+    expected = model(ids, torch.arange(ids.shape[1]) <= torch.from_numpy(inputs["last_positions"])[:, None], segments)
     (output,) = graph.run(inputs).values()
     errors.compare(output, expected)
 

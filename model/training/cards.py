@@ -1,4 +1,7 @@
-"""Cards: what the packages that recipes make are for, what they are not for, and what they learned from."""
+"""Cards: what the packages that recipes make are for, what they are not for, and what they learned from.
+
+A card names the data of its own recipe; what the runs before it learned from is added as they are trained.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,6 @@ from model.package import Dataset, ImageFormat
 from model.training import readers
 from model.training.readers import LANGUAGES
 
-ENGLISH_TEXT = (
-    Dataset(name="SQuAD 1.1, its Wikipedia paragraphs", licence="CC BY-SA 4.0"),
-    Dataset(name="171 books of 1719 to 1926", licence="public domain"),
-    Dataset(name="WikiText-2", licence="CC BY-SA 3.0"),
-)
 OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, GFDL, public domain"
 PARTLY_UNCLEAR = "that of its training data: CC BY-SA and the public domain; unclear for some sentences of STSB"
 UNCLEAR_REVIEWS = "unclear, as no licence of the reviews was ever published; for research and demonstration"
@@ -26,9 +24,13 @@ ENCODER = Card(
     description="Predicts masked words and whether one sentence follows another: what the encoders begin with.",
     not_for="use as it is; fine-tune it",
     licence=OPEN_TEXT,
-    training_data=ENGLISH_TEXT,
+    training_data=(
+        Dataset(name="SQuAD 1.1, its Wikipedia paragraphs", licence="CC BY-SA 4.0"),
+        Dataset(name="171 books of 1719 to 1926", licence="public domain"),
+        Dataset(name="WikiText-2", licence="CC BY-SA 3.0"),
+    ),
 )
-ENCODER_OF_REVIEWS = replace(ENCODER, licence=UNCLEAR_REVIEWS, training_data=(*ENGLISH_TEXT, IMDB))
+ENCODER_OF_REVIEWS = replace(ENCODER, licence=UNCLEAR_REVIEWS, training_data=(IMDB,))
 STORIES = Card(
     name="stories",
     task="generate",
@@ -61,7 +63,6 @@ SENTIMENT = Card(
     not_for="irony, other languages, neutral texts (there is no third answer), or judging people",
     licence=UNCLEAR_REVIEWS,
     training_data=(
-        *ENGLISH_TEXT,
         Dataset(name="SST-2, phrases of the training sentences", licence="unclear: none was published"),
         IMDB,
     ),
@@ -73,7 +74,7 @@ SPAM = Card(
     description="Tells unwanted text messages (spam) from wanted ones (ham).",
     not_for="e-mail, other languages, or messages of today: its data are British and Singaporean SMS of 2005",
     licence=OPEN_TEXT,
-    training_data=(*ENGLISH_TEXT, Dataset(name="SMS Spam Collection v.1", licence="CC BY 4.0")),
+    training_data=(Dataset(name="SMS Spam Collection v.1", licence="CC BY 4.0"),),
     labels=readers.SPAM,
     max_input_tokens=128,
 )
@@ -83,10 +84,7 @@ TOPICS = Card(
     description="Tells what the beginning of an encyclopedia article is about: one of 14 kinds of things.",
     not_for="news, opinions, or texts about anything else; it always answers with one of the 14",
     licence=OPEN_TEXT,
-    training_data=(
-        *ENGLISH_TEXT,
-        Dataset(name="DBpedia-14, a subset of 17,292", licence="CC BY-SA 3.0 and GFDL"),
-    ),
+    training_data=(Dataset(name="DBpedia-14, a subset of 17,292", licence="CC BY-SA 3.0 and GFDL"),),
     labels=readers.TOPICS,
     max_input_tokens=128,
 )
@@ -96,7 +94,7 @@ PARAPHRASE = Card(
     description="Tells whether two English sentences mean nearly the same.",
     not_for="texts longer than a sentence",
     licence=PARTLY_UNCLEAR,
-    training_data=(*ENGLISH_TEXT, STSB),
+    training_data=(STSB,),
     labels=readers.ALIKE,
     max_input_tokens=128,
 )
@@ -107,7 +105,6 @@ ENTITIES = Card(
     not_for="anything in lower case: capitals are lost to its tokenizer",
     licence=OPEN_TEXT,
     training_data=(
-        *ENGLISH_TEXT,
         Dataset(name="WikiGold", licence="CC BY 4.0"),
         Dataset(name="Broad Twitter Corpus, sections a, b, e, g", licence="CC BY 4.0"),
     ),
@@ -119,7 +116,7 @@ ANSWERS = Card(
     description="Finds the answer to a question in an English paragraph.",
     not_for="questions whose answer the paragraph does not hold",
     licence=OPEN_TEXT,
-    training_data=(*ENGLISH_TEXT, Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0")),
+    training_data=(Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0"),),
     labels=("start", "end"),
 )
 EMBED = Card(
@@ -128,7 +125,7 @@ EMBED = Card(
     description="Maps English texts to vectors that are near one another where the texts mean alike.",
     not_for="other languages, code, or texts of more than a short paragraph",
     licence=PARTLY_UNCLEAR,
-    training_data=(*ENGLISH_TEXT, Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0"), STSB),
+    training_data=(Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0"), STSB),
     max_input_tokens=128,
 )
 FASHION_IMAGES = ImageFormat(size=28, channels=1, mean=[0.286], deviation=[0.353])

@@ -8,15 +8,28 @@ import lzma
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model.training.errors import DataError
+
+
+def open_text(path: Path) -> TextIO:
+    """Open a compressed file of UTF-8; raises `DataError` where there is none."""
+    return lzma.open(_existing(path), "rt", encoding="utf-8", newline="\n")
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file; model/README.md tells what the folder of data sets holds")
+    return path
+
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of a `.jsonl.xz` or `.tsv.xz` file (TAB-separated, one header line, no quoting)."""
-    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
+    with open_text(path) as file:
         if ".jsonl" in path.suffixes:
             yield from (json.loads(line) for line in file)
             return
@@ -32,7 +45,7 @@ def read_idx_pair(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[n
 
 def _read_idx(path: Path) -> NDArray[np.uint8]:
     """Read an array of bytes: two zeros, the type, the number of dimensions, the dimensions, the values."""
-    with gzip.open(path) as file:
+    with gzip.open(_existing(path)) as file:
         content = file.read()
     dimensions = content[3]
     shape = np.frombuffer(content, ">i4", dimensions, offset=4)

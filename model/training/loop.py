@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 import shutil
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -89,6 +91,7 @@ class Training:
         self.step = 0  # steps done
         self.epoch, self.position = 0, 0  # the next batch: its epoch, and its place there
         self.seconds = 0.0
+        self.losses: list[float] = []  # of the steps since the last line of the log
         self.best: float | None = None  # validation figure
         self.evaluations_since_best = 0
 
@@ -100,16 +103,19 @@ class Training:
 
     def run_steps(self) -> None:
         """Train until the run is finished; checkpoint, log and evaluate on the way."""
-        self._describe()
+        if not self.run.checkpoint.exists():
+            self._describe()
+            self.save()
         started = time.monotonic() - self.seconds
         progress = tqdm(total=self.total_steps, initial=self.step, unit="step", dynamic_ncols=True)
         batches = self._batches()
         while not self.is_finished:
-            loss = self.take_step(list(itertools.islice(batches, self.recipe.accumulate)))
+            self.losses.append(self.take_step(list(itertools.islice(batches, self.recipe.accumulate))))
             self.seconds = time.monotonic() - started
             progress.update()
             is_last = self.step == self.total_steps
             if self.step % 50 == 0 or is_last:
+                loss, self.losses = statistics.mean(self.losses), []
                 progress.set_postfix(loss=f"{loss:.3f}", epoch=f"{self.epoch}")
                 self.run.append(step=self.step, epoch=self.epoch, loss=loss, seconds=round(self.seconds, 1))
             if self.step % self.recipe.evaluate_every == 0 or is_last:
@@ -143,6 +149,8 @@ class Training:
                 loss = self.loss(self.model, self.to_device(batch)) * (self.objective.weight(batch) / total)
             loss.backward()
             mean += loss.item()
+        if not math.isfinite(mean):
+            raise RunError(f"{self.run.folder}: the loss of step {self.step + 1} is {mean}; try a lower learning rate")
         nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -164,6 +172,8 @@ class Training:
         """Evaluate, log, and keep the weights if they are the best so far."""
         figures = self.evaluate()
         self.run.append(step=self.step, epoch=self.epoch, seconds=round(self.seconds, 1), **figures)
+        if not all(map(math.isfinite, figures.values())):
+            raise RunError(f"{self.run.folder}: the validation figures of step {self.step} are {figures}")
         value, sign = figures[self.objective.metric], 1 if self.objective.higher_is_better else -1
         if self.best is None or sign * value > sign * self.best:
             self.best, self.evaluations_since_best = value, 0
@@ -182,6 +192,7 @@ class Training:
             {
                 "config": self.model.config.to_dict(),
                 "recipe": self._values(),
+                "total_steps": self.total_steps,
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "random_state": torch.get_rng_state(),
@@ -194,16 +205,18 @@ class Training:
     def resume(self) -> None:
         """Continue from the run's checkpoint, or begin; raises `RunError` if the recipe was another one then."""
         if not self.run.checkpoint.exists():
-            self.run.truncate_log(-1)
-            if self.start_from is None and self.recipe.begin is not None:
-                self.recipe.begin(self.model, self.objective)
+            self.run.clear_log()
+            if self.start_from is None and self.recipe.initialise is not None:
+                self.recipe.initialise(self.model, self.objective)
             return
-        state = torch.load(self.run.checkpoint, map_location="cpu", weights_only=False)
-        for name, value in self._values().items():
-            if state["recipe"][name] != value:
+        state = torch.load(self.run.checkpoint, map_location="cpu", weights_only=True)
+        then = {**state["recipe"], **state["config"], "steps": state["total_steps"]}
+        now = {**self._values(), **self.model.config.to_dict(), "steps": self.total_steps}
+        for name in then | now:
+            if then.get(name) != now.get(name):
                 raise RunError(
-                    f"{self.run.folder}: the run was begun with {name} {state['recipe'][name]}, and the recipe now has "
-                    f"{value}; train into another folder, or remove this one"
+                    f"{self.run.folder}: the run was begun with {name} {then.get(name)}, and now it is "
+                    f"{now.get(name)}; train into another folder, or remove this one"
                 )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -216,19 +229,27 @@ class Training:
 
     def _describe(self) -> None:
         """Write what the run was made with."""
+        data = list(self.recipe.card.training_data)
+        before = None if self.start_from is None else Run(self.start_from)
+        if before is not None:
+            known = before.about().training_data
+            data = [*known, *(dataset for dataset in data if dataset not in known)]
         about = {
             "recipe": self._values(),
             "card": asdict(self.recipe.card),
             "model": self.model.config.to_dict(),
             "steps": self.total_steps,
-            "minutes_before": 0.0 if self.start_from is None else Run(self.start_from).minutes,
+            "began_with": None if before is None else before.about().recipe,
+            "training_data": data,
+            "minutes_before": 0.0 if before is None else before.minutes,
         }
         text = json.dumps(about, indent=2, default=lambda part: part.model_dump())
         self.run.config.write_text(f"{text}\n")
 
-    def _values(self) -> dict[str, int | float | str]:
+    def _values(self) -> dict[str, int | float | str | None]:
         """Return the recipe's numbers and names."""
-        return {name: value for name, value in vars(self.recipe).items() if isinstance(value, int | float | str)}
+        values = vars(self.recipe).items()
+        return {name: value for name, value in values if value is None or isinstance(value, int | float | str)}
 
     def _tokenizer(self, rows: list[Any], vocab_size: int) -> Tokenizer | None:
         if self.recipe.train_tokenizer is None:
@@ -255,11 +276,12 @@ class Training:
         return {name: tensor.to(self.device) for name, tensor in batch.items()}
 
 
-PLACE = ("step", "epoch", "position", "seconds", "best", "evaluations_since_best")  # of a run, in its checkpoint
+# Where a run stands, in its checkpoint.
+PLACE = ("step", "epoch", "position", "seconds", "losses", "best", "evaluations_since_best")
 
 
 def begin_with(model: Transformer, other: Transformer) -> None:
-    """Take another model's weights; a head that it has not, or of other labels, stays as it is."""
+    """Take another model's weights but those of a head that it has not, or that has another number of labels."""
     ours = model.state_dict()
     fitting = {
         name: tensor for name, tensor in other.state_dict().items() if name in ours and tensor.shape == ours[name].shape

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import lzma
 import random
 import re
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model.training.data import read_idx_pair, read_rows
+from model.training.data import open_text, read_idx_pair, read_rows
 from model.training.names import with_varied_names
 from model.training.objectives.answer import Question
 from model.training.objectives.contrastive import Pair
@@ -62,7 +61,7 @@ def _squad_paragraphs(data: Path, file: str) -> Iterator[str]:
 def _wikitext_articles(data: Path, split: Split) -> Iterator[str]:
     """Yield the articles of WikiText-2; its marks ( @-@ , <unk>) are undone, its headings left out."""
     article: list[str] = []
-    with lzma.open(data / "wikitext2" / f"{split}.txt.xz", "rt", encoding="utf-8") as file:
+    with open_text(data / "wikitext2" / f"{split}.txt.xz") as file:
         for line in file:
             if re.match(r" = [^=]", line):
                 yield "\n".join(article)
@@ -191,7 +190,7 @@ def _read_conll(path: Path) -> Iterator[tuple[list[str], list[str]]]:
     """Yield sentences; kinds of entities that are not among the tags count as none."""
     words: list[str] = []
     tags: list[str] = []
-    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
+    with open_text(path) as file:
         for line in itertools.chain(file, ["\n"]):
             word, _, tag = line.rstrip("\n").partition("\t")
             if word:

@@ -35,7 +35,8 @@ from model.training.tokenizers import END, END_OF_TEXT, PAD, START, language_tok
 class Recipe:
     """One training run: what is read, how it is encoded, and how long and how fast it is learned."""
 
-    card: Card
+    name: str
+    card: Card  # of what is learned here; what it begins with adds its training data
     size: str  # a key of model.config.SIZES
     read: Callable[[Path, Split], list[Any]]
     objective: Callable[[Any, TransformerConfig], Objective]  # of a tokenizer, or None for images
@@ -43,9 +44,10 @@ class Recipe:
     batch_tokens: int
     learning_rate: float
     warmup_steps: int
+    begins_with: str | None = None  # the recipe whose run's weights a bundled package's run begins with
     texts: Callable[[list[Any]], Sequence[str]] = list  # what of the rows a new tokenizer is trained on
     train_tokenizer: Callable[[Sequence[str], int], Tokenizer] | None = None  # none for images
-    begin: Callable[[Transformer, Objective], None] | None = None  # what to do with fresh weights
+    initialise: Callable[[Transformer, Objective], None] | None = None  # what to do with fresh weights
     head: Head = "classify"  # of an encoder
     dropout: float | None = None  # the size's own unless given
     weight_decay: float = 0.01
@@ -74,13 +76,14 @@ def _words_from_counts(model: Transformer, objective: Objective) -> None:
 
 
 _PRETRAIN_ENCODER = Recipe(
+    name="pretrain-encoder",
     card=cards.ENCODER,
     size="mini-encoder",
     read=readers.read_documents,
     texts=lambda rows: [sentence for document in rows for sentence in document],
     train_tokenizer=train_wordpiece,
     objective=lambda tokenizer, config: MaskedLM(tokenizer, max_length=min(128, config.max_positions)),
-    begin=_words_from_counts,
+    initialise=_words_from_counts,
     head="pretrain",
     dropout=0.0,  # nothing is seen often enough to be learned by heart
     epochs=0.5,
@@ -91,12 +94,13 @@ _PRETRAIN_ENCODER = Recipe(
 )
 
 
-def _finetune(card: Card, read: Callable[[Path, Split], list[Any]], **values: Any) -> Recipe:
+def _finetune(name: str, card: Card, read: Callable[[Path, Split], list[Any]], **values: Any) -> Recipe:
     """Return a recipe that begins with the pretrained encoder, or is as large."""
-    return Recipe(card=card, size="mini-encoder", read=read, train_tokenizer=train_wordpiece, **values)
+    pretrained: dict[str, Any] = {"size": "mini-encoder", "begins_with": "pretrain-encoder-longer"}
+    return Recipe(name=name, card=card, read=read, train_tokenizer=train_wordpiece, **{**pretrained, **values})
 
 
-def _finetune_classify(card: Card, read: Callable[[Path, Split], list[Any]], **values: Any) -> Recipe:
+def _finetune_classify(name: str, card: Card, read: Callable[[Path, Split], list[Any]], **values: Any) -> Recipe:
     defaults: dict[str, Any] = {
         "texts": lambda rows: [text for text, _ in rows],
         "objective": lambda tokenizer, config: Classify(
@@ -107,10 +111,11 @@ def _finetune_classify(card: Card, read: Callable[[Path, Split], list[Any]], **v
         "warmup_steps": 50,
         "layer_decay": 0.85,
     }
-    return _finetune(card, read, **{**defaults, **values})
+    return _finetune(name, card, read, **{**defaults, **values})
 
 
 _STORIES = Recipe(
+    name="pretrain-decoder",
     card=cards.STORIES,
     size="stories",
     read=readers.read_books_and_stories,
@@ -126,6 +131,8 @@ _STORIES = Recipe(
 
 _STORIES_ASKED_FOR = replace(
     _STORIES,
+    name="sft-decoder",
+    begins_with="pretrain-decoder-stories",
     read=readers.read_story_requests,
     texts=lambda rows: [text for row in rows for text in row],
     objective=lambda tokenizer, config: Instruct(tokenizer, config.max_positions),
@@ -135,6 +142,7 @@ _STORIES_ASKED_FOR = replace(
 )
 
 _TRANSLATE = Recipe(
+    name="translate",
     card=cards.TRANSLATE,
     size="translate",
     read=readers.read_pairs,
@@ -150,50 +158,63 @@ _TRANSLATE = Recipe(
     evaluate_every=300,
 )
 
-# Recipes that say so begin with the weights of a run of the one before them (`--start-from`); `make packages` does.
-RECIPES: dict[str, Recipe] = {
-    "pretrain-encoder": _PRETRAIN_ENCODER,
-    # Begins with the one above, and goes on over the same text.
-    "pretrain-encoder-longer": replace(_PRETRAIN_ENCODER, begin=None, epochs=0.8, learning_rate=8e-4, seed=2),
-    # Begins with the one above: the language of film reviews, for the classifier of sentiment.
-    "pretrain-encoder-reviews": replace(
+_ALL = (
+    _PRETRAIN_ENCODER,
+    # Goes on over the same text.
+    replace(
         _PRETRAIN_ENCODER,
+        name="pretrain-encoder-longer",
+        begins_with="pretrain-encoder",
+        epochs=0.8,
+        learning_rate=8e-4,
+        seed=2,
+    ),
+    # The language of film reviews, for the classifier of sentiment.
+    replace(
+        _PRETRAIN_ENCODER,
+        name="pretrain-encoder-reviews",
+        begins_with="pretrain-encoder-longer",
         card=cards.ENCODER_OF_REVIEWS,
         read=readers.read_reviews,
-        begin=None,
         epochs=1.5,
         learning_rate=8e-4,
         warmup_steps=50,
     ),
-    "finetune-classify-sentiment": _finetune_classify(
+    _finetune_classify(
+        "finetune-classify-sentiment",
         cards.SENTIMENT,
         readers.read_sentiment,
+        begins_with="pretrain-encoder-reviews",
         epochs=2,
         batch_tokens=8192,
         warmup_steps=200,
         evaluate_every=500,
     ),
-    "finetune-classify-spam": _finetune_classify(
+    _finetune_classify(
+        "finetune-classify-spam",
         cards.SPAM,
         readers.read_spam,
         epochs=6,
         warmup_steps=30,
         evaluate_every=30,
     ),
-    "finetune-classify-topics": _finetune_classify(
+    _finetune_classify(
+        "finetune-classify-topics",
         cards.TOPICS,
         readers.read_topics,
         epochs=4,
         evaluate_every=200,
     ),
-    "finetune-classify-pairs": _finetune_classify(
+    _finetune_classify(
+        "finetune-classify-pairs",
         cards.PARAPHRASE,
         readers.read_sentence_pairs,
         texts=lambda rows: [text for pair, _ in rows for text in pair],
         epochs=4,
         evaluate_every=50,
     ),
-    "finetune-tag": _finetune(
+    _finetune(
+        "finetune-tag",
         cards.ENTITIES,
         readers.read_entities,
         texts=lambda rows: [" ".join(words) for words, _ in rows],
@@ -207,7 +228,8 @@ RECIPES: dict[str, Recipe] = {
         evaluate_every=100,
         patience=4,
     ),
-    "finetune-answer": _finetune(
+    _finetune(
+        "finetune-answer",
         cards.ANSWERS,
         readers.read_questions,
         texts=lambda rows: [text for row in rows for text in (row.question, row.context)],
@@ -222,7 +244,8 @@ RECIPES: dict[str, Recipe] = {
         layer_decay=0.9,
         patience=3,
     ),
-    "contrastive-embed": _finetune(
+    _finetune(
+        "contrastive-embed",
         cards.EMBED,
         readers.read_pairs_that_belong_together,
         texts=lambda rows: [text for pair in rows for text in (pair.first, pair.second)],
@@ -235,33 +258,61 @@ RECIPES: dict[str, Recipe] = {
         layer_decay=0.9,
         evaluate_every=100,
     ),
-    "pretrain-decoder": _STORIES,
-    # Begins with the one above: the simple stories alone, for the bundled generator is asked for those.
-    "pretrain-decoder-stories": replace(
-        _STORIES, read=readers.read_stories, epochs=3, learning_rate=8e-4, warmup_steps=50
+    _STORIES,
+    # The simple stories alone, for the bundled generator is asked for those.
+    replace(
+        _STORIES,
+        name="pretrain-decoder-stories",
+        begins_with="pretrain-decoder",
+        read=readers.read_stories,
+        epochs=3,
+        learning_rate=8e-4,
+        warmup_steps=50,
     ),
-    # Begins with the one above: stories that were asked for.
-    "sft-decoder": _STORIES_ASKED_FOR,
-    # Begins with the one above, and goes on over the same requests; it has not seen them often enough to drop anything.
-    "sft-decoder-longer": replace(_STORIES_ASKED_FOR, dropout=0.0, epochs=4, learning_rate=6e-4, seed=2),
-    "translate": _TRANSLATE,
-    # Begins with the one above: one more pass, with names to carry over.
-    "translate-names": replace(
-        _TRANSLATE, read=readers.read_pairs_with_varied_names, epochs=1, learning_rate=6e-4, warmup_steps=50
+    _STORIES_ASKED_FOR,
+    # Goes on over the same requests; it has not seen them often enough to drop anything.
+    replace(
+        _STORIES_ASKED_FOR,
+        name="sft-decoder-longer",
+        begins_with="sft-decoder",
+        dropout=0.0,
+        epochs=4,
+        learning_rate=6e-4,
+        seed=2,
     ),
-    # Begins with the one above: German is the hardest of the three.
-    "translate-german": replace(
+    _TRANSLATE,
+    # One more pass, with names to carry over.
+    replace(
         _TRANSLATE,
+        name="translate-names",
+        begins_with="translate",
+        read=readers.read_pairs_with_varied_names,
+        epochs=1,
+        learning_rate=6e-4,
+        warmup_steps=50,
+    ),
+    # German is the hardest of the three.
+    replace(
+        _TRANSLATE,
+        name="translate-german",
+        begins_with="translate-names",
         read=readers.read_mostly_german_pairs,
         epochs=2,
         learning_rate=9e-4,
         warmup_steps=100,
     ),
-    # Begins with the one above: Swedish has the fewest pairs, and gets the last word.
-    "translate-swedish": replace(
-        _TRANSLATE, read=readers.read_mostly_swedish_pairs, epochs=1, learning_rate=3e-4, warmup_steps=20
+    # Swedish has the fewest pairs, and gets the last word.
+    replace(
+        _TRANSLATE,
+        name="translate-swedish",
+        begins_with="translate-german",
+        read=readers.read_mostly_swedish_pairs,
+        epochs=1,
+        learning_rate=3e-4,
+        warmup_steps=20,
     ),
-    "classify-image": Recipe(
+    Recipe(
+        name="classify-image",
         card=cards.FASHION,
         size="mini-vision",
         read=readers.read_clothes,
@@ -274,7 +325,15 @@ RECIPES: dict[str, Recipe] = {
         weight_decay=0.05,
         evaluate_every=860,  # about an epoch
     ),
-}
+)
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
+
+
+def chain_of(recipe: Recipe) -> list[Recipe]:
+    """Return the recipes that lead to one, itself last: each begins with the run of the one before."""
+    before = [] if recipe.begins_with is None else chain_of(RECIPES[recipe.begins_with])
+    return [*before, recipe]
+
 
 # Which recipe's run makes each bundled package.
 PACKAGES = {

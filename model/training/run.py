@@ -12,7 +12,17 @@ from tokenizers import Tokenizer
 
 from model.architectures import Transformer, build
 from model.config import TransformerConfig
+from model.package import Dataset
 from model.training.errors import RunError
+
+
+@dataclass(frozen=True)
+class About:
+    """What a run was begun with."""
+
+    recipe: str
+    training_data: list[Dataset]  # also of the runs whose weights it began with
+    minutes_before: float  # that those took
 
 
 @dataclass(frozen=True)
@@ -23,7 +33,7 @@ class Run:
 
     @property
     def config(self) -> Path:
-        """The recipe's values and the model's sizes."""
+        """The recipe's values, the model's sizes, and what it began with; written once, as it begins."""
         return self.folder / "config.json"
 
     @property
@@ -56,17 +66,31 @@ class Run:
         """Loss and validation figures by step, as a picture."""
         return self.folder / "curves.png"
 
+    def about(self) -> About:
+        """Read what the run was begun with; raises `RunError` where there is none."""
+        if not self.config.exists():
+            raise RunError(f"{self.folder}: there is no {self.config.name}; it is not the folder of a training run")
+        content = json.loads(self.config.read_text())
+        return About(
+            recipe=content["recipe"]["name"],
+            training_data=[Dataset.model_validate(dataset) for dataset in content["training_data"]],
+            minutes_before=content["minutes_before"],
+        )
+
     @property
     def minutes(self) -> float:
         """How long it took, with the runs whose weights it began with."""
-        before: float = json.loads(self.config.read_text()).get("minutes_before", 0.0)
         seconds: float = json.loads(self.log.read_text().splitlines()[-1])["seconds"]
-        return before + seconds / 60
+        return self.about().minutes_before + seconds / 60
 
     def append(self, **values: float) -> None:
         """Append a line to the log."""
         with self.log.open("a") as file:
             file.write(json.dumps(values) + "\n")
+
+    def clear_log(self) -> None:
+        """Drop the log of a run that did not come to its first checkpoint."""
+        self.log.unlink(missing_ok=True)
 
     def truncate_log(self, step: int) -> None:
         """Drop what was logged after a step: a resumed run goes through it again."""
@@ -95,7 +119,7 @@ def load_trained(folder: Path) -> tuple[Transformer, Tokenizer | None, dict[str,
     path = run.best if run.best.exists() else run.checkpoint
     if not path.exists():
         raise RunError(f"{folder}: there is no {path.name}; it is not the folder of a training run, or one just begun")
-    state = torch.load(path, map_location="cpu", weights_only=False)
+    state = torch.load(path, map_location="cpu", weights_only=True)
     model = build(TransformerConfig(**state["config"]))
     model.load_state_dict(state["model"])
     tokenizer = Tokenizer.from_file(str(run.tokenizer)) if run.tokenizer.exists() else None

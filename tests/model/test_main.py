@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from model.__main__ import app
 from model.config import SIZES
 from model.package import Manifest, PackageError
-from model.training.recipes import RECIPES
-from tests.conftest import TINY
+from model.training.recipes import PACKAGES, RECIPES
+from model.training.run import Run
+from tests.conftest import TINY, MakePackage
 
 PAIRS = {
     "de": [("Dan loves ice cream.", "Dan liebt Eis."), ("The dog is good.", "Der Hund ist gut.")],
@@ -52,7 +53,7 @@ def test_the_whole_path_from_data_to_an_evaluated_package(
     folder, package = tmp_path / "run", tmp_path / "package"
 
     run("train", "translate", "--data", data, "--out", folder, "--no-compile")
-    assert "int8" in run("export", "translate", "--run", folder, "--out", package)
+    assert "int8" in run("export", "--run", folder, "--out", package)
     assert "largest relative error" in run("verify", package, "--run", folder)
     table = run("evaluate", package, "--data", data)
     answer = run("generate", "Dan loves ice cream.", "--run", folder, "--language", "sv", "--beam-size", "2")
@@ -86,8 +87,43 @@ def test_a_dry_run_tells_sizes_and_leaves_nothing(data: Path, tmp_path: Path, mo
     assert not (tmp_path / "run").exists()
 
 
+def test_packages_are_made_of_the_chain_of_runs_that_leads_to_them(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SIZES, "translate", TINY["translate"])
+    for name in ("translate", "translate-names"):
+        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=1))
+    monkeypatch.setitem(PACKAGES, "translate", "translate-names")
+    runs, out = tmp_path / "runs", tmp_path / "packages"
+
+    run("packages", "--data", data, "--runs", runs, "--out", out, "--only", "translate", "--no-compile")
+
+    manifest, about = Manifest.load(out / "translate"), Run(runs / "translate-names").about()
+    assert {path.name for path in runs.iterdir()} == {"translate", "translate-names", "translate-float32"}
+    assert about.minutes_before == Run(runs / "translate").minutes
+    assert manifest.training is not None and manifest.training.recipe == "translate-names"
+    assert {figure.precision for figure in manifest.evaluation} == {"float32", "int8"}
+
+
+def test_an_unknown_package_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["packages", "--data", str(tmp_path), "--only", "songs"])
+
+    assert result.exit_code == 2
+    assert "songs" in result.output and "fashion" in result.output
+
+
+def test_figures_of_another_model_are_no_reference(make_package: MakePackage, tmp_path: Path) -> None:
+    package, other = make_package("sentiment", "int8").folder, make_package("stories").folder
+    result = CliRunner().invoke(app, ["evaluate", str(package), "--data", str(tmp_path), "--reference", str(other)])
+
+    assert isinstance(result.exception, PackageError)
+    assert "another model: its name is another" in str(result.exception)
+
+
 def test_what_no_task_serves_is_not_packaged(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["export", "finetune-tag", "--run", str(tmp_path), "--out", str(tmp_path)])
+    about = {"recipe": {"name": "finetune-tag"}, "training_data": [], "minutes_before": 0.0}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    result = CliRunner().invoke(app, ["export", "--run", str(tmp_path), "--out", str(tmp_path)])
 
     assert isinstance(result.exception, PackageError)
     assert "no task serves such a model" in str(result.exception)

@@ -20,7 +20,7 @@ from model.training.objectives.answer import Question
 from model.training.objectives.contrastive import Pair
 from model.training.plan import plan
 from model.training.recipes import PACKAGES, RECIPES, Recipe
-from model.training.run import load_trained
+from model.training.run import Run, load_trained
 from tests.conftest import TEXTS, TINY
 
 IMAGES = [np.eye(28, k=shift, dtype=np.uint8) * 255 for shift in (-8, 0, 8)]
@@ -49,8 +49,11 @@ def rows_of(name: str) -> list[Any]:
 def tiny_recipe(name: str, **changes: Any) -> Recipe:
     return replace(
         RECIPES[name],
-        read=lambda _data, _split: rows_of(name),
-        **{"epochs": 6, "batch_tokens": 256, "warmup_steps": 3, "learning_rate": 1e-2, **changes},
+        **{
+            "read": lambda _data, _split: rows_of(name),
+            **{"epochs": 6, "batch_tokens": 256, "warmup_steps": 3, "learning_rate": 1e-2},
+            **changes,
+        },
     )
 
 
@@ -201,8 +204,34 @@ def test_weights_of_another_shape_are_refused_by_name(tmp_path: Path) -> None:
 def test_a_run_of_other_values_is_not_resumed(tmp_path: Path) -> None:
     run("finetune-classify-spam", tmp_path)
 
-    with pytest.raises(RunError, match=r"was begun with learning_rate 0\.01, and the recipe now has 0\.02"):
+    with pytest.raises(RunError, match=r"was begun with learning_rate 0\.01, and now it is 0\.02"):
         run("finetune-classify-spam", tmp_path, learning_rate=0.02)
+
+
+def test_a_run_on_other_data_is_not_resumed(tmp_path: Path) -> None:
+    run("finetune-classify-spam", tmp_path)
+
+    with pytest.raises(RunError, match=r"was begun with steps \d+, and now it is \d+"):
+        run("finetune-classify-spam", tmp_path, read=lambda _data, _split: rows_of("finetune-classify-spam") * 9)
+
+
+def test_what_the_runs_before_learned_from_is_told_with_the_last(tmp_path: Path) -> None:
+    run("pretrain-encoder", tmp_path / "first", epochs=1)
+    run("finetune-classify-spam", tmp_path / "second", tmp_path / "first", epochs=1)
+    resumed = training_of("finetune-classify-spam", tmp_path / "second", epochs=1)
+    resumed.resume()
+    resumed.run_steps()
+
+    about = Run(tmp_path / "second").about()
+    learned = [*RECIPES["pretrain-encoder"].card.training_data, *RECIPES["finetune-classify-spam"].card.training_data]
+    assert about.training_data == learned
+    assert about.recipe == "finetune-classify-spam"
+    assert about.minutes_before == Run(tmp_path / "first").minutes
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"the loss of step \d+ is nan; try a lower learning rate"):
+        run("finetune-classify-spam", tmp_path, learning_rate=1e30)
 
 
 def test_a_run_interrupted_before_its_first_checkpoint_begins_its_log_anew(tmp_path: Path) -> None:

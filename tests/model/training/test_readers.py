@@ -4,11 +4,15 @@ import gzip
 import json
 import lzma
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from model.training import readers
 from model.training.data import read_idx_pair
+from model.training.errors import DataError
+from model.training.objectives.contrastive import Pair
 
 
 def write(path: Path, text: str) -> None:
@@ -60,3 +64,43 @@ def test_images_are_read_from_mnists_file_format(tmp_path: Path) -> None:
     found, numbers = read_idx_pair(tmp_path, "t10k")
     assert np.array_equal(found, images)
     assert numbers.tolist() == [7, 9]
+
+
+def test_phrases_and_reviews_that_are_tested_on_are_not_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "VALIDATION_REVIEWS", 1)
+    for file, texts in (
+        ("sst2/train_phrases.tsv.xz", ["good film", "What's next?", "so dull"]),
+        ("sst2/dev.tsv.xz", ["so dull ."]),
+        ("sst2/test.tsv.xz", ["what's next ?"]),
+    ):
+        write(tmp_path / file, "text\tlabel\n" + "".join(f"{text}\t1\n" for text in texts))
+    for file, texts in (
+        ("imdb/train.jsonl.xz", ["Held out.", "Sent twice!", "Fine."]),
+        ("imdb/test.jsonl.xz", ["sent twice"]),
+    ):
+        write(tmp_path / file, "".join(json.dumps({"text": text, "label": 1}) + "\n" for text in texts))
+
+    assert [text for text, _ in readers.read_sentiment(tmp_path, "train")] == ["good film", "Fine."]
+    assert readers.read_reviews(tmp_path, "train") == [["Fine."]]
+    assert [text for text, _ in readers.read_sentiment(tmp_path, "validation")] == ["so dull .", "Held out."]
+
+
+def test_pairs_that_are_tested_on_are_not_trained_on(tmp_path: Path) -> None:
+    pairs = {"train": ["A dog.\tA cat.", "A dog.\tA fish."], "validation": ["x\ty"], "test": ["a CAT\ta dog"]}
+    for split, rows in pairs.items():
+        write(
+            tmp_path / "stsb" / f"{split}.tsv.xz",
+            "sentence1\tsentence2\tscore\n" + "".join(f"{row}\t2.5\n" for row in rows),
+        )
+
+    assert readers.read_scored_pairs(tmp_path, "train") == [Pair("A dog.", "A fish.", 0.5)]
+
+
+@pytest.mark.parametrize(
+    "read", [readers.read_spam, readers.read_clothes, readers.read_entities, readers.read_documents]
+)
+def test_a_data_set_that_is_not_there_is_named(read: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"{tmp_path}/.*: there is no such file"):
+        read(tmp_path, "train")
