@@ -150,15 +150,14 @@ def evaluate(
 @app.command()
 def verify(package: Package, run: RunFolder) -> None:
     """Compare a package's graphs with the run it was exported from, on random batches."""
-    from model.export.naive import NaiveGraph
+    from model.export.naive import open_package
     from model.export.verify import TOLERANCE
     from model.export.verify import verify as compare
     from model.package import Manifest
     from model.training.run import load_trained
 
     manifest = Manifest.load(package)
-    graphs = {name: NaiveGraph(package / graph.file, graph.outputs) for name, graph in manifest.graphs.items()}
-    report = compare(load_trained(run)[0], graphs)
+    report = compare(load_trained(run)[0], open_package(package, manifest))
     console.print(f"{package}: {manifest.precision}, largest relative error {report.max_relative_error:.1e}")
     if manifest.precision == "float32" and report.max_relative_error >= TOLERANCE:
         raise typer.Exit(1)

@@ -14,7 +14,7 @@ import sacrebleu
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from model.export.naive import NaiveDecoder, NaiveGraph, text_inputs
+from model.export.naive import NaiveDecoder, open_package, text_inputs
 from model.export.translate import translate_batch
 from model.package import Figure, Manifest, PackageError, PackageTokenizer, Task
 from model.package.images import normalised
@@ -49,9 +49,7 @@ class Evaluation:
         self.limit = limit
         if self.manifest.image is None:
             self.tokenizer = PackageTokenizer.load(package / TOKENIZER_FILE)
-        self.graphs = {
-            name: NaiveGraph(package / graph.file, graph.outputs) for name, graph in self.manifest.graphs.items()
-        }
+        self.graphs = open_package(package, self.manifest)
 
     def rows(self, file: str) -> list[dict[str, Any]]:
         """Read the first rows of a data set's file, `limit` at most."""

@@ -12,7 +12,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from model.export.graphs import GraphFile
-from model.package import CacheShape
+from model.package import CacheShape, Manifest
 from model.package.inputs import cache_names, encoder_inputs, last_tokens, pad_rows
 
 Array = NDArray[Any]
@@ -38,6 +38,11 @@ class NaiveGraph:
 def open_graphs(graphs: Mapping[str, GraphFile]) -> dict[str, NaiveGraph]:
     """Open exported graphs by name."""
     return {name: NaiveGraph(graph.path, graph.outputs) for name, graph in graphs.items()}
+
+
+def open_package(folder: Path, manifest: Manifest) -> dict[str, NaiveGraph]:
+    """Open a package's graphs by name."""
+    return {name: NaiveGraph(folder / graph.file, graph.outputs) for name, graph in manifest.graphs.items()}
 
 
 def text_inputs(rows: Sequence[Sequence[int]], segments: Sequence[Sequence[int]] | None = None) -> dict[str, Array]:

@@ -119,7 +119,7 @@ class Training:
                 progress.set_postfix(loss=f"{loss:.3f}", epoch=f"{self.epoch}")
                 self.run.append(step=self.step, epoch=self.epoch, loss=loss, seconds=round(self.seconds, 1))
             if self.step % self.recipe.evaluate_every == 0 or is_last:
-                self._evaluate()
+                self._keep_if_best()
             if self.step % self.recipe.checkpoint_every == 0 or self.is_finished:
                 self.save()
         progress.close()
@@ -168,7 +168,7 @@ class Training:
         self.model.train()
         return self.validation.summarise(scores)
 
-    def _evaluate(self) -> None:
+    def _keep_if_best(self) -> None:
         """Evaluate, log, and keep the weights if they are the best so far."""
         figures = self.evaluate()
         self.run.append(step=self.step, epoch=self.epoch, seconds=round(self.seconds, 1), **figures)

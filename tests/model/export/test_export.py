@@ -12,7 +12,7 @@ from model.architectures import build
 from model.export import export as exporting
 from model.export.export import export_package
 from model.export.graphs import export_graphs
-from model.export.naive import NaiveGraph, open_graphs, text_inputs
+from model.export.naive import NaiveGraph, open_graphs, open_package, text_inputs
 from model.export.quantize import quantize_columns, quantize_graph
 from model.export.verify import TOLERANCE, verify
 from model.package import PackageError, Verification
@@ -34,9 +34,7 @@ def test_exported_graphs_answer_like_torch(make_package: MakePackage, name: str)
 @pytest.mark.parametrize("name", NAMES)
 def test_verification_notices_another_models_weights(make_package: MakePackage, name: str) -> None:
     package = make_package(name)
-    graphs = {
-        key: NaiveGraph(package.folder / graph.file, graph.outputs) for key, graph in package.manifest.graphs.items()
-    }
+    graphs = open_package(package.folder, package.manifest)
 
     report = verify(random_model(package.model.config, seed=1), graphs, batches=1)
     assert report.max_relative_error > 0.1
