@@ -13,7 +13,7 @@ from model.training import readers
 from model.training.readers import LANGUAGES
 
 OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, GFDL, public domain"
-PARTLY_UNCLEAR = "that of its training data: CC BY-SA and the public domain; unclear for some sentences of STSB"
+PARTLY_UNCLEAR = "that of its training data: CC BY-SA, CC BY, public domain; unclear for some sentences of STSB"
 UNCLEAR_REVIEWS = "unclear, as no licence of the reviews was ever published; for research and demonstration"
 IMDB = Dataset(name="IMDb Large Movie Review Dataset, train", licence="unclear: none was published")
 STSB = Dataset(name="STS Benchmark, train", licence="scores CC BY-SA 4.0; its sentences have several licences")
@@ -125,7 +125,11 @@ EMBED = Card(
     description="Maps English texts to vectors that are near one another where the texts mean alike.",
     not_for="other languages, code, or texts of more than a short paragraph",
     licence=PARTLY_UNCLEAR,
-    training_data=(Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0"), STSB),
+    training_data=(
+        STSB,
+        Dataset(name="Tatoeba, English sentences with the same translation", licence="CC BY 2.0 FR, tatoeba.org"),
+        Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0"),
+    ),
     max_input_tokens=128,
 )
 FASHION_IMAGES = ImageFormat(size=28, channels=1, mean=[0.286], deviation=[0.353])

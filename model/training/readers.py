@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -144,18 +145,30 @@ def _bare_pair(pair: Pair) -> frozenset[str]:
 
 
 def read_pairs_that_belong_together(data: Path, split: Split) -> list[Pair]:
-    """Read scored pairs; for training six times over, with a question about each Wikipedia paragraph beside them."""
+    """Read scored pairs; for training six times over, and with them paraphrases and questions with their paragraphs.
+
+    The paragraphs are long and teach less of what sentences mean, so only every third has its question here.
+    """
     scored = read_scored_pairs(data, split)
     if split == "validation":
         return scored
     rng = random.Random(1)
     questions = [
         Pair(rng.choice(row["qas"])["question"], row["context"])
-        for row in read_rows(data / "squad11" / "train.jsonl.xz")
+        for row in list(read_rows(data / "squad11" / "train.jsonl.xz"))[::3]
         if row["qas"]
     ]
     alike = [Pair(pair.first, pair.second) for pair in scored if (pair.score or 0) >= 0.8]
-    return scored * 6 + alike + questions
+    return scored * 6 + (alike + _paraphrases(data)) * 2 + questions
+
+
+def _paraphrases(data: Path) -> list[Pair]:
+    """Return English sentences of Tatoeba that have a translation in common, two at a time."""
+    by_translation: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    for language, english, other in read_pairs(data, "train"):
+        by_translation[language, other][_bare(english)] = english
+    pairs = {pair for alike in by_translation.values() for pair in itertools.pairwise(sorted(alike.values()))}
+    return [Pair(first, second) for first, second in sorted(pairs)]
 
 
 def read_questions(data: Path, split: Split) -> list[Question]:

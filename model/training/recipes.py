@@ -251,7 +251,7 @@ _ALL = (
         texts=lambda rows: [text for pair in rows for text in (pair.first, pair.second)],
         objective=lambda tokenizer, config: Contrastive(tokenizer, min(128, config.max_positions), temperature=0.05),
         head="embed",
-        epochs=2,
+        epochs=3,
         batch_tokens=8192,
         learning_rate=4e-4,
         warmup_steps=100,

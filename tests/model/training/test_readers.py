@@ -98,6 +98,22 @@ def test_pairs_that_are_tested_on_are_not_trained_on(tmp_path: Path) -> None:
     assert readers.read_scored_pairs(tmp_path, "train") == [Pair("A dog.", "A fish.", 0.5)]
 
 
+def test_sentences_with_the_same_translation_are_paraphrases(tmp_path: Path) -> None:
+    write(tmp_path / "squad11" / "train.jsonl.xz", json.dumps({"title": "T", "context": "It is.", "qas": []}) + "\n")
+    for split in ("train", "validation", "test"):
+        write(tmp_path / "stsb" / f"{split}.tsv.xz", "sentence1\tsentence2\tscore\n")
+    rows = {
+        "de": [("I'm back.", "Da."), ("I am here.", "Da."), ("I AM HERE!", "Da.")],
+        "fr": [],
+        "sv": [("Hi.", "Da.")],
+    }
+    for language, pairs in rows.items():
+        text = "".join(f"{english}\t{other}\n" for english, other in pairs)
+        write(tmp_path / f"tatoeba_en_{language}" / "train.tsv.xz", f"en\t{language}\n{text}")
+
+    assert readers.read_pairs_that_belong_together(tmp_path, "train") == [Pair("I AM HERE!", "I'm back.")] * 2
+
+
 @pytest.mark.parametrize(
     "read", [readers.read_spam, readers.read_clothes, readers.read_entities, readers.read_documents]
 )
