@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from model.package import Manifest
+from model.package import Figure, Manifest
 from service.api.app import create_app
 from service.settings import Settings
 from service.tasks.loading import load_task
@@ -37,7 +37,12 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 
 
 def figures(name: str) -> dict[str, float]:
-    return {f"{figure.dataset} {figure.metric}": figure.value for figure in Manifest.load(PACKAGES / name).evaluation}
+    measured = Manifest.load(PACKAGES / name).evaluation
+    return {f"{figure.dataset} {figure.metric}": figure.value for figure in measured if figure.precision == "int8"}
+
+
+def test_every_package_is_served() -> None:
+    assert {path.name for path in PACKAGES.iterdir()} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,9 +82,25 @@ def test_a_story_surprises_no_more_than_it_may() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_readme_tells_every_figure(name: str) -> None:
+    rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    (row,) = (row for row in rows if row.startswith(f"| `{name}` |"))
+
+    for figure in Manifest.load(PACKAGES / name).evaluation:
+        assert told(figure) in row, f"{figure}"
+
+
+def told(figure: Figure) -> str:
+    if figure.metric == "accuracy":
+        return f"{100 * figure.value:.1f} %"
+    return f"{figure.value:.3f}" if "F1" in figure.metric or figure.metric == "Spearman" else f"{figure.value:.2f}"
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_eight_bits_cost_little(name: str) -> None:
     measured = Manifest.load(PACKAGES / name).evaluation
     of = {(figure.dataset, figure.metric, figure.precision): figure.value for figure in measured}
+    assert {precision for _, _, precision in of} == {"float32", "int8"}
 
     for dataset, metric in [(dataset, metric) for dataset, metric, precision in of if precision == "float32"]:
         int8, float32 = (of[dataset, metric, precision] for precision in ("int8", "float32"))

@@ -52,8 +52,10 @@ def _read_idx(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
-def length_batches(lengths: Sequence[int], batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
-    """Group indices of similar length so that longest × count stays within `batch_tokens`.
+def length_batches(
+    lengths: Sequence[int], batch_tokens: int, rng: random.Random | None, most: int | None = None
+) -> list[list[int]]:
+    """Group indices of similar length so that longest × count stays within `batch_tokens`, and count within `most`.
 
     With `rng` the groups differ from epoch to epoch: equal lengths are shuffled, and then the batches. Without it the
     order is by length, for evaluation.
@@ -63,7 +65,7 @@ def length_batches(lengths: Sequence[int], batch_tokens: int, rng: random.Random
     batches: list[list[int]] = []
     batch: list[int] = []
     for index in order:  # ascending, so the newcomer is always the longest
-        if batch and (len(batch) + 1) * lengths[index] > batch_tokens:
+        if batch and ((len(batch) + 1) * lengths[index] > batch_tokens or len(batch) == most):
             batches.append(batch)
             batch = []
         batch.append(index)

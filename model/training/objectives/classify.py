@@ -22,12 +22,13 @@ class Classify:
     """Cross-entropy of one label, from CLS.
 
     In training each token is hidden ([MASK]) with the probability `word_dropout`, so that no single word decides (Iyyer
-    et al. 2015).
+    et al. 2015). A batch holds `most_texts` at most: of short texts a batch of many tokens would be too large a step.
     """
 
     tokenizer: Tokenizer
     max_length: int
     word_dropout: float = 0.0
+    most_texts: int | None = None
     metric: str = field(default="accuracy", init=False)
     higher_is_better: bool = field(default=True, init=False)
 
@@ -44,7 +45,7 @@ class Classify:
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
         """Group texts of similar length; without `rng` no token is hidden."""
         self.seed = rng.getrandbits(32) if rng else None
-        return length_batches([len(ids) for ids in self.ids], batch_tokens, rng)
+        return length_batches([len(ids) for ids in self.ids], batch_tokens, rng, self.most_texts)
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """Return input_ids, segment_ids and attention_mask (B, T), labels (B,)."""

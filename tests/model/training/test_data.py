@@ -35,6 +35,10 @@ def test_an_example_longer_than_the_budget_has_a_batch_of_its_own() -> None:
     assert length_batches([3, 200], 100, None) == [[0], [1]]
 
 
+def test_a_batch_holds_no_more_than_it_may() -> None:
+    assert length_batches([1, 1, 1, 1, 1], 100, None, most=2) == [[0, 1], [2, 3], [4]]
+
+
 def test_batches_of_similar_lengths_waste_little() -> None:
     rng = random.Random(0)
     lengths = [rng.randint(1, 100) for _ in range(2000)]
