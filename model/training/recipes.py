@@ -163,6 +163,21 @@ _TRANSLATE = Recipe(
     evaluate_every=300,
 )
 
+_IMAGES = Recipe(
+    name="classify-image",
+    card=cards.FASHION,
+    size="mini-vision",
+    read=readers.read_clothes,
+    objective=lambda _, config: ClassifyImages(cards.FASHION_IMAGES, config.num_patches + 1, label_smoothing=0.1),
+    dropout=0.0,  # images are varied instead
+    epochs=20,
+    batch_tokens=3200,  # 64 images
+    learning_rate=1e-3,
+    warmup_steps=200,
+    weight_decay=0.05,
+    evaluate_every=860,  # about an epoch
+)
+
 _ALL = (
     _PRETRAIN_ENCODER,
     # Goes on over the same text.
@@ -318,20 +333,9 @@ _ALL = (
         learning_rate=3e-4,
         warmup_steps=20,
     ),
-    Recipe(
-        name="classify-image",
-        card=cards.FASHION,
-        size="mini-vision",
-        read=readers.read_clothes,
-        objective=lambda _, config: ClassifyImages(cards.FASHION_IMAGES, config.num_patches + 1, label_smoothing=0.1),
-        dropout=0.0,  # images are varied instead
-        epochs=20,
-        batch_tokens=3200,  # 64 images
-        learning_rate=1e-3,
-        warmup_steps=200,
-        weight_decay=0.05,
-        evaluate_every=860,  # about an epoch
-    ),
+    _IMAGES,
+    # Goes on over the same images; half a point was still to be had.
+    replace(_IMAGES, name="classify-image-longer", begins_with="classify-image", epochs=10, learning_rate=5e-4, seed=2),
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 
@@ -350,5 +354,5 @@ PACKAGES = {
     "embed": "contrastive-embed",
     "stories": "sft-decoder-longer",
     "translate": "translate-swedish",
-    "fashion": "classify-image",
+    "fashion": "classify-image-longer",
 }
