@@ -184,6 +184,6 @@ def test_images_are_shifted_and_mirrored_but_not_for_evaluation() -> None:
 
     assert bool((plain == plain[0]).all())
     assert torch.equal(changed, again)  # the same within an epoch
-    assert len({tuple(pixels.flatten().tolist()) for pixels in changed}) > 20
+    assert 10 < len({tuple(pixels.flatten().tolist()) for pixels in changed}) <= 18  # nine places, two sides
     assert plain[0, 0, 3, 2] == pytest.approx((200 / 255 - 0.286) / 0.353)
     assert all(shifted.sum() == image.sum() for shifted in augmented(np.stack([image] * 9), np.random.default_rng(0)))
