@@ -34,14 +34,8 @@ RECIPE_NAMES = [
     ),
     *("finetune-classify-pairs", "finetune-tag", "finetune-answer", "contrastive-embed"),
     *("pretrain-decoder", "pretrain-decoder-stories", "sft-decoder", "sft-decoder-longer"),
-    *(
-        "translate",
-        "translate-names",
-        "translate-german",
-        "translate-swedish",
-        "classify-image",
-        "classify-image-longer",
-    ),
+    *("translate", "translate-names", "translate-german", "translate-swedish"),
+    *("classify-image", "classify-image-longer"),
 ]
 RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list
 PrecisionName = StrEnum("PrecisionName", {name: name for name in get_args(Precision)})  # type: ignore[misc]  # made from the type

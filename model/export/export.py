@@ -32,19 +32,20 @@ def export_run(run: Path, folder: Path, *, precision: Precision) -> Manifest:
     The card is that of the recipe the run was trained by; raises `RunError` where there is no run, `PackageError` where
     no task serves what it made.
     """
-    about = Run(run).about()
+    files = Run(run)
+    about = files.about()
     card = replace(RECIPES[about.recipe].card, training_data=tuple(about.training_data))
     if card.task is None:
         raise PackageError(f"{about.recipe}: no task serves such a model; it can be trained, but not packaged")
     model, tokenizer, _ = load_trained(run)
     return export_package(
         model,
-        None if tokenizer is None else tokens_of(Run(run).tokenizer, card),
+        None if tokenizer is None else tokens_of(files.tokenizer, card),
         card,
         folder,
         precision=precision,
-        training=Training(recipe=about.recipe, minutes=round(Run(run).minutes, 1)),
-        curves=Run(run).curves if Run(run).curves.exists() else None,
+        training=Training(recipe=about.recipe, minutes=round(files.minutes, 1)),
+        curves=files.curves if files.curves.exists() else None,
     )
 
 

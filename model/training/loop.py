@@ -229,19 +229,16 @@ class Training:
 
     def _describe(self) -> None:
         """Write what the run was made with."""
-        data = list(self.recipe.card.training_data)
-        before = None if self.start_from is None else Run(self.start_from)
-        if before is not None:
-            known = before.about().training_data
-            data = [*known, *(dataset for dataset in data if dataset not in known)]
+        before = None if self.start_from is None else Run(self.start_from).about()
+        known = [] if before is None else before.training_data
         about = {
             "recipe": self._values(),
             "card": asdict(self.recipe.card),
             "model": self.model.config.to_dict(),
             "steps": self.total_steps,
-            "began_with": None if before is None else before.about().recipe,
-            "training_data": data,
-            "minutes_before": 0.0 if before is None else before.minutes,
+            "began_with": None if before is None else before.recipe,
+            "training_data": [*known, *(data for data in self.recipe.card.training_data if data not in known)],
+            "minutes_before": 0.0 if self.start_from is None else Run(self.start_from).minutes,
         }
         text = json.dumps(about, indent=2, default=lambda part: part.model_dump())
         self.run.config.write_text(f"{text}\n")

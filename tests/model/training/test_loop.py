@@ -47,14 +47,8 @@ def rows_of(name: str) -> list[Any]:
 
 
 def tiny_recipe(name: str, **changes: Any) -> Recipe:
-    return replace(
-        RECIPES[name],
-        **{
-            "read": lambda _data, _split: rows_of(name),
-            **{"epochs": 6, "batch_tokens": 256, "warmup_steps": 3, "learning_rate": 1e-2},
-            **changes,
-        },
-    )
+    small = {"epochs": 6, "batch_tokens": 256, "warmup_steps": 3, "learning_rate": 1e-2}
+    return replace(RECIPES[name], **{"read": lambda _data, _split: rows_of(name), **small, **changes})
 
 
 def tiny_size(name: str) -> TransformerConfig:
