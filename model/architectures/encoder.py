@@ -60,11 +60,11 @@ class TextEncoder(nn.Module, ABC):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, segment_ids: Tensor | None = None) -> Tensor:
         """Return what the head makes of ids (B, T); attention_mask (B, T) is 1 at real tokens."""
-        return self.project(self.encode(input_ids, attention_mask, segment_ids), attention_mask)
+        return self.project(self.encode(input_ids, attention_mask, segment_ids), input_ids, attention_mask)
 
     @abstractmethod
-    def project(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        """Apply the head to hidden states (B, T, d_model)."""
+    def project(self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Apply the head to hidden states (B, T, d_model) of ids (B, T)."""
 
 
 class EncoderClassifier(TextEncoder):
@@ -77,7 +77,7 @@ class EncoderClassifier(TextEncoder):
         self.classifier = nn.Linear(config.d_model, config.num_labels)
         initialise(self, config)
 
-    def project(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+    def project(self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return the logits of the labels, (B, num_labels)."""
         logits: Tensor = self.classifier(self.dropout(self.pooler(hidden[:, 0]).tanh()))
         return logits
@@ -92,24 +92,42 @@ class TokenClassifier(TextEncoder):
         self.classifier = nn.Linear(config.d_model, config.num_labels)
         initialise(self, config)
 
-    def project(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+    def project(self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return the logits of each token's labels, (B, T, num_labels)."""
         logits: Tensor = self.classifier(self.dropout(hidden))
         return logits
 
 
 class SentenceEncoder(TextEncoder):
-    """One vector of length 1 for a text: the mean of its tokens' hidden states (Reimers and Gurevych 2019)."""
+    """One vector of length 1 for a text: the weighted mean over its tokens of word embedding and hidden state.
+
+    Word embeddings are normalised first. Hidden states count little at the beginning and as much as is learned: a small
+    encoder tells texts apart by their words first. Each token of the vocabulary has a weight, 1 until
+    `weigh_rare_words`.
+    """
+
+    token_weights: Tensor  # (vocab_size, 1)
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
+        self.word_norm = LayerNorm(config.d_model, config.norm_epsilon)
+        self.context_weight = nn.Parameter(torch.tensor(0.1))
+        self.register_buffer("token_weights", torch.ones(config.vocab_size, 1))
         initialise(self, config)
 
-    def project(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+    def weigh_rare_words(self, counts: Tensor) -> None:
+        """Set each token's weight to a / (a + its share of `counts`, (vocab_size,)), a being 0.001.
+
+        Arora et al. 2017, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings".
+        """
+        self.token_weights.copy_(1e-3 / (1e-3 + counts / counts.sum())[:, None])
+
+    def project(self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return the vectors, (B, d_model)."""
-        hidden = hidden.float()  # sums of halves, and cosines of them, would be coarse
-        weights = attention_mask.to(hidden.dtype)[:, :, None]
-        return normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)
+        # Sums of halves, and cosines of them, would be coarse.
+        tokens = self.word_norm(self.embeddings.words(input_ids)).float() + self.context_weight * hidden.float()
+        weights = self.token_weights[input_ids] * attention_mask[:, :, None]
+        return normalize((tokens * weights).sum(1), dim=-1)
 
 
 class PretrainingEncoder(TextEncoder):
@@ -124,7 +142,7 @@ class PretrainingEncoder(TextEncoder):
         self.output_bias = nn.Parameter(torch.zeros(config.vocab_size))
         initialise(self, config)
 
-    def project(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+    def project(self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return the logits of the words at every position, (B, T, vocab_size)."""
         return self.word_logits(hidden)
 

@@ -62,7 +62,8 @@ class EncoderGraph(nn.Module):
         attention = _ragged(self.model, last_positions, total_length)
         embedded = self.model.embeddings(input_ids, segment_ids=segment_ids)
         attention_mask = torch.arange(input_ids.shape[1])[None] <= last_positions[:, None]
-        return self.model.project(self.model.encoder.forward_ragged(embedded, attention), attention_mask)
+        hidden = self.model.encoder.forward_ragged(embedded, attention)
+        return self.model.project(hidden, input_ids, attention_mask)
 
 
 class VisionGraph(nn.Module):

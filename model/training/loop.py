@@ -206,7 +206,7 @@ class Training:
         """Continue from the run's checkpoint, or begin; raises `RunError` if the recipe was another one then."""
         if not self.run.checkpoint.exists():
             self.run.clear_log()
-            if self.start_from is None and self.recipe.initialise is not None:
+            if self.recipe.initialise is not None:
                 self.recipe.initialise(self.model, self.objective)
             return
         state = torch.load(self.run.checkpoint, map_location="cpu", weights_only=True)

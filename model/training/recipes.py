@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from model.architectures import PretrainingEncoder, Transformer
+from model.architectures import PretrainingEncoder, SentenceEncoder, Transformer
 from model.card import Card
 from model.config import Head, TransformerConfig
 from model.training import cards, readers
@@ -47,7 +47,7 @@ class Recipe:
     begins_with: str | None = None  # the recipe whose run's weights a bundled package's run begins with
     texts: Callable[[list[Any]], Sequence[str]] = list  # what of the rows a new tokenizer is trained on
     train_tokenizer: Callable[[Sequence[str], int], Tokenizer] | None = None  # none for images
-    initialise: Callable[[Transformer, Objective], None] | None = None  # what to do with fresh weights
+    initialise: Callable[[Transformer, Objective], None] | None = None  # what to do before the first step
     head: Head = "classify"  # of an encoder
     dropout: float | None = None  # the size's own unless given
     weight_decay: float = 0.01
@@ -92,6 +92,13 @@ _PRETRAIN_ENCODER = Recipe(
     warmup_steps=150,
     evaluate_every=400,
 )
+
+
+def _weigh_rare_words(model: Transformer, objective: Objective) -> None:
+    """Let rare words count for more in a text's vector, by how often all of them are in the training texts."""
+    assert isinstance(model, SentenceEncoder) and isinstance(objective, Contrastive)
+    ids = torch.tensor([token for text in (*objective.first, *objective.second) for token in text.ids])
+    model.weigh_rare_words(torch.bincount(ids, minlength=model.config.vocab_size))
 
 
 def _finetune(name: str, card: Card, read: Callable[[Path, Split], list[Any]], **values: Any) -> Recipe:
@@ -185,6 +192,7 @@ _ALL = (
         _PRETRAIN_ENCODER,
         name="pretrain-encoder-longer",
         begins_with="pretrain-encoder",
+        initialise=None,
         epochs=0.8,
         learning_rate=8e-4,
         seed=2,
@@ -196,6 +204,7 @@ _ALL = (
         begins_with="pretrain-encoder-longer",
         card=cards.ENCODER_OF_REVIEWS,
         read=readers.read_reviews,
+        initialise=None,
         epochs=1.5,
         learning_rate=8e-4,
         warmup_steps=50,
@@ -272,12 +281,12 @@ _ALL = (
         readers.read_pairs_that_belong_together,
         texts=lambda rows: [text for pair in rows for text in (pair.first, pair.second)],
         objective=lambda tokenizer, config: Contrastive(tokenizer, min(128, config.max_positions), temperature=0.05),
+        initialise=_weigh_rare_words,
         head="embed",
-        epochs=3,
+        epochs=2,
         batch_tokens=8192,
         learning_rate=4e-4,
-        warmup_steps=100,
-        layer_decay=0.9,
+        warmup_steps=50,
         evaluate_every=100,
     ),
     _STORIES,

@@ -65,6 +65,8 @@ def test_the_bundled_models_are_listed() -> None:
         "sentiment",
         "spam",
         "topics",
+        "embed",
+        "fashion",
         "stories",
         "translate",
     ]

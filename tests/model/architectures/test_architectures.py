@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder, VisionTransformer, build
+from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder, SentenceEncoder, VisionTransformer, build
 from model.config import SIZES
 from model.summary import summarise
 from tests.conftest import TINY, random_model
@@ -54,6 +54,32 @@ def test_padding_changes_no_classification() -> None:
 
     with torch.no_grad():
         assert torch.allclose(model(ids, torch.ones_like(ids)), model(padded, mask), atol=1e-5)
+
+
+def test_padding_changes_no_vector() -> None:
+    model = random_model(TINY["embed"])
+    assert isinstance(model, SentenceEncoder)
+    ids = torch.randint(0, 160, (1, 6))
+    padded = torch.cat([ids, torch.full((1, 4), 7)], dim=1)
+    mask = torch.tensor([[1] * 6 + [0] * 4])
+
+    with torch.no_grad():
+        vector = model(ids, torch.ones_like(ids))
+        assert torch.allclose(vector, model(padded, mask), atol=1e-5)
+        assert vector.norm(dim=-1).item() == pytest.approx(1)
+
+
+def test_rare_words_count_for_more_in_a_vector() -> None:
+    model = random_model(TINY["embed"])
+    assert isinstance(model, SentenceEncoder)
+    rare, frequent, both = torch.tensor([[5]]), torch.tensor([[9]]), torch.tensor([[5, 9]])
+    counts = torch.zeros(model.config.vocab_size)
+    counts[[5, 9]] = torch.tensor([1.0, 999.0])
+    model.weigh_rare_words(counts)
+
+    with torch.no_grad():
+        vectors = [model(ids, torch.ones_like(ids))[0] for ids in (both, rare, frequent)]
+    assert vectors[0] @ vectors[1] > 0.9 > vectors[0] @ vectors[2]
 
 
 def test_padding_of_the_source_changes_no_translation() -> None:

@@ -188,6 +188,17 @@ def test_a_pretrained_encoder_goes_on_with_another_head(name: str, tmp_path: Pat
     assert shared and all(torch.equal(tuned[key], pretrained[key]) for key in shared)
 
 
+def test_rare_words_weigh_more_in_vectors_whatever_these_begin_with(tmp_path: Path) -> None:
+    run("pretrain-encoder", tmp_path / "pretrained")
+    tuned = run("contrastive-embed", tmp_path / "tuned", tmp_path / "pretrained")
+
+    tokenizer = load_trained(tmp_path / "tuned")[1]
+    assert tokenizer is not None
+    ids = [tokenizer.token_to_id(token) for token in ("[CLS]", "good", "[MASK]")]
+    weights = tuned["token_weights"][ids, 0].tolist()
+    assert weights == sorted(weights) and weights[-1] == 1  # in every text, in some, in none
+
+
 def test_weights_of_another_shape_are_refused_by_name(tmp_path: Path) -> None:
     run("pretrain-encoder", tmp_path / "first")
 
