@@ -206,7 +206,9 @@ class Training:
         """Continue from the run's checkpoint, or begin; raises `RunError` if the recipe was another one then."""
         if not self.run.checkpoint.exists():
             self.run.clear_log()
-            if self.recipe.initialise is not None:
+            # Another run's weights are prepared only by a recipe that is meant to begin with them.
+            is_due = self.start_from is None or self.recipe.begins_with is not None
+            if self.recipe.initialise is not None and is_due:
                 self.recipe.initialise(self.model, self.objective)
             return
         state = torch.load(self.run.checkpoint, map_location="cpu", weights_only=True)

@@ -179,6 +179,13 @@ def test_a_run_may_begin_with_anothers_weights_and_tokenizer(tmp_path: Path) -> 
     assert (tmp_path / "second" / "tokenizer.json").read_text() == (tmp_path / "first" / "tokenizer.json").read_text()
 
 
+def test_pretraining_that_goes_on_does_not_count_its_words_anew(tmp_path: Path) -> None:
+    first = run("pretrain-encoder", tmp_path / "first")
+    second = run("pretrain-encoder", tmp_path / "second", tmp_path / "first", learning_rate=0.0, weight_decay=0.0)
+
+    assert all(torch.equal(second[name], tensor) for name, tensor in first.items())
+
+
 @pytest.mark.parametrize("name", ["finetune-tag", "finetune-answer", "contrastive-embed", "finetune-classify-topics"])
 def test_a_pretrained_encoder_goes_on_with_another_head(name: str, tmp_path: Path) -> None:
     pretrained = run("pretrain-encoder", tmp_path / "pretrained")
