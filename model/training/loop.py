@@ -65,10 +65,10 @@ class Training:
         self.recipe, self.run, self.start_from = recipe, Run(folder), start_from
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         config = recipe.configure(size or SIZES[recipe.size])
-        start: Transformer | None = None
+        self.start: Transformer | None = None  # whose weights a new run begins with
         if start_from is not None:
-            start = load_trained(start_from)[0]
-            check_start(config, start.config)
+            self.start = load_trained(start_from)[0]
+            check_start(config, self.start.config)
             if Run(start_from).tokenizer.exists() and not self.run.checkpoint.exists():
                 shutil.copyfile(Run(start_from).tokenizer, self.run.tokenizer)
         rows = recipe.read(data, "train")
@@ -81,8 +81,6 @@ class Training:
 
         torch.manual_seed(recipe.seed)
         self.model = build(config).to(self.device)
-        if start is not None:
-            begin_with(self.model, start)
         self.loss = self._compiled(self.objective.loss) if compile_model else self.objective.loss
         groups = parameter_groups(self.model, recipe.weight_decay, recipe.layer_decay)
         self.optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.98), fused=True)
@@ -206,10 +204,10 @@ class Training:
         """Continue from the run's checkpoint, or begin; raises `RunError` if the recipe was another one then."""
         if not self.run.checkpoint.exists():
             self.run.clear_log()
-            # Another run's weights are prepared only by a recipe that is meant to begin with them.
-            is_due = self.start_from is None or self.recipe.begins_with is not None
-            if self.recipe.initialise is not None and is_due:
+            if self.recipe.initialise is not None:
                 self.recipe.initialise(self.model, self.objective)
+            if self.start is not None:  # its weights take the place of fresh ones, and what it has not stays fresh
+                begin_with(self.model, self.start)
             return
         state = torch.load(self.run.checkpoint, map_location="cpu", weights_only=True)
         then = {**state["recipe"], **state["config"], "steps": state["total_steps"]}

@@ -47,7 +47,7 @@ class Recipe:
     begins_with: str | None = None  # the recipe whose run's weights a bundled package's run begins with
     texts: Callable[[list[Any]], Sequence[str]] = list  # what of the rows a new tokenizer is trained on
     train_tokenizer: Callable[[Sequence[str], int], Tokenizer] | None = None  # none for images
-    initialise: Callable[[Transformer, Objective], None] | None = None  # what to do before the first step
+    initialise: Callable[[Transformer, Objective], None] | None = None  # what to do with fresh weights
     head: Head = "classify"  # of an encoder
     dropout: float | None = None  # the size's own unless given
     weight_decay: float = 0.01
@@ -192,7 +192,6 @@ _ALL = (
         _PRETRAIN_ENCODER,
         name="pretrain-encoder-longer",
         begins_with="pretrain-encoder",
-        initialise=None,
         epochs=0.8,
         learning_rate=8e-4,
         seed=2,
@@ -204,7 +203,6 @@ _ALL = (
         begins_with="pretrain-encoder-longer",
         card=cards.ENCODER_OF_REVIEWS,
         read=readers.read_reviews,
-        initialise=None,
         epochs=1.5,
         learning_rate=8e-4,
         warmup_steps=50,
@@ -282,7 +280,7 @@ _ALL = (
         texts=lambda rows: [text for pair in rows for text in (pair.first, pair.second)],
         objective=lambda tokenizer, config: Contrastive(tokenizer, min(128, config.max_positions), temperature=0.05),
         initialise=_weigh_rare_words,
-        head="embed",
+        head="embed",  # made of words more than of what is above them, so all layers learn as fast
         epochs=2,
         batch_tokens=8192,
         learning_rate=4e-4,
