@@ -22,8 +22,7 @@ class Card:
     labels: tuple[str, ...] = ()
     max_input_tokens: int | None = None  # as long as it was trained; the model's positions unless given
     image: ImageFormat | None = None  # what a model of images takes
-    source_languages: tuple[str, ...] = ()
-    target_languages: tuple[str, ...] = ()
+    directions: tuple[tuple[str, str], ...] = ()  # (source, target) languages of a translator
 
 
 @dataclass(frozen=True)

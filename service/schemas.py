@@ -201,7 +201,7 @@ class TranslateRequest(Request):
     """Texts to translate (LibreTranslate's form, and more)."""
 
     q: Text | list[Text] = Field(description="a text, or a list of texts", examples=["Dan loves ice cream."])
-    source: str = Field("auto", description="language of the text")
+    source: str = Field("auto", description="language of the text; auto leaves it to the model to see")
     target: str = Field(description="language to translate into", examples=["sv"])
     beam_size: int | None = Field(None, ge=1, description="1 is greedy; 4 if left out, 1 when streaming")
     length_penalty: float = Field(1.0, ge=-5, le=5, description="scores are divided by length to this power")
@@ -286,8 +286,7 @@ class ModelCard(Response):
     precision: str
     labels: list[str]
     image_size: int | None = Field(None, description="pixels a side, of a model of images; others are resized")
-    source_languages: list[str]
-    target_languages: list[str]
+    directions: list[tuple[str, str]] = Field(description="source and target languages of a translator")
     max_input_tokens: int
     max_positions: int
     evaluation: list[dict[str, Any]]

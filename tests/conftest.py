@@ -82,6 +82,9 @@ TINY["fashion"] = TransformerConfig(
 )
 
 
+RECIPE_OF = {**PACKAGES, "translate": "translate-both-ways"}  # of the tiny packages
+
+
 @dataclass(frozen=True)
 class TinyPackage:
     """A package in a folder, and the torch model it was exported from."""
@@ -114,11 +117,12 @@ def make_package(tmp_path_factory: pytest.TempPathFactory) -> MakePackage:
 
     def make(name: str, precision: Precision = "float32") -> TinyPackage:
         if (name, precision) not in made:
-            recipe, config = RECIPES[PACKAGES[name]], TINY[name]
+            recipe, config = RECIPES[RECIPE_OF[name]], TINY[name]
             folder = tmp_path_factory.mktemp(f"{name}-{precision}")
             tokens = None
             if recipe.train_tokenizer is not None:
                 tokenizer = recipe.train_tokenizer(TEXTS, config.vocab_size)
+                tokenizer.add_special_tokens(list(recipe.added_tokens))
                 tokenizer.save(str(folder / TOKENIZER_FILE))
                 config = replace(config, vocab_size=tokenizer.get_vocab_size())
                 tokens = tokens_of(folder / TOKENIZER_FILE, recipe.card)

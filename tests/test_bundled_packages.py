@@ -90,9 +90,9 @@ FLOORS = [
     ("topics", "dbpedia14_subset/test accuracy", 0.975),
     ("embed", "stsb/test Spearman", 0.70),
     ("fashion", "fashion_mnist/test accuracy", 0.91),
-    ("translate", "tatoeba_en_de/test sacreBLEU, multi-reference, beam 4", 38),
-    ("translate", "tatoeba_en_fr/test sacreBLEU, multi-reference, beam 4", 40),
-    ("translate", "tatoeba_en_sv/test sacreBLEU, multi-reference, beam 4", 35),
+    ("translate", "tatoeba_en_de/test sacreBLEU en-de, multi-reference, beam 4", 38),
+    ("translate", "tatoeba_en_fr/test sacreBLEU en-fr, multi-reference, beam 4", 40),
+    ("translate", "tatoeba_en_sv/test sacreBLEU en-sv, multi-reference, beam 4", 35),
 ]
 
 

@@ -58,7 +58,6 @@ def read_checkpoint(
     if (task == "translate") != (languages is not None):
         wanted = "needs the source and the target language" if languages is None else "has no languages"
         raise CheckpointError(f"{folder}: a model for {task} {wanted}")
-    source, target = languages or (None, None)
     card = Card(
         name=name,
         task=task,
@@ -66,8 +65,7 @@ def read_checkpoint(
         licence=licence,
         training_data=(),
         labels=_labels(config) if task == "classify" else (),
-        source_languages=(source,) if source else (),
-        target_languages=(target,) if target else (),
+        directions=(languages,) if languages else (),
     )
     return model, Tokens(folder / TOKENIZER_FILE, _special_ids(config, task), {}), card, family
 

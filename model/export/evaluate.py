@@ -24,7 +24,6 @@ from model.training.data import length_batches, read_rows
 from model.training.objectives.contrastive import spearman
 
 BATCH_TOKENS = 4096
-BLEU = "sacreBLEU, multi-reference"
 SEARCHES = {1: "greedy", 4: "beam 4"}
 
 # Of each set of labels, what a package with these labels is tested on.
@@ -179,29 +178,31 @@ def _log_likelihood(evaluation: Evaluation, text: str) -> tuple[float, int, str]
 def _evaluate_translation(evaluation: Evaluation) -> list[Figure]:
     """Score greedy translations and beams; a sentence with several translations is scored against all of them."""
     figures = []
-    for language in evaluation.manifest.target_languages:
+    for source, target in evaluation.manifest.directions:
+        dataset = f"tatoeba_en_{target if source == readers.ENGLISH else source}/test"
         references: dict[str, list[str]] = defaultdict(list)
-        for row in evaluation.rows(f"tatoeba_en_{language}/test.tsv.xz"):
-            references[row["en"]].append(row[language])
+        for row in evaluation.rows(f"{dataset}.tsv.xz"):
+            references[row[source]].append(row[target])
         most = max(map(len, references.values()))
         streams = [[texts[i] if i < len(texts) else None for texts in references.values()] for i in range(most)]
         for beam_size, how in SEARCHES.items():
-            answers = translate(evaluation, list(references), language, beam_size)
+            answers = translate(evaluation, list(references), target, beam_size)
             bleu = sacrebleu.corpus_bleu(answers, streams)  # type: ignore[arg-type]  # None: no such reference
-            figures.append(evaluation.figure(f"tatoeba_en_{language}/test", f"{BLEU}, {how}", bleu.score))
+            metric = f"sacreBLEU {source}-{target}, multi-reference, {how}"
+            figures.append(evaluation.figure(dataset, metric, bleu.score))
     return figures
 
 
-def translate(evaluation: Evaluation, texts: Sequence[str], language: str, beam_size: int) -> list[str]:
+def translate(evaluation: Evaluation, texts: Sequence[str], target: str, beam_size: int) -> list[str]:
     """Translate batch by batch; a beam size of 1 is greedy."""
     manifest = evaluation.manifest
-    first, end = manifest.target_languages[language], manifest.special_ids.end
+    first, end = manifest.language_ids.get(target), manifest.special_ids.end
     assert end is not None
     beginning = [] if first is None else [first]
     sources = [[*beginning, *evaluation.tokenizer.encode(text).ids, end] for text in texts]
     answers = [""] * len(texts)
     batch_tokens = BATCH_TOKENS // 4 // beam_size
-    for batch in tqdm(length_batches([len(row) for row in sources], batch_tokens, None), desc=language):
+    for batch in tqdm(length_batches([len(row) for row in sources], batch_tokens, None), desc=target):
         found = translate_batch(manifest, evaluation.graphs, [sources[index] for index in batch], beam_size)
         for index, ids in zip(batch, found, strict=True):
             answers[index] = evaluation.tokenizer.decode(ids)

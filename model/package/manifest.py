@@ -112,7 +112,7 @@ class Verification(_Part):
 class Manifest(_Part):
     """The description of one model package; graphs, limits and ids are what serving needs, the rest is its card."""
 
-    format_version: Literal[2] = 2
+    format_version: Literal[3] = 3
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")
     task: Task
     family: str = "trifold"
@@ -126,9 +126,9 @@ class Manifest(_Part):
     special_ids: SpecialIds = Field(SpecialIds(pad=0), description="of texts; means nothing where images come in")
     image: ImageFormat | None = Field(None, description="none where texts come in")
     labels: list[str] = []
-    source_languages: list[str] = []
-    target_languages: dict[str, int | None] = Field(
-        {}, description="language → the source's first token that asks for it; none where there is but one language"
+    directions: list[tuple[str, str]] = Field([], description="(source, target) languages of a translator")
+    language_ids: dict[str, int] = Field(
+        {}, description="target language → the source's first token, which asks for it; a model of one needs none"
     )
     precision: Precision
     opset: int
@@ -153,8 +153,8 @@ class Manifest(_Part):
             self.cache is None or self.special_ids.start is None or self.special_ids.end is None
         ):
             raise ValueError(f"task {self.task} needs cache, special_ids.start and special_ids.end")
-        if self.task == "translate" and not self.target_languages:
-            raise ValueError("task translate needs target_languages")
+        if self.task == "translate" and not self.directions:
+            raise ValueError("task translate needs directions")
         files = {graph.file for graph in self.graphs.values()} | (set() if self.image else {TOKENIZER_FILE})
         if files - self.sha256.keys():
             raise ValueError(f"sha256 lacks {sorted(files - self.sha256.keys())}")
@@ -177,7 +177,7 @@ class Manifest(_Part):
             problems = "; ".join(
                 f"{'.'.join(map(str, problem['loc'])) or 'manifest'}: {problem['msg']}" for problem in error.errors()
             )
-            raise PackageError(f"{folder / FILE_NAME}: {problems}") from None
+            raise PackageError(f"{folder / FILE_NAME}: {problems}; export the model again") from None
         for file, expected in manifest.sha256.items():
             if not (folder / file).is_file():
                 raise PackageError(f"{folder}: {file} is missing; the manifest lists it")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from model.card import Card
 from model.package import Dataset, ImageFormat
 from model.training import readers
-from model.training.readers import LANGUAGES
+from model.training.readers import ENGLISH, LANGUAGES
 
 OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, GFDL, public domain"
 PARTLY_UNCLEAR = "that of its training data: CC BY-SA, CC BY, public domain; unclear for some sentences of STSB"
@@ -53,8 +53,12 @@ TRANSLATE = Card(
         Dataset(name=f"Tatoeba sentence pairs en-{language}", licence="CC BY 2.0 FR, tatoeba.org")
         for language in LANGUAGES
     ),
-    source_languages=("en",),
-    target_languages=LANGUAGES,
+    directions=tuple((ENGLISH, language) for language in LANGUAGES),
+)
+TRANSLATE_BOTH_WAYS = replace(
+    TRANSLATE,
+    description="Translates short everyday sentences between English and German, French or Swedish.",
+    directions=TRANSLATE.directions + tuple((language, ENGLISH) for language in LANGUAGES),
 )
 SENTIMENT = Card(
     name="sentiment",

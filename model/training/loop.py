@@ -253,7 +253,10 @@ class Training:
             return None
         if not self.run.tokenizer.exists():
             self.recipe.train_tokenizer(self.recipe.texts(rows), vocab_size).save(str(self.run.tokenizer))
-        return Tokenizer.from_file(str(self.run.tokenizer))
+        tokenizer = Tokenizer.from_file(str(self.run.tokenizer))
+        if tokenizer.add_special_tokens(list(self.recipe.added_tokens)):
+            tokenizer.save(str(self.run.tokenizer))
+        return tokenizer
 
     def _compiled(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         # Attention without a mask would be fused, which on a CPU makes steps longer by half.
@@ -278,12 +281,17 @@ PLACE = ("step", "epoch", "position", "seconds", "losses", "best", "evaluations_
 
 
 def begin_with(model: Transformer, other: Transformer) -> None:
-    """Take another model's weights but those of a head that it has not, or that has another number of labels."""
-    ours = model.state_dict()
-    fitting = {
-        name: tensor for name, tensor in other.state_dict().items() if name in ours and tensor.shape == ours[name].shape
-    }
-    model.load_state_dict({**ours, **fitting})
+    """Take another model's weights but those of a head that it has not, or that has another number of labels.
+
+    Of the embeddings of more words than the other's, those of its words; the words behind them stay fresh.
+    """
+    ours, theirs = model.state_dict(), other.state_dict()
+    for name in ours.keys() & theirs.keys():
+        taken, known = ours[name], theirs[name]
+        if taken.shape == known.shape:
+            taken.copy_(known)
+        elif name.endswith("embeddings.words.weight") and len(taken) > len(known):
+            taken[: len(known)].copy_(known)
 
 
 def check_start(config: TransformerConfig, other: TransformerConfig) -> None:

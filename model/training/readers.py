@@ -21,7 +21,8 @@ from model.training.requests import request_of
 
 Split = Literal["train", "validation", "test"]  # the last for evaluation alone
 
-LANGUAGES = ("de", "fr", "sv")  # the targets of the bundled translator
+ENGLISH = "en"
+LANGUAGES = ("de", "fr", "sv")  # that the bundled translator knows beside English
 SENTIMENTS = ("negative", "positive")
 SPAM = ("ham", "spam")
 ALIKE = ("different", "alike")
@@ -279,6 +280,45 @@ def read_mostly_german_pairs(data: Path, split: Split) -> list[tuple[str, str, s
     rng = random.Random(2)
     german, french, swedish = ([row for row in rows if row[0] == code] for code in ("de", "fr", "sv"))
     return german + rng.sample(french, len(french) // 2) + swedish[: len(swedish) // 3]
+
+
+def read_pairs_both_ways(data: Path, split: Split) -> list[tuple[str, str, str]]:
+    """Read the pairs from English and, as ("en", foreign text, English), back.
+
+    The way back is new where this is read: training sees all of it, the few Swedish pairs twice, and of the way there
+    half of the German and the French.
+    """
+    pairs = read_pairs(data, split)
+    if split == "validation":
+        return pairs + _turned(pairs)
+    rng = random.Random(3)
+    german, french, swedish = ([row for row in pairs if row[0] == code] for code in LANGUAGES)
+    swedish = swedish[: len(swedish) // 3]
+    there = rng.sample(german, len(german) // 2) + rng.sample(french, len(french) // 2) + swedish
+    return with_varied_names(there + _back(data, german + french + swedish * 2), seed=2)
+
+
+def read_mostly_pairs_from_english(data: Path, split: Split) -> list[tuple[str, str, str]]:
+    """Read for training the German pairs, half of the French, the Swedish three times; back a quarter, Swedish once."""
+    pairs = read_pairs(data, split)
+    if split == "validation":
+        return pairs + _turned(pairs)
+    rng = random.Random(4)
+    german, french, swedish = ([row for row in pairs if row[0] == code] for code in LANGUAGES)
+    there = german + rng.sample(french, len(french) // 2) + swedish
+    back = rng.sample(german, len(german) // 4) + rng.sample(french, len(french) // 4) + swedish[: len(swedish) // 3]
+    return with_varied_names(there + _back(data, back), seed=3)
+
+
+def _back(data: Path, pairs: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Turn pairs whose English no language validates or tests on."""
+    others: tuple[Split, ...] = ("validation", "test")
+    held_out = {_bare(english) for other in others for _, english, _ in read_pairs(data, other)}
+    return _turned([row for row in pairs if _bare(row[1]) not in held_out])
+
+
+def _turned(pairs: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    return [(ENGLISH, translation, english) for _, english, translation in pairs]
 
 
 def read_clothes(data: Path, split: Split) -> list[tuple[NDArray[np.uint8], int]]:

@@ -27,7 +27,7 @@ from model.training.objectives import (
     Seq2Seq,
     Tag,
 )
-from model.training.readers import LANGUAGES, Split
+from model.training.readers import ENGLISH, LANGUAGES, Split
 from model.training.tokenizers import END, END_OF_TEXT, PAD, START, language_token, train_bpe, train_wordpiece
 
 
@@ -47,6 +47,7 @@ class Recipe:
     begins_with: str | None = None  # the recipe whose run's weights a bundled package's run begins with
     texts: Callable[[list[Any]], Sequence[str]] = list  # what of the rows a new tokenizer is trained on
     train_tokenizer: Callable[[Sequence[str], int], Tokenizer] | None = None  # none for images
+    added_tokens: tuple[str, ...] = ()  # special ones, that the tokenizer of the run it begins with has not
     initialise: Callable[[Transformer, Objective], None] | None = None  # what to do with fresh weights
     head: Head = "classify"  # of an encoder
     dropout: float | None = None  # the size's own unless given
@@ -168,6 +169,20 @@ _TRANSLATE = Recipe(
     learning_rate=1.5e-3,
     warmup_steps=400,
     evaluate_every=300,
+)
+
+# And back into English.
+_TRANSLATE_BOTH_WAYS = replace(
+    _TRANSLATE,
+    name="translate-both-ways",
+    begins_with="translate-swedish",
+    card=cards.TRANSLATE_BOTH_WAYS,
+    read=readers.read_pairs_both_ways,
+    added_tokens=(language_token(ENGLISH),),
+    dropout=0.0,  # no pair is seen often enough to be learned by heart
+    epochs=2.75,
+    learning_rate=1e-3,
+    warmup_steps=100,
 )
 
 _IMAGES = Recipe(
@@ -339,6 +354,17 @@ _ALL = (
         epochs=1,
         learning_rate=3e-4,
         warmup_steps=20,
+    ),
+    _TRANSLATE_BOTH_WAYS,
+    # What was learned first must not be forgotten: mostly from English, and the Swedish pairs often.
+    replace(
+        _TRANSLATE_BOTH_WAYS,
+        name="translate-both-ways-longer",
+        begins_with="translate-both-ways",
+        read=readers.read_mostly_pairs_from_english,
+        epochs=2,
+        learning_rate=8e-4,
+        warmup_steps=50,
     ),
     _IMAGES,
     # Goes on over the same images; half a point was still to be had.

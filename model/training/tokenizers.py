@@ -68,5 +68,5 @@ def tokens_of(file: Path, card: Card) -> Tokens:
     else:
         pad, start, end = (token_id(tokenizer, token) for token in (PAD, START, END))
         special_ids = SpecialIds(pad=pad, start=start, end=end)
-    language_ids = {code: token_id(tokenizer, language_token(code)) for code in card.target_languages}
+    language_ids = {code: token_id(tokenizer, language_token(code)) for _, code in card.directions}
     return Tokens(file, special_ids, language_ids)

@@ -76,8 +76,7 @@ class Translate:
         yield UsageEvent(usage=Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens))
 
     def _check(self, request: TranslateRequest) -> None:
-        _one_of(request.source, ["auto", *self._manifest.source_languages], "source")
-        _one_of(request.target, list(self._manifest.target_languages), "target")
+        self._check_languages(request)
         beam_size = self._beam_size(request)
         if beam_size > self._max_slots:
             raise InvalidRequest(f"beam_size is {beam_size}; the limit is {self._max_slots}", "beam_size")
@@ -88,6 +87,15 @@ class Translate:
         if request.stream and not isinstance(request.q, str):
             raise InvalidRequest("q is a list; only a single text can be streamed", "q")
 
+    def _check_languages(self, request: TranslateRequest) -> None:
+        directions = self._manifest.directions
+        _one_of(request.source, ["auto", *dict.fromkeys(source for source, _ in directions)], "source")
+        _one_of(request.target, list(dict.fromkeys(target for _, target in directions)), "target")
+        if request.source != "auto" and (request.source, request.target) not in directions:
+            known = ", ".join(f"{source} to {target}" for source, target in directions)
+            asked = f"source is {request.source!r} and target is {request.target!r}"
+            raise InvalidRequest(f"{asked}; this model translates {known}", "target")
+
     def _beam_size(self, request: TranslateRequest) -> int:
         default = min(max(DEFAULT_BEAM_SIZE, request.n_best), self._max_slots)
         return request.beam_size or (1 if request.stream else default)
@@ -95,7 +103,7 @@ class Translate:
     async def _source(self, request: TranslateRequest, sentence: str) -> list[int]:
         special = self._manifest.special_ids
         assert special.end is not None
-        first = self._manifest.target_languages[request.target]
+        first = self._manifest.language_ids.get(request.target)
         ids = (await encode(self._tokenizer, sentence)).ids
         source = [*([] if first is None else [first]), *ids]
         if source[-1:] != [special.end]:  # tokenizers of imported models add it themselves

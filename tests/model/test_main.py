@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +64,21 @@ def test_the_whole_path_from_data_to_an_evaluated_package(
     manifest = Manifest.load(package)
     assert [figure.value for figure in manifest.evaluation] == [pytest.approx(100.0)] * 6
     assert json.loads((folder / "log.jsonl").read_text().splitlines()[-1])["perplexity"] < 2
+
+
+def test_a_translator_is_measured_in_every_direction(data: Path, tmp_path: Path, make_package: MakePackage) -> None:
+    package = tmp_path / "both-ways"
+    shutil.copytree(make_package("translate").folder, package)
+
+    run("evaluate", package, "--data", data)
+
+    measured = {(figure.dataset, figure.metric) for figure in Manifest.load(package).evaluation}
+    assert measured == {
+        (f"tatoeba_en_{language}/test", f"sacreBLEU {direction}, multi-reference, {search}")
+        for language in PAIRS
+        for direction in (f"en-{language}", f"{language}-en")
+        for search in ("greedy", "beam 4")
+    }
 
 
 def test_the_summary_names_every_layer() -> None:

@@ -56,7 +56,7 @@ def test_a_changed_file_is_named(folder: Path) -> None:
         ({"format_version": 1}, "format_version"),
         ({"surprise": 1}, "surprise"),
         ({"cache": None}, "needs cache"),
-        ({"target_languages": {}}, "needs target_languages"),
+        ({"directions": []}, "needs directions"),
         ({"graphs": {}}, "needs the graphs"),
         ({"task": "classify", "labels": []}, "needs labels"),
         ({"sha256": {}}, "sha256 lacks"),

@@ -114,6 +114,29 @@ def test_sentences_with_the_same_translation_are_paraphrases(tmp_path: Path) -> 
     assert readers.read_pairs_that_belong_together(tmp_path, "train") == [Pair("I AM HERE!", "I'm back.")] * 2
 
 
+def test_translations_are_read_both_ways_and_nothing_tested_is_learned_as_an_answer(tmp_path: Path) -> None:
+    english = {"train": ["I see.", "Hello!", "Bye."], "validation": ["Yes."], "test": ["No."]}
+    for language in readers.LANGUAGES:
+        for split, texts in english.items():
+            content = "".join(f"{text}\t{language} {text}\n" for text in texts)
+            if (language, split) == ("fr", "test"):
+                content += "hello\tfr hello\n"  # which is trained on in other languages
+            write(tmp_path / f"tatoeba_en_{language}" / f"{split}.tsv.xz", f"en\t{language}\n{content}")
+
+    rows = readers.read_pairs_both_ways(tmp_path, "train")
+    mostly_there = readers.read_mostly_pairs_from_english(tmp_path, "train")
+
+    back = [row for row in rows if row[0] == "en"]
+    assert {target for _, _, target in back} == {"I see.", "Bye."}
+    assert back.count(("en", "de I see.", "I see.")) == 1 and back.count(("en", "sv I see.", "I see.")) == 2
+    assert ("sv", "Hello!", "sv Hello!") in rows
+    assert mostly_there.count(("sv", "I see.", "sv I see.")) == 3
+    assert mostly_there.count(("en", "sv I see.", "I see.")) == 1
+    assert {target for language, _, target in mostly_there if language == "en"} == {"I see.", "Bye."}
+    validation = readers.read_pairs_both_ways(tmp_path, "validation")
+    assert ("de", "Yes.", "de Yes.") in validation and ("en", "de Yes.", "Yes.") in validation
+
+
 @pytest.mark.parametrize(
     "read", [readers.read_spam, readers.read_clothes, readers.read_entities, readers.read_documents]
 )

@@ -128,7 +128,8 @@ async def test_models_are_listed_with_their_limits_and_figures(client: Client) -
     cards = {card["id"]: card for card in (await client.get("/v1/models")).json()["data"]}
 
     assert cards.keys() == {"sentiment", "embed", "stories", "translate"}
-    assert cards["translate"]["target_languages"] == ["de", "fr", "sv"]
+    directions = {tuple(direction) for direction in cards["translate"]["directions"]}
+    assert directions == {("en", "de"), ("en", "fr"), ("en", "sv"), ("de", "en"), ("fr", "en"), ("sv", "en")}
     assert cards["sentiment"]["labels"] == ["negative", "positive"]
     assert cards["stories"]["max_positions"] == 128
 
