@@ -201,7 +201,7 @@ class TranslateRequest(Request):
     """Texts to translate (LibreTranslate's form, and more)."""
 
     q: Text | list[Text] = Field(description="a text, or a list of texts", examples=["Dan loves ice cream."])
-    source: str = Field("auto", description="language of the text; auto leaves it to the model to see")
+    source: str = Field("auto", description="language of the text, checked against the model's; auto checks nothing")
     target: str = Field(description="language to translate into", examples=["sv"])
     beam_size: int | None = Field(None, ge=1, description="1 is greedy; 4 if left out, 1 when streaming")
     length_penalty: float = Field(1.0, ge=-5, le=5, description="scores are divided by length to this power")
