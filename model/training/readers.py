@@ -266,10 +266,9 @@ def read_mostly_swedish_pairs(data: Path, split: Split) -> list[tuple[str, str, 
     rows = read_pairs_with_varied_names(data, split)
     if split == "validation":
         return rows
-    swedish = [row for row in rows if row[0] == "sv"]
+    german, french, swedish = _by_language(rows)
     rng = random.Random(1)
-    others = [rng.sample([row for row in rows if row[0] == code], len(swedish) // 3) for code in ("de", "fr")]
-    return [*swedish, *others[0], *others[1]]
+    return swedish + rng.sample(german, len(swedish) // 3) + rng.sample(french, len(swedish) // 3)
 
 
 def read_mostly_german_pairs(data: Path, split: Split) -> list[tuple[str, str, str]]:
@@ -278,7 +277,7 @@ def read_mostly_german_pairs(data: Path, split: Split) -> list[tuple[str, str, s
     if split == "validation":
         return rows
     rng = random.Random(2)
-    german, french, swedish = ([row for row in rows if row[0] == code] for code in ("de", "fr", "sv"))
+    german, french, swedish = _by_language(rows)
     return german + rng.sample(french, len(french) // 2) + swedish[: len(swedish) // 3]
 
 
@@ -292,7 +291,7 @@ def read_pairs_both_ways(data: Path, split: Split) -> list[tuple[str, str, str]]
     if split == "validation":
         return pairs + _turned(pairs)
     rng = random.Random(3)
-    german, french, swedish = ([row for row in pairs if row[0] == code] for code in LANGUAGES)
+    german, french, swedish = _by_language(pairs)
     swedish = swedish[: len(swedish) // 3]
     there = rng.sample(german, len(german) // 2) + rng.sample(french, len(french) // 2) + swedish
     return with_varied_names(there + _back(data, german + french + swedish * 2), seed=2)
@@ -304,14 +303,18 @@ def read_mostly_pairs_from_english(data: Path, split: Split) -> list[tuple[str, 
     if split == "validation":
         return pairs + _turned(pairs)
     rng = random.Random(4)
-    german, french, swedish = ([row for row in pairs if row[0] == code] for code in LANGUAGES)
+    german, french, swedish = _by_language(pairs)
     there = german + rng.sample(french, len(french) // 2) + swedish
     back = rng.sample(german, len(german) // 4) + rng.sample(french, len(french) // 4) + swedish[: len(swedish) // 3]
     return with_varied_names(there + _back(data, back), seed=3)
 
 
+def _by_language(pairs: list[tuple[str, str, str]]) -> list[list[tuple[str, str, str]]]:
+    return [[row for row in pairs if row[0] == language] for language in LANGUAGES]
+
+
 def _back(data: Path, pairs: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Turn pairs whose English no language validates or tests on."""
+    """Turn the pairs, but those whose English is validated or tested on in any language."""
     others: tuple[Split, ...] = ("validation", "test")
     held_out = {_bare(english) for other in others for _, english, _ in read_pairs(data, other)}
     return _turned([row for row in pairs if _bare(row[1]) not in held_out])
