@@ -36,6 +36,7 @@ RECIPE_NAMES = [
     *("pretrain-decoder", "pretrain-decoder-stories", "sft-decoder", "sft-decoder-longer"),
     *("translate", "translate-names", "translate-german", "translate-swedish"),
     *("translate-both-ways", "translate-both-ways-longer"),
+    *("translate-both-ways-evenly", "translate-both-ways-swedish"),
     *("classify-image", "classify-image-longer"),
 ]
 RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list

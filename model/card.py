@@ -20,7 +20,7 @@ class Card:
     training_data: tuple[Dataset, ...]
     not_for: str = ""
     labels: tuple[str, ...] = ()
-    max_input_tokens: int | None = None  # as long as it was trained; the model's positions unless given
+    max_input_tokens: int | None = None  # the longest text it takes; the model's positions unless given
     image: ImageFormat | None = None  # what a model of images takes
     directions: tuple[tuple[str, str], ...] = ()  # (source, target) languages of a translator
 

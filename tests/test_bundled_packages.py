@@ -67,6 +67,9 @@ def test_a_packages_card_is_that_of_its_recipe(name: str) -> None:
     assert manifest.training is not None and manifest.training.recipe == recipe.name
     for field in ("description", "not_for", "licence"):
         assert getattr(manifest, field) == getattr(recipe.card, field)
+    assert tuple(manifest.labels) == recipe.card.labels
+    assert tuple(manifest.directions) == recipe.card.directions
+    assert manifest.limits.max_input_tokens == (recipe.card.max_input_tokens or manifest.config["max_positions"])
     learned = {dataset.name for step in chain_of(recipe) for dataset in step.card.training_data}
     assert {dataset.name for dataset in manifest.training_data} == learned
 
@@ -197,5 +200,5 @@ def rounded(value: Any) -> Any:
     return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
-def test_the_readme_has_an_example_of_every_task() -> None:
+def test_the_readme_shows_how_to_classify_generate_and_translate() -> None:
     assert {path for path, _, _ in readme_examples()} >= {"/classify", "/generate", "/translate"}

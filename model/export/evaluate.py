@@ -179,6 +179,8 @@ def _evaluate_translation(evaluation: Evaluation) -> list[Figure]:
     """Score greedy translations and beams; a sentence with several translations is scored against all of them."""
     figures = []
     for source, target in evaluation.manifest.directions:
+        if readers.ENGLISH not in (source, target):
+            raise PackageError(f"{evaluation.manifest.name}: there is no test data from {source} to {target} here")
         dataset = f"tatoeba_en_{target if source == readers.ENGLISH else source}/test"
         references: dict[str, list[str]] = defaultdict(list)
         for row in evaluation.rows(f"{dataset}.tsv.xz"):
@@ -196,10 +198,7 @@ def _evaluate_translation(evaluation: Evaluation) -> list[Figure]:
 def translate(evaluation: Evaluation, texts: Sequence[str], target: str, beam_size: int) -> list[str]:
     """Translate batch by batch; a beam size of 1 is greedy."""
     manifest = evaluation.manifest
-    first, end = manifest.language_ids.get(target), manifest.special_ids.end
-    assert end is not None
-    beginning = [] if first is None else [first]
-    sources = [[*beginning, *evaluation.tokenizer.encode(text).ids, end] for text in texts]
+    sources = [manifest.source_of(evaluation.tokenizer.encode(text).ids, target) for text in texts]
     answers = [""] * len(texts)
     batch_tokens = BATCH_TOKENS // 4 // beam_size
     for batch in tqdm(length_batches([len(row) for row in sources], batch_tokens, None), desc=target):

@@ -19,6 +19,7 @@ from model.export.quantize import BLOCKS, quantize_graph
 from model.export.verify import TOLERANCE, cache_shape, verify
 from model.package import Graph, Limits, Manifest, PackageError, SpecialIds, Training, Verification
 from model.package.manifest import CURVES_FILE, TOKENIZER_FILE, Precision, sha256_of
+from model.training.errors import RunError
 from model.training.recipes import RECIPES
 from model.training.run import Run, load_trained
 from model.training.tokenizers import tokens_of
@@ -29,11 +30,13 @@ EXPORTERS = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers")
 def export_run(run: Path, folder: Path, *, precision: Precision) -> Manifest:
     """Write the package of a training run's best weights into `folder`, and return its manifest.
 
-    The card is that of the recipe the run was trained by; raises `RunError` where there is no run, `PackageError` where
-    no task serves what it made.
+    The card is that of the recipe the run was trained by; raises `RunError` where there is no run or no such recipe,
+    `PackageError` where no task serves what it made.
     """
     files = Run(run)
     about = files.about()
+    if about.recipe not in RECIPES:
+        raise RunError(f"{run}: there is no recipe {about.recipe} any more; train it with one of {', '.join(RECIPES)}")
     card = replace(RECIPES[about.recipe].card, training_data=tuple(about.training_data))
     if card.task is None:
         raise PackageError(f"{about.recipe}: no task serves such a model; it can be trained, but not packaged")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -165,6 +166,15 @@ class Manifest(_Part):
         """Number of token ids that the model knows."""
         size: int = self.config["vocab_size"]
         return size
+
+    def source_of(self, ids: Sequence[int], target: str) -> list[int]:
+        """Return a translator's source: what asks for the target language, a text's tokens, and the end."""
+        assert self.special_ids.end is not None
+        first = self.language_ids.get(target)
+        source = [*([] if first is None else [first]), *ids]
+        if source[-1:] != [self.special_ids.end]:  # tokenizers of imported models add it themselves
+            source.append(self.special_ids.end)
+        return source
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:

@@ -31,18 +31,22 @@ ENCODER = Card(
     ),
 )
 ENCODER_OF_REVIEWS = replace(ENCODER, licence=UNCLEAR_REVIEWS, training_data=(IMDB,))
-STORIES = Card(
+TINYSTORIES = Dataset(name="TinyStories, a subset of 12,202 stories", licence="CDLA-Sharing-1.0")
+STORYBOOKS = Dataset(name="Storybooks by Pratham Books and African Storybook, 682 texts", licence="CC BY 4.0")
+STORIES_AND_BOOKS = Card(
     name="stories",
     task="generate",
     description="Writes short stories for small children in simple English, and continues those that are begun.",
     not_for="facts, other kinds of text, other languages, or children without an adult who reads first",
     licence="that of its training data: CDLA-Sharing-1.0, CC BY 4.0, and the public domain",
     training_data=(
-        Dataset(name="TinyStories, a subset of 12,202 stories", licence="CDLA-Sharing-1.0"),
-        Dataset(name="Storybooks by Pratham Books and African Storybook, 682 texts", licence="CC BY 4.0"),
+        TINYSTORIES,
+        STORYBOOKS,
         Dataset(name="56 children's books of 1719 to 1926", licence="public domain"),
     ),
 )
+STORIES = replace(STORIES_AND_BOOKS, training_data=(TINYSTORIES, STORYBOOKS))
+STORIES_ASKED_FOR = replace(STORIES_AND_BOOKS, training_data=(TINYSTORIES,))
 TRANSLATE = Card(
     name="translate",
     task="translate",

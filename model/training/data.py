@@ -6,7 +6,8 @@ import gzip
 import json
 import lzma
 import random
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -27,15 +28,53 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a `.jsonl.xz` or `.tsv.xz` file (TAB-separated, one header line, no quoting)."""
+class Row(dict[str, Any]):
+    """Values by column, and the file and line they stand in, for errors that name it."""
+
+    def __init__(self, values: Mapping[str, Any], path: Path, line: int) -> None:
+        super().__init__(values)
+        self.path, self.line = path, line
+
+    def __missing__(self, column: str) -> Any:
+        raise self.error(f"there is no {column}; it has {', '.join(self)}")
+
+    def error(self, problem: str) -> DataError:
+        """Return an error that tells what is wrong with this row."""
+        return DataError(f"{self.path}, line {self.line}: {problem}")
+
+    def label(self, labels: Sequence[str]) -> int:
+        """Return the number of the row's label among those there are; raises `DataError`."""
+        label = str(self["label"])
+        if label not in labels:
+            raise self.error(f"label is {label!r}; there are {', '.join(labels)}")
+        return labels.index(label)
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a `.jsonl.xz` or `.tsv.xz` file (TAB-separated, one header line, no quoting).
+
+    Raises `DataError` where there is no file, or at a line that is no row.
+    """
+    is_table = ".jsonl" not in path.suffixes
+    columns: list[str] = []
+    number = 0
     with open_text(path) as file:
-        if ".jsonl" in path.suffixes:
-            yield from (json.loads(line) for line in file)
-            return
-        columns = next(file).rstrip("\n").split("\t")
-        for line in file:
-            yield dict(zip(columns, line.rstrip("\n").split("\t"), strict=True))
+        try:
+            for number, line in enumerate(file, start=1):
+                if is_table and number == 1:
+                    columns = line.rstrip("\n").split("\t")
+                    continue
+                values = _fields(line, columns) if is_table else dict(json.loads(line))
+                yield Row(values, path, number)
+        except (ValueError, TypeError, EOFError, lzma.LZMAError) as error:
+            raise DataError(f"{path}, line {number}: {error}") from error
+
+
+def _fields(line: str, columns: list[str]) -> dict[str, str]:
+    fields = line.rstrip("\n").split("\t")
+    if len(fields) != len(columns):
+        raise ValueError(f"{len(fields)} fields between TABs; the columns are {', '.join(columns)}")
+    return dict(zip(columns, fields, strict=True))
 
 
 def read_idx_pair(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -45,11 +84,14 @@ def read_idx_pair(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[n
 
 def _read_idx(path: Path) -> NDArray[np.uint8]:
     """Read an array of bytes: two zeros, the type, the number of dimensions, the dimensions, the values."""
-    with gzip.open(_existing(path)) as file:
-        content = file.read()
-    dimensions = content[3]
-    shape = np.frombuffer(content, ">i4", dimensions, offset=4)
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    compressed = _existing(path).read_bytes()
+    try:
+        content = gzip.decompress(compressed)
+        dimensions = content[3]
+        shape = np.frombuffer(content, ">i4", dimensions, offset=4)
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    except (EOFError, OSError, ValueError, IndexError, zlib.error) as error:
+        raise DataError(f"{path}: {error}; it is not whole, or not in MNIST's file format") from error
 
 
 def length_batches(

@@ -2,7 +2,7 @@
 
 
 class DataError(ValueError):
-    """A data set is not where it should be; the message says which file is missed."""
+    """A data set is missing, broken or empty; the message names the file, and the line where there is one."""
 
 
 class RunError(ValueError):

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from model.architectures import Transformer, build
 from model.config import SIZES, TransformerConfig
-from model.training.errors import RunError
+from model.training.errors import DataError, RunError
 from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, parameter_groups
 from model.training.recipes import Recipe
@@ -78,6 +78,9 @@ class Training:
         self.objective, self.validation = (recipe.objective(tokenizer, config) for _ in range(2))
         self.objective.encode(rows)
         self.validation.encode(recipe.read(data, "validation"))
+        for objective, purpose in ((self.objective, "train"), (self.validation, "validate")):
+            if not objective.batches(recipe.batch_tokens, None):
+                raise DataError(f"{recipe.name}: under {data} there is nothing to {purpose} on that it could use")
 
         torch.manual_seed(recipe.seed)
         self.model = build(config).to(self.device)
@@ -95,7 +98,7 @@ class Training:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all steps are done, or the validation figure has stopped to get better."""
+        """Whether all steps are done, or the validation figure has stopped getting better."""
         patience = self.recipe.patience
         return self.step >= self.total_steps or (patience is not None and self.evaluations_since_best >= patience)
 
@@ -142,7 +145,8 @@ class Training:
         total = sum(map(self.objective.weight, batches))
         mean = 0.0
         for batch in batches:
-            # Weighted by what each mean is taken over, as one large batch would; those to contrast stay its own.
+            # Weighted by what each mean is taken over, as one large batch would; those to contrast stay its own, and
+            # the loss of next sentences is weighted as that of masked words is.
             with self._autocast():
                 loss = self.loss(self.model, self.to_device(batch)) * (self.objective.weight(batch) / total)
             loss.backward()
@@ -201,7 +205,11 @@ class Training:
         )
 
     def resume(self) -> None:
-        """Continue from the run's checkpoint, or begin; raises `RunError` if the recipe was another one then."""
+        """Continue from the run's checkpoint, or begin.
+
+        Raises `RunError` if the recipe's numbers and names were others then, the model's sizes, the number of steps, or
+        the run it began with. Data that were changed and make as many steps are not noticed.
+        """
         if not self.run.checkpoint.exists():
             self.run.clear_log()
             if self.recipe.initialise is not None:
@@ -212,6 +220,9 @@ class Training:
         state = torch.load(self.run.checkpoint, map_location="cpu", weights_only=True)
         then = {**state["recipe"], **state["config"], "steps": state["total_steps"]}
         now = {**self._values(), **self.model.config.to_dict(), "steps": self.total_steps}
+        if self.start_from is not None:
+            then["the weights of"] = self.run.about().began_with
+            now["the weights of"] = Run(self.start_from).about().recipe
         for name in then | now:
             if then.get(name) != now.get(name):
                 raise RunError(

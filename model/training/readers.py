@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.training.data import open_text, read_idx_pair, read_rows
+from model.training.errors import DataError
 from model.training.names import with_varied_names
 from model.training.objectives.answer import Question
 from model.training.objectives.contrastive import Pair
 from model.training.requests import request_of
 
-Split = Literal["train", "validation", "test"]  # the last for evaluation alone
+Split = Literal["train", "validation"]
+SplitOrTest = Split | Literal["test"]  # the last for evaluation alone
 
 ENGLISH = "en"
 LANGUAGES = ("de", "fr", "sv")  # that the bundled translator knows beside English
@@ -108,27 +110,25 @@ def _held_out_opinions(data: Path, reviews: list[tuple[str, int]]) -> set[str]:
 
 def read_labelled(path: Path) -> list[tuple[str, int]]:
     """Read a file of texts with numbered labels."""
-    return [(row["text"], int(row["label"])) for row in read_rows(path)]
+    return [(row["text"], row.label(("0", "1"))) for row in read_rows(path)]
 
 
-def read_spam(data: Path, split: Split) -> list[tuple[str, int]]:
+def read_spam(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
     """Read text messages as (text, label)."""
-    return [(row["text"], SPAM.index(row["label"])) for row in read_rows(data / "sms_spam" / f"{split}.tsv.xz")]
+    return [(row["text"], row.label(SPAM)) for row in read_rows(data / "sms_spam" / f"{split}.tsv.xz")]
 
 
-def read_topics(data: Path, split: Split) -> list[tuple[str, int]]:
+def read_topics(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
     """Read the first lines of encyclopedia articles as (text, label)."""
-    return [
-        (row["text"], TOPICS.index(row["label"])) for row in read_rows(data / "dbpedia14_subset" / f"{split}.tsv.xz")
-    ]
+    return [(row["text"], row.label(TOPICS)) for row in read_rows(data / "dbpedia14_subset" / f"{split}.tsv.xz")]
 
 
-def read_sentence_pairs(data: Path, split: Split) -> list[tuple[tuple[str, str], int]]:
+def read_sentence_pairs(data: Path, split: SplitOrTest) -> list[tuple[tuple[str, str], int]]:
     """Read pairs of sentences as (pair, label): 1 where people judged them to mean nearly the same (3 of 5 and up)."""
     return [((pair.first, pair.second), int((pair.score or 0) >= 0.6)) for pair in read_scored_pairs(data, split)]
 
 
-def read_scored_pairs(data: Path, split: Split) -> list[Pair]:
+def read_scored_pairs(data: Path, split: SplitOrTest) -> list[Pair]:
     """Read pairs of sentences with how alike people judged them, 0 to 1; none is trained on that is tested on."""
     pairs = [
         Pair(row["sentence1"], row["sentence2"], float(row["score"]) / 5)
@@ -136,7 +136,7 @@ def read_scored_pairs(data: Path, split: Split) -> list[Pair]:
     ]
     if split != "train":
         return pairs
-    others: tuple[Split, ...] = ("validation", "test")
+    others: tuple[SplitOrTest, ...] = ("validation", "test")
     held_out = {_bare_pair(pair) for other in others for pair in read_scored_pairs(data, other)}
     return [pair for pair in pairs if _bare_pair(pair) not in held_out]
 
@@ -205,8 +205,10 @@ def _read_conll(path: Path) -> Iterator[tuple[list[str], list[str]]]:
     words: list[str] = []
     tags: list[str] = []
     with open_text(path) as file:
-        for line in itertools.chain(file, ["\n"]):
-            word, _, tag = line.rstrip("\n").partition("\t")
+        for number, line in enumerate(itertools.chain(file, ["\n"]), start=1):
+            word, tab, tag = line.rstrip("\n").partition("\t")
+            if word and not tab:
+                raise DataError(f"{path}, line {number}: there is no TAB between a word and its tag")
             if word:
                 words.append(word)
                 tags.append(tag if tag in TAGS else "O")
@@ -243,7 +245,7 @@ def read_story_requests(data: Path, split: Split) -> list[tuple[str, str]]:
     return rows
 
 
-def read_pairs(data: Path, split: Split) -> list[tuple[str, str, str]]:
+def read_pairs(data: Path, split: SplitOrTest) -> list[tuple[str, str, str]]:
     """Read Tatoeba as (target language, English, translation); Swedish is small, so training sees it three times."""
     rows = []
     for language in LANGUAGES:
@@ -309,13 +311,34 @@ def read_mostly_pairs_from_english(data: Path, split: Split) -> list[tuple[str, 
     return with_varied_names(there + _back(data, back), seed=3)
 
 
+def read_all_pairs_both_ways(data: Path, split: Split) -> list[tuple[str, str, str]]:
+    """Read all pairs from English and back, the Swedish three times."""
+    pairs = read_pairs(data, split)
+    if split == "validation":
+        return pairs + _turned(pairs)
+    return with_varied_names(pairs + _back(data, pairs), seed=4)
+
+
+def read_mostly_swedish_pairs_both_ways(data: Path, split: Split) -> list[tuple[str, str, str]]:
+    """Read for training the Swedish pairs three times, and once back; as many others in all as Swedish ones there."""
+    pairs = read_pairs(data, split)
+    if split == "validation":
+        return pairs + _turned(pairs)
+    rng = random.Random(5)
+    german, french, swedish = _by_language(pairs)
+    some = len(swedish) // 3
+    there = swedish + rng.sample(german, some) + rng.sample(french, some)
+    back = swedish[:some] + rng.sample(german, some // 2) + rng.sample(french, some // 2)
+    return with_varied_names(there + _back(data, back), seed=5)
+
+
 def _by_language(pairs: list[tuple[str, str, str]]) -> list[list[tuple[str, str, str]]]:
     return [[row for row in pairs if row[0] == language] for language in LANGUAGES]
 
 
 def _back(data: Path, pairs: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     """Turn the pairs, but those whose English is validated or tested on in any language."""
-    others: tuple[Split, ...] = ("validation", "test")
+    others: tuple[SplitOrTest, ...] = ("validation", "test")
     held_out = {_bare(english) for other in others for _, english, _ in read_pairs(data, other)}
     return _turned([row for row in pairs if _bare(row[1]) not in held_out])
 
@@ -324,7 +347,7 @@ def _turned(pairs: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     return [(ENGLISH, translation, english) for _, english, translation in pairs]
 
 
-def read_clothes(data: Path, split: Split) -> list[tuple[NDArray[np.uint8], int]]:
+def read_clothes(data: Path, split: SplitOrTest) -> list[tuple[NDArray[np.uint8], int]]:
     """Read Fashion-MNIST as (image, label); the last of its training images are kept for validation."""
     images, labels = read_idx_pair(data / "fashion_mnist", "t10k" if split == "test" else "train")
     places = {"train": slice(None, -VALIDATION_IMAGES), "validation": slice(-VALIDATION_IMAGES, None)}

@@ -129,7 +129,7 @@ def _finetune_classify(
 
 _STORIES = Recipe(
     name="pretrain-decoder",
-    card=cards.STORIES,
+    card=cards.STORIES_AND_BOOKS,
     size="stories",
     read=readers.read_books_and_stories,
     train_tokenizer=lambda texts, vocab_size: train_bpe(texts, vocab_size, [END_OF_TEXT]),
@@ -146,6 +146,7 @@ _STORIES_ASKED_FOR = replace(
     _STORIES,
     name="sft-decoder",
     begins_with="pretrain-decoder-stories",
+    card=cards.STORIES_ASKED_FOR,
     read=readers.read_story_requests,
     texts=lambda rows: [text for row in rows for text in row],
     objective=lambda tokenizer, config: Instruct(tokenizer, config.max_positions),
@@ -308,6 +309,7 @@ _ALL = (
         _STORIES,
         name="pretrain-decoder-stories",
         begins_with="pretrain-decoder",
+        card=cards.STORIES,
         read=readers.read_stories,
         epochs=3,
         learning_rate=8e-4,
@@ -365,6 +367,25 @@ _ALL = (
         epochs=2,
         learning_rate=8e-4,
         warmup_steps=50,
+    ),
+    # All directions alike, and once more mostly Swedish.
+    replace(
+        _TRANSLATE_BOTH_WAYS,
+        name="translate-both-ways-evenly",
+        begins_with="translate-both-ways-longer",
+        read=readers.read_all_pairs_both_ways,
+        epochs=1,
+        learning_rate=6e-4,
+        warmup_steps=50,
+    ),
+    replace(
+        _TRANSLATE_BOTH_WAYS,
+        name="translate-both-ways-swedish",
+        begins_with="translate-both-ways-evenly",
+        read=readers.read_mostly_swedish_pairs_both_ways,
+        epochs=1,
+        learning_rate=3e-4,
+        warmup_steps=20,
     ),
     _IMAGES,
     # Goes on over the same images; half a point was still to be had.

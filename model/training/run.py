@@ -23,6 +23,7 @@ class About:
     recipe: str
     training_data: list[Dataset]  # also of the runs whose weights it began with
     minutes_before: float  # that those took
+    began_with: str | None  # the recipe of the run whose weights it began with
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,14 @@ class Run:
             recipe=content["recipe"]["name"],
             training_data=[Dataset.model_validate(dataset) for dataset in content["training_data"]],
             minutes_before=content["minutes_before"],
+            began_with=content["began_with"],
         )
 
     @property
     def minutes(self) -> float:
         """How long it took, with the runs whose weights it began with."""
-        seconds: float = json.loads(self.log.read_text().splitlines()[-1])["seconds"]
+        lines = self.log.read_text().splitlines() if self.log.exists() else []  # none of a run just begun
+        seconds: float = json.loads(lines[-1])["seconds"] if lines else 0.0
         return self.about().minutes_before + seconds / 60
 
     def append(self, **values: float) -> None:

@@ -101,13 +101,7 @@ class Translate:
         return request.beam_size or (1 if request.stream else default)
 
     async def _source(self, request: TranslateRequest, sentence: str) -> list[int]:
-        special = self._manifest.special_ids
-        assert special.end is not None
-        first = self._manifest.language_ids.get(request.target)
-        ids = (await encode(self._tokenizer, sentence)).ids
-        source = [*([] if first is None else [first]), *ids]
-        if source[-1:] != [special.end]:  # tokenizers of imported models add it themselves
-            source.append(special.end)
+        source = self._manifest.source_of((await encode(self._tokenizer, sentence)).ids, request.target)
         check_length(len(source), self._manifest.limits.max_input_tokens, "a sentence of q")
         return source
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from model.__main__ import app
 from model.config import SIZES
 from model.package import Manifest, PackageError
+from model.training.errors import RunError
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.run import Run
 from tests.conftest import TINY, MakePackage
@@ -136,8 +137,17 @@ def test_figures_of_another_model_are_no_reference(make_package: MakePackage, tm
     assert "another model: its name is another" in str(result.exception)
 
 
+def test_a_run_of_a_recipe_that_is_no_more_says_so(tmp_path: Path) -> None:
+    about = {"recipe": {"name": "sing"}, "training_data": [], "minutes_before": 0.0, "began_with": None}
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    result = CliRunner().invoke(app, ["export", "--run", str(tmp_path), "--out", str(tmp_path)])
+
+    assert isinstance(result.exception, RunError)
+    assert "there is no recipe sing any more" in str(result.exception)
+
+
 def test_what_no_task_serves_is_not_packaged(tmp_path: Path) -> None:
-    about = {"recipe": {"name": "finetune-tag"}, "training_data": [], "minutes_before": 0.0}
+    about = {"recipe": {"name": "finetune-tag"}, "training_data": [], "minutes_before": 0.0, "began_with": None}
     (tmp_path / "config.json").write_text(json.dumps(about))
     result = CliRunner().invoke(app, ["export", "--run", str(tmp_path), "--out", str(tmp_path)])
 

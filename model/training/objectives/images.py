@@ -67,7 +67,7 @@ class ClassifyImages:
 
 
 def augmented(images: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Shift each of the images (B, H, W) by up to `SHIFT` pixels, filling with its darkest, and mirror every other."""
+    """Shift each of the images (B, H, W) by up to `SHIFT` pixels, filling with black; mirror half of them at random."""
     height, width = images.shape[1:]
     padded = np.pad(images, ((0, 0), (SHIFT, SHIFT), (SHIFT, SHIFT)))
     down, right = rng.integers(0, 2 * SHIFT + 1, (2, len(images)))

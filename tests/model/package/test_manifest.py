@@ -68,3 +68,13 @@ def test_what_is_wrong_is_named(folder: Path, changes: dict[str, Any], words: st
     with pytest.raises(PackageError, match=words) as error:
         Manifest.load(folder)
     assert str(folder) in str(error.value)
+
+
+def test_a_source_asks_for_its_language_and_ends_once(translate: TinyPackage) -> None:
+    manifest = translate.manifest
+    first, end = manifest.language_ids["sv"], manifest.special_ids.end
+    assert end is not None
+
+    assert manifest.source_of([7, 8], "sv") == [first, 7, 8, end]
+    assert manifest.source_of([7, 8, end], "sv") == [first, 7, 8, end]  # from a tokenizer that ends texts itself
+    assert manifest.model_copy(update={"language_ids": {}}).source_of([7], "sv") == [7, end]

@@ -13,9 +13,9 @@ import torch
 
 from model.__main__ import RECIPE_NAMES
 from model.config import TransformerConfig
-from model.training.errors import RunError
+from model.training.errors import DataError, RunError
 from model.training.loop import Training, train
-from model.training.objectives import Classify
+from model.training.objectives import Batch, Classify
 from model.training.objectives.answer import Question
 from model.training.objectives.contrastive import Pair
 from model.training.plan import plan
@@ -238,6 +238,39 @@ def test_a_run_on_other_data_is_not_resumed(tmp_path: Path) -> None:
 
     with pytest.raises(RunError, match=r"was begun with steps \d+, and now it is \d+"):
         run("finetune-classify-spam", tmp_path, read=lambda _data, _split: rows_of("finetune-classify-spam") * 9)
+
+
+def test_a_run_that_began_with_other_weights_is_not_resumed(tmp_path: Path) -> None:
+    for name in ("pretrain-decoder", "sft-decoder"):
+        run(name, tmp_path / name, epochs=1)
+    run("pretrain-decoder-stories", tmp_path / "run", tmp_path / "pretrain-decoder", epochs=1)
+
+    with pytest.raises(RunError, match="the weights of pretrain-decoder, and now it is sft-decoder"):
+        run("pretrain-decoder-stories", tmp_path / "run", tmp_path / "sft-decoder", epochs=1)
+
+
+@pytest.mark.parametrize(("empty", "purpose"), [("train", "train"), ("validation", "validate")])
+def test_data_that_hold_nothing_to_learn_are_refused_at_once(empty: str, purpose: str, tmp_path: Path) -> None:
+    rows = {"train": PAIRS, "validation": PAIRS, empty: [("sv", "far too long " * 99, "alldeles för långt")]}
+
+    with pytest.raises(DataError, match=f"there is nothing to {purpose} on"):
+        run("translate", tmp_path, read=lambda _data, split: rows[split])
+
+
+def test_a_run_just_begun_can_be_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = training_of("pretrain-decoder", tmp_path / "first")
+    training.resume()
+    monkeypatch.setattr(training, "take_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        training.run_steps()
+
+    run("pretrain-decoder-stories", tmp_path / "second", tmp_path / "first", epochs=1)
+
+    assert Run(tmp_path / "second").about().minutes_before == 0
+
+
+def interrupted(_batches: list[Batch]) -> float:
+    raise KeyboardInterrupt
 
 
 def test_what_the_runs_before_learned_from_is_told_with_the_last(tmp_path: Path) -> None:

@@ -44,6 +44,13 @@ def test_entities_of_unknown_kinds_count_as_none(tmp_path: Path) -> None:
     assert readers.read_entities(tmp_path, "validation") == [(["Dan", "rock"], ["B-PER", "O"])]
 
 
+def test_words_without_tags_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "wikigold" / "all.conll.xz", "Dan\tB-PER\nsings O\n")
+
+    with pytest.raises(DataError, match=r"all\.conll\.xz, line 2: there is no TAB between a word and its tag"):
+        readers.read_entities(tmp_path, "validation")
+
+
 def test_validation_questions_are_about_other_articles(tmp_path: Path) -> None:
     qas = [{"question": "Who?", "answers": [{"text": "Dan", "answer_start": 0}]}]
     rows = [{"title": f"T{index}", "context": f"Dan {index}", "qas": qas} for index in range(20)]
@@ -125,14 +132,19 @@ def test_translations_are_read_both_ways_and_nothing_tested_is_learned_as_an_ans
 
     rows = readers.read_pairs_both_ways(tmp_path, "train")
     mostly_there = readers.read_mostly_pairs_from_english(tmp_path, "train")
+    evenly = readers.read_all_pairs_both_ways(tmp_path, "train")
+    mostly_swedish = readers.read_mostly_swedish_pairs_both_ways(tmp_path, "train")
 
     back = [row for row in rows if row[0] == "en"]
-    assert {target for _, _, target in back} == {"I see.", "Bye."}
+    for read in (rows, mostly_there, evenly, mostly_swedish):
+        assert {target for language, _, target in read if language == "en"} == {"I see.", "Bye."}
+    assert len([row for row in evenly if row[0] != "en"]) == 3 + 3 + 9
+    assert evenly.count(("en", "de I see.", "I see.")) == 1
+    assert [sum(row[0] == language for row in mostly_swedish) for language in readers.LANGUAGES] == [3, 3, 9]
     assert back.count(("en", "de I see.", "I see.")) == 1 and back.count(("en", "sv I see.", "I see.")) == 2
     assert ("sv", "Hello!", "sv Hello!") in rows
     assert mostly_there.count(("sv", "I see.", "sv I see.")) == 3
     assert mostly_there.count(("en", "sv I see.", "I see.")) == 1
-    assert {target for language, _, target in mostly_there if language == "en"} == {"I see.", "Bye."}
     validation = readers.read_pairs_both_ways(tmp_path, "validation")
     assert ("de", "Yes.", "de Yes.") in validation and ("en", "de Yes.", "Yes.") in validation
 

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import lzma
+import math
+import shutil
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from model.export.evaluate import evaluate
+from model.export.export import export_package
+from model.package import Manifest, PackageError, PackageTokenizer
+from model.package.images import normalised
+from model.package.manifest import TOKENIZER_FILE
+from model.training import readers
+from model.training.recipes import RECIPES
+from model.training.tokenizers import tokens_of
+from tests.conftest import TEXTS, TinyPackage
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(lzma.compress(text.encode()))
+
+
+def copy_of(package: TinyPackage, tmp_path: Path) -> Path:
+    """Copy a package, as figures are written into it."""
+    return Path(shutil.copytree(package.folder, tmp_path / "package"))
+
+
+def balanced(sentiment: TinyPackage, texts: list[str], folder: Path) -> TinyPackage:
+    """Make of a classifier a filter of spam that finds half of some texts to be spam."""
+    model = copy.deepcopy(sentiment.model)
+    (bias,) = (parameter for parameter in model.parameters() if parameter.shape == (2,))
+    leaning = statistics.median(float(logits_of(sentiment, text).diff()) for text in texts)
+    with torch.no_grad():
+        bias[1] -= leaning
+    card = RECIPES["finetune-classify-spam"].card
+    tokens = tokens_of(sentiment.folder / TOKENIZER_FILE, card)
+    return TinyPackage(folder, export_package(model, tokens, card, folder, precision="float32"), model)
+
+
+def figures(package: Path, data: Path, limit: int | None = None) -> dict[tuple[str, str], float]:
+    return {(figure.dataset, figure.metric): figure.value for figure in evaluate(package, data, limit=limit)}
+
+
+def logits_of(package: TinyPackage, text: str) -> torch.Tensor:
+    """Return torch's logits of one text, alone."""
+    ids = torch.tensor([PackageTokenizer.load(package.folder / TOKENIZER_FILE).encode(text).ids])
+    with torch.no_grad():
+        logits: torch.Tensor = package.model(ids, torch.ones_like(ids))
+    return logits
+
+
+def test_perplexity_is_that_of_torch_and_of_the_part_that_fits(stories: TinyPackage, tmp_path: Path) -> None:
+    long = " ".join(TEXTS * 4)
+    for split, texts in (("validation", TEXTS[:2]), ("test", [long])):
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        write(tmp_path / "data" / "tinystories_subset" / f"{split}.jsonl.xz", lines)
+
+    found = figures(copy_of(stories, tmp_path), tmp_path / "data")
+
+    tokenizer = Tokenizer.from_file(str(stories.folder / TOKENIZER_FILE))
+    longest = stories.manifest.limits.max_positions
+    ids = stories.manifest.special_ids
+    assert len(tokenizer.encode(long).ids) > longest
+    for split, texts in (("validation", TEXTS[:2]), ("test", [long])):
+        losses = []
+        for text in texts:
+            row = torch.tensor([ids.start, *tokenizer.encode(text).ids, ids.end])[: longest + 1]
+            with torch.no_grad():
+                logits = stories.model(row[None, :-1])[0]
+            losses.append(torch.nn.functional.cross_entropy(logits, row[1:], reduction="none"))
+        expected = math.exp(float(torch.cat(losses).mean()))
+        dataset = f"tinystories_subset/{split}"
+        assert found[dataset, "perplexity per token"] == pytest.approx(expected, rel=1e-4)
+    words = sum(len(text.split()) for text in TEXTS[:2])
+    total = sum(len(tokenizer.encode(text).ids) + 1 for text in TEXTS[:2])
+    by_token, by_word = (found["tinystories_subset/validation", f"perplexity per {of}"] for of in ("token", "word"))
+    assert math.log(by_word) == pytest.approx(math.log(by_token) * total / words, rel=1e-4)
+
+
+def test_accuracy_and_f1_are_those_of_the_answers(sentiment: TinyPackage, tmp_path: Path) -> None:
+    texts = sorted({word for text in TEXTS for word in text.split()})
+    package = balanced(sentiment, texts, tmp_path / "spam")
+    answers = [int(logits_of(package, text).argmax()) for text in texts]
+    truth = [answer if index % 3 else 1 - answer for index, answer in enumerate(answers)]  # a third is wrong
+    rows = "".join(f"{text}\t{readers.SPAM[label]}\n" for text, label in zip(texts, truth, strict=True))
+    write(tmp_path / "data" / "sms_spam" / "test.tsv.xz", f"text\tlabel\n{rows}")
+
+    found = figures(package.folder, tmp_path / "data")
+
+    assert 0 < sum(answers) < len(answers)
+    hits = sum(answer and label for answer, label in zip(answers, truth, strict=True))
+    precision, recall = hits / max(1, sum(answers)), hits / max(1, sum(truth))
+    f1 = 2 * precision * recall / (precision + recall) if hits else 0.0
+    assert found["sms_spam/test", "accuracy"] == pytest.approx(np.mean(np.arange(len(texts)) % 3 > 0), abs=1e-3)
+    assert found["sms_spam/test", "F1 of spam"] == pytest.approx(f1, abs=1e-3)
+
+
+def test_images_are_classified_as_torch_does(fashion: TinyPackage, tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (6, 28, 28), dtype=np.uint8)
+    assert fashion.manifest.image is not None
+    with torch.no_grad():
+        answers = fashion.model(torch.from_numpy(normalised(images[:, None], fashion.manifest.image))).argmax(-1)
+    labels = np.where(np.arange(6) < 3, answers, (answers + 1) % 10).astype(np.uint8)  # half of them wrong
+    folder = tmp_path / "data" / "fashion_mnist"
+    folder.mkdir(parents=True)
+    for name, array in (("images-idx3", images), ("labels-idx1", labels)):
+        header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">i4").tobytes()
+        (folder / f"t10k-{name}-ubyte.gz").write_bytes(gzip.compress(header + array.tobytes()))
+
+    assert figures(copy_of(fashion, tmp_path), tmp_path / "data") == {("fashion_mnist/test", "accuracy"): 0.5}
+
+
+def test_vectors_are_measured_by_the_order_of_their_cosines(embed: TinyPackage, tmp_path: Path) -> None:
+    pairs = [(TEXTS[0], TEXTS[1]), (TEXTS[0], TEXTS[2]), (TEXTS[1], TEXTS[2]), (TEXTS[1], TEXTS[1])]
+    cosines = [float((logits_of(embed, one)[0] * logits_of(embed, other)[0]).sum()) for one, other in pairs]
+    order = {index: place for place, index in enumerate(sorted(range(4), key=cosines.__getitem__))}
+    rows = "".join(f"{one}\t{other}\t{order[index]}\n" for index, (one, other) in enumerate(pairs))
+    write(tmp_path / "data" / "stsb" / "test.tsv.xz", f"sentence1\tsentence2\tscore\n{rows}")
+
+    assert figures(copy_of(embed, tmp_path), tmp_path / "data") == {("stsb/test", "Spearman"): pytest.approx(1.0)}
+
+
+def test_a_bounded_data_set_is_named_so(sentiment: TinyPackage, tmp_path: Path) -> None:
+    for file in ("sst2/test.tsv.xz", "imdb/test.jsonl.xz"):
+        row = '{"text": "Good.", "label": 1}\n' if "jsonl" in file else "Good.\t1\n"
+        write(tmp_path / "data" / file, ("" if "jsonl" in file else "text\tlabel\n") + row * 3)
+
+    found = figures(copy_of(sentiment, tmp_path), tmp_path / "data", limit=2)
+
+    assert {dataset for dataset, _ in found} == {"sst2/test, first 2", "imdb/test, first 2"}
+
+
+def test_a_translator_between_other_languages_has_no_test_data(translate: TinyPackage, tmp_path: Path) -> None:
+    package = copy_of(translate, tmp_path)
+    Manifest.load(package).model_copy(update={"directions": [("de", "fr")]}).save(package)
+
+    with pytest.raises(PackageError, match="there is no test data from de to fr"):
+        evaluate(package, tmp_path)
