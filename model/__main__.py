@@ -35,8 +35,7 @@ RECIPE_NAMES = [
     *("finetune-classify-pairs", "finetune-tag", "finetune-answer", "contrastive-embed"),
     *("pretrain-decoder", "pretrain-decoder-stories", "sft-decoder", "sft-decoder-longer"),
     *("translate", "translate-names", "translate-german", "translate-swedish"),
-    *("translate-both-ways", "translate-both-ways-longer"),
-    *("translate-both-ways-evenly", "translate-both-ways-swedish"),
+    *("translate-both-ways", "translate-both-ways-longer", "translate-both-ways-evenly"),
     *("classify-image", "classify-image-longer"),
 ]
 RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list

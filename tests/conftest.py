@@ -82,9 +82,6 @@ TINY["fashion"] = TransformerConfig(
 )
 
 
-RECIPE_OF = {**PACKAGES, "translate": "translate-both-ways"}  # of the tiny packages
-
-
 @dataclass(frozen=True)
 class TinyPackage:
     """A package in a folder, and the torch model it was exported from."""
@@ -117,7 +114,7 @@ def make_package(tmp_path_factory: pytest.TempPathFactory) -> MakePackage:
 
     def make(name: str, precision: Precision = "float32") -> TinyPackage:
         if (name, precision) not in made:
-            recipe, config = RECIPES[RECIPE_OF[name]], TINY[name]
+            recipe, config = RECIPES[PACKAGES[name]], TINY[name]
             folder = tmp_path_factory.mktemp(f"{name}-{precision}")
             tokens = None
             if recipe.train_tokenizer is not None:

@@ -96,6 +96,9 @@ FLOORS = [
     ("translate", "tatoeba_en_de/test sacreBLEU en-de, multi-reference, beam 4", 38),
     ("translate", "tatoeba_en_fr/test sacreBLEU en-fr, multi-reference, beam 4", 40),
     ("translate", "tatoeba_en_sv/test sacreBLEU en-sv, multi-reference, beam 4", 35),
+    ("translate", "tatoeba_en_de/test sacreBLEU de-en, multi-reference, beam 4", 38),
+    ("translate", "tatoeba_en_fr/test sacreBLEU fr-en, multi-reference, beam 4", 40),
+    ("translate", "tatoeba_en_sv/test sacreBLEU sv-en, multi-reference, beam 4", 35),
 ]
 
 

@@ -319,19 +319,6 @@ def read_all_pairs_both_ways(data: Path, split: Split) -> list[tuple[str, str, s
     return with_varied_names(pairs + _back(data, pairs), seed=4)
 
 
-def read_mostly_swedish_pairs_both_ways(data: Path, split: Split) -> list[tuple[str, str, str]]:
-    """Read for training the Swedish pairs three times, and once back; as many others in all as Swedish ones there."""
-    pairs = read_pairs(data, split)
-    if split == "validation":
-        return pairs + _turned(pairs)
-    rng = random.Random(5)
-    german, french, swedish = _by_language(pairs)
-    some = len(swedish) // 3
-    there = swedish + rng.sample(german, some) + rng.sample(french, some)
-    back = swedish[:some] + rng.sample(german, some // 2) + rng.sample(french, some // 2)
-    return with_varied_names(there + _back(data, back), seed=5)
-
-
 def _by_language(pairs: list[tuple[str, str, str]]) -> list[list[tuple[str, str, str]]]:
     return [[row for row in pairs if row[0] == language] for language in LANGUAGES]
 
