@@ -8,7 +8,8 @@ from pathlib import Path
 from model.export.evaluate import evaluate
 from model.export.export import export_run
 from model.training.loop import train
-from model.training.recipes import PACKAGES, RECIPES, Recipe, chain_of
+from model.training.recipe import Recipe
+from model.training.recipes import PACKAGES, RECIPES, chain_of
 
 
 def make_packages(names: Sequence[str], data: Path, runs: Path, out: Path, *, compile_model: bool) -> None:

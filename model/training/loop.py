@@ -24,7 +24,7 @@ from model.config import SIZES, TransformerConfig
 from model.training.errors import DataError, RunError
 from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, parameter_groups
-from model.training.recipes import Recipe
+from model.training.recipe import Recipe
 from model.training.run import Run, load_trained, save_whole
 
 

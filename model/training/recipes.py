@@ -1,18 +1,16 @@
-"""Recipes: everything that makes one run from the data, as values."""
+"""The recipes there are, as values, and which of them make the bundled packages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 
 from model.architectures import PretrainingEncoder, SentenceEncoder, Transformer
 from model.card import Card
-from model.config import Head, TransformerConfig
 from model.training import cards, readers
 from model.training.cooccurrence import cooccurrence_embeddings
 from model.training.objectives import (
@@ -28,42 +26,8 @@ from model.training.objectives import (
     Tag,
 )
 from model.training.readers import ENGLISH, LANGUAGES, Split
+from model.training.recipe import Recipe
 from model.training.tokenizers import END, END_OF_TEXT, PAD, START, language_token, train_bpe, train_wordpiece
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """One training run: what is read, how it is encoded, and how long and how fast it is learned."""
-
-    name: str
-    card: Card  # of what is learned here; what it begins with adds its training data
-    size: str  # a key of model.config.SIZES
-    read: Callable[[Path, Split], list[Any]]
-    objective: Callable[[Any, TransformerConfig], Objective]  # of a tokenizer, or None for images
-    epochs: float
-    batch_tokens: int
-    learning_rate: float
-    warmup_steps: int
-    begins_with: str | None = None  # the recipe whose run's weights a bundled package's run begins with
-    texts: Callable[[list[Any]], Sequence[str]] = list  # what of the rows a new tokenizer is trained on
-    train_tokenizer: Callable[[Sequence[str], int], Tokenizer] | None = None  # none for images
-    added_tokens: tuple[str, ...] = ()  # special ones, that the tokenizer of the run it begins with has not
-    initialise: Callable[[Transformer, Objective], None] | None = None  # what to do with fresh weights
-    head: Head = "classify"  # of an encoder
-    dropout: float | None = None  # the size's own unless given
-    weight_decay: float = 0.01
-    layer_decay: float = 1.0  # learning rate of each layer beside the one above it
-    clip_norm: float = 1.0
-    accumulate: int = 1  # batches a step
-    checkpoint_every: int = 200  # steps
-    evaluate_every: int = 1000  # steps
-    patience: int | None = None  # evaluations without a better figure after which training ends
-    seed: int = 1
-
-    def configure(self, size: TransformerConfig) -> TransformerConfig:
-        """Return a size with what this recipe wants of it: head, labels, dropout."""
-        dropout = size.dropout if self.dropout is None else self.dropout
-        return replace(size, head=self.head, num_labels=len(self.card.labels), dropout=dropout)
 
 
 def _words_from_counts(model: Transformer, objective: Objective) -> None:

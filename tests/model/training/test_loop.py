@@ -19,7 +19,8 @@ from model.training.objectives import Batch, Classify
 from model.training.objectives.answer import Question
 from model.training.objectives.contrastive import Pair
 from model.training.plan import plan
-from model.training.recipes import PACKAGES, RECIPES, Recipe
+from model.training.recipe import Recipe
+from model.training.recipes import PACKAGES, RECIPES
 from model.training.run import Run, load_trained
 from tests.conftest import TEXTS, TINY
 
