@@ -78,8 +78,10 @@ class Training:
         self.objective, self.validation = (recipe.objective(tokenizer, config) for _ in range(2))
         self.objective.encode(rows)
         self.validation.encode(recipe.read(data, "validation"))
-        for objective, purpose in ((self.objective, "train"), (self.validation, "validate")):
-            if not objective.batches(recipe.batch_tokens, None):
+        batches = self.objective.batches(recipe.batch_tokens, self.epoch_rng(0))
+        validation = self.validation.batches(recipe.batch_tokens, None)
+        for purpose, found in (("train", batches), ("validate", validation)):
+            if not found:
                 raise DataError(f"{recipe.name}: under {data} there is nothing to {purpose} on that it could use")
 
         torch.manual_seed(recipe.seed)
@@ -87,7 +89,6 @@ class Training:
         self.loss = self._compiled(self.objective.loss) if compile_model else self.objective.loss
         groups = parameter_groups(self.model, recipe.weight_decay, recipe.layer_decay)
         self.optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.98), fused=True)
-        batches = self.objective.batches(recipe.batch_tokens, self.epoch_rng(0))
         self.total_steps = max(1, round(len(batches) / recipe.accumulate * recipe.epochs))
         self.step = 0  # steps done
         self.epoch, self.position = 0, 0  # the next batch: its epoch, and its place there

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import lzma
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from model.training.errors import RunError
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.run import Run
 from tests.conftest import TINY, MakePackage
+from tests.model.data_files import write_xz
 
 PAIRS = {
     "de": [("Dan loves ice cream.", "Dan liebt Eis."), ("The dog is good.", "Der Hund ist gut.")],
@@ -29,11 +29,9 @@ def data(tmp_path: Path) -> Path:
     """Tatoeba in miniature."""
     folder = tmp_path / "data"
     for language, pairs in PAIRS.items():
-        (folder / f"tatoeba_en_{language}").mkdir(parents=True)
         rows = "".join(f"{english}\t{other}\n" for english, other in pairs)
         for split in ("train", "validation", "test"):
-            path = folder / f"tatoeba_en_{language}" / f"{split}.tsv.xz"
-            path.write_bytes(lzma.compress(f"en\t{language}\n{rows}".encode()))
+            write_xz(folder / f"tatoeba_en_{language}" / f"{split}.tsv.xz", f"en\t{language}\n{rows}")
     return folder
 
 

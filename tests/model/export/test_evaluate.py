@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import copy
-import gzip
 import json
-import lzma
 import math
 import shutil
 import statistics
@@ -23,11 +21,7 @@ from model.training import readers
 from model.training.recipes import RECIPES
 from model.training.tokenizers import tokens_of
 from tests.conftest import TEXTS, TinyPackage
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(lzma.compress(text.encode()))
+from tests.model.data_files import write_idx, write_xz
 
 
 def copy_of(package: TinyPackage, tmp_path: Path) -> Path:
@@ -63,7 +57,7 @@ def test_perplexity_is_that_of_torch_and_of_the_part_that_fits(stories: TinyPack
     long = " ".join(TEXTS * 4)
     for split, texts in (("validation", TEXTS[:2]), ("test", [long])):
         lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-        write(tmp_path / "data" / "tinystories_subset" / f"{split}.jsonl.xz", lines)
+        write_xz(tmp_path / "data" / "tinystories_subset" / f"{split}.jsonl.xz", lines)
 
     found = figures(copy_of(stories, tmp_path), tmp_path / "data")
 
@@ -93,7 +87,7 @@ def test_accuracy_and_f1_are_those_of_the_answers(sentiment: TinyPackage, tmp_pa
     answers = [int(logits_of(package, text).argmax()) for text in texts]
     truth = [answer if index % 3 else 1 - answer for index, answer in enumerate(answers)]  # a third is wrong
     rows = "".join(f"{text}\t{readers.SPAM[label]}\n" for text, label in zip(texts, truth, strict=True))
-    write(tmp_path / "data" / "sms_spam" / "test.tsv.xz", f"text\tlabel\n{rows}")
+    write_xz(tmp_path / "data" / "sms_spam" / "test.tsv.xz", f"text\tlabel\n{rows}")
 
     found = figures(package.folder, tmp_path / "data")
 
@@ -112,10 +106,8 @@ def test_images_are_classified_as_torch_does(fashion: TinyPackage, tmp_path: Pat
         answers = fashion.model(torch.from_numpy(normalised(images[:, None], fashion.manifest.image))).argmax(-1)
     labels = np.where(np.arange(6) < 3, answers, (answers + 1) % 10).astype(np.uint8)  # half of them wrong
     folder = tmp_path / "data" / "fashion_mnist"
-    folder.mkdir(parents=True)
-    for name, array in (("images-idx3", images), ("labels-idx1", labels)):
-        header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">i4").tobytes()
-        (folder / f"t10k-{name}-ubyte.gz").write_bytes(gzip.compress(header + array.tobytes()))
+    write_idx(folder / "t10k-images-idx3-ubyte.gz", images)
+    write_idx(folder / "t10k-labels-idx1-ubyte.gz", labels)
 
     assert figures(copy_of(fashion, tmp_path), tmp_path / "data") == {("fashion_mnist/test", "accuracy"): 0.5}
 
@@ -125,15 +117,14 @@ def test_vectors_are_measured_by_the_order_of_their_cosines(embed: TinyPackage, 
     cosines = [float((logits_of(embed, one)[0] * logits_of(embed, other)[0]).sum()) for one, other in pairs]
     order = {index: place for place, index in enumerate(sorted(range(4), key=cosines.__getitem__))}
     rows = "".join(f"{one}\t{other}\t{order[index]}\n" for index, (one, other) in enumerate(pairs))
-    write(tmp_path / "data" / "stsb" / "test.tsv.xz", f"sentence1\tsentence2\tscore\n{rows}")
+    write_xz(tmp_path / "data" / "stsb" / "test.tsv.xz", f"sentence1\tsentence2\tscore\n{rows}")
 
     assert figures(copy_of(embed, tmp_path), tmp_path / "data") == {("stsb/test", "Spearman"): pytest.approx(1.0)}
 
 
 def test_a_bounded_data_set_is_named_so(sentiment: TinyPackage, tmp_path: Path) -> None:
-    for file in ("sst2/test.tsv.xz", "imdb/test.jsonl.xz"):
-        row = '{"text": "Good.", "label": 1}\n' if "jsonl" in file else "Good.\t1\n"
-        write(tmp_path / "data" / file, ("" if "jsonl" in file else "text\tlabel\n") + row * 3)
+    write_xz(tmp_path / "data" / "sst2" / "test.tsv.xz", "text\tlabel\n" + "Good.\t1\n" * 3)
+    write_xz(tmp_path / "data" / "imdb" / "test.jsonl.xz", '{"text": "Good.", "label": 1}\n' * 3)
 
     found = figures(copy_of(sentiment, tmp_path), tmp_path / "data", limit=2)
 

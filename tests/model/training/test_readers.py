@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import gzip
 import json
-import lzma
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,7 @@ from model.training import readers
 from model.training.data import read_idx_pair
 from model.training.errors import DataError
 from model.training.objectives.contrastive import Pair
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(lzma.compress(text.encode()))
+from tests.model.data_files import write_idx, write_xz
 
 
 def test_sentences_end_where_the_next_begins() -> None:
@@ -28,24 +22,24 @@ def test_sentences_end_where_the_next_begins() -> None:
 
 def test_wikipedia_is_read_by_articles_and_without_marks(tmp_path: Path) -> None:
     wikitext = " = One = \n \n A well @-@ known <unk> . \n = = Part = = \n More . \n = Two = \n Text . \n"
-    write(tmp_path / "wikitext2" / "validation.txt.xz", wikitext)
-    write(
+    write_xz(tmp_path / "wikitext2" / "validation.txt.xz", wikitext)
+    write_xz(
         tmp_path / "squad11" / "dev.jsonl.xz", json.dumps({"title": "T", "context": "It is so. Yes.", "qas": []}) + "\n"
     )
-    write(tmp_path / "books_pd" / "validation.jsonl.xz", json.dumps({"text": "A chapter."}) + "\n")
+    write_xz(tmp_path / "books_pd" / "validation.jsonl.xz", json.dumps({"text": "A chapter."}) + "\n")
 
     documents = [document for document in readers.read_documents(tmp_path, "validation") if document]
     assert documents == [["It is so.", "Yes."], ["A well-known [UNK] .", "More ."], ["Text ."], ["A chapter."]]
 
 
 def test_entities_of_unknown_kinds_count_as_none(tmp_path: Path) -> None:
-    write(tmp_path / "wikigold" / "all.conll.xz", "Dan\tB-PER\nrock\tB-MISC\n\nParis\tB-LOC\n")
+    write_xz(tmp_path / "wikigold" / "all.conll.xz", "Dan\tB-PER\nrock\tB-MISC\n\nParis\tB-LOC\n")
 
     assert readers.read_entities(tmp_path, "validation") == [(["Dan", "rock"], ["B-PER", "O"])]
 
 
 def test_words_without_tags_are_refused(tmp_path: Path) -> None:
-    write(tmp_path / "wikigold" / "all.conll.xz", "Dan\tB-PER\nsings O\n")
+    write_xz(tmp_path / "wikigold" / "all.conll.xz", "Dan\tB-PER\nsings O\n")
 
     with pytest.raises(DataError, match=r"all\.conll\.xz, line 2: there is no TAB between a word and its tag"):
         readers.read_entities(tmp_path, "validation")
@@ -54,7 +48,7 @@ def test_words_without_tags_are_refused(tmp_path: Path) -> None:
 def test_validation_questions_are_about_other_articles(tmp_path: Path) -> None:
     qas = [{"question": "Who?", "answers": [{"text": "Dan", "answer_start": 0}]}]
     rows = [{"title": f"T{index}", "context": f"Dan {index}", "qas": qas} for index in range(20)]
-    write(tmp_path / "squad11" / "train.jsonl.xz", "".join(json.dumps(row) + "\n" for row in rows))
+    write_xz(tmp_path / "squad11" / "train.jsonl.xz", "".join(json.dumps(row) + "\n" for row in rows))
 
     train, validation = (readers.read_questions(tmp_path, split) for split in ("train", "validation"))
     assert (len(train), len(validation)) == (5, 15)
@@ -63,10 +57,8 @@ def test_validation_questions_are_about_other_articles(tmp_path: Path) -> None:
 
 def test_images_are_read_from_mnists_file_format(tmp_path: Path) -> None:
     images = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    header = bytes([0, 0, 8, 3]) + np.array(images.shape, ">i4").tobytes()
-    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + images.tobytes()))
-    labels = bytes([0, 0, 8, 1]) + np.array([2], ">i4").tobytes() + bytes([7, 9])
-    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+    write_idx(tmp_path / "t10k-images-idx3-ubyte.gz", images)
+    write_idx(tmp_path / "t10k-labels-idx1-ubyte.gz", np.array([7, 9]))
 
     found, numbers = read_idx_pair(tmp_path, "t10k")
     assert np.array_equal(found, images)
@@ -82,12 +74,12 @@ def test_phrases_and_reviews_that_are_tested_on_are_not_trained_on(
         ("sst2/dev.tsv.xz", ["so dull ."]),
         ("sst2/test.tsv.xz", ["what's next ?"]),
     ):
-        write(tmp_path / file, "text\tlabel\n" + "".join(f"{text}\t1\n" for text in texts))
+        write_xz(tmp_path / file, "text\tlabel\n" + "".join(f"{text}\t1\n" for text in texts))
     for file, texts in (
         ("imdb/train.jsonl.xz", ["Held out.", "Sent twice!", "Fine."]),
         ("imdb/test.jsonl.xz", ["sent twice"]),
     ):
-        write(tmp_path / file, "".join(json.dumps({"text": text, "label": 1}) + "\n" for text in texts))
+        write_xz(tmp_path / file, "".join(json.dumps({"text": text, "label": 1}) + "\n" for text in texts))
 
     assert [text for text, _ in readers.read_sentiment(tmp_path, "train")] == ["good film", "Fine."]
     assert readers.read_reviews(tmp_path, "train") == [["Fine."]]
@@ -97,7 +89,7 @@ def test_phrases_and_reviews_that_are_tested_on_are_not_trained_on(
 def test_pairs_that_are_tested_on_are_not_trained_on(tmp_path: Path) -> None:
     pairs = {"train": ["A dog.\tA cat.", "A dog.\tA fish."], "validation": ["x\ty"], "test": ["a CAT\ta dog"]}
     for split, rows in pairs.items():
-        write(
+        write_xz(
             tmp_path / "stsb" / f"{split}.tsv.xz",
             "sentence1\tsentence2\tscore\n" + "".join(f"{row}\t2.5\n" for row in rows),
         )
@@ -106,9 +98,9 @@ def test_pairs_that_are_tested_on_are_not_trained_on(tmp_path: Path) -> None:
 
 
 def test_sentences_with_the_same_translation_are_paraphrases(tmp_path: Path) -> None:
-    write(tmp_path / "squad11" / "train.jsonl.xz", json.dumps({"title": "T", "context": "It is.", "qas": []}) + "\n")
+    write_xz(tmp_path / "squad11" / "train.jsonl.xz", json.dumps({"title": "T", "context": "It is.", "qas": []}) + "\n")
     for split in ("train", "validation", "test"):
-        write(tmp_path / "stsb" / f"{split}.tsv.xz", "sentence1\tsentence2\tscore\n")
+        write_xz(tmp_path / "stsb" / f"{split}.tsv.xz", "sentence1\tsentence2\tscore\n")
     rows = {
         "de": [("I'm back.", "Da."), ("I am here.", "Da."), ("I AM HERE!", "Da.")],
         "fr": [],
@@ -116,7 +108,7 @@ def test_sentences_with_the_same_translation_are_paraphrases(tmp_path: Path) -> 
     }
     for language, pairs in rows.items():
         text = "".join(f"{english}\t{other}\n" for english, other in pairs)
-        write(tmp_path / f"tatoeba_en_{language}" / "train.tsv.xz", f"en\t{language}\n{text}")
+        write_xz(tmp_path / f"tatoeba_en_{language}" / "train.tsv.xz", f"en\t{language}\n{text}")
 
     assert readers.read_pairs_that_belong_together(tmp_path, "train") == [Pair("I AM HERE!", "I'm back.")] * 2
 
@@ -128,7 +120,7 @@ def test_translations_are_read_both_ways_and_nothing_tested_is_learned_as_an_ans
             content = "".join(f"{text}\t{language} {text}\n" for text in texts)
             if (language, split) == ("fr", "test"):
                 content += "hello\tfr hello\n"  # which is trained on in other languages
-            write(tmp_path / f"tatoeba_en_{language}" / f"{split}.tsv.xz", f"en\t{language}\n{content}")
+            write_xz(tmp_path / f"tatoeba_en_{language}" / f"{split}.tsv.xz", f"en\t{language}\n{content}")
 
     rows = readers.read_pairs_both_ways(tmp_path, "train")
     mostly_there = readers.read_mostly_pairs_from_english(tmp_path, "train")
