@@ -3,39 +3,78 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.package.manifest import ImageFormat
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")  # Pillow's other readers are rarely needed, and less well kept
-MOST_PIXELS = 50_000_000  # of an image to decode; a small file can hold a huge one
+MAX_PIXELS = 16_000_000  # of an image to decode; a small file can hold a huge one
+WHOLE_PIXELS = 1_000_000  # up to which an image is decoded as it is, and not in a smaller size
+MOST_SCANS = 30  # of a JPEG; programs make about ten, and each is a pass over the whole image
 
 
 class ImageError(ValueError):
     """Bytes are not an image, or not one that may be decoded."""
 
 
-def decode_image(data: bytes, image: ImageFormat) -> NDArray[np.float32]:
-    """Return the pixels (C, size, size) of a file's bytes, resized and normalised; raises `ImageError`."""
+def decode_image(content: bytes, image: ImageFormat, max_pixels: int = MAX_PIXELS) -> NDArray[np.float32]:
+    """Return the pixels (C, size, size) of a file's bytes, resized and normalised; raises `ImageError`.
+
+    The size is taken from the file's header, so what is too large is refused before it is decoded. Of several frames
+    only the first is. A plain function that may run in any thread: decoding and resizing let others run meanwhile.
+    """
     from PIL import Image  # only who serves images needs it
 
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
-            if opened.width * opened.height > MOST_PIXELS:
-                raise ImageError(f"the image has {opened.width} × {opened.height} pixels; the limit is {MOST_PIXELS:,}")
+        with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
+            if opened.width * opened.height > max_pixels:
+                raise ImageError(f"the image has {opened.width} × {opened.height} pixels; the limit is {max_pixels:,}")
+            _read_small(opened, content, image)
             # Of 16 bits Pillow would clip all above 255 to white.
             shades = opened.point(lambda value: value / 256) if opened.mode.startswith("I;16") else opened
-            converted = shades.convert("L" if image.channels == 1 else "RGB")
+            mode = "L" if image.channels == 1 else "RGB"
+            converted = shades if shades.mode == mode else shades.convert(mode)
             resized = converted.resize((image.size, image.size), Image.Resampling.BILINEAR)
     except ImageError:
         raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):  # from 90 million on
+        raise ImageError(f"the image has too many pixels; the limit is {max_pixels:,}") from None
     except Exception:  # Pillow's readers raise a dozen kinds of errors over broken files
-        raise ImageError(f"the bytes are not an image that can be read; {', '.join(FORMATS)} can") from None
+        raise _unreadable() from None
     pixels = np.asarray(resized, np.uint8).reshape(image.size, image.size, image.channels)
     return normalised(pixels.transpose(2, 0, 1)[None], image)[0]
+
+
+def image_pixels(content: bytes) -> int:
+    """Return how many pixels a file's header promises, without decoding it; raises `ImageError`."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
+            return opened.width * opened.height
+    except Exception:  # as above
+        raise _unreadable() from None
+
+
+def _unreadable() -> ImageError:
+    return ImageError(f"the bytes are not an image that can be read; {', '.join(FORMATS)} can")
+
+
+def _read_small(opened: Image.Image, content: bytes, image: ImageFormat) -> None:
+    """Have a large JPEG decoded in a half, a quarter or an eighth of its size, at least twice what the model takes."""
+    if opened.format != "JPEG":
+        return
+    scans = content.count(b"\xff\xda")
+    if scans > MOST_SCANS:
+        raise ImageError(f"the JPEG has {scans} scans; the limit is {MOST_SCANS}; save it as a baseline JPEG")
+    if opened.width * opened.height > WHOLE_PIXELS:
+        opened.draft("L" if image.channels == 1 else "RGB", (2 * image.size, 2 * image.size))
 
 
 def normalised(pixels: NDArray[np.uint8], image: ImageFormat) -> NDArray[np.float32]:

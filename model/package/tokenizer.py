@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import tokenizers
 from tokenizers import Tokenizer
 
 REPLACEMENT = "\ufffd"  # what decoding shows for bytes that are not yet a whole character
@@ -13,23 +14,30 @@ REPLACEMENT = "\ufffd"  # what decoding shows for bytes that are not yet a whole
 
 @dataclass(frozen=True)
 class Encoding:
-    """A text's token ids; `offsets` are the characters [start, end) each token stands for."""
+    """A text's token ids, and which of them belong to the second text of a pair."""
 
     ids: list[int]
     segment_ids: list[int]
-    tokens: list[str]
-    offsets: list[tuple[int, int]]
+    _found: tokenizers.Encoding
+
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens as the vocabulary has them."""
+        tokens: list[str] = self._found.tokens
+        return tokens
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        """The characters [start, end) each token stands for."""
+        offsets: list[tuple[int, int]] = self._found.offsets
+        return offsets
 
     def shortened(self, limit: int) -> Encoding:
-        """Return it with no more than `limit` tokens; the last one, SEP, stays the last."""
+        """Return it with no more than `limit` ids; the last one, SEP, stays the last."""
         if len(self.ids) <= limit:
             return self
-        return Encoding(
-            [*self.ids[: limit - 1], self.ids[-1]],
-            [*self.segment_ids[: limit - 1], self.segment_ids[-1]],
-            [*self.tokens[: limit - 1], self.tokens[-1]],
-            [*self.offsets[: limit - 1], self.offsets[-1]],
-        )
+        ids, segment_ids = self.ids, self.segment_ids
+        return replace(self, ids=[*ids[: limit - 1], ids[-1]], segment_ids=[*segment_ids[: limit - 1], segment_ids[-1]])
 
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:
@@ -45,6 +53,7 @@ class PackageTokenizer:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._texts: dict[int, str] = {}  # of single ids, as they are asked for: at most the vocabulary
         tokenizer.no_truncation()
         tokenizer.no_padding()
 
@@ -64,12 +73,19 @@ class PackageTokenizer:
 
     def encode(self, text: str, pair: str | None = None) -> Encoding:
         """Encode a text, or two as one input."""
-        encoding = self._tokenizer.encode(text, pair)
-        return Encoding(encoding.ids, encoding.type_ids, encoding.tokens, encoding.offsets)
+        # Unlike encode, encode_batch lets other threads run meanwhile.
+        (found,) = self._tokenizer.encode_batch([text if pair is None else (text, pair)])
+        return Encoding(found.ids, found.type_ids, found)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, special tokens left out."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def text_of(self, token: int) -> str:
+        """Return the text of a single id."""
+        if token not in self._texts:
+            self._texts[token] = self.decode([token])
+        return self._texts[token]
 
 
 class Detokenizer:

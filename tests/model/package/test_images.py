@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import io
+import time
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from model.package import ImageFormat
+from model.package.images import MOST_SCANS, ImageError, decode_image, normalised
+
+GREY = ImageFormat(size=28, channels=1, mean=[0.286], deviation=[0.353])
+COLOUR = ImageFormat(size=32, channels=3, mean=[0.5] * 3, deviation=[0.25] * 3)
+
+
+def picture(width: int, height: int, mode: str = "RGB") -> Image.Image:
+    """Return a picture with soft shapes, as photographs have."""
+    x, y = np.meshgrid(np.linspace(0, 6, width), np.linspace(0, 4, height))
+    shades = [np.sin(x + phase) * np.cos(y - phase) * 127 + 128 for phase in (0, 1, 2)]
+    return Image.fromarray(np.stack(shades, -1).astype(np.uint8)).convert(mode)
+
+
+def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
+    content = io.BytesIO()
+    image.save(content, kind, **options)
+    return content.getvalue()
+
+
+def plainly(content: bytes, image: ImageFormat) -> NDArray[np.float32]:
+    """Decode as the models' training does."""
+    opened = Image.open(io.BytesIO(content)).convert("L" if image.channels == 1 else "RGB")
+    resized = np.asarray(opened.resize((image.size, image.size), Image.Resampling.BILINEAR))
+    planes = resized.reshape(1, image.size, image.size, -1).transpose(0, 3, 1, 2)
+    pixels: NDArray[np.float32] = normalised(planes, image)[0]
+    return pixels
+
+
+@pytest.mark.parametrize("image", [GREY, COLOUR])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP"])
+def test_images_of_usual_size_are_decoded_to_the_bit_as_they_always_were(kind: str, image: ImageFormat) -> None:
+    for mode in ("RGB", "L", "P"):
+        if (kind, mode) != ("JPEG", "P"):
+            content = encoded(picture(640, 480, mode), kind)
+            np.testing.assert_array_equal(decode_image(content, image), plainly(content, image))
+
+
+@pytest.mark.parametrize("image", [GREY, COLOUR])
+def test_a_large_jpeg_decoded_small_looks_the_same(image: ImageFormat) -> None:
+    content = encoded(picture(2000, 1500), "JPEG", quality=95)
+
+    np.testing.assert_allclose(decode_image(content, image), plainly(content, image), atol=0.1)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP"])
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(kind: str) -> None:
+    content = encoded(picture(200, 100), kind)
+    assert decode_image(content, GREY, max_pixels=20_000).shape == (1, 28, 28)
+
+    with pytest.raises(ImageError, match="200 × 100 pixels; the limit is 19,999"):
+        decode_image(content, GREY, max_pixels=19_999)
+
+
+def png_header(width: int, height: int) -> bytes:
+    """Return the beginning of a PNG of a size."""
+    chunk = b"IHDR" + width.to_bytes(4) + height.to_bytes(4) + bytes([8, 0, 0, 0, 0])
+    return b"\x89PNG\r\n\x1a\n" + (13).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
+
+
+@pytest.mark.parametrize("side", [4001, 10_000, 1_000_000])
+def test_a_huge_size_costs_nothing_to_refuse(side: int) -> None:
+    started = time.process_time()
+    with pytest.raises(ImageError, match="the limit is 16,000,000"):
+        decode_image(png_header(side, side) + encoded(picture(8, 8), "PNG")[33:], GREY)
+
+    assert time.process_time() - started < 0.5
+
+
+def test_texts_that_unpack_to_much_are_refused() -> None:
+    packed = zlib.compress(bytes(2**20 - 8), 9)
+    chunk = b"zTXtk\0\0" + packed
+    text = (len(chunk) - 4).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
+    content = encoded(picture(8, 8), "PNG")
+
+    with pytest.raises(ImageError, match="not an image that can be read"):
+        decode_image(content[:33] + text * 100 + content[33:], GREY)
+
+
+def test_a_jpeg_of_many_passes_is_refused() -> None:
+    content = encoded(picture(64, 64), "JPEG", progressive=True)
+    last = content.rindex(b"\xff\xda")
+
+    with pytest.raises(ImageError, match=f"scans; the limit is {MOST_SCANS}"):
+        decode_image(content[:last] + content[last:-2] * MOST_SCANS + content[-2:], GREY)
+
+
+def test_of_an_animation_the_first_frame_counts() -> None:
+    frames = [picture(60, 40), picture(60, 40).rotate(90)]
+    alone, moving = (encoded(frames[0], "GIF", save_all=True, append_images=more) for more in ([], frames[1:] * 30))
+
+    np.testing.assert_array_equal(decode_image(moving, GREY), decode_image(alone, GREY))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP"])
+def test_a_file_that_was_cut_off_is_refused(kind: str) -> None:
+    content = encoded(picture(200, 100), kind)
+
+    with pytest.raises(ImageError, match="not an image that can be read"):
+        decode_image(content[: len(content) // 2], GREY)
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "ICO", "PPM", "TGA"])
+def test_other_kinds_of_files_are_not_even_looked_at(kind: str) -> None:
+    with pytest.raises(ImageError, match="PNG, JPEG, GIF, WEBP, BMP can"):
+        decode_image(encoded(picture(64, 64), kind), GREY)
