@@ -3,13 +3,17 @@
 ServiceError
 ├── NotJson             400  the body is not JSON
 ├── Unauthorized        401  no valid API key
+├── Forbidden           403  a page of another site asks; Ray's routes, where keys are needed
 ├── NotFound            404  no such model or route
 ├── MethodNotAllowed    405  the route exists, with another method
+├── RequestTimeout      408  the body came too slowly
 ├── TooLarge            413  the body, or the number of inputs
 ├── InvalidRequest      422  a field has a value that is not allowed, or a text is too long
 ├── ServerOverloaded    429  no room to wait in; carries Retry-After
+├── RateLimited         429  a limit of the API key; carries Retry-After
 ├── InternalError       500  ours
-├── NotReady            503  starting or draining
+├── NotReady            503  starting, or a model does not answer
+│   └── IsDraining      503  shutting down; another one may answer
 └── DeadlineExceeded    504  not finished in time
 """
 
@@ -18,6 +22,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 RETRY_AFTER_S = 1
+FULL = "too many requests are waiting; try again"
+GOING = "the service is shutting down; try again, another one may answer"
 
 
 class ServiceError(Exception):
@@ -68,6 +74,12 @@ class Unauthorized(ServiceError):
         return {"WWW-Authenticate": "Bearer"}
 
 
+class Forbidden(ServiceError):
+    """A browser sent the request for a page of another site, or it is for what the service does not show."""
+
+    status, code = 403, "forbidden"
+
+
 class NotFound(ServiceError):
     """There is no such model or route."""
 
@@ -78,6 +90,16 @@ class MethodNotAllowed(ServiceError):
     """The route exists, with another method."""
 
     status, code = 405, "method_not_allowed"
+
+
+class RequestTimeout(ServiceError):
+    """The body came too slowly."""
+
+    status, code = 408, "request_timeout"
+
+    def headers(self) -> dict[str, str]:
+        """Close the connection, as RFC 9110 asks: the rest of the body is not waited for."""
+        return {"Connection": "close"}
 
 
 class TooLarge(ServiceError):
@@ -97,12 +119,26 @@ class ServerOverloaded(ServiceError):
 
     status, code = 429, "overloaded"
 
-    def __init__(self) -> None:
-        super().__init__("too many requests are waiting; try again")
+    def __init__(self, message: str = FULL, param: str | None = None) -> None:
+        super().__init__(message, param)
 
     def headers(self) -> dict[str, str]:
         """Say when to come back."""
         return {"Retry-After": str(RETRY_AFTER_S)}
+
+
+class RateLimited(ServiceError):
+    """A limit of the API key is reached."""
+
+    status, code = 429, "rate_limited"
+
+    def __init__(self, message: str, param: str | None = None, retry_after_s: int = RETRY_AFTER_S) -> None:
+        super().__init__(message, param)
+        self.args = (message, param, retry_after_s)
+
+    def headers(self) -> dict[str, str]:
+        """Say when there is room again."""
+        return {"Retry-After": str(self.args[2])}
 
 
 class InternalError(ServiceError):
@@ -110,13 +146,26 @@ class InternalError(ServiceError):
 
 
 class NotReady(ServiceError):
-    """The service is starting or draining."""
+    """The service is starting, or a model does not answer."""
 
     status, code = 503, "not_ready"
 
     def headers(self) -> dict[str, str]:
         """Say when to come back."""
         return {"Retry-After": str(RETRY_AFTER_S)}
+
+
+class IsDraining(NotReady):
+    """The service is shutting down."""
+
+    code = "draining"
+
+    def __init__(self, message: str = GOING, param: str | None = None) -> None:
+        super().__init__(message, param)
+
+    def headers(self) -> dict[str, str]:
+        """Close the connection too: the next one may be made to a service that stays. HAProxy keeps its own open."""
+        return {**super().headers(), "Connection": "close"}
 
 
 class DeadlineExceeded(ServiceError):

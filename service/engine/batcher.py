@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,28 +12,26 @@ from pathlib import Path
 import numpy as np
 
 from model.package import Manifest
-from service.engine.engine import EngineFailed
+from service.engine.admission import Admission, AdmissionLimits, Permit
+from service.engine.errors import EngineFailed
 from service.engine.inputs import ImageInput, OneShotInput, TextInput, collate
+from service.engine.isolation import Failure, isolated
+from service.engine.memory import trim_heap
 from service.engine.observer import Load, Observer, Silent, Step
-from service.engine.scheduler import Overloaded
 from service.engine.session import Array, Session, SessionOptions
+from service.engine.waiting import WaitingQueue
 from service.engine.worker import Worker
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class BatcherLimits:
-    """Bounds of one batch and of what waits, in tokens; a batch counts padded."""
-
-    batch_tokens: int = 1024  # larger ones are no faster, and waste more on padding
-    max_waiting_sequences: int = 1024
-    max_waiting_tokens: int = 262144
+BATCH_TOKENS = 1024  # padded; larger batches are no faster, and waste more on padding
 
 
 @dataclass(eq=False)
 class _Item:
     input: OneShotInput
+    permit: Permit
     answer: asyncio.Future[Array]
     arrived_at: float = field(default_factory=time.perf_counter)
 
@@ -51,54 +48,51 @@ class Batcher:
         folder: Path,
         manifest: Manifest,
         options: SessionOptions,
-        limits: BatcherLimits,
+        batch_tokens: int = BATCH_TOKENS,
         observer: Observer | None = None,
+        admission: AdmissionLimits | None = None,
     ) -> None:
-        self.limits = limits
+        self._batch_tokens = batch_tokens
+        self.admission = Admission(admission or AdmissionLimits())
         graph = manifest.graphs["encoder"]
         self._session = Session(folder / graph.file, options)
         self._outputs = graph.outputs
         self._pad = manifest.special_ids.pad
-        self._waiting: deque[_Item] = deque()
-        self._waiting_tokens = 0
-        self._compute([_example(manifest)])  # a first run is slow: before there is a client, not for one
-        self._worker = Worker(f"batcher-{manifest.name}", self._work)
+        self._waiting: WaitingQueue[_Item] = WaitingQueue()
+        self._running: list[_Item] = []
+        self._example = _example(manifest)
+        self._compute([self._example])  # a first run is slow: before there is a client, not for one
+        self._worker = Worker(f"batcher-{manifest.name}", self._work, self._rest)
         self._observer = observer or Silent()
         self._observer.watch(self.load)
 
-    async def run(self, inputs: Sequence[OneShotInput]) -> list[Array]:
-        """Return the logits (num_labels,) or the vector (d_model,) of each input; all of them or none are queued.
+    async def run(self, permit: Permit, inputs: Sequence[OneShotInput]) -> list[Array]:
+        """Return the logits (num_labels,) or the vector (d_model,) of each of a request's inputs.
 
-        Raises `Overloaded` when the queue is full, `EngineFailed` when the batch fails. Inputs of a caller that is
-        cancelled are skipped.
+        Raises `EngineFailed` when the graph fails on one of them. Inputs of a caller that is cancelled are skipped.
         """
-        tokens = self._waiting_tokens + sum(item.tokens for item in inputs)
-        sequences = len(self._waiting) + len(inputs)
-        if self._waiting and (sequences > self.limits.max_waiting_sequences or tokens > self.limits.max_waiting_tokens):
-            raise Overloaded
+        if self._worker.is_broken:
+            raise EngineFailed
         loop = asyncio.get_running_loop()
-        items = [_Item(each, loop.create_future()) for each in inputs]
-        self._waiting += items
-        self._waiting_tokens = tokens
+        items = [_Item(each, permit, loop.create_future()) for each in inputs]
+        for item in items:
+            self._waiting.add(item)
         self._worker.wake()
         try:
             return await asyncio.gather(*(item.answer for item in items))
         finally:
             for item in items:
                 item.answer.cancel()  # no-op for those that are answered
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the queue would refuse any input."""
-        limits = self.limits
-        return len(self._waiting) >= limits.max_waiting_sequences or self._waiting_tokens >= limits.max_waiting_tokens
+                self._waiting.remove(item)
 
     def load(self) -> Load:
         """Tell how much there is to do."""
-        return Load(running=0, waiting=len(self._waiting), queued_tokens=self._waiting_tokens, slots_used=0)
+        admission = self.admission
+        waiting, tokens = admission.waiting_slots, admission.waiting_tokens
+        return Load(running=len(self._running), waiting=waiting, queued_tokens=tokens, slots_used=0)
 
     def is_progressing(self, patience_s: float) -> bool:
-        """Whether the batcher is idle or has finished a batch within the last `patience_s` seconds."""
+        """Whether the batcher is whole, and idle or has finished a batch within the last `patience_s` seconds."""
         return self._worker.is_progressing(patience_s)
 
     async def close(self) -> None:
@@ -106,40 +100,35 @@ class Batcher:
         await self._worker.close()
 
     async def _work(self) -> None:
-        while batch := self._next_batch():
-            started = time.perf_counter()
-            try:
-                rows = await self._worker.run(self._compute, [item.input for item in batch])
-            except Exception:
-                logger.exception("a batch failed")
-                for item in batch:
-                    if not item.answer.done():
-                        item.answer.set_exception(EngineFailed())
-                continue
-            self._tell(batch, started)
-            for item, row in zip(batch, rows, strict=True):
-                if not item.answer.done():
-                    item.answer.set_result(row)
+        try:
+            while batch := self._next_batch():
+                started, self._running = time.perf_counter(), batch
+                rows = await self._worker.run(self._compute_isolated, batch)
+                self._running = []
+                for item, row in zip(batch, rows, strict=True):
+                    _settle(item, row)
+                self._tell(batch, started)
+        except Exception as error:
+            # The graph's own failures are isolated; whatever else fails is a bug, after which nothing can be trusted.
+            logger.exception("the batcher's loop failed; all inputs end, and the replica asks to be replaced")
+            self._worker.is_broken = True
+            for item in [*self._running, *self._waiting.in_turn()]:
+                _settle(item, Failure(error))
+            self._running = []
 
     def _next_batch(self) -> list[_Item]:
-        """Take the oldest input, and with it those of most similar length that fit the budget with it."""
-        waiting = [item for item in self._waiting if not item.answer.cancelled()]
-        if not waiting:
-            self._waiting.clear()
-            self._waiting_tokens = 0
-            return []
-        oldest = waiting[0]
-        by_likeness = sorted(waiting, key=lambda item: abs(item.tokens - oldest.tokens))
+        """Take the input whose turn it is, and with it those of most similar length that fit the budget with it."""
+        waiting = [item for item in self._waiting.in_turn() if not item.answer.cancelled()]
         batch: list[_Item] = []
         longest = 0
-        for item in by_likeness:
+        for item in sorted(waiting, key=lambda item: abs(item.tokens - waiting[0].tokens)):
             longest = max(longest, item.tokens)
-            if batch and longest * (len(batch) + 1) > self.limits.batch_tokens:
+            if batch and longest * (len(batch) + 1) > self._batch_tokens:
                 break
             batch.append(item)
-        chosen = set(map(id, batch))
-        self._waiting = deque(item for item in waiting if id(item) not in chosen)
-        self._waiting_tokens = sum(item.tokens for item in self._waiting)
+        for item in batch:
+            self._waiting.take(item)
+            item.permit.begin(1, item.tokens)
         return batch
 
     def _tell(self, batch: list[_Item], started: float) -> None:
@@ -150,10 +139,28 @@ class Batcher:
         seconds = time.perf_counter() - started
         self._observer.stepped(Step("encode", seconds, len(batch), tokens, longest * len(batch)))
 
-    def _compute(self, batch: list[OneShotInput]) -> Array:
-        """Return the graph's answer for each input, (B, num_labels) or (B, d_model)."""
+    def _compute_isolated(self, batch: Sequence[_Item]) -> list[Array | Failure]:
+        return isolated(self._compute, [item.input for item in batch])
+
+    def _compute(self, batch: Sequence[OneShotInput]) -> list[Array]:
+        """Return the graph's answer for each input, (num_labels,) or (d_model,)."""
         (rows,) = self._session.run(collate(batch, self._pad), self._outputs)
-        return np.asarray(rows)
+        return list(np.asarray(rows))
+
+    def _rest(self) -> None:
+        """Give memory back while nothing runs."""
+        with self._session.shrinking():
+            self._compute([self._example])
+        trim_heap()
+
+
+def _settle(item: _Item, row: Array | Failure) -> None:
+    if item.answer.done():  # nobody waits any more
+        return
+    if isinstance(row, Failure):
+        item.answer.set_exception(EngineFailed())
+    else:
+        item.answer.set_result(row)
 
 
 def _example(manifest: Manifest) -> OneShotInput:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from itertools import islice
 from pathlib import Path
 
 from model.package import Manifest
+from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.beam_search import BeamParams
+from service.engine.errors import EngineFailed
+from service.engine.mailbox import Mailbox, Output
 from service.engine.observer import Load, Observer, Silent, Step
 from service.engine.prefix_cache import BLOCK_TOKENS, PrefixCache
 from service.engine.runner import Runner
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import Batch, Prefill, Scheduler, SchedulerLimits
-from service.engine.sequence import Output, Sampling, Search, Sequence
+from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import SessionOptions
 from service.engine.worker import Worker
+from service.turns import Turn
 
 logger = logging.getLogger(__name__)
-
-
-class EngineFailed(Exception):
-    """A step failed; its sequences have ended, and the engine goes on with new ones."""
 
 
 class Engine:
@@ -35,17 +37,65 @@ class Engine:
         options: SessionOptions,
         limits: SchedulerLimits,
         observer: Observer | None = None,
+        admission: AdmissionLimits | None = None,
     ) -> None:
         assert manifest.special_ids.end is not None and manifest.special_ids.start is not None
         self._start, self._end = manifest.special_ids.start, manifest.special_ids.end
         self._runner = Runner(folder, manifest, options, limits)
         block_bytes = BLOCK_TOKENS * self._runner.cache.bytes_per_token
-        self.scheduler = Scheduler(limits, PrefixCache(limits.prefix_cache_bytes // block_bytes))
+        prefix_cache = PrefixCache(limits.prefix_cache_bytes // block_bytes)
+        self.scheduler = Scheduler(limits, prefix_cache, self._runner.cache.budget)
+        self.admission = Admission(admission or AdmissionLimits())
         self._runner.warm_up()
-        self._worker = Worker(f"engine-{manifest.name}", self._work)
+        self._worker = Worker(f"engine-{manifest.name}", self._work, self._runner.rest)
         self._last_decode_at: float = -1.0
         self._observer = observer or Silent()
         self._observer.watch(self.load)
+
+    def sequence(
+        self,
+        params: SamplingParams | BeamParams,
+        prompt_ids: list[int] | None = None,
+        source_ids: list[int] | None = None,
+    ) -> Sequence:
+        """Return a decoding of a prompt, or of a translation of a source, for `run`."""
+        prompt_ids = prompt_ids or [self._start]
+        if isinstance(params, BeamParams):
+            return Sequence(prompt_ids, Search(params, self._end), source_ids)
+        return Sequence(prompt_ids, Sampling(params, prompt_ids), source_ids)
+
+    async def run(self, permit: Permit, sequences: Iterable[Sequence]) -> AsyncGenerator[tuple[Sequence, Output], None]:
+        """Decode a request's sequences; yields their outputs as they come, the last of each with a finish reason.
+
+        A sequence's `place` is its number among them. No more than have slots are made at a time. Closing the iterator
+        ends those that still run, and their slots are free after the running step; `abort` ends a single one. Raises
+        `EngineFailed` when a sequence fails.
+        """
+        mailbox, places = Mailbox(), enumerate(sequences)
+        running: dict[int, Sequence] = {}
+        try:
+            while True:
+                for place, sequence in islice(places, self.scheduler.limits.max_slots - len(running)):
+                    sequence.permit, sequence.mailbox, sequence.place = permit, mailbox, place
+                    running[place] = sequence
+                    self._add(sequence)
+                if not running:
+                    return
+                outputs, turn = await mailbox.take(), Turn()
+                for place, output in outputs.items():
+                    await turn.give()
+                    if place not in running:  # left over from before it was aborted
+                        continue
+                    sequence = running[place]
+                    if output.finish_reason == "error":
+                        raise EngineFailed
+                    if output.finish_reason is not None:
+                        del running[place]
+                    yield sequence, output
+                running = {place: sequence for place, sequence in running.items() if not sequence.is_aborted}
+        finally:
+            for sequence in running.values():
+                self.abort(sequence)
 
     async def generate(
         self,
@@ -53,34 +103,23 @@ class Engine:
         prompt_ids: list[int] | None = None,
         source_ids: list[int] | None = None,
     ) -> AsyncGenerator[Output, None]:
-        """Decode a prompt, or a translation of a source; yields outputs as they come, the last with a finish reason.
+        """Decode a single sequence, as a request of its own; raises `Overloaded` before the first output too."""
+        sequence = self.sequence(params, prompt_ids, source_ids)
+        with self.admission.admit("", sequence.width, sequence.waiting_tokens) as permit:
+            async with aclosing(self.run(permit, [sequence])) as outputs:
+                async for _, output in outputs:
+                    yield output
 
-        Closing the iterator early ends the sequence, and its slots are free after the running step. Raises
-        `Overloaded` before the first output when the queue is full, `EngineFailed` when a step fails.
-        """
-        prompt_ids = prompt_ids or [self._start]
-        if isinstance(params, BeamParams):
-            sequence = Sequence(prompt_ids, Search(params, self._end), source_ids)
-        else:
-            sequence = Sequence(prompt_ids, Sampling(params, prompt_ids), source_ids)
+    def abort(self, sequence: Sequence) -> None:
+        """End a sequence whose rest nobody wants."""
+        self.scheduler.abort(sequence)
+        self._worker.wake()
+
+    def _add(self, sequence: Sequence) -> None:
+        if self._worker.is_broken:
+            raise EngineFailed
         self.scheduler.add(sequence)
         self._worker.wake()
-        try:
-            while True:
-                output = await sequence.mailbox.take()
-                if output.finish_reason == "error":
-                    raise EngineFailed
-                yield output
-                if output.finish_reason is not None:
-                    return
-        finally:
-            self.scheduler.abort(sequence)
-            self._worker.wake()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the queue would refuse any sequence."""
-        return self.scheduler.is_full
 
     def load(self) -> Load:
         """Tell how much there is to do."""
@@ -88,37 +127,37 @@ class Engine:
         prefixes = scheduler.prefix_cache
         return Load(
             running=len(scheduler.running),
-            waiting=scheduler.waiting_sequences,
-            queued_tokens=scheduler.waiting_tokens,
+            waiting=self.admission.waiting_slots,
+            queued_tokens=self.admission.waiting_tokens,
             slots_used=scheduler.slots_used,
             prefix_queried=prefixes.queried_tokens,
             prefix_hit=prefixes.hit_tokens,
+            kv_bytes=self._runner.cache.used_bytes,
+            kv_capacity_bytes=self._runner.cache.capacity_bytes,
         )
 
     def is_progressing(self, patience_s: float) -> bool:
-        """Whether the engine is idle or has finished a step within the last `patience_s` seconds."""
+        """Whether the engine is whole, and idle or has finished a step within the last `patience_s` seconds."""
         return self._worker.is_progressing(patience_s)
 
     async def close(self) -> None:
         """End the loop after the running step and free the thread."""
-        for sequence in self.scheduler.abort_all():
-            sequence.mailbox.put(Output(finish_reason="error"))
+        self.scheduler.fail_all()
         await self._worker.close()
 
     async def _work(self) -> None:
-        while True:
-            try:
-                batch = self.scheduler.schedule()
-                if batch is None:
-                    return
+        try:
+            while (batch := self.scheduler.schedule()) is not None:
                 started, padded = time.perf_counter(), self._runner.prefilled_tokens
                 rows = sum(len(sequence.slots) for sequence in _sequences(batch))
-                self.scheduler.update(batch, await self._worker.run(self._runner.run, batch))
+                results = await self._worker.run(self._runner.run, batch)
+                self.scheduler.update(batch, results, time.perf_counter() - started)
                 self._tell(batch, rows, self._runner.prefilled_tokens - padded, started)
-            except Exception:
-                logger.exception("a step failed; the running sequences end, or all if none runs")
-                for sequence in self.scheduler.abort_running() or self.scheduler.abort_all():
-                    sequence.mailbox.put(Output(finish_reason="error"))
+        except Exception:
+            # The runner answers for the graphs; whatever else fails is a bug, after which no state can be trusted.
+            logger.exception("the engine's loop failed; all sequences end, and the replica asks to be replaced")
+            self._worker.is_broken = True
+            self.scheduler.fail_all()
 
     def _tell(self, batch: Batch, rows: int, prefilled: int, started: float) -> None:
         """Tell the observer of a step of so many rows, which computed `prefilled` tokens, padding included."""

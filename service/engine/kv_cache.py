@@ -6,17 +6,16 @@ a row of every array. Slots in use are dense, 0 … n−1, so that a step binds 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from model.package import CacheShape
+from model.package import CacheShape, Manifest
 from model.package.inputs import cache_names
-from service.engine.session import Array
-from service.engine.slot_array import SlotArray
-
-FIRST_SLOTS, FIRST_LENGTH = 8, 32  # what is reserved at first
+from service.engine.memory import PAGE, HostMemory, Memory, MemoryShape, whole_pages
+from service.engine.session import Array, View
 
 
 @dataclass(frozen=True)
@@ -30,113 +29,154 @@ class Copy:
     with_source: bool
 
 
+@dataclass(frozen=True)
+class KVBudget:
+    """How many tokens all rows may hold together, sources included; a row takes a multiple of `step`."""
+
+    tokens: int
+    step: int = 1
+
+    def cost(self, rows: int, length: int, source_length: int = 0) -> int:
+        """Return what so many rows come to when each holds so many tokens, and its own copy of the source."""
+        return rows * sum(-(-tokens // self.step) * self.step for tokens in (length, source_length))
+
+
 class KVCache:
     """Keys and values of every layer; in a translator also those of the sources, which never change."""
 
-    def __init__(self, shape: CacheShape, *, max_slots: int, max_length: int, has_cross: bool) -> None:
-        self.shape = shape
+    def __init__(
+        self,
+        shape: CacheShape,
+        *,
+        max_slots: int,
+        max_length: int,
+        has_cross: bool,
+        capacity_bytes: int | None = None,
+        allocate: Callable[[MemoryShape], Memory] = HostMemory,
+    ) -> None:
+        self.shape, self.has_cross = shape, has_cross
         self.max_slots, self.max_length = max_slots, max_length
-        heads, width = shape.num_kv_heads, shape.head_dim
-        arrays = 2 * shape.num_layers
-        self._own = SlotArray(arrays, heads, width, shape.dtype)
-        self._cross = SlotArray(arrays, heads, width, shape.dtype) if has_cross else None
+        self._whole = whole = _memory_shape(shape, max_slots, max_length)
+        self._own = allocate(whole)
+        self._cross = allocate(whole) if has_cross else None
         # Of each source the last token, (L, R, 1, 1, K·D), and the length.
-        self._last = SlotArray(arrays, 1, heads * width, shape.dtype)
+        self._last = allocate(MemoryShape(whole.arrays, max_slots, 1, 1, whole.heads * whole.width, shape.dtype))
         self.source_lengths = np.ones(max_slots, np.int32)
         self.generation = 0  # counts the moves
+        rectangle = whole.token_bytes * max_slots * whole.length * (2 if has_cross else 1)
+        self.capacity_bytes = rectangle if capacity_bytes is None else min(capacity_bytes, rectangle)
         self._names = {
             prefix: cache_names(prefix, shape.num_layers) for prefix in ("past", "present", "cross", "kept", "last")
         }
-        self.reserve(slots=1, length=1, source_length=1)
 
     @property
-    def slots(self) -> int:
-        """How many slots there is room for."""
-        return self._own.slots
-
-    @property
-    def length(self) -> int:
-        """How many tokens a slot has room for."""
-        return self._own.length
-
-    @property
-    def source_length(self) -> int:
-        """How many tokens of a source a slot has room for."""
-        return self._cross.length if self._cross else 0
+    def budget(self) -> KVBudget:
+        """How many tokens the capacity holds; a row takes whole pages in every head."""
+        step = PAGE // math.gcd(PAGE, self._whole.head_bytes)
+        return KVBudget(self.capacity_bytes // self.bytes_per_token, step)
 
     @property
     def bytes_per_token(self) -> int:
         """Memory of one token in one slot."""
-        shape = self.shape
-        return 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * np.dtype(shape.dtype).itemsize
+        return self._whole.token_bytes
 
-    def reserve(
-        self, slots: int, length: int, source_length: int = 0, *, longest: int | None = None, live: int | None = None
-    ) -> None:
-        """Make room for slots of a length; raises `ValueError` past the limits.
+    @property
+    def used_bytes(self) -> int:
+        """Memory that is taken now; what ended sequences took is kept for the next until it is needed or `release`d."""
+        return self._own.used_bytes + (self._cross.used_bytes if self._cross else 0)
 
-        The first `live` slots, all unless given, keep what they store. Attention reads memory without gaps faster: with
-        half of the capacity unused a decode step of 32 rows took 15 % longer, and cross-attention of 128 rows twice as
-        long. So capacity keeps close to what is needed: it grows by half, but not beyond the `longest` that a sequence
-        may become, shrinks when half is not needed, and is made to measure for sources when nothing is stored.
+    def make_room(self, slots: int, length: int, source_length: int = 0, *, live: int) -> None:
+        """Prepare for a step over slots of these lengths at most; raises `ValueError` past the limits.
+
+        The first `live` slots keep what they hold; slots from `slots` on hold nothing. Cross-attention over sources
+        that lie close together is up to a quarter faster than over sources with gaps between them, so while nothing is
+        stored their room is made to measure; it grows when a longer one comes.
         """
         if slots > self.max_slots or max(length, source_length) > self.max_length:
             raise ValueError(f"{slots} slots × {length} tokens exceed {self.max_slots} × {self.max_length}")
-        live = self.slots if live is None else live
-        if slots > self.slots:
-            slots = min(max(slots, 2 * self.slots, FIRST_SLOTS), self.max_slots)
-        slots = max(slots, self.slots)
-        before = self.slots, self.length, self.source_length
-        least = min(FIRST_LENGTH, self.max_length)
-        try:
-            self._own.reshape(slots, self._fitting(self.length, max(length, least), longest), live)
-            if self._cross:
-                source_length = self._fitting(self.source_length, source_length) if live else source_length
-                self._cross.reshape(slots, source_length, live)
-                self._last.reshape(slots, 1, live)
-        finally:  # also when memory runs out half-way: what is bound is old then too
-            self.generation += before != (self.slots, self.length, self.source_length)
+        self._own.forget(slots)
+        if self._cross:
+            self._cross.forget(slots)
+            room = self._source_room(self._cross, source_length, live)
+            if room != self._cross.length:
+                self._cross.lay_out(room, live)
+                self.generation += 1
+        if self.used_bytes > self.capacity_bytes:
+            self._release()
 
-    def _fitting(self, capacity: int, needed: int, longest: int | None = None) -> int:
-        if needed > capacity:
-            return max(needed, min(capacity + capacity // 2, longest or self.max_length, self.max_length))
-        return needed if 2 * needed < capacity else capacity
+    def _source_room(self, cross: Memory, needed: int, live: int) -> int:
+        if not live:
+            return needed
+        return cross.length if needed <= cross.length else min(max(needed, 2 * cross.length), self._whole.length)
+
+    def hold(self, first: int, tokens: Array, written: Array | None = None) -> None:
+        """Be told how many tokens slots from `first` on hold after a step, of `written` ones with their padding."""
+        self._own.hold(first, tokens, written)
+
+    def release_all(self) -> None:
+        """Give back all memory; nobody's tokens may be in it any more."""
+        for memory in self._memories():
+            memory.forget(0)
+        self._release()
+
+    def _release(self) -> None:
+        for memory in self._memories():
+            memory.release()
+
+    def _memories(self) -> list[Memory]:
+        return [self._own, self._last] + ([self._cross] if self._cross else [])
 
     def copy(self, copies: Sequence[Copy]) -> None:
         """Copy slots onto others, one after the other; no target may be an origin."""
         for copy in copies:
-            tokens = slice(copy.start, copy.stop)
-            self._own.values[:, copy.target, :, tokens] = self._own.values[:, copy.origin, :, tokens]
+            self._own.copy(copy.origin, copy.target, copy.start, copy.stop)
             if copy.with_source and self._cross:
-                for array in (self._cross.values, self._last.values):
-                    array[:, copy.target] = array[:, copy.origin]
+                self._cross.copy(copy.origin, copy.target, 0, int(self.source_lengths[copy.origin]))
+                self._last.copy(copy.origin, copy.target, 0, 1)
                 self.source_lengths[copy.target] = self.source_lengths[copy.origin]
 
     def read(self, slot: int, start: int, stop: int) -> Array:
         """Return a copy of a slot's tokens start … stop−1, (L, K, stop − start, D)."""
-        return self._own.values[:, slot, :, start:stop].copy()
+        return self._own.read(slot, start, stop)
 
     def write(self, slot: int, start: int, tokens: Array) -> None:
         """Put tokens (L, K, T, D) into a slot, the first at `start`."""
-        self._own.values[:, slot, :, start : start + tokens.shape[2]] = tokens
+        self._own.write(slot, start, list(tokens))
 
     def store_source(self, slot: int, arrays: Sequence[Array], length: int) -> None:
         """Keep a source's projected keys and values, (K, S, D) each, in the order of the encoder graph's outputs."""
         assert self._cross is not None, "bug: a generator has no sources"
         self.source_lengths[slot] = length
-        for index, array in enumerate(arrays):
-            self._cross.values[index, slot, :, :length] = array[:, :length]
-            self._last.values[index, slot] = array[:, length - 1].reshape(1, 1, -1)
+        self._cross.write(slot, 0, [array[:, :length] for array in arrays])
+        self._last.write(slot, 0, [array[:, length - 1].reshape(1, 1, -1) for array in arrays])
 
-    def bind(self, first: int, count: int) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return what a step over slots first … first+count−1 binds: inputs, and outputs in the same memory."""
-        rows = slice(first, first + count)
-        own = [array[rows] for array in self._own.values]
+    def bind(self, first: int, count: int) -> tuple[dict[str, View], dict[str, View]]:
+        """Return what a step over slots first … first+count−1 binds: inputs, and outputs in the same memory.
+
+        Keys, values and sources are (count, K, S, D), sources' last tokens (count, 1, K·D).
+        """
+        own = self._views(self._own, first, count)
         inputs = dict(zip(self._names["past"], own, strict=True))
         outputs = dict(zip(self._names["present"], own, strict=True))
         if self._cross:
-            cross = [array[rows] for array in self._cross.values]
-            last = [array[rows, 0] for array in self._last.values]  # (R, 1, K·D)
+            cross = self._views(self._cross, first, count)
+            last = [replace(view, shape=(count, 1, view.shape[-1])) for view in self._views(self._last, first, count)]
             inputs |= dict(zip(self._names["cross"] + self._names["last"], cross + last, strict=True))
             outputs |= dict(zip(self._names["kept"], cross, strict=True))
         return inputs, outputs
+
+    def _views(self, memory: Memory, first: int, count: int) -> list[View]:
+        return [memory.view(array, first, count) for array in range(self._whole.arrays)]
+
+
+def bytes_of_longest(manifest: Manifest) -> int:
+    """Return what one sequence of a model's full length takes, a translator's with the longest source."""
+    assert manifest.cache is not None, "bug: a manifest of a decoder has a cache"
+    shape = _memory_shape(manifest.cache, 1, manifest.limits.max_positions)
+    return shape.token_bytes * shape.length * (2 if "encoder" in manifest.graphs else 1)
+
+
+def _memory_shape(shape: CacheShape, slots: int, length: int) -> MemoryShape:
+    head_bytes = shape.head_dim * np.dtype(shape.dtype).itemsize
+    length = whole_pages(length, head_bytes)
+    return MemoryShape(2 * shape.num_layers, slots, shape.num_kv_heads, length, shape.head_dim, shape.dtype)

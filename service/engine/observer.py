@@ -27,6 +27,8 @@ class Load(NamedTuple):
     slots_used: int
     prefix_queried: int = 0  # prompt tokens looked up
     prefix_hit: int = 0  # of them those found
+    kv_bytes: int = 0  # memory that the KV cache takes
+    kv_capacity_bytes: int = 0
 
 
 class Observer(Protocol):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from collections.abc import Sequence as Several
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +12,22 @@ import numpy as np
 from model.package import Manifest
 from model.package.inputs import encoder_inputs, pad_rows
 from service.engine.beam_search import Candidates, candidates_of
+from service.engine.columns import take
+from service.engine.isolation import Failure, isolated
 from service.engine.kv_cache import Copy, KVCache
+from service.engine.memory import trim_heap
 from service.engine.prefix_cache import BLOCK_TOKENS
-from service.engine.sampling import SampledToken, SamplingParams, sample, scored
+from service.engine.sampling import Logits, SamplingParams, sample, scored
 from service.engine.scheduler import Batch, Choice, Chunk, Decode, Extent, Prefill, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
-from service.engine.session import Array, Session, SessionOptions
+from service.engine.session import Array, BoundSession, Session, SessionOptions
 
-LOGPROB_TOKENS = 32  # of a prompt whose logits are looked at together; a vocabulary's worth of numbers for each
+# Of a prompt whose logits are looked at together. Fewer make smaller products, which are slower; more logits than 25 MB
+# (at 50k words) are memory that is touched for the first time at every run, which is slower still.
+LOGPROB_TOKENS = 128
 FEW_TOKENS = 32  # in quarters: less padding than a run of the graph is worth
-Likeliest = Callable[[Array, int], tuple[Array, Array]]  # logits, count → log probabilities and ids, best first
+# Logits (rows, V), count → log probabilities and ids, (rows, count) each, best first.
+Likeliest = Callable[[Logits, int], tuple[Array, Array]]
 
 
 class Runner:
@@ -37,38 +45,64 @@ class Runner:
             max_slots=limits.max_slots,
             max_length=manifest.limits.max_positions,
             has_cross=self._encoder is not None,
+            capacity_bytes=limits.kv_cache_bytes,
         )
         self._decode_step = _DecodeStep(self._decoder, self.cache, manifest.vocab_size)
 
     def warm_up(self) -> None:
         """Run each graph once: a first run is slow, and better before there is a client."""
         prompt = [self._pad] * (1 if self._encoder else 3)
-        sequence = Sequence(prompt, Sampling(SamplingParams(1), prompt), prompt if self._encoder else None, [0])
-        extent = Extent(slots=1, live=0, length=len(prompt), longest=len(prompt), source_length=len(prompt))
+        sequence = Sequence(prompt, Sampling(SamplingParams(1), prompt), prompt if self._encoder else None, slots=[0])
+        extent = Extent(slots=1, live=0, length=len(prompt), source_length=len(prompt))
         self.run(Prefill([Chunk(sequence, len(prompt) - 1)], [], extent))
         sequence.computed = len(prompt) - 1
         self.run(Decode([sequence], [], extent))
         self._likeliest(np.zeros((1, self._decode_step.vocab_size), np.float32), 2)
 
-    def run(self, batch: Batch) -> list[Choice]:
-        """Run a step; a decode returns one choice for each sequence, a prefill nothing."""
-        extent = batch.extent
-        self.cache.reserve(extent.slots, extent.length, extent.source_length, longest=extent.longest, live=extent.live)
-        self.cache.copy(batch.copies)
-        if isinstance(batch, Decode):
-            return choose(self._decode_step.run(batch.sequences), batch.sequences, self._likeliest)
-        self._prefill(batch)
-        return []
+    def run(self, batch: Batch) -> list[Choice | Failure | None]:
+        """Run a step; a decode returns a choice for each sequence, a prefill None for each chunk.
 
-    def _prefill(self, batch: Prefill) -> None:
+        Where the graphs fail, they run again on halves, until only who makes them fail has a failure as its result.
+        """
+        extent = batch.extent
+        self.cache.make_room(extent.slots, extent.length, extent.source_length, live=extent.live)
+        self.cache.copy(batch.copies)
+        if isinstance(batch, Prefill):
+            return isolated(self._prefill, batch.chunks)
+        return self._decode(batch.sequences)
+
+    def rest(self) -> None:
+        """Give memory back while nothing runs: of the cache, of the sessions and of the heap."""
+        counted = self.prefilled_tokens
+        with ExitStack() as stack:
+            for session in (self._encoder, self._decoder, self._candidates):
+                if session is not None:
+                    stack.enter_context(session.shrinking())
+            self.warm_up()
+        self.prefilled_tokens = counted
+        self.cache.release_all()
+        trim_heap()
+
+    def _decode(self, sequences: list[Sequence]) -> list[Choice | Failure | None]:
+        self._decode_step.feed(sequences)
+        rows = isolated(self._decode_step.run, range(sum(len(sequence.slots) for sequence in sequences)))
+        failures = {slot: row for slot, row in enumerate(rows) if isinstance(row, Failure)}
+        failed = {s: failures[slot] for s in sequences for slot in s.slots if slot in failures}
+        whole = [sequence for sequence in sequences if sequence not in failed]
+        logits = self._decode_step.logits
+        choices = isolated(lambda part: choose(logits, list(part), self._likeliest), whole) if whole else []
+        of_sequence: dict[Sequence, Choice | Failure] = {**failed, **dict(zip(whole, choices, strict=True))}
+        return [of_sequence[sequence] for sequence in sequences]
+
+    def _prefill(self, chunks: Several[Chunk]) -> list[None]:
         """Compute each prompt's next part, which is empty for prompts of a single token: decode computes that."""
         if self._encoder is not None:
-            self._encode_sources(self._encoder, batch.chunks)
-        for chunk in batch.chunks:
+            self._encode_sources(self._encoder, chunks)
+        for chunk in chunks:
             for number, block in enumerate(chunk.restored):
                 assert block.tokens is not None, "bug: a block is matched before it is filled"
                 self.cache.write(chunk.sequence.slots[0], number * block.tokens.shape[2], block.tokens)
-        work = [chunk for chunk in batch.chunks if chunk.tokens]
+        work = [chunk for chunk in chunks if chunk.tokens]
         # Behind a past the operator takes one row at a time; a first prefill may be ragged.
         for chunk in work:
             if chunk.sequence.wants_prompt_logprobs:
@@ -78,10 +112,11 @@ class Runner:
         first = [chunk for chunk in work if not chunk.sequence.computed and not chunk.sequence.wants_prompt_logprobs]
         for run in runs_alike(first, lambda chunk: chunk.tokens):
             self._fill(run)
-        for chunk in batch.chunks:
+        for chunk in chunks:
             self._hand_on(chunk)
+        return [None] * len(chunks)
 
-    def _encode_sources(self, encoder: Session, chunks: list[Chunk]) -> None:
+    def _encode_sources(self, encoder: Session, chunks: Several[Chunk]) -> None:
         for run in runs_alike(chunks, lambda chunk: len(chunk.sequence.source_ids or ())):
             ids, lengths = pad_rows([chunk.sequence.source_ids or [] for chunk in run], self._pad)
             self.prefilled_tokens += ids.size
@@ -111,13 +146,13 @@ class Runner:
             piece = sequence.prompt_ids[start:stop] + [self._pad] * (2 - (stop - start))  # as in _fill
             past, length, positions = np.array([start]), np.array([stop - start]), np.arange(stop - start)[None]
             logits = self._compute(np.array([piece]), past, length, positions, sequence.slots[0])
-            following = sequence.prompt_ids[start + 1 : stop + 1]
-            sequence.prompt_tokens += [
-                scored(row, token, alternatives) for row, token in zip(logits[0], following, strict=True)
-            ]
+            following = np.array(sequence.prompt_ids[start + 1 : stop + 1])
+            tokens = scored(logits[0], following, [alternatives] * len(following))
+            for reader in (sequence, *chunk.sharers):
+                reader.prompt_tokens[start:] = tokens  # not added: a run that failed may be repeated
             start = stop
 
-    def _compute(self, ids: Array, past: Array, lengths: Array, logit_positions: Array, first_slot: int) -> Array:
+    def _compute(self, ids: Array, past: Array, lengths: Array, logit_positions: Array, first_slot: int) -> Logits:
         """Run the decoder over consecutive slots; return the wanted logits, (B, P, vocab_size)."""
         rows, new = ids.shape
         self.prefilled_tokens += ids.size
@@ -133,6 +168,7 @@ class Runner:
         logits = np.empty((rows, logit_positions.shape[1], self._decode_step.vocab_size), self.cache.shape.dtype)
         bound.bind({**inputs, **cached}, {"logits": logits, **updated})
         bound.run()
+        self.cache.hold(first_slot, past + lengths, past + new)
         return logits.astype(np.float32, copy=False)
 
     def _hand_on(self, chunk: Chunk) -> None:
@@ -144,7 +180,7 @@ class Runner:
         start = 0 if chunk.restored else sequence.computed
         self.cache.copy([Copy(sharer.slots[0], slot, start, stop, with_source=True) for sharer in chunk.sharers])
 
-    def _likeliest(self, logits: Array, count: int) -> tuple[Array, Array]:
+    def _likeliest(self, logits: Logits, count: int) -> tuple[Array, Array]:
         inputs = {"logits": logits, "count": np.array([min(count, logits.shape[-1])])}
         log_probabilities, ids = self._candidates.run(inputs, ["log_probabilities", "ids"])
         return log_probabilities, ids
@@ -155,13 +191,20 @@ class _DecodeStep:
 
     def __init__(self, session: Session, cache: KVCache, vocab_size: int) -> None:
         self._cache, self.vocab_size = cache, vocab_size
-        self._session = session.bound()
+        self._session = session
+        self._all_rows = session.bound()
         self._bound: tuple[int, int] | None = None  # rows, generation of the cache
         self._inputs: dict[str, Array] = {}
-        self._logits = np.empty((0, 1, vocab_size), cache.shape.dtype)
+        self._logits = np.empty((cache.max_slots, 1, vocab_size), cache.shape.dtype)  # takes memory as rows come
 
-    def run(self, sequences: list[Sequence]) -> Array:
-        """Feed each row's newest token; return the logits of all slots, (rows, vocab_size)."""
+    @property
+    def logits(self) -> Logits:
+        """What the last run has left, (rows, vocab_size)."""
+        rows = len(self._inputs["input_ids"])
+        return self._logits[:rows, 0].astype(np.float32, copy=False)
+
+    def feed(self, sequences: list[Sequence]) -> None:
+        """Take each row's newest token."""
         rows = sum(len(sequence.slots) for sequence in sequences)
         if self._bound != (rows, self._cache.generation):
             self._bind(rows)
@@ -173,16 +216,23 @@ class _DecodeStep:
         inputs["input_ids"][:, 0] = tokens
         inputs["position_ids"][:, 0] = inputs["last_positions"][:] = positions
         inputs["total_length"][...] = max(positions) + 1
+        self._cache.hold(0, inputs["last_positions"] + 1)
         if "source_last_positions" in inputs:
             lengths = self._cache.source_lengths[:rows]
             inputs["source_last_positions"][:] = lengths - 1
             inputs["source_total_length"][...] = lengths.max()
-        self._session.run()
-        return self._logits[:rows, 0].astype(np.float32, copy=False)
+
+    def run(self, rows: Several[int]) -> Several[None]:
+        """Compute the logits of consecutive rows of those that were fed; repeatable, as it writes the same again."""
+        if len(rows) == len(self._inputs["input_ids"]):
+            self._all_rows.run()
+        else:
+            some_rows = self._session.bound()
+            self._bind_rows(some_rows, rows[0], len(rows))
+            some_rows.run()
+        return [None] * len(rows)
 
     def _bind(self, rows: int) -> None:
-        if rows > len(self._logits):
-            self._logits = np.empty((self._cache.slots, 1, self.vocab_size), self._cache.shape.dtype)
         self._inputs = {
             "input_ids": np.zeros((rows, 1), np.int64),
             "position_ids": np.zeros((rows, 1), np.int64),
@@ -190,15 +240,20 @@ class _DecodeStep:
             "total_length": np.zeros((), np.int32),
             "logit_positions": np.zeros((rows, 1), np.int64),
         }
-        if self._cache.source_length:
+        if self._cache.has_cross:
             self._inputs["source_last_positions"] = np.zeros(rows, np.int32)
             self._inputs["source_total_length"] = np.zeros((), np.int32)
-        cached, updated = self._cache.bind(0, rows)
-        self._session.bind({**self._inputs, **cached}, {"logits": self._logits[:rows], **updated})
+        self._bind_rows(self._all_rows, 0, rows)
         self._bound = rows, self._cache.generation
 
+    def _bind_rows(self, session: BoundSession, first: int, rows: int) -> None:
+        cached, updated = self._cache.bind(first, rows)
+        some = slice(first, first + rows)
+        inputs = {name: array[some] if array.ndim else array for name, array in self._inputs.items()}
+        session.bind({**inputs, **cached}, {"logits": self._logits[some], **updated})
 
-def runs_alike(chunks: list[Chunk], length_of: Callable[[Chunk], int]) -> list[list[Chunk]]:
+
+def runs_alike(chunks: Several[Chunk], length_of: Callable[[Chunk], int]) -> list[list[Chunk]]:
     """Cut chunks into runs of consecutive slots and like lengths: padding adds a quarter at most, or a few tokens."""
     runs: list[list[Chunk]] = []
     for chunk in chunks:
@@ -219,16 +274,30 @@ def _slots(sequences: list[Sequence]) -> list[int]:
     return [slot for sequence in sequences for slot in sequence.slots]
 
 
-def choose(logits: Array, sequences: list[Sequence], likeliest: Likeliest) -> list[Choice]:
-    """Choose from the logits of all slots: sampled rows together, and searched rows together."""
+def choose(logits: Logits, sequences: list[Sequence], likeliest: Likeliest) -> list[Choice]:
+    """Choose from the logits of all slots (slots, V): sampled rows together, and searched rows together.
+
+    Repeatable: the logits are left as they were, and after an error the seeded generators too.
+    """
     chosen: dict[Sequence, Choice] = {}
-    sampled = [sequence for sequence in sequences if isinstance(sequence.decoding, Sampling)]
-    if sampled:
-        rows = [s.decoding.row for s in sampled if isinstance(s.decoding, Sampling)]
-        tokens: Mapping[Sequence, SampledToken] = dict(
-            zip(sampled, sample(_rows(logits, _slots(sampled)), rows), strict=True)
-        )
-        chosen.update(tokens)
+    sampled = {s.slots[0]: (s, s.decoding.row) for s in sequences if isinstance(s.decoding, Sampling)}
+    seeded = [row.rng.bit_generator for _, row in sampled.values() if row.params.seed is not None]
+    states = [generator.state for generator in seeded]
+    try:
+        slots = sorted(sampled)  # the order of the memory: rows that are all there are need no copy
+        tokens = sample(_rows(logits, slots), [sampled[slot][1] for slot in slots]) if slots else []
+        chosen.update((sampled[slot][0], token) for slot, token in zip(slots, tokens, strict=True))
+        chosen.update(_search(logits, sequences, likeliest))
+    except Exception:
+        for generator, state in zip(seeded, states, strict=True):
+            generator.state = state
+        raise
+    return [chosen[sequence] for sequence in sequences]
+
+
+def _search(logits: Logits, sequences: list[Sequence], likeliest: Likeliest) -> dict[Sequence, Choice]:
+    """Return what each search among the sequences gets."""
+    chosen: dict[Sequence, Choice] = {}
     searches = [sequence for sequence in sequences if isinstance(sequence.decoding, Search)]
     if searches:
         most = max(candidates_of(sequence.decoding.width) for sequence in searches)
@@ -238,9 +307,9 @@ def choose(logits: Array, sequences: list[Sequence], likeliest: Likeliest) -> li
             rows_of, count = slice(start, start + len(sequence.slots)), candidates_of(sequence.decoding.width)
             chosen[sequence] = Candidates(log_probabilities[rows_of, :count], ids[rows_of, :count])
             start += len(sequence.slots)
-    return [chosen[sequence] for sequence in sequences]
+    return chosen
 
 
-def _rows(logits: Array, slots: list[int]) -> Array:
-    """Return the logits of some slots, without a copy where they are all there are, in order."""
-    return logits if slots == list(range(len(logits))) else logits[slots]
+def _rows(logits: Logits, slots: list[int]) -> Logits:
+    """Return the logits of some slots (slots, V), without a copy where they are consecutive."""
+    return take(logits, np.array(slots))

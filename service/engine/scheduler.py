@@ -1,44 +1,50 @@
-"""Who runs next: waiting sequences are admitted in order of arrival as slots and token budget allow.
+"""Who runs next: waiting sequences are admitted in turn as slots, the cache's memory and the token budget allow.
 
 A step is one of two kinds. Prefill brings new sequences' prompts (or sources) into the cache, all but the newest
 token; decode feeds every row's newest token and chooses the next. They alternate while both have work, so running
 sequences never wait for more than one prefill, which is never more than the token budget, or one source that is longer.
 While many rows run, newcomers gather for a few decode steps: several prompts in one prefill take much less time than
 each in its own.
+
+Whose turn it is says the `WaitingQueue`; who fits says the `Room`.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterator
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 
+from service.engine.admission import three_quarters
 from service.engine.beam_search import Candidates
-from service.engine.kv_cache import Copy
+from service.engine.isolation import Failure
+from service.engine.kv_cache import Copy, KVBudget
 from service.engine.prefix_cache import BLOCK_TOKENS, Block, PrefixCache
+from service.engine.room import Room, tokens_of
 from service.engine.sampling import SampledToken
-from service.engine.sequence import Search, Sequence
+from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.slots import Slots
+from service.engine.waiting import WaitingQueue
 
 Choice = SampledToken | Candidates
 
 ROWS_A_DECODE = 8  # so many rows' progress is worth letting newcomers wait for one step more
 
 
-class Overloaded(Exception):
-    """There is no room to wait in."""
-
-
 @dataclass(frozen=True)
 class SchedulerLimits:
-    """Bounds of what runs, what waits, and what is kept of prompts."""
+    """Bounds of what runs, and of what is kept of prompts."""
 
     max_slots: int = 64
     prefill_tokens: int = 512  # padded tokens of one prefill step
     max_decodes_between: int = 4  # decode steps for which newcomers are let gather while many rows run
-    max_waiting_sequences: int = 256
-    max_waiting_tokens: int = 65536
     prefix_cache_bytes: int = 64 * 1024 * 1024
+    kv_cache_bytes: int | None = None  # none: all slots at their greatest length
+
+    @property
+    def max_width(self) -> int:
+        """Slots of the widest search."""
+        return three_quarters(self.max_slots)
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,6 @@ class Extent:
     slots: int
     live: int  # slots that hold data before the step, and all below
     length: int  # tokens of the longest, those of this step included
-    longest: int  # what any of them may come to hold
     source_length: int
 
 
@@ -87,26 +92,24 @@ Batch = Prefill | Decode
 class Scheduler:
     """Owner of the queue, and of who runs."""
 
-    def __init__(self, limits: SchedulerLimits, prefix_cache: PrefixCache) -> None:
-        self.limits = limits
+    def __init__(self, limits: SchedulerLimits, prefix_cache: PrefixCache, budget: KVBudget) -> None:
+        self.limits, self.budget = limits, budget
         self.prefix_cache = prefix_cache
-        self._waiting: deque[Sequence] = deque()
-        self._waiting_tokens = 0
+        self._waiting: WaitingQueue[Sequence] = WaitingQueue()
+        self._clients: set[str] = set()  # that were ever here
+        self._changes = 0  # arrivals and departures
+        self._stuck_at: tuple[int, int] | None = None  # changes and running ones when last there was room for nobody
         self._prefilling: list[Sequence] = []  # one slot each, and their width promised
         self._decoding: list[Sequence] = []
         self._restored: dict[Sequence, list[Block]] = {}  # of the newly admitted
         self._slots = Slots(limits.max_slots)
         self._decodes = 0  # steps since the last prefill
+        self._owed_s = 0.0  # decode time before the next prefill, for a prefill that other clients had to wait for
 
     @property
     def waiting_sequences(self) -> int:
         """How many sequences wait for admission."""
         return len(self._waiting)
-
-    @property
-    def waiting_tokens(self) -> int:
-        """How many tokens the waiting sequences will have to compute."""
-        return self._waiting_tokens
 
     @property
     def running(self) -> list[Sequence]:
@@ -119,43 +122,35 @@ class Scheduler:
         return sum(sequence.decoding.width for sequence in self.running)
 
     @property
-    def is_full(self) -> bool:
-        """Whether the queue would refuse any sequence."""
-        limits = self.limits
-        return len(self._waiting) >= limits.max_waiting_sequences or self._waiting_tokens >= limits.max_waiting_tokens
+    def cache_tokens_used(self) -> int:
+        """How many tokens of the cache the running sequences hold or are promised."""
+        return sum(tokens_of(sequence, self.budget) for sequence in self.running)
+
+    def most_tokens(self, sequence: Sequence) -> int:
+        """Return how many tokens of the cache a sequence may come to take: all for one row, not so for a search."""
+        return self.budget.tokens if sequence.width == 1 else three_quarters(self.budget.tokens)
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence; raises `Overloaded` when the queue is full."""
-        limits = self.limits
-        assert sequence.decoding.width <= limits.max_slots, "bug: wider than the cache; the task checks beam_size"
-        tokens = self._waiting_tokens + sequence.waiting_tokens
-        if self.is_full or (self._waiting and tokens > limits.max_waiting_tokens):
-            raise Overloaded
-        self._waiting.append(sequence)
-        self._waiting_tokens = tokens
+        """Queue a sequence; its request has been admitted."""
+        assert sequence.width <= self.limits.max_slots, "bug: wider than the cache; the task checks beam_size"
+        self._clients.add(sequence.permit.client)
+        self._waiting.add(sequence)
+        self._changes += 1
 
     def abort(self, sequence: Sequence) -> None:
         """End a sequence: at once if it waits, after the step in progress if it runs."""
         sequence.is_aborted = True
-        if sequence in self._waiting:
-            self._waiting.remove(sequence)
-            self._waiting_tokens -= sequence.waiting_tokens
+        self._waiting.remove(sequence)
+        self._changes += 1
 
-    def abort_running(self) -> list[Sequence]:
-        """End every running sequence, as after a failed step that may have spoiled the cache; returns them."""
-        ended = self.running
-        for sequence in ended:
-            sequence.is_aborted = True
+    def fail_all(self) -> None:
+        """End every sequence, running and waiting, and tell the readers."""
+        for sequence in [*self.running, *self._waiting.in_turn()]:
+            if not sequence.is_aborted:
+                sequence.fail()
+            self._waiting.remove(sequence)
         self._restored.clear()
         self.prefix_cache.clear()
-        return ended
-
-    def abort_all(self) -> list[Sequence]:
-        """End every sequence, running and waiting; returns them."""
-        ended = [*self.abort_running(), *self._waiting]
-        for sequence in list(self._waiting):
-            self.abort(sequence)
-        return ended
 
     def schedule(self) -> Batch | None:
         """Return the next step, or None when there is nothing to do."""
@@ -164,9 +159,10 @@ class Scheduler:
         self._decoding += [sequence for sequence in self._prefilling if sequence.is_prefilled]
         self._prefilling = [sequence for sequence in self._prefilling if not sequence.is_prefilled]
         copies = self._slots.lay_out(self._decoding)
-        if not self._decoding or self._decodes >= self._decodes_due():
-            if not self._prefilling:
+        if not self._decoding or (self._decodes >= self._decodes_due() and self._owed_s <= 0):
+            if not self._prefilling and self._stuck_at != (self._changes, len(self._decoding)):
                 self._admit()
+                self._stuck_at = None if self._prefilling else (self._changes, len(self._decoding))
             if self._prefilling:
                 self._decodes = 0
                 chunks = self._chunks()
@@ -174,26 +170,49 @@ class Scheduler:
         self._decodes += 1
         return Decode(list(self._decoding), copies, self._extent(copies)) if self._decoding else None
 
-    def update(self, batch: Batch, choices: Several[Choice]) -> None:
-        """Take a step's results: of a decode one choice for each sequence, of a prefill none."""
+    def update(self, batch: Batch, results: Several[Choice | Failure | None], seconds: float = 0.0) -> None:
+        """Take a step's results: of a decode a choice for each sequence, of a prefill None for each chunk.
+
+        A sequence with a failure instead ends, and those that share its chunk. `seconds` is how long the step took.
+        """
         if isinstance(batch, Prefill):
-            for chunk in batch.chunks:
-                for sequence in (chunk.sequence, *chunk.sharers):
-                    sequence.computed += chunk.tokens
-                    sequence.has_source = True
+            self._owe(batch, seconds)
+            self._update_prefilled(batch, results)
             return
-        for sequence, choice in zip(batch.sequences, choices, strict=True):
+        self._owed_s = max(0.0, self._owed_s - seconds)
+        for sequence, choice in zip(batch.sequences, results, strict=True):
+            assert choice is not None, "bug: a decoding sequence without a choice"
             sequence.computed += 1
-            if not sequence.is_aborted:
+            if isinstance(choice, Failure):
+                sequence.fail()
+            elif not sequence.is_aborted:
                 beams = sequence.decoding.beams if isinstance(sequence.decoding, Search) else []
                 self._slots.advance(sequence, sequence.advance(choice), beams)
+
+    def _owe(self, batch: Prefill, seconds: float) -> None:
+        """Give those who decode as much time as one client's prefill took from the others.
+
+        Else a client with one long prompt after the other would make each of the others' tokens wait for a prefill.
+        """
+        clients = {chunk.sequence.permit.client for chunk in batch.chunks}
+        if any(sequence.permit.client not in clients for sequence in self._decoding):
+            self._owed_s = seconds
+
+    def _update_prefilled(self, batch: Prefill, results: Several[Choice | Failure | None]) -> None:
+        for chunk, result in zip(batch.chunks, results, strict=True):
+            for sequence in (chunk.sequence, *chunk.sharers):
+                if isinstance(result, Failure):
+                    sequence.fail()
+                sequence.computed += chunk.tokens
+                sequence.has_source = True
+        if any(isinstance(result, Failure) for result in results):
+            self.prefix_cache.clear()  # its blocks may not have been filled
 
     def check_integrity(self) -> None:
         """Assert what must hold once a step is scheduled: slots dense, each owned once, none leaked."""
         self._slots.check_integrity(self._decoding, self.running)
         assert self.slots_used <= self.limits.max_slots, "bug: more slots are promised than there are"
-        tokens = sum(sequence.waiting_tokens for sequence in self._waiting)
-        assert self._waiting_tokens == tokens, "bug: the waiting tokens are miscounted"
+        assert self.cache_tokens_used <= self.budget.tokens, "bug: more memory is promised than there is"
 
     def _decodes_due(self) -> int:
         """Return how many decode steps come before the next prefill; only one before a prompt's next chunk."""
@@ -209,7 +228,6 @@ class Scheduler:
             slots=1 + max([slot for sequence in running for slot in sequence.slots] + origins),
             live=1 + max(stored + origins, default=-1),
             length=max([sequence.computed + 1 for sequence in running] + new),
-            longest=max(sequence.longest for sequence in running),
             source_length=max(len(sequence.source_ids or ()) for sequence in running),
         )
 
@@ -218,20 +236,18 @@ class Scheduler:
 
         One with the prompt of another that is admitted with it shares the other's work, and costs none of the budget.
         """
-        used = self.slots_used
-        first_slot, longest = used, 0
+        first_slot, longest = self.slots_used, 0
         distinct: dict[object, list[Sequence]] = {}
-        while self._waiting:
-            sequence = self._waiting[0]
+        for sequence in self._with_room():
             key = _identity(sequence)
             longest = max(longest, len(sequence.source_ids or ()), len(sequence.prompt_ids))
             is_over_budget = key not in distinct and (len(distinct) + 1) * longest > self.limits.prefill_tokens
-            used += sequence.decoding.width
-            if used > self.limits.max_slots or (is_over_budget and distinct):
+            if is_over_budget and distinct:
                 break
-            self._waiting.popleft()
-            self._waiting_tokens -= sequence.waiting_tokens
             distinct.setdefault(key, []).append(sequence)
+        for sequence in [sequence for group in distinct.values() for sequence in group]:
+            self._waiting.take(sequence)
+            sequence.permit.begin(sequence.width, sequence.waiting_tokens)
         # Those that are computed stand side by side, so that one run of the graph takes them all; the slots begin
         # behind all that the decoding rows may yet spread over.
         groups = sorted(distinct.values(), key=lambda group: group[0].waiting_tokens)  # alike ones side by side
@@ -240,6 +256,16 @@ class Scheduler:
             self._slots.assign(sequence, first_slot + place)
         for group in groups:
             self._restore(group)
+
+    def _with_room(self) -> Iterator[Sequence]:
+        """Yield the waiting sequences that there is room for, in turn; whoever asks for the next takes the last."""
+        room = Room(self.limits.max_slots, self.budget, self.running, shares_clients=len(self._clients) > 1)
+        for sequence in self._waiting.in_turn():
+            if room.is_used_up:
+                return
+            if room.has_place_for(sequence):
+                yield sequence
+                room.take(sequence)
 
     def _restore(self, group: list[Sequence]) -> None:
         """Begin behind what the prefix cache knows of a prompt."""
@@ -276,6 +302,5 @@ class Scheduler:
 
 def _identity(sequence: Sequence) -> object:
     """Return what sequences have in common that can share a prefill."""
-    if sequence.wants_prompt_logprobs:
-        return sequence
-    return tuple(sequence.prompt_ids), tuple(sequence.source_ids or ())
+    logprobs = sequence.decoding.params.prompt_logprobs if isinstance(sequence.decoding, Sampling) else None
+    return tuple(sequence.prompt_ids), tuple(sequence.source_ids or ()), logprobs

@@ -2,58 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 
-from service.engine.beam_search import BeamParams, BeamSearch, Candidates, Hypothesis
+from service.engine.admission import Permit
+from service.engine.beam_search import BeamParams, BeamSearch, Candidates
+from service.engine.mailbox import FinishReason, Mailbox, Output
 from service.engine.sampling import Row, SampledToken, SamplingParams
-
-FinishReason = Literal["stop", "length", "error"]
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a sequence has produced since the last one; the last carries the finish reason (and a search's result).
-
-    A search's tokens come as soon as they are certain; in the end they are the best hypothesis. `prompt` holds the
-    prompt's tokens with their log probabilities, where these were asked for.
-    """
-
-    tokens: list[SampledToken] = field(default_factory=list)
-    finish_reason: FinishReason | None = None
-    hypotheses: list[Hypothesis] = field(default_factory=list)
-    prompt: list[SampledToken] = field(default_factory=list)
-
-
-class Mailbox:
-    """A one-place box between engine and reader; outputs that wait for a slow reader are merged."""
-
-    def __init__(self) -> None:
-        self._output: Output | None = None
-        self._reader: asyncio.Future[None] | None = None
-
-    def put(self, output: Output) -> None:
-        """Leave an output, or add it to the one that waits."""
-        if (waiting := self._output) is not None:
-            tokens, prompt = [*waiting.tokens, *output.tokens], [*waiting.prompt, *output.prompt]
-            output = Output(tokens, output.finish_reason, output.hypotheses, prompt)
-        self._output = output
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
-
-    async def take(self) -> Output:
-        """Wait for an output and take it."""
-        if self._output is None:
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
-        output, self._output = self._output, None
-        assert output is not None, "bug: the mailbox was opened by two readers"
-        return output
 
 
 class Sampling:
@@ -115,15 +73,22 @@ class Sequence:
     prompt_ids: list[int]  # the decoder's: a prompt, or a translation's start token
     decoding: Sampling | Search
     source_ids: list[int] | None = None  # a translation's
+    permit: Permit = field(default_factory=Permit.of_one)  # its request's
+    place: int = 0  # among its request's sequences
+    mailbox: Mailbox = field(default_factory=Mailbox)  # its request's
     slots: list[int] = field(default_factory=list)
     computed: int = 0  # tokens of every row in the cache
     has_source: bool = False  # a translation's source is in the cache
     is_aborted: bool = False
     prompt_tokens: list[SampledToken] = field(default_factory=list)  # left by prefill: behind the first, with logprobs
-    mailbox: Mailbox = field(default_factory=Mailbox)
     arrived_at: float = field(default_factory=time.perf_counter)
     admitted_at: float | None = None
     last_token_at: float | None = None
+
+    @property
+    def width(self) -> int:
+        """How many slots it may come to hold."""
+        return self.decoding.width
 
     @property
     def waiting_tokens(self) -> int:
@@ -164,6 +129,12 @@ class Sequence:
             rows, output = self.decoding.advance(choice)
         if output is not None:
             # The prompt's own tokens go out with the first of the output.
-            self.mailbox.put(replace(output, prompt=self.prompt_tokens) if self.prompt_tokens else output)
+            output = replace(output, prompt=self.prompt_tokens) if self.prompt_tokens else output
+            self.mailbox.put(self.place, output)
             self.prompt_tokens = []
         return rows
+
+    def fail(self) -> None:
+        """End it, and tell the reader."""
+        self.is_aborted = True
+        self.mailbox.put(self.place, Output(finish_reason="error"))

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
+
+logger = logging.getLogger(__name__)
+
+REST_S = 2.0  # without work, after which memory is given back; shorter pauses would only take it again
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -24,16 +30,18 @@ class _Call:
 class Worker:
     """Owner of the thread, of the loop's task, and of the time of the last progress.
 
+    When there has been no work for `REST_S`, `rest` is called in the thread, once before there is work again.
     The thread is its own rather than an executor's, whose locks cost a short step several percent.
     """
 
-    def __init__(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._work = work
+    def __init__(self, name: str, work: Callable[[], Coroutine[Any, Any, None]], rest: Callable[[], None]) -> None:
+        self._work, self._rest = work, rest
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._thread = Thread(target=self._answer_calls, name=name, daemon=True)
         self._thread.start()
         self._loop: asyncio.Task[None] | None = None
         self._last_progress = time.monotonic()
+        self.is_broken = False  # by a failure of the loop itself, after which no state can be trusted
 
     def wake(self) -> None:
         """Start the loop if it sleeps."""
@@ -50,7 +58,9 @@ class Worker:
         return result
 
     def is_progressing(self, patience_s: float) -> bool:
-        """Whether the loop sleeps, or has made progress within the last `patience_s` seconds."""
+        """Whether the loop is whole, and sleeps or has made progress within the last `patience_s` seconds."""
+        if self.is_broken:
+            return False
         return self._is_idle() or time.monotonic() - self._last_progress < patience_s
 
     async def close(self) -> None:
@@ -63,8 +73,19 @@ class Worker:
     def _is_idle(self) -> bool:
         return self._loop is None or self._loop.done()
 
+    def _next_call(self) -> _Call | None:
+        while True:
+            with suppress(Empty):
+                return self._calls.get(timeout=REST_S)
+            if self._is_idle():
+                try:
+                    self._rest()
+                except Exception:
+                    logger.exception("memory could not be given back")
+                return self._calls.get()
+
     def _answer_calls(self) -> None:
-        while (call := self._calls.get()) is not None:
+        while (call := self._next_call()) is not None:
             try:
                 settle: Callable[[asyncio.Future[Any], Any], None] = _succeed
                 value = call.function(call.argument)

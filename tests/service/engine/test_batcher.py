@@ -1,24 +1,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
 
-from service.engine.batcher import Batcher, BatcherLimits
-from service.engine.engine import EngineFailed
+from service.engine.admission import AdmissionLimits
+from service.engine.batcher import BATCH_TOKENS, Batcher
+from service.engine.errors import EngineFailed, Overloaded
 from service.engine.inputs import OneShotInput, TextInput
 from service.engine.observer import Step
-from service.engine.scheduler import Overloaded
 from service.engine.session import Array, SessionOptions
 from tests.conftest import TinyPackage
 
 
 @asynccontextmanager
-async def running(package: TinyPackage, **limits: int) -> AsyncIterator[Batcher]:
-    batcher = Batcher(package.folder, package.manifest, SessionOptions(threads=1), BatcherLimits(**limits))
+async def running(
+    package: TinyPackage, batch_tokens: int = BATCH_TOKENS, admission: AdmissionLimits | None = None
+) -> AsyncIterator[Batcher]:
+    options = SessionOptions(threads=1)
+    batcher = Batcher(package.folder, package.manifest, options, batch_tokens, admission=admission)
     try:
         yield batcher
     finally:
@@ -29,12 +32,17 @@ def item(length: int) -> TextInput:
     return TextInput([2] + [30 + length] * (length - 1), [0] * length)
 
 
+async def run(batcher: Batcher, *inputs: OneShotInput, client: str = "") -> list[Array]:
+    with batcher.admission.admit(client, len(inputs), sum(each.tokens for each in inputs)) as permit:
+        return await batcher.run(permit, inputs)
+
+
 def spy_on(batcher: Batcher, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """Record the lengths of every batch that runs."""
     seen: list[list[int]] = []
     compute = batcher._compute
 
-    def recorded(batch: list[OneShotInput]) -> Array:
+    def recorded(batch: Sequence[OneShotInput]) -> list[Array]:
         seen.append([item.tokens for item in batch])
         return compute(batch)
 
@@ -49,7 +57,7 @@ async def test_what_waits_runs_together_within_the_padded_budget(
         seen = spy_on(batcher, monkeypatch)
         steps: list[Step] = []
         monkeypatch.setattr(batcher._observer, "stepped", steps.append)
-        await asyncio.gather(*(batcher.run([item(length)]) for length in (5, 30, 6, 31, 7, 8, 29)))
+        await asyncio.gather(*(run(batcher, item(length)) for length in (5, 30, 6, 31, 7, 8, 29)))
 
     assert sorted(length for batch in seen for length in batch) == [5, 6, 7, 8, 29, 30, 31]
     assert all(max(batch) * len(batch) <= 64 for batch in seen)
@@ -60,8 +68,8 @@ async def test_what_waits_runs_together_within_the_padded_budget(
 
 async def test_answers_go_to_those_who_asked(sentiment: TinyPackage) -> None:
     async with running(sentiment) as batcher:
-        alone = [(await batcher.run([item(length)]))[0] for length in (3, 9, 20)]
-        together = await asyncio.gather(*(batcher.run([item(length)]) for length in (3, 9, 20)))
+        alone = [(await run(batcher, item(length)))[0] for length in (3, 9, 20)]
+        together = await asyncio.gather(*(run(batcher, item(length)) for length in (3, 9, 20)))
 
     for one, (other,) in zip(alone, together, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
@@ -70,7 +78,7 @@ async def test_answers_go_to_those_who_asked(sentiment: TinyPackage) -> None:
 async def test_one_longer_than_the_budget_runs_alone(sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(sentiment, batch_tokens=10) as batcher:
         seen = spy_on(batcher, monkeypatch)
-        await batcher.run([item(40), item(4), item(4)])
+        await run(batcher, item(40), item(4), item(4))
 
     assert seen == [[40], [4, 4]]
 
@@ -78,31 +86,63 @@ async def test_one_longer_than_the_budget_runs_alone(sentiment: TinyPackage, mon
 async def test_a_caller_that_left_is_skipped(sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(sentiment) as batcher:
         seen = spy_on(batcher, monkeypatch)
-        tasks = [asyncio.create_task(batcher.run([item(length)])) for length in (3, 4)]
+        tasks = [asyncio.create_task(run(batcher, item(length))) for length in (3, 4)]
         await asyncio.sleep(0)
         tasks[1].cancel()
         await tasks[0]
-        await batcher.run([item(5)])
+        await run(batcher, item(5))
 
     assert [4] not in seen and 4 not in seen[0]
     assert batcher.load().waiting == 0
 
 
 async def test_a_full_queue_refuses(sentiment: TinyPackage) -> None:
-    async with running(sentiment, max_waiting_sequences=2) as batcher:
-        tasks = [asyncio.create_task(batcher.run([item(3)])) for _ in range(6)]
+    async with running(sentiment, admission=AdmissionLimits(max_waiting_slots=2)) as batcher:
+        tasks = [asyncio.create_task(run(batcher, item(3))) for _ in range(6)]
         results = await asyncio.gather(*tasks, return_exceptions=True)
 
     assert any(isinstance(result, Overloaded) for result in results)
     assert any(isinstance(result, list) for result in results)
 
 
-async def test_a_failing_batch_fails_alone(sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_input_on_which_the_graph_fails_fails_alone(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(sentiment) as batcher:
         compute = batcher._compute
-        monkeypatch.setattr(batcher, "_compute", lambda batch: 1 / 0)
-        with pytest.raises(EngineFailed):
-            await batcher.run([item(3)])
-        monkeypatch.setattr(batcher, "_compute", compute)
 
-        assert len(await batcher.run([item(3)])) == 1
+        def poisoned(batch: Sequence[OneShotInput]) -> list[Array]:
+            return 1 / 0 if any(each.tokens == 13 for each in batch) else compute(batch)  # type: ignore[return-value]
+
+        monkeypatch.setattr(batcher, "_compute", poisoned)
+        lengths = (3, 4, 13, 5, 6)
+        results = await asyncio.gather(*(run(batcher, item(length)) for length in lengths), return_exceptions=True)
+
+    assert [isinstance(result, EngineFailed) for result in results] == [length == 13 for length in lengths]
+
+
+async def test_a_failure_outside_the_graph_leaves_nobody_waiting_and_is_not_healthy(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(sentiment, batch_tokens=8) as batcher:
+        monkeypatch.setattr(batcher._worker, "run", lambda *_: 1 / 0)
+        tasks = [run(batcher, item(5)) for _ in range(4)]
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+
+        assert all(isinstance(result, EngineFailed) for result in results)
+        assert not batcher.is_progressing(60)
+        assert batcher.load().waiting == 0
+
+
+async def test_a_flood_of_one_client_delays_another_by_one_batch(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(sentiment, batch_tokens=16) as batcher:
+        seen = spy_on(batcher, monkeypatch)
+        flood = [asyncio.create_task(run(batcher, *[item(8)] * 4, client="flood")) for _ in range(8)]
+        await asyncio.sleep(0)
+        await run(batcher, item(5), client="other")
+        batches_before = len(seen)
+        await asyncio.gather(*flood)
+
+    assert 5 in seen[0] + seen[1] + seen[2] and batches_before <= 4

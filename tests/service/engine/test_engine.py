@@ -12,11 +12,14 @@ import torch
 from model.architectures import DecoderLM, EncoderDecoder
 from model.decoding import beam_search, greedy, next_logits
 from model.package.manifest import Precision
+from service.engine import worker
+from service.engine.admission import AdmissionLimits
 from service.engine.beam_search import BeamParams, Hypothesis
-from service.engine.engine import Engine, EngineFailed
+from service.engine.engine import Engine
+from service.engine.errors import Overloaded
+from service.engine.mailbox import Output
 from service.engine.sampling import SamplingParams
-from service.engine.scheduler import Chunk, Overloaded, SchedulerLimits
-from service.engine.sequence import Output
+from service.engine.scheduler import Chunk, SchedulerLimits
 from service.engine.session import SessionOptions
 from tests.conftest import MakePackage, TinyPackage
 
@@ -25,8 +28,11 @@ GREEDY = SamplingParams(max_tokens=12, temperature=0)
 
 
 @asynccontextmanager
-async def running(package: TinyPackage, **limits: int) -> AsyncIterator[Engine]:
-    engine = Engine(package.folder, package.manifest, SessionOptions(threads=1), SchedulerLimits(**limits))
+async def running(
+    package: TinyPackage, admission: AdmissionLimits | None = None, **limits: int
+) -> AsyncIterator[Engine]:
+    options = SessionOptions(threads=1)
+    engine = Engine(package.folder, package.manifest, options, SchedulerLimits(**limits), admission=admission)
     try:
         yield engine
     finally:
@@ -201,7 +207,7 @@ async def until_idle(engine: Engine) -> None:
 
 
 async def test_a_full_queue_refuses_and_loses_nobody(stories: TinyPackage) -> None:
-    async with running(stories, max_slots=1, max_waiting_sequences=2) as engine:
+    async with running(stories, AdmissionLimits(max_waiting_slots=2), max_slots=1) as engine:
         tasks = [asyncio.create_task(ids_of(engine, GREEDY, prompt_ids=[5, index])) for index in range(6)]
         results = await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -210,28 +216,19 @@ async def test_a_full_queue_refuses_and_loses_nobody(stories: TinyPackage) -> No
     assert all(len(result) == 12 for result in results if isinstance(result, list))
 
 
-async def test_a_failing_step_ends_its_sequences_and_the_engine_goes_on(
-    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_an_aborted_sequence_has_left_for_its_reader_is_passed_over(stories: TinyPackage) -> None:
     async with running(stories) as engine:
-        run = engine._runner.run
-        monkeypatch.setattr(engine._runner, "run", lambda batch: 1 / 0)
-        with pytest.raises(EngineFailed):
-            await collect(engine, GREEDY, prompt_ids=[5])
-        monkeypatch.setattr(engine._runner, "run", run)
+        sequences = [engine.sequence(SamplingParams(max_tokens=30, temperature=0), prompt) for prompt in PROMPTS[:2]]
+        finished: dict[int, str | None] = {}
+        with engine.admission.admit("", 2, 20) as permit:
+            async for sequence, output in engine.run(permit, sequences):
+                finished[sequence.place] = output.finish_reason
+                if sequence.place == 0 and not sequence.is_aborted:
+                    sequence.mailbox.put(0, Output([]))  # what came meanwhile
+                    engine.abort(sequence)
+                await asyncio.sleep(0.01)  # a slow reader
 
-        assert await ids_of(engine, GREEDY, prompt_ids=PROMPTS[0])
-
-
-async def test_those_that_wait_survive_a_failing_step(stories: TinyPackage, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(stories, max_slots=1) as engine:
-        run, failures = engine._runner.run, iter([True])
-        monkeypatch.setattr(engine._runner, "run", lambda batch: 1 / 0 if next(failures, False) else run(batch))
-        failing, waiting = (asyncio.create_task(collect(engine, GREEDY, prompt_ids=[5])) for _ in range(2))
-
-        with pytest.raises(EngineFailed):
-            await failing
-        assert len((await waiting).tokens) == 12
+    assert finished[0] is None and finished[1] in {"length", "stop"}
 
 
 async def test_choices_of_one_prompt_share_its_prefill(stories: TinyPackage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +262,10 @@ async def test_a_beginning_seen_before_is_taken_from_the_cache(stories: TinyPack
     assert known == fresh  # to the last bit of the probabilities
 
 
-async def test_a_prompts_own_probabilities_are_those_of_the_model(stories: TinyPackage) -> None:
+async def test_a_prompts_own_probabilities_are_those_of_the_model(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.engine.runner.LOGPROB_TOKENS", 32)
     prompt = list(range(5, 75))  # more than are looked at together
     params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=2)
     async with running(stories, prefill_tokens=48) as engine:
@@ -279,6 +279,23 @@ async def test_a_prompts_own_probabilities_are_those_of_the_model(stories: TinyP
     for position, token in enumerate(output.prompt):
         assert token.logprob == pytest.approx(float(expected[position, prompt[position + 1]]), abs=1e-4)
         assert token.top[0][0] == int(expected[position].argmax()) and len(token.top) == 2
+
+
+async def test_choices_of_one_prompt_share_its_probabilities(stories: TinyPackage) -> None:
+    prompt = list(range(5, 75))
+    params = SamplingParams(max_tokens=2, prompt_logprobs=2, seed=0)
+    async with running(stories, prefill_tokens=48) as engine:
+        alone = await collect(engine, params, prompt_ids=prompt)
+        computed = engine._runner.prefilled_tokens
+        choices = await asyncio.gather(
+            *(collect(engine, replace(params, seed=seed), prompt_ids=prompt) for seed in range(3)),
+            collect(engine, replace(params, prompt_logprobs=None), prompt_ids=prompt),
+        )
+        computed = engine._runner.prefilled_tokens - computed
+
+    assert [choice.prompt == alone.prompt for choice in choices] == [True, True, True, False]
+    assert choices[0].tokens == alone.tokens
+    assert computed <= 2 * len(prompt)  # once with probabilities, once without
 
 
 async def test_a_search_streams_what_all_its_beams_agree_on(translate: TinyPackage) -> None:
@@ -296,13 +313,20 @@ async def test_a_search_streams_what_all_its_beams_agree_on(translate: TinyPacka
     assert early > 0  # some were certain before the end
 
 
-async def test_the_reserve_of_a_long_sequence_is_given_back(stories: TinyPackage) -> None:
-    async with running(stories) as engine:
-        await ids_of(engine, SamplingParams(max_tokens=100, temperature=0), prompt_ids=PROMPTS[0])
-        long = engine._runner.cache.length
-        await ids_of(engine, SamplingParams(max_tokens=2, temperature=0), prompt_ids=PROMPTS[0])
+@pytest.mark.parametrize("name", ["stories", "translate"])
+async def test_an_engine_at_rest_gives_its_memory_back_and_answers_as_before(
+    make_package: MakePackage, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "REST_S", 0.05)
+    given = {"prompt_ids" if name == "stories" else "source_ids": [5, 40, 41, 2]}
+    async with running(make_package(name)) as engine:
+        before = await ids_of(engine, SamplingParams(max_tokens=20, temperature=0), **given)
+        assert engine.load().kv_bytes > 0
+        async with asyncio.timeout(10):
+            while engine.load().kv_bytes:  # noqa: ASYNC110  # it has no event
+                await asyncio.sleep(0.01)
 
-        assert engine._runner.cache.length < long
+        assert await ids_of(engine, SamplingParams(max_tokens=20, temperature=0), **given) == before
 
 
 @pytest.mark.parametrize("name", ["stories", "translate"])

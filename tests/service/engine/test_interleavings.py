@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from model.package.manifest import Precision
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
+from service.engine.mailbox import Output
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
-from service.engine.sequence import Output
 from service.engine.session import SessionOptions
 from tests.conftest import MakePackage, TinyPackage
 
@@ -127,7 +127,7 @@ async def balance(engine: Engine) -> None:
         await asyncio.sleep(0.001)
     engine.scheduler.check_integrity()
     engine.scheduler.prefix_cache.check_integrity()
-    assert engine.scheduler.slots_used == engine.scheduler.waiting_tokens == 0
+    assert engine.scheduler.slots_used == engine.admission.waiting_slots == engine.admission.waiting_tokens == 0
 
 
 def begins(whole: Output, part: Output, visit: Visit) -> bool:

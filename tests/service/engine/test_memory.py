@@ -7,13 +7,15 @@ import random
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
+from service.engine.memory import PAGE, HostMemory, MemoryShape, whole_pages
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
-from service.engine.session import SessionOptions
+from service.engine.session import Array, SessionOptions
 from tests.conftest import MakePackage
 
 FIRST, ALL = 1_000, 10_000
@@ -28,7 +30,7 @@ def resident_bytes() -> int:
 @pytest.mark.parametrize("name", ["stories", "translate"])
 async def test_ragged_requests_leave_memory_where_it_was(make_package: MakePackage, name: str) -> None:
     package, rng = make_package(name, "int8"), random.Random(1)
-    limits = SchedulerLimits(max_slots=32, prefill_tokens=256, max_waiting_sequences=64, prefix_cache_bytes=2**18)
+    limits = SchedulerLimits(max_slots=32, prefill_tokens=256, prefix_cache_bytes=2**18)
     engine = Engine(package.folder, package.manifest, SessionOptions(threads=1), limits)
     places = asyncio.Semaphore(48)
 
@@ -49,3 +51,96 @@ async def test_ragged_requests_leave_memory_where_it_was(make_package: MakePacka
     await engine.close()
 
     assert growth < 0.05
+
+
+SHAPE = MemoryShape(arrays=2, slots=6, heads=3, length=256, width=64, dtype="float32")  # 16 tokens fill a page
+MAPPED = SHAPE.token_bytes * SHAPE.slots * SHAPE.length
+
+
+def tokens(count: int, value: float = 1.0) -> list[Array]:
+    return [np.full((SHAPE.heads, count, SHAPE.width), value + index, np.float32) for index in range(SHAPE.arrays)]
+
+
+def test_memory_costs_what_is_written_and_not_what_is_reserved() -> None:
+    before = resident_bytes()
+    memory = HostMemory(MemoryShape(arrays=24, slots=1024, heads=12, length=4096, width=64, dtype="float32"))
+    assert memory.used_bytes == 0
+    memory.hold(3, np.array([17]))
+
+    assert memory.used_bytes == 24 * 12 * 2 * PAGE
+    assert resident_bytes() - before < 2**24  # of 288 GiB
+
+
+def test_what_is_given_back_is_what_holds_no_token() -> None:
+    memory = HostMemory(SHAPE)
+    for slot in range(4):
+        memory.write(slot, 0, tokens(200, slot))
+    memory.hold(1, np.array([50]))  # another sequence took the slot
+    memory.forget(2)
+    memory.release()
+
+    assert memory.used_bytes == SHAPE.arrays * SHAPE.heads * (13 + 4) * PAGE
+    for slot, count in ((0, 200), (1, 50)):
+        np.testing.assert_array_equal(memory.read(slot, 0, count), tokens(count, slot))
+    assert not memory.read(2, 0, 200).any() and not memory.read(1, 64, 200).any()
+
+
+def test_padding_is_paid_for_and_not_kept() -> None:
+    memory = HostMemory(SHAPE)
+    memory.hold(0, np.array([10, 40]), written=np.array([40, 40]))
+    assert memory.used_bytes == SHAPE.arrays * SHAPE.heads * 6 * PAGE
+    memory.release()
+
+    assert memory.used_bytes == SHAPE.arrays * SHAPE.heads * 4 * PAGE
+
+
+def test_the_system_counts_the_same_pages() -> None:
+    memory = HostMemory(MemoryShape(arrays=2, slots=32, heads=8, length=1024, width=64, dtype="float32"))
+    before = resident_bytes()
+    for slot in range(32):
+        memory.write(slot, 0, [np.ones((8, 512, 64), np.float32)] * 2)
+    assert resident_bytes() - before == pytest.approx(memory.used_bytes, rel=0.05)
+    memory.forget(0)
+    memory.release()
+
+    assert resident_bytes() - before < 2**20
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_slots_keep_their_tokens_when_they_get_more_room(seed: int) -> None:
+    rng = random.Random(seed)
+    memory, length, held = HostMemory(SHAPE), rng.randint(1, 20), [0] * SHAPE.slots
+    memory.lay_out(length, live=0)
+    while length < 200:
+        for slot in range(SHAPE.slots):
+            held[slot] = rng.randint(1, length)
+            memory.write(slot, 0, tokens(held[slot], slot))
+        live, length = rng.randint(1, SHAPE.slots), length + rng.randint(1, 60)
+        memory.forget(live)
+        memory.lay_out(length, live)
+        for slot in range(live):
+            np.testing.assert_array_equal(memory.read(slot, 0, held[slot]), tokens(held[slot], slot))
+        assert memory.view(0, 0, 2).shape == (2, SHAPE.heads, length, SHAPE.width)
+
+
+def test_room_made_to_measure_uses_the_pages_that_are_there() -> None:
+    memory = HostMemory(SHAPE)
+    memory.lay_out(32, live=0)
+    for slot in range(4):
+        memory.write(slot, 0, tokens(32))
+    memory.forget(0)
+    memory.lay_out(16, live=0)
+
+    assert memory.used_bytes == SHAPE.arrays * SHAPE.heads * 6 * PAGE  # all slots of half the length, none twice
+    memory.release()
+    assert memory.used_bytes == 0
+
+
+def test_heads_share_no_page() -> None:
+    assert whole_pages(1000, 256) == 1008 and whole_pages(1024, 256) == 1024
+    assert whole_pages(1000, 320) == 1024 and whole_pages(1, 3 * PAGE) == 1
+
+
+def test_too_much_address_space_is_an_error_that_says_what_to_lower() -> None:
+    with pytest.raises(MemoryError, match="lower max_slots"):
+        HostMemory(MemoryShape(arrays=2**10, slots=1024, heads=64, length=2**20, width=64, dtype="float32"))

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from service.engine.sampling import Row, SamplingParams, adjust, kept_by_filters, log_softmax, sample
+from service.engine.drawing import kept_by_filters
+from service.engine.penalties import adjusted
+from service.engine.sampling import Row, SamplingParams, sample
+from tests.service.engine.test_penalties import adjust
 
 
 def row(prompt: list[int] | None = None, output: list[int] | None = None, **params: Any) -> Row:
@@ -99,7 +102,8 @@ def test_a_bias_adds_and_min_tokens_forbids_the_end() -> None:
 def test_untouched_logits_are_passed_through() -> None:
     values = logits(1, 2)
 
-    assert adjust(values, [row()]) is values
+    with adjusted(values, [row()]) as changed:
+        assert changed is values
 
 
 def test_logprobs_are_natural_and_come_with_the_likeliest() -> None:
@@ -107,4 +111,3 @@ def test_logprobs_are_natural_and_come_with_the_likeliest() -> None:
 
     assert token.logprob == pytest.approx(np.log(0.7), abs=1e-5)
     assert [alternative for alternative, _ in token.top] == [0, 1]
-    assert np.exp(log_softmax(logits(3, 1, 1))).sum() == pytest.approx(1)

@@ -5,17 +5,21 @@ import random
 import numpy as np
 import pytest
 
+from service.engine.admission import Admission, AdmissionLimits
 from service.engine.beam_search import BeamParams, Candidates
+from service.engine.kv_cache import KVBudget
 from service.engine.prefix_cache import PrefixCache
 from service.engine.sampling import SampledToken, SamplingParams
-from service.engine.scheduler import Batch, Decode, Overloaded, Prefill, Scheduler, SchedulerLimits
+from service.engine.scheduler import Batch, Decode, Prefill, Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
 
 END = 0
 
 
 def make_scheduler(max_blocks: int = 0, **limits: int) -> Scheduler:
-    return Scheduler(SchedulerLimits(**{"max_slots": 8, "prefill_tokens": 16, **limits}), PrefixCache(max_blocks))
+    return Scheduler(
+        SchedulerLimits(**{"max_slots": 8, "prefill_tokens": 16, **limits}), PrefixCache(max_blocks), KVBudget(10**9)
+    )
 
 
 def make_sequence(prompt: int = 4, max_tokens: int = 100, beam_size: int = 0, source: int = 0) -> Sequence:
@@ -35,8 +39,10 @@ def advance(scheduler: Scheduler, rng: random.Random | None = None) -> Batch:
     return batch
 
 
-def choices(batch: Batch, rng: random.Random | None = None) -> list[SampledToken | Candidates]:
-    return [made_up(sequence, rng) for sequence in batch.sequences] if isinstance(batch, Decode) else []
+def choices(batch: Batch, rng: random.Random | None = None) -> list[SampledToken | Candidates | None]:
+    if isinstance(batch, Prefill):
+        return [None] * len(batch.chunks)
+    return [made_up(sequence, rng) for sequence in batch.sequences]
 
 
 def sequences_of(batch: Batch) -> list[Sequence]:
@@ -47,7 +53,7 @@ def made_up(sequence: Sequence, rng: random.Random | None) -> SampledToken | Can
     if isinstance(sequence.decoding, Sampling):
         return SampledToken(5 if rng is None else rng.randint(0, 9))
     width = sequence.decoding.width
-    tokens = range(1, 20) if rng is None else range(20)  # without the end, or with it
+    tokens = range(1, 20 + 2 * width) if rng is None else range(20)  # without the end, or with it
     ids = np.array([(rng or random.Random(1)).sample(tokens, 2 * width) for _ in sequence.slots])
     values = -np.sort(np.array([[(rng or random.Random(2)).random() * 3 for _ in row] for row in ids]))
     return Candidates(values.astype(np.float32), ids)
@@ -193,20 +199,6 @@ def test_an_abort_during_a_step_takes_effect_after_it() -> None:
     assert not isinstance(sequence.decoding, Sampling) or sequence.decoding.output_ids == []
 
 
-def test_the_queue_is_bounded_in_sequences_and_in_tokens() -> None:
-    few = make_scheduler(max_waiting_sequences=2)
-    for _ in range(2):
-        few.add(make_sequence())
-    with pytest.raises(Overloaded):
-        few.add(make_sequence())
-
-    short = make_scheduler(max_waiting_tokens=10)
-    short.add(make_sequence(prompt=6))
-    with pytest.raises(Overloaded):
-        short.add(make_sequence(prompt=6))
-    short.add(make_sequence(prompt=4))
-
-
 def test_reordered_beams_copy_only_what_is_not_theirs_already() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence(prompt=4, beam_size=3))
@@ -299,7 +291,25 @@ def test_random_joins_leaves_and_aborts_never_leak(seed: int) -> None:
         if alive and rng.random() < 0.1:
             scheduler.abort(rng.choice(alive))
         scheduler.update(batch, choices(batch, rng))
-    scheduler.abort_all()
+    scheduler.fail_all()
 
     assert scheduler.schedule() is None
     assert scheduler.slots_used == 0
+
+
+def test_prefills_of_one_client_leave_others_as_much_time_to_decode() -> None:
+    scheduler = make_scheduler(prefill_tokens=16)
+    stream, flood = make_sequence(prompt=2), make_sequence(prompt=100)
+    flood.permit = Admission(AdmissionLimits()).admit("flood", 1, 1)
+    scheduler.add(stream)
+    advance(scheduler)
+    advance(scheduler)
+    scheduler.add(flood)
+
+    kinds = ""
+    for _ in range(12):
+        batch = scheduler.schedule()
+        assert batch is not None
+        kinds += "P" if isinstance(batch, Prefill) else "d"
+        scheduler.update(batch, choices(batch), seconds=0.3 if isinstance(batch, Prefill) else 0.1)
+    assert kinds == "PdddPdddPddd"

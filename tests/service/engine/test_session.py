@@ -8,8 +8,10 @@ import onnxruntime
 import pytest
 
 from model.package.inputs import encoder_inputs
+from service.engine.memory import trim_heap
 from service.engine.session import CPU, CUDA, DeviceUnavailable, Session, SessionOptions, usable_cores
-from tests.conftest import TinyPackage
+from tests.conftest import MakePackage, TinyPackage
+from tests.service.engine.test_memory import resident_bytes
 
 
 def test_threads_do_not_exceed_the_cores_of_this_process() -> None:
@@ -37,6 +39,26 @@ def test_memory_stays_flat_over_many_shapes(sentiment: TinyPackage) -> None:
         for length in range(1, 65, 3):
             run(rows, length)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024  # KiB
+
+
+def test_what_a_burst_of_the_largest_batches_took_is_given_back(make_package: MakePackage) -> None:
+    session = Session(make_package("sentiment").folder / "encoder.onnx", SessionOptions(threads=1))
+
+    def run(rows: int, length: int) -> None:
+        ids = np.ones((rows, length), np.int64)
+        session.run(encoder_inputs(ids, np.full(rows, length), np.zeros_like(ids)), ["logits"])
+
+    run(1, 2)
+    trim_heap()
+    before = resident_bytes()
+    for rows in (512, 1024, 800):
+        run(rows, 64)
+    assert resident_bytes() > before * 1.05
+    with session.shrinking():
+        run(1, 2)
+    trim_heap()
+
+    assert resident_bytes() < before * 1.05
 
 
 no_gpu = pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), reason="there is a GPU's provider here")

@@ -1,0 +1,184 @@
+"""Seeded draws from the filtered distributions, without sorting a vocabulary.
+
+A row's own parameters alone say which way is taken, so its draw is the same in any company:
+
+* temperature 0: the likeliest token.
+* no top-k and no top-p: rejection. A column is proposed by its size and its maximum, a token in it at random, and taken
+  with the ratio of its weight to the maximum's. Only the columns' maxima are computed for all of the vocabulary.
+* a small top-k: its tokens, in order, and the filters among them.
+* top-p, or a large top-k: inversion of the cumulative weights, and rejection of what is outside the smallest set that
+  reaches top-p. A token that is refused shows that this set lies among the likelier ones, which are drawn from next
+  (the pivots of "Sorting-Free GPU Kernels for LLM Sampling", FlashInfer 2025). Most draws need one or two rounds.
+
+Letters: R rows, V vocab_size, W columns (see `columns.py`), K the largest top-k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.engine.columns import (
+    Doubles,
+    Floats,
+    column_maxima,
+    column_sums,
+    heights,
+    likeliest,
+    take,
+    width_of,
+)
+from service.engine.sampling_params import Ids, Row, SamplingParams
+
+TRIES = 32  # proposals of a round; at worst every 64th is taken (`DEPTH`), of a flat distribution every fourth or so
+IN_ORDER = 256  # tokens of a top-k that are put in order; for more, filters without an order are quicker
+
+Mask = NDArray[np.bool_]
+Draw = Callable[[Floats, Sequence[Row]], Ids]  # logits (R, V) → token ids (R,)
+
+
+def draw(logits: Floats, rows: Sequence[Row]) -> Ids:
+    """Choose a token for each row, the likeliest at temperature 0: logits (R, V) → ids (R,)."""
+    ways: dict[Draw, list[int]] = {}
+    for place, row in enumerate(rows):
+        ways.setdefault(_way(row.params, logits.shape[1]), []).append(place)
+    drawn = np.empty(len(rows), np.int64)
+    for way, of_way in ways.items():
+        places = np.array(of_way)
+        drawn[places] = way(take(logits, places), [rows[place] for place in of_way])
+    return drawn
+
+
+def _way(params: SamplingParams, vocab_size: int) -> Draw:
+    if params.temperature == 0:
+        return _likeliest_of
+    if 0 < params.top_k <= min(IN_ORDER, width_of(vocab_size)):
+        return _draw_among_top_k
+    return _draw_by_bounds if params.top_p >= 1 and not 0 < params.top_k < vocab_size else _draw_by_weights
+
+
+def _likeliest_of(logits: Floats, _rows: Sequence[Row]) -> Ids:
+    ids: Ids = logits.argmax(axis=-1)
+    return ids
+
+
+def _draw_by_bounds(logits: Floats, rows: Sequence[Row]) -> Ids:
+    """Draw by rejection under the columns' maxima."""
+    temperatures = np.array([row.params.temperature for row in rows])[:, None]
+    min_p = np.array([row.params.min_p for row in rows])[:, None]
+    maxima = column_maxima(logits)  # (R, W)
+    highest = maxima.max(axis=-1, keepdims=True)
+    of_column, width = heights(logits.shape[1]), maxima.shape[1]
+    bounds = _weights_of(maxima, highest, temperatures)  # (R, W)
+    cumulative = np.cumsum(bounds * of_column * (bounds >= min_p), axis=-1)
+    drawn, pending = np.zeros(len(rows), np.int64), np.arange(len(rows))
+    while len(pending):
+        chances = np.stack([rows[place].rng.random((3, TRIES)) for place in pending.tolist()])  # (R, 3, tries)
+        columns = np.stack([_invert(cumulative[place], chances[at, 0]) for at, place in enumerate(pending.tolist())])
+        lines = (chances[:, 1] * of_column[columns]).astype(np.int64)
+        ids, which = columns + width * lines, pending[:, None]
+        weights = _weights_of(logits[which, ids], highest[pending], temperatures[pending])  # (R, tries)
+        # Not above: nothing is, where the model has computed no numbers, and token 0 is as good as any.
+        is_refused = (chances[:, 2] * bounds[which, columns] >= weights) | (weights < min_p[pending])
+        taken = is_refused.argmin(axis=-1)
+        drawn[pending] = ids[np.arange(len(pending)), taken]
+        pending = pending[is_refused.all(axis=-1)]
+    return drawn
+
+
+def _draw_among_top_k(logits: Floats, rows: Sequence[Row]) -> Ids:
+    """Draw among the top-k, in order of their logits."""
+    best, ids = likeliest(logits, column_maxima(logits), [row.params.top_k for row in rows])  # (R, K)
+    temperatures = np.array([row.params.temperature for row in rows])[:, None]
+    weights = _weights_of(best, best[:, :1], temperatures)
+    cumulative = np.cumsum(weights * kept_by_filters(weights, rows), axis=-1)
+    places = [_invert(own, row.rng.random(1))[0] for own, row in zip(cumulative, rows, strict=True)]
+    drawn: Ids = ids[np.arange(len(rows)), places]
+    return drawn
+
+
+def kept_by_filters(weights: Doubles, rows: Sequence[Row]) -> Mask:
+    """Return which of descending weights (R, K) pass top-k, top-p (Holtzman et al. 2020) and min-p, in this order."""
+    top_k = np.array([row.params.top_k or weights.shape[-1] for row in rows])[:, None]
+    top_p, min_p = (np.array([getattr(row.params, name) for row in rows])[:, None] for name in ("top_p", "min_p"))
+    ranks = np.arange(weights.shape[-1])
+    cumulative = np.cumsum(weights * (ranks < top_k), axis=-1)
+    before = np.concatenate((np.zeros((len(rows), 1)), cumulative[:, :-1]), axis=-1)
+    # The smallest set that reaches top_p, hence always the likeliest.
+    return (ranks < top_k) & (before < top_p * cumulative[:, -1:]) & (weights >= min_p)
+
+
+def _draw_by_weights(logits: Floats, rows: Sequence[Row]) -> Ids:
+    """Draw from the weights of all tokens; row by row, as one row's fit the core's nearer cache and many do not."""
+    return np.array([_draw_from_weights(own, row) for own, row in zip(logits, rows, strict=True)])
+
+
+def _draw_from_weights(logits: Floats, row: Row) -> int:
+    """Draw one token from logits (V,), and again among the likelier ones while it is not one that the filters keep."""
+    params = row.params
+    weights = _all_weights(logits, params)  # (V,)
+    sums = column_sums(weights)  # (W,)
+    reach = params.top_p * sums.sum() if params.top_p < 1 else np.inf
+    while True:
+        token = _draw_one(weights, sums, row.rng)
+        own = weights[token]
+        weights *= _are_likelier(logits, token)
+        sums = column_sums(weights)
+        # Not "is kept": no comparison holds where the model has computed no numbers.
+        if not (sums.sum() >= reach or own < params.min_p):
+            return token
+
+
+def _all_weights(logits: Floats, params: SamplingParams) -> Floats:
+    """Return what each token weighs at the row's temperature, (V,): the likeliest 1, those beyond top-k nothing."""
+    weights: Floats = logits - logits.max()
+    with np.errstate(over="ignore"):  # of the smallest temperatures: −∞ is right
+        weights /= max(np.float32(params.temperature), np.finfo(np.float32).tiny)
+    np.exp(weights, out=weights)
+    if 0 < params.top_k < len(logits):
+        weights *= _are_top_k(logits, params.top_k)
+    return weights
+
+
+def _are_top_k(logits: Floats, top_k: int) -> Mask:
+    """Return which of the tokens are the top-k, ties by id: (V,) → (V,)."""
+    threshold = np.partition(logits, len(logits) - top_k)[len(logits) - top_k]
+    are_top: Mask = logits >= threshold
+    surplus = np.count_nonzero(are_top) - top_k
+    if surplus > 0:
+        are_top[np.flatnonzero(logits == threshold)[-surplus:]] = False
+    return are_top
+
+
+def _are_likelier(logits: Floats, token: int) -> Mask:
+    """Return which tokens are likelier than this one, ties by id: (V,) → (V,)."""
+    are_likelier = np.empty(len(logits), np.bool_)
+    np.greater_equal(logits[:token], logits[token], out=are_likelier[:token])
+    np.greater(logits[token:], logits[token], out=are_likelier[token:])
+    return are_likelier
+
+
+def _draw_one(weights: Floats, sums: Doubles, rng: np.random.Generator) -> int:
+    """Draw from weights (V,), whose columns' sums are (W,): a column first, then one of its tokens."""
+    chances = rng.random(2)
+    column = int(_invert(sums.cumsum(), chances[:1])[0])
+    line = int(_invert(weights[column :: len(sums)].astype(np.float64).cumsum(), chances[1:])[0])
+    return column + len(sums) * line
+
+
+def _weights_of(logits: Floats, highest: Floats, temperatures: Doubles) -> Doubles:
+    """Return what logits (R, n) weigh at temperatures (R, 1), where the highest (R, 1) weighs 1."""
+    with np.errstate(over="ignore"):  # of the smallest temperatures: −∞ is right
+        weights: Doubles = np.exp((logits.astype(np.float64) - highest) / temperatures)
+    return weights
+
+
+def _invert(cumulative: Doubles, chances: Doubles) -> Ids:
+    """Return where cumulative weights (n,) pass each chance of their total: (m,) → (m,). No place weighs nothing."""
+    total = cumulative[-1]
+    # A product may be rounded up to the total, which nothing passes.
+    targets = np.minimum(chances * total, np.nextafter(total, 0))
+    places: Ids = np.searchsorted(cumulative, targets, side="right")
+    return np.minimum(places, len(cumulative) - 1)  # of numbers that are none

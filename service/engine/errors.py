@@ -1,0 +1,11 @@
+"""What can go wrong with a sequence or an input that was asked for rightly."""
+
+from __future__ import annotations
+
+
+class Overloaded(Exception):
+    """There is no room to wait in; nothing was computed."""
+
+
+class EngineFailed(Exception):
+    """The graphs failed on this sequence or input, and on it alone; others go on."""

@@ -1,0 +1,59 @@
+"""Log probabilities of tokens, and of the likeliest beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.engine.columns import Doubles, Floats, column_maxima, column_sums, likeliest, pieces
+from service.engine.sampling_params import Ids
+
+SCORED_ROWS = 32  # looked at together; small arrays are made for each of a prompt's pieces
+
+
+@dataclass(frozen=True)
+class SampledToken:
+    """A chosen token; with `logprobs` asked for, its natural-log probability and the likeliest alternatives."""
+
+    id: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+def scored(logits: Floats, tokens: Ids, alternatives: Sequence[int]) -> list[SampledToken]:
+    """Return a token for each row with its log probability, and so many of the likeliest: logits (R, V), ids (R,).
+
+    Tokens that are impossible are none of the likeliest, so there may be fewer.
+    """
+    return [
+        token
+        for piece in pieces(len(logits), SCORED_ROWS)
+        for token in _scored_piece(logits[piece], tokens[piece], alternatives[piece])
+    ]
+
+
+def _scored_piece(logits: Floats, tokens: Ids, alternatives: Sequence[int]) -> list[SampledToken]:
+    maxima = column_maxima(logits)
+    totals = np.concatenate([log_sum_exp(logits[piece], maxima[piece]) for piece in pieces(len(logits))])  # (R, 1)
+    chosen = (logits[np.arange(len(tokens)), tokens, None] - totals)[:, 0].tolist()
+    best, ids = likeliest(logits, maxima, [min(count, logits.shape[1]) for count in alternatives])
+    best_of, ids_of = (best - totals).tolist(), ids.tolist()
+    return [
+        SampledToken(token, chosen[row], tuple(_possible(ids_of[row], best_of[row])))
+        for row, token in enumerate(tokens.tolist())
+    ]
+
+
+def _possible(ids: list[int], log_probabilities: list[float]) -> list[tuple[int, float]]:
+    return [(token, value) for token, value in zip(ids, log_probabilities, strict=True) if value > -np.inf]
+
+
+def log_sum_exp(logits: Floats, maxima: Floats) -> Doubles:
+    """Return the logarithm of the sum of all exponentials: logits (R, V), column maxima (R, W) → (R, 1)."""
+    highest = maxima.max(axis=-1, keepdims=True)
+    weights: Floats = logits - highest
+    np.exp(weights, out=weights)
+    totals: Doubles = highest + np.log(column_sums(weights).sum(axis=-1, keepdims=True))
+    return totals

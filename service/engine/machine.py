@@ -1,0 +1,44 @@
+"""How much memory this process may use: the machine's, or its container's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+MAX_V1 = "memory.limit_in_bytes"
+KV_FRACTION = 0.5  # what KV caches may take of it together; weights, arenas and Ray need the rest
+
+
+def memory_limit(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup")) -> int:
+    """Return the bytes of the tightest limit: of the cgroup and those above it (v2, then v1), or the machine's memory.
+
+    A container mostly sees its own cgroup as the root of the tree; elsewhere the process tells which one is its own.
+    """
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    files = [*_upwards(cgroups, own, "", "memory.max"), *_upwards(cgroups / "memory", own, "memory", MAX_V1)]
+    return min([machine, *filter(None, map(_limit, files))])
+
+
+def _upwards(root: Path, own: Path, controller: str, name: str) -> list[Path]:
+    """Return the files of a name in the root and on the way to this process's cgroup of a controller."""
+    try:
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        lines = []
+    paths = [path for _, controllers, path in lines if controller in controllers.split(",")]
+    folder = root.joinpath(paths[0].strip("/")) if paths else root
+    return [above / name for above in (folder, *folder.parents) if above.is_relative_to(root)]
+
+
+def _limit(path: Path) -> int | None:
+    try:
+        words = path.read_text().strip()
+    except OSError:
+        return None
+    return int(words) if words.isdigit() else None  # "max" is none
+
+
+def kv_cache_bytes(share: float, limit: int) -> int:
+    """Return what a model's KV cache may take when it has a share of what all may."""
+    return int(limit * KV_FRACTION * share)

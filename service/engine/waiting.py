@@ -1,0 +1,83 @@
+"""The queue before an engine or a batcher, in which clients take turns.
+
+Clients take turns, a client's requests take turns among themselves, and within a request sequences keep their order. So
+a client with a thousand requests delays another client's only one by a single sequence, and a request of a thousand
+sentences delays the next one by a single sentence; yet each of them has its turn in every round, and none starves.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from service.engine.admission import Permit
+
+
+class Waiter(Protocol):
+    """What waits in a request's name."""
+
+    @property
+    def permit(self) -> Permit:
+        """The request's."""
+
+
+Item = TypeVar("Item", bound=Waiter)
+Entry = TypeVar("Entry")
+
+
+class WaitingQueue(Generic[Item]):
+    """Owner of what waits, and of whose turn it is."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[str, OrderedDict[Permit, deque[Item]]] = OrderedDict()
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def add(self, item: Item) -> None:
+        """Queue an item behind its request's others."""
+        requests = self._clients.setdefault(item.permit.client, OrderedDict())
+        requests.setdefault(item.permit, deque()).append(item)
+        self._length += 1
+
+    def in_turn(self) -> Iterator[Item]:
+        """Yield what waits in the order of turns; nothing may be added or taken meanwhile."""
+        return _round_robin(_round_robin(requests.values()) for requests in list(self._clients.values()))
+
+    def take(self, item: Item) -> None:
+        """Remove an item whose turn it was: its client and its request are the last to have another."""
+        self.remove(item)
+        client = item.permit.client
+        if (requests := self._clients.get(client)) is not None:
+            self._clients.move_to_end(client)
+            if item.permit in requests:
+                requests.move_to_end(item.permit)
+
+    def remove(self, item: Item) -> bool:
+        """Remove an item out of turn; returns whether it was there."""
+        requests = self._clients.get(item.permit.client, OrderedDict())
+        items = requests.get(item.permit, deque())
+        if item not in items:
+            return False
+        items.remove(item)
+        self._length -= 1
+        if not items:
+            del requests[item.permit]
+        if not requests:
+            del self._clients[item.permit.client]
+        return True
+
+
+def _round_robin(groups: Iterable[Iterable[Entry]]) -> Iterator[Entry]:
+    """Yield one entry of each group in turn until all are used up."""
+    iterators = deque(iter(group) for group in groups)
+    while iterators:
+        iterator = iterators.popleft()
+        try:
+            entry = next(iterator)
+        except StopIteration:
+            continue
+        iterators.append(iterator)
+        yield entry

@@ -1,0 +1,97 @@
+"""One failure does not affect the rest: the engine beside a sequence on which the graphs fail."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from service.engine.beam_search import BeamParams
+from service.engine.engine import Engine
+from service.engine.errors import EngineFailed
+from service.engine.mailbox import Output
+from service.engine.sampling import SamplingParams
+from service.engine.session import Array
+from tests.conftest import TinyPackage
+from tests.service.engine.test_engine import GREEDY, PROMPTS, collect, ids_of, running, until_idle
+
+POISON = 7  # the graphs fail on every row that holds this token
+
+
+def poison(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the decoder fail whenever the poisonous token is fed."""
+    step = engine._runner._decode_step
+    run, compute = step.run, engine._runner._compute
+
+    def poisoned_run(rows: range) -> object:
+        fed = step._inputs["input_ids"][rows[0] : rows[-1] + 1]
+        return 1 / 0 if POISON in fed else run(rows)
+
+    def poisoned_compute(ids: Array, *rest: Any) -> Array:
+        return 1 / 0 if POISON in ids else compute(ids, *rest)  # type: ignore[return-value]  # it raises
+
+    monkeypatch.setattr(step, "run", poisoned_run)
+    monkeypatch.setattr(engine._runner, "_compute", poisoned_compute)
+
+
+@pytest.mark.parametrize("poisonous", [[5, 6, POISON, 9], [5, 6, POISON]], ids=["prefill", "decode"])
+async def test_the_one_on_whom_the_graphs_fail_fails_alone(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch, poisonous: list[int]
+) -> None:
+    prompts = [[5, 40 + index, 60] for index in range(9)]
+    async with running(stories) as engine:
+        alone = [await ids_of(engine, GREEDY, prompt_ids=prompt) for prompt in prompts]
+        poison(engine, monkeypatch)
+        tasks = [collect(engine, GREEDY, prompt_ids=prompt) for prompt in (*prompts[:4], poisonous, *prompts[4:])]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        await until_idle(engine)
+
+        assert isinstance(results.pop(4), EngineFailed)
+        assert [[token.id for token in result.tokens] for result in results if isinstance(result, Output)] == alone
+        assert engine.is_progressing(60)
+
+
+async def test_a_stream_goes_on_where_it_was_when_a_neighbour_fails(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(stories) as engine:
+        whole = await ids_of(engine, GREEDY, prompt_ids=PROMPTS[0])
+        poison(engine, monkeypatch)
+        streamed: list[int] = []
+        async for output in engine.generate(GREEDY, prompt_ids=PROMPTS[0]):
+            streamed += [token.id for token in output.tokens]
+            if len(streamed) == 3:
+                with pytest.raises(EngineFailed):
+                    await collect(engine, GREEDY, prompt_ids=[5, POISON])
+
+    assert streamed == whole
+
+
+async def test_a_seeded_row_draws_the_same_beside_one_whose_choice_fails(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeded = SamplingParams(max_tokens=8, temperature=1.0, seed=5)
+    async with running(stories) as engine:
+        alone = await ids_of(engine, seeded, prompt_ids=PROMPTS[0])
+        monkeypatch.setattr(engine._runner, "_likeliest", lambda *_: 1 / 0)
+        search = collect(engine, BeamParams(max_tokens=8, beam_size=2), prompt_ids=PROMPTS[2])
+        beside, failed = await asyncio.gather(
+            ids_of(engine, seeded, prompt_ids=PROMPTS[0]), search, return_exceptions=True
+        )
+
+    assert beside == alone and isinstance(failed, EngineFailed)
+
+
+async def test_a_failure_outside_the_graphs_leaves_nobody_waiting_and_is_not_healthy(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(stories, max_slots=1) as engine:
+        monkeypatch.setattr(engine._observer, "stepped", lambda step: 1 / 0)
+        tasks = [collect(engine, GREEDY, prompt_ids=[5]) for _ in range(3)]
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+
+        assert all(isinstance(result, EngineFailed) for result in results)
+        assert not engine.is_progressing(60)
+        with pytest.raises(EngineFailed):
+            await collect(engine, GREEDY, prompt_ids=[5])

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from service.engine.machine import kv_cache_bytes, memory_limit
+
+MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def limit(tmp_path: Path, files: dict[str, str], own: str = "0::/\n") -> int:
+    for name, content in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content + "\n")
+    (tmp_path / "own").write_text(own)
+    return memory_limit(tmp_path, tmp_path / "own")
+
+
+def test_a_container_of_version_2_has_what_its_cgroup_may_use(tmp_path: Path) -> None:
+    assert limit(tmp_path, {"memory.max": "1000000"}) == 1_000_000
+
+
+def test_the_tightest_limit_on_the_way_up_counts(tmp_path: Path) -> None:
+    files = {"a/memory.max": "3000000", "a/b/memory.max": "max", "other/memory.max": "5"}
+
+    assert limit(tmp_path, files, "0::/a/b\n") == 3_000_000
+
+
+def test_a_container_of_version_1_has_what_its_cgroup_may_use(tmp_path: Path) -> None:
+    files = {"memory/pod/memory.limit_in_bytes": "2000000", "memory/memory.limit_in_bytes": "9223372036854771712"}
+
+    assert limit(tmp_path, files, "3:cpu:/x\n5:memory:/pod\n") == 2_000_000
+
+
+def test_a_machine_without_a_limit_has_its_own_memory(tmp_path: Path) -> None:
+    assert limit(tmp_path, {"memory.max": "max"}) == MACHINE
+    assert memory_limit(tmp_path / "none", tmp_path / "none") == MACHINE
+
+
+def test_models_share_half_of_it() -> None:
+    assert kv_cache_bytes(0.25, 800) == 100

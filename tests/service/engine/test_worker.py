@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from service.engine import worker
+from service.engine.worker import Worker
+
+
+class Resting:
+    """A worker that runs nothing of its own, and counts its rests."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
+        monkeypatch.setattr(worker, "REST_S", 0.02)
+        self.rests, self.error = 0, error
+        self.work_is_over = asyncio.Event()
+        self.worker = Worker("test", self._work, self._rest)
+
+    async def _work(self) -> None:
+        await self.work_is_over.wait()
+
+    def _rest(self) -> None:
+        self.rests += 1
+        if self.error:
+            raise self.error
+
+
+async def test_an_idle_worker_rests_once_until_there_is_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    resting = Resting(monkeypatch)
+    await asyncio.sleep(0.2)
+    assert resting.rests == 1
+    assert await resting.worker.run(len, "abc") == 3
+    await asyncio.sleep(0.2)
+
+    assert resting.rests == 2
+    await resting.worker.close()
+
+
+async def test_a_worker_does_not_rest_while_its_loop_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    resting = Resting(monkeypatch)
+    resting.worker.wake()
+    await asyncio.sleep(0.2)
+    assert resting.rests == 0
+    resting.work_is_over.set()
+    await asyncio.sleep(0.2)
+
+    assert resting.rests == 1
+    await resting.worker.close()
+
+
+async def test_a_rest_that_fails_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    resting = Resting(monkeypatch, MemoryError())
+    await asyncio.sleep(0.1)
+
+    assert resting.rests == 1
+    assert await resting.worker.run(len, "abc") == 3
+    await resting.worker.close()
