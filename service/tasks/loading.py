@@ -7,7 +7,8 @@ from pathlib import Path
 
 from model.package import Manifest, PackageError, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
-from service.engine.batcher import Batcher, BatcherLimits
+from service.engine.admission import AdmissionLimits
+from service.engine.batcher import Batcher
 from service.engine.engine import Engine
 from service.engine.observer import Observer
 from service.engine.scheduler import SchedulerLimits
@@ -17,7 +18,9 @@ from service.settings import Limits, ModelSettings
 from service.tasks.classify import Classify
 from service.tasks.embed import Embed
 from service.tasks.generate import Generate
-from service.tasks.task import LocalTask
+from service.tasks.kv_budget import kv_budget
+from service.tasks.pool import Pool
+from service.tasks.task import LocalTask, Work
 from service.tasks.translate import Translate
 
 
@@ -40,25 +43,27 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
         gpu_memory_bytes=model.gpu_memory_mib * 2**20 // len(manifest.graphs),
         cpu_fallback=model.cpu_fallback,
     )
-    waiting = {"max_waiting_sequences": model.max_waiting_sequences, "max_waiting_tokens": model.max_waiting_tokens}
-    tokenizer = None if manifest.image else _tokenizer(folder, manifest)
+    admission = AdmissionLimits(model.max_waiting_slots, model.max_waiting_tokens)
+    tokenizer, pool = None if manifest.image else _tokenizer(folder, manifest), Pool()
     if manifest.task in {"classify", "embed"}:
-        bounds = BatcherLimits(batch_tokens=model.batch_tokens, **waiting)
-        batcher = Batcher(folder, manifest, options, bounds, observer)
-        encoder = Classify if manifest.task == "classify" else Embed
-        work = encoder(manifest, tokenizer, batcher)
-        return LocalTask(manifest, tokenizer, batcher, work, stuck_after_s=limits.stuck_after_s)
+        batcher = Batcher(folder, manifest, options, model.batch_tokens, observer, admission)
+        work: Classify | Embed = Embed(manifest, tokenizer, batcher, pool)
+        if manifest.task == "classify":
+            work = Classify(manifest, tokenizer, batcher, pool, model.max_image_pixels)
+        return LocalTask(manifest, tokenizer, batcher, pool, work, stuck_after_s=limits.stuck_after_s)
     assert tokenizer is not None, "bug: the manifest says that only classifiers take images"
     slots = SchedulerLimits(
         max_slots=model.max_slots,
         prefill_tokens=model.prefill_tokens,
         prefix_cache_bytes=model.prefix_cache_mib * 2**20,
-        **waiting,
+        kv_cache_bytes=kv_budget(model, manifest),
     )
-    engine = Engine(folder, manifest, options, slots, observer)
-    decoder = Generate if manifest.task == "generate" else Translate
-    work_of_decoder = decoder(manifest, tokenizer, engine)
-    return LocalTask(manifest, tokenizer, engine, work_of_decoder, stuck_after_s=limits.stuck_after_s)
+    engine = Engine(folder, manifest, options, slots, observer, admission)
+    if manifest.task == "generate":
+        decoder: Work = Generate(manifest, tokenizer, engine, pool)
+    else:
+        decoder = Translate(manifest, tokenizer, engine, pool, limits.max_sentences)
+    return LocalTask(manifest, tokenizer, engine, pool, decoder, stuck_after_s=limits.stuck_after_s)
 
 
 def _tokenizer(folder: Path, manifest: Manifest) -> PackageTokenizer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
@@ -10,10 +9,11 @@ from typing import Any, Protocol
 from model.package import Manifest, PackageTokenizer
 from model.package.tokenizer import Encoding
 from service.engine.batcher import Batcher
-from service.engine.engine import Engine, EngineFailed
-from service.engine.inputs import TextInput
-from service.engine.scheduler import Overloaded
-from service.errors import InternalError, InvalidRequest, ServerOverloaded
+from service.engine.engine import Engine
+from service.engine.errors import EngineFailed, Overloaded
+from service.engine.room import tokens_of
+from service.engine.sequence import Sequence
+from service.errors import InternalError, InvalidRequest, ServerOverloaded, TooLarge
 from service.schemas import (
     AnyEvent,
     AnyRequest,
@@ -25,27 +25,30 @@ from service.schemas import (
     TokenizeRequest,
     TokenizeResponse,
 )
+from service.tasks.pool import Pool
+from service.tasks.texts import as_list, check_ids, encode_all, expected_tokens
 
-LONG_TEXT = 10_000  # characters, which take about a millisecond to encode
+MAX_TOKENIZED = 32_768  # characters or ids of one request; each is a line of the answer
+ANONYMOUS = ""  # the client of a request that came without an API key
 
 
 class Task(Protocol):
     """A model that answers requests: in this process, or behind a Serve handle."""
 
     manifest: Manifest
+    is_remote: bool  # whether it is in another process
 
-    async def predict(self, request: AnyRequest) -> Response:
-        """Answer a request; raises a `ServiceError`."""
+    async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
+        """Answer a client's request; raises a `ServiceError`."""
 
-    def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
+    def stream(self, request: AnyRequest, client: str = ANONYMOUS) -> AsyncGenerator[AnyEvent, None]:
         """Answer piece by piece; raises a `ServiceError`, before the first event where it can."""
 
     async def health(self) -> ModelHealth:
         """Tell how it is doing."""
 
-    @property
-    def is_full(self) -> bool:
-        """Whether any request would be refused now, as far as is known here."""
+    def is_full_for(self, client: str) -> bool:
+        """Whether any request of a client would be refused now, as far as is known here."""
 
     async def close(self) -> None:
         """End what runs."""
@@ -54,43 +57,44 @@ class Task(Protocol):
 class Work(Protocol):
     """What each kind of task does on its own: its verbs, over a tokenizer and an engine or a batcher."""
 
-    async def predict(self, request: AnyRequest) -> Response:
-        """Answer a request of its kind."""
+    async def predict(self, request: AnyRequest, client: str) -> Response:
+        """Answer a client's request of its kind."""
 
-    def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
+    def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
         """Answer piece by piece."""
 
 
 class LocalTask:
     """A model in this process: what all tasks share, around the work of one."""
 
+    is_remote = False
+
     def __init__(
         self,
         manifest: Manifest,
         tokenizer: PackageTokenizer | None,
         engine: Engine | Batcher,
+        pool: Pool,
         work: Work,
         *,
         stuck_after_s: float,
     ) -> None:
         self.manifest = manifest
-        self._tokenizer, self._engine, self._work = tokenizer, engine, work
+        self._tokenizer, self._engine, self._pool, self._work = tokenizer, engine, pool, work
         self._stuck_after_s = stuck_after_s
 
-    async def predict(self, request: AnyRequest) -> Response:
+    async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
         """Answer a request: about tokens here, any other by the work."""
-        if isinstance(request, TokenizeRequest | DetokenizeRequest):
-            if self._tokenizer is None:
-                raise InvalidRequest(f"model {self.manifest.name!r} takes images, and has no tokens", "model")
-            if isinstance(request, TokenizeRequest):
-                return await self._tokenize(request, self._tokenizer)
-            return self._detokenize(request, self._tokenizer)
         with engine_errors():
-            return await self._work.predict(request)
+            if isinstance(request, TokenizeRequest):
+                return await self._tokenize(request, client)
+            if isinstance(request, DetokenizeRequest):
+                return await self._detokenize(request, client)
+            return await self._work.predict(request, client)
 
-    async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
+    async def stream(self, request: AnyRequest, client: str = ANONYMOUS) -> AsyncGenerator[AnyEvent, None]:
         """Answer piece by piece."""
-        async with aclosing(self._work.stream(request)) as events:
+        async with aclosing(self._work.stream(request, client)) as events:
             with engine_errors():
                 async for event in events:
                     yield event
@@ -105,66 +109,66 @@ class LocalTask:
             slots_used=load.slots_used,
         )
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the engine's queue is full."""
-        return self._engine.is_full
+    def is_full_for(self, client: str) -> bool:
+        """Whether the queue is full for a client."""
+        return self._engine.admission.is_full_for(client)
 
     async def close(self) -> None:
         """End what runs."""
         await self._engine.close()
+        self._pool.close()
 
-    async def _tokenize(self, request: TokenizeRequest, tokenizer: PackageTokenizer) -> TokenizeResponse:
-        results = []
-        for text in as_list(request.input):
-            encoding = await encode(tokenizer, text)
-            rows = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
-            results.append([Token(id=i, token=token, start=start, end=end) for i, token, (start, end) in rows])
+    def _needed_tokenizer(self) -> PackageTokenizer:
+        if self._tokenizer is None:
+            raise InvalidRequest(f"model {self.manifest.name!r} takes images, and has no tokens", "model")
+        return self._tokenizer
+
+    async def _tokenize(self, request: TokenizeRequest, client: str) -> TokenizeResponse:
+        tokenizer, texts = self._needed_tokenizer(), as_list(request.input)
+        check_total(sum(map(len, texts)), MAX_TOKENIZED, "characters", "input")
+        with self._engine.admission.admit(client, len(texts), expected_tokens(texts)) as permit:
+            encodings = await encode_all(self._pool, permit, tokenizer, [(text,) for text in texts])
+            results = [await self._pool.run(permit, len(each.ids), _tokens, each) for each in encodings]
         return TokenizeResponse(model=self.manifest.name, results=results)
 
-    def _detokenize(self, request: DetokenizeRequest, tokenizer: PackageTokenizer) -> DetokenizeResponse:
+    async def _detokenize(self, request: DetokenizeRequest, client: str) -> DetokenizeResponse:
+        tokenizer = self._needed_tokenizer()
         several = [ids for ids in request.ids if isinstance(ids, list)] or [
             [token for token in request.ids if isinstance(token, int)]
         ]
+        check_total(sum(map(len, several)), MAX_TOKENIZED, "ids", "ids")
         for ids in several:
             check_ids(ids, tokenizer.vocab_size, "ids")
-        return DetokenizeResponse(model=self.manifest.name, results=[tokenizer.decode(ids) for ids in several])
+        with self._engine.admission.admit(client, len(several), sum(map(len, several))) as permit:
+            results = [await self._pool.run(permit, len(ids), tokenizer.decode, ids) for ids in several]
+        return DetokenizeResponse(model=self.manifest.name, results=results)
 
 
-async def encode(tokenizer: PackageTokenizer, text: str, pair: str | None = None) -> Encoding:
-    """Encode a text; a long one in another thread, so that nobody else waits for it."""
-    if len(text) + len(pair or "") <= LONG_TEXT:
-        return tokenizer.encode(text, pair)
-    return await asyncio.to_thread(tokenizer.encode, text, pair)
+def _tokens(encoding: Encoding) -> list[Token]:
+    rows = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
+    return [Token(id=i, token=token, start=start, end=end) for i, token, (start, end) in rows]
 
 
-async def one_shot_input(
-    tokenizer: PackageTokenizer, texts: tuple[str] | tuple[str, str], limit: int, *, truncate: bool
-) -> TextInput:
-    """Encode a text or a pair for an encoder; one of more than `limit` tokens is cut or refused."""
-    encoding = await encode(tokenizer, *texts)
-    if truncate:
-        encoding = encoding.shortened(limit)
-    check_length(len(encoding.ids), limit, "input")
-    return TextInput(encoding.ids, encoding.segment_ids)
+def check_total(total: int, limit: int, what: str, param: str) -> None:
+    """Refuse a request that brings too much in all."""
+    if total > limit:
+        raise TooLarge(f"{param} has {total} {what}; the limit is {limit} for one request", param)
 
 
-def check_ids(ids: list[int], vocab_size: int, param: str) -> None:
-    """Refuse token ids that the vocabulary does not have."""
-    for token in ids:
-        if not 0 <= token < vocab_size:
-            raise InvalidRequest(f"{param} has the token id {token}; ids go from 0 to {vocab_size - 1}", param)
+def check_beam_size(engine: Engine, beam_size: int) -> None:
+    """Refuse a search wider than the cache gives one."""
+    limit = engine.scheduler.limits.max_width
+    if beam_size > limit:
+        raise InvalidRequest(f"beam_size is {beam_size}; the limit is {limit}", "beam_size")
 
 
-def check_length(tokens: int, limit: int, param: str) -> None:
-    """Refuse a text of too many tokens."""
+def check_memory(engine: Engine, sequence: Sequence) -> None:
+    """Refuse a search so wide and long that the KV cache could not hold it beside others."""
+    scheduler = engine.scheduler
+    tokens, limit = tokens_of(sequence, scheduler.budget), scheduler.most_tokens(sequence)
     if tokens > limit:
-        raise InvalidRequest(f"{param} has {tokens} tokens; the limit is {limit}", param)
-
-
-def as_list(value: str | list[str]) -> list[str]:
-    """Return one or several texts as a list."""
-    return [value] if isinstance(value, str) else value
+        asked = f"beam_size rows of prompt and max_tokens come to {tokens} tokens of the KV cache"
+        raise InvalidRequest(f"{asked}; the limit is {limit}; ask for fewer beams or tokens", "beam_size")
 
 
 def not_for(task: str, request: Any) -> InvalidRequest:
@@ -180,4 +184,4 @@ def engine_errors() -> Iterator[None]:
     except Overloaded:
         raise ServerOverloaded() from None
     except EngineFailed:
-        raise InternalError("the model failed on this batch; try again") from None
+        raise InternalError("the model failed on this input") from None

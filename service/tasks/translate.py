@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from functools import partial
 
 from model.package import Detokenizer, Manifest, PackageTokenizer
+from service.engine.admission import Permit
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
+from service.engine.mailbox import Output
 from service.engine.sampling import SamplingParams
-from service.engine.sequence import Output
-from service.errors import InvalidRequest
+from service.engine.sequence import Sequence
+from service.errors import InvalidRequest, TooLarge
 from service.schemas import (
     AnyEvent,
     AnyRequest,
@@ -22,64 +23,68 @@ from service.schemas import (
     Usage,
     UsageEvent,
 )
-from service.tasks.merging import all_of
-from service.tasks.sentences import split
-from service.tasks.task import as_list, check_length, encode, not_for
+from service.tasks.pool import Pool
+from service.tasks.sentences import TooManySentences, split
+from service.tasks.task import check_beam_size, check_memory, not_for
+from service.tasks.texts import as_list, check_characters, check_length, encode_all, expected_tokens
 
 DEFAULT_BEAM_SIZE = 4  # LibreTranslate's
+CHARACTERS_AN_ID = 2  # to encode so many takes as long as to decode one id
 SPARE_TOKENS = 10  # a short source may need more than twice its tokens
 
 
 class Translate:
     """An encoder–decoder's translations."""
 
-    def __init__(self, manifest: Manifest, tokenizer: PackageTokenizer, engine: Engine) -> None:
-        self._manifest, self._tokenizer, self._engine = manifest, tokenizer, engine
-        limits = engine.scheduler.limits
-        self._max_slots = limits.max_slots
-        self._at_once = min(limits.max_slots, limits.max_waiting_sequences)
+    def __init__(
+        self, manifest: Manifest, tokenizer: PackageTokenizer, engine: Engine, pool: Pool, max_sentences: int
+    ) -> None:
+        self._manifest, self._tokenizer, self._engine, self._pool = manifest, tokenizer, engine, pool
+        self._max_sentences = max_sentences
 
-    async def predict(self, request: AnyRequest) -> Response:
+    async def predict(self, request: AnyRequest, client: str) -> Response:
         """Return the translation of every text."""
         if not isinstance(request, TranslateRequest):
             raise not_for("translate", request)
-        self._check(request)
-        texts = [split(text) for text in as_list(request.q)]
-        sources = [await self._source(request, part) for parts in texts for part in parts[::2] if part]
-        works = [partial(self._sentence, request, source) for source in sources]
-        found = await all_of(works, at_once=self._at_once)  # a long text must not fill the queue
-        return self._response(request, texts, sources, found)
+        with self._admit(request, client) as permit:
+            texts = await self._cut(permit, as_list(request.q))
+            sources = await self._sources(request, permit, texts)
+            found: list[list[list[int]]] = [[[]] for _ in sources]  # per sentence, per rank, ids
+            async with aclosing(self._outputs(request, sources, permit)) as outputs:
+                async for place, output in outputs:
+                    found[place] = _best(found[place], output, request.n_best)
+            size = CHARACTERS_AN_ID * sum(len(ids) for ranks in found for ids in ranks)
+            return await self._pool.run(permit, size, self._response, request, texts, sources, found)
 
-    async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
+    async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
         """Yield the translation of one text piece by piece, sentence after sentence, then the usage."""
         if not isinstance(request, TranslateRequest):
             raise not_for("translate", request)
-        self._check(request)
-        parts = split(request.q) if isinstance(request.q, str) else []
-        sources = [await self._source(request, part) for part in parts[::2] if part]
-        completion_tokens = 0
-        remaining = iter(sources)
-        for index, part in enumerate(parts):
-            if index % 2 or not part:
-                if part:
-                    yield TranslateEvent(text=part)
-                continue
-            detokenizer = Detokenizer(self._tokenizer)
-            async with aclosing(self._outputs(request, next(remaining))) as outputs:
-                async for output in outputs:
-                    ids = [token.id for token in output.tokens]
-                    completion_tokens += len(ids)
-                    text = detokenizer.add(ids, is_last=output.finish_reason is not None)
-                    if text:
-                        yield TranslateEvent(text=text)
+        with self._admit(request, client) as permit:
+            texts = await self._cut(permit, as_list(request.q))
+            sources = await self._sources(request, permit, texts)
+            text = _StreamedText(self._tokenizer, texts[0])
+            completion_tokens = 0
+            async with aclosing(self._outputs(request, sources, permit)) as outputs:
+                if piece := text.unlocked():
+                    yield TranslateEvent(text=piece)
+                async for place, output in outputs:
+                    completion_tokens += len(output.tokens)
+                    if piece := text.add(place, output):
+                        yield TranslateEvent(text=piece)
         prompt_tokens = sum(map(len, sources))
         yield UsageEvent(usage=Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens))
+
+    def _admit(self, request: TranslateRequest, client: str) -> Permit:
+        """Take the request's permit, by what can be known before its texts are cut."""
+        self._check(request)
+        texts = as_list(request.q)
+        return self._engine.admission.admit(client, len(texts) * self._beam_size(request), expected_tokens(texts))
 
     def _check(self, request: TranslateRequest) -> None:
         self._check_languages(request)
         beam_size = self._beam_size(request)
-        if beam_size > self._max_slots:
-            raise InvalidRequest(f"beam_size is {beam_size}; the limit is {self._max_slots}", "beam_size")
+        check_beam_size(self._engine, beam_size)
         if request.stream and request.n_best > 1:
             raise InvalidRequest("n_best is more than 1; only the best translation can be streamed", "n_best")
         if request.n_best > beam_size:
@@ -97,26 +102,49 @@ class Translate:
             raise InvalidRequest(f"{asked}; this model translates {known}", "target")
 
     def _beam_size(self, request: TranslateRequest) -> int:
-        default = min(max(DEFAULT_BEAM_SIZE, request.n_best), self._max_slots)
+        default = min(max(DEFAULT_BEAM_SIZE, request.n_best), self._engine.scheduler.limits.max_width)
         return request.beam_size or (1 if request.stream else default)
 
-    async def _source(self, request: TranslateRequest, sentence: str) -> list[int]:
-        source = self._manifest.source_of((await encode(self._tokenizer, sentence)).ids, request.target)
-        check_length(len(source), self._manifest.limits.max_input_tokens, "a sentence of q")
-        return source
+    async def _cut(self, permit: Permit, texts: list[str]) -> list[list[str]]:
+        """Return each text's sentences, and at odd places what stands between them."""
+        cut: list[list[str]] = []
+        left = self._max_sentences
+        for text in texts:
+            try:
+                cut.append(await self._pool.run(permit, len(text), split, text, max(left, 1)))
+            except TooManySentences:
+                left = -1
+            else:
+                left -= len(_sentences(cut[-1]))
+            if left < 0:
+                raise TooLarge(f"q has more than {self._max_sentences} sentences; send several requests", "q")
+        return cut
 
-    async def _sentence(self, request: TranslateRequest, source: list[int]) -> list[list[int]]:
-        """Return the ids of the best translations, n_best of them."""
-        tokens: list[int] = []
-        async with aclosing(self._outputs(request, source)) as outputs:
-            async for output in outputs:
-                if output.hypotheses:
-                    best = [hypothesis.ids for hypothesis in output.hypotheses]
-                    return [best[min(rank, len(best) - 1)] for rank in range(request.n_best)]
-                tokens += [token.id for token in output.tokens]
-        return [tokens]
+    async def _sources(self, request: TranslateRequest, permit: Permit, texts: list[list[str]]) -> list[list[int]]:
+        """Return the ids of every sentence."""
+        limit = self._manifest.limits.max_input_tokens
+        sentences = [(sentence,) for parts in texts for sentence in _sentences(parts)]
+        for (sentence,) in sentences:
+            check_characters(sentence, limit, "a sentence of q")
+        encodings = await encode_all(self._pool, permit, self._tokenizer, sentences)
+        sources = [self._manifest.source_of(encoding.ids, request.target) for encoding in encodings]
+        for source in sources:
+            check_length(len(source), limit, "a sentence of q")
+        return sources
 
-    async def _outputs(self, request: TranslateRequest, source: list[int]) -> AsyncGenerator[Output, None]:
+    async def _outputs(
+        self, request: TranslateRequest, sources: list[list[int]], permit: Permit
+    ) -> AsyncGenerator[tuple[int, Output], None]:
+        """Yield what all sentences produce, with the sentence's place."""
+        check_memory(self._engine, self._sequence(request, max(sources, key=len, default=[])))
+        start_tokens = 1  # the prompt of each
+        permit.settle(len(sources) * self._beam_size(request), sum(len(source) + start_tokens for source in sources))
+        sequences = (self._sequence(request, source) for source in sources)  # no more than run are made at a time
+        async with aclosing(self._engine.run(permit, sequences)) as outputs:
+            async for sequence, output in outputs:
+                yield sequence.place, output
+
+    def _sequence(self, request: TranslateRequest, source: list[int]) -> Sequence:
         end, beam_size = self._manifest.special_ids.end, self._beam_size(request)
         assert end is not None
         most = min(request.max_tokens or 2 * len(source) + SPARE_TOKENS, self._manifest.limits.max_positions - 1)
@@ -125,9 +153,7 @@ class Translate:
             if beam_size > 1
             else SamplingParams(max_tokens=most, temperature=0, stop_ids=frozenset({end}))
         )
-        async with aclosing(self._engine.generate(params, source_ids=source)) as outputs:
-            async for output in outputs:
-                yield output
+        return self._engine.sequence(params, source_ids=source)
 
     def _response(
         self, request: TranslateRequest, texts: list[list[str]], sources: list[list[int]], found: list[list[list[int]]]
@@ -156,6 +182,51 @@ class Translate:
                 completion_tokens=sum(len(ranks[0]) for ranks in found),
             ),
         )
+
+
+class _StreamedText:
+    """A text's translation as it grows: sentences come at once and in any order, and are shown one after the other."""
+
+    def __init__(self, tokenizer: PackageTokenizer, parts: list[str]) -> None:
+        self._parts = parts
+        self._detokenizers = [Detokenizer(tokenizer) for _ in _sentences(parts)]
+        self._texts = [""] * len(self._detokenizers)  # of each sentence, what is not shown yet
+        self._ended = [False] * len(self._detokenizers)
+        self._part = self._sentence = 0  # the first that is not wholly shown
+
+    def add(self, place: int, output: Output) -> str:
+        """Take a sentence's output; return the text that can be shown now."""
+        is_last = output.finish_reason is not None
+        self._texts[place] += self._detokenizers[place].add([token.id for token in output.tokens], is_last=is_last)
+        self._ended[place] = is_last
+        return self.unlocked()
+
+    def unlocked(self) -> str:
+        """Return what can be shown: all up to the first sentence that has not ended, and what there is of it."""
+        shown = ""
+        while self._part < len(self._parts):
+            if self._part % 2 or not self._parts[self._part]:
+                shown += self._parts[self._part]
+            else:
+                shown, self._texts[self._sentence] = shown + self._texts[self._sentence], ""
+                if not self._ended[self._sentence]:
+                    break
+                self._sentence += 1
+            self._part += 1
+        return shown
+
+
+def _sentences(parts: list[str]) -> list[str]:
+    return [part for part in parts[::2] if part]
+
+
+def _best(found: list[list[int]], output: Output, n_best: int) -> list[list[int]]:
+    """Return a sentence's best translations so far: tokens of a greedy one grow, a search brings all in the end."""
+    if output.hypotheses:
+        best = [hypothesis.ids for hypothesis in output.hypotheses]
+        return [best[min(rank, len(best) - 1)] for rank in range(n_best)]
+    found[0] += [token.id for token in output.tokens]
+    return found
 
 
 def _one_of(value: str, allowed: list[str], param: str) -> None:

@@ -9,8 +9,9 @@ from tokenizers import Tokenizer
 from model.package import Manifest, PackageError
 from model.package.manifest import TOKENIZER_FILE, sha256_of
 from service.settings import Limits, ModelSettings
+from service.tasks import kv_budget
 from service.tasks.loading import load_task
-from tests.conftest import TinyPackage
+from tests.conftest import MakePackage, TinyPackage
 
 
 def test_a_tokenizer_with_more_ids_than_the_model_is_refused(stories: TinyPackage, tmp_path: Path) -> None:
@@ -25,3 +26,22 @@ def test_a_tokenizer_with_more_ids_than_the_model_is_refused(stories: TinyPackag
     with pytest.raises(PackageError, match="the tokenizer has 321 ids, but the model knows 320"):
         load_task(ModelSettings(package=package), Limits())
     assert Manifest.load(package).vocab_size == 320
+
+
+@pytest.mark.parametrize("name", ["stories", "translate"])
+def test_a_cache_too_small_for_one_sequence_is_refused_at_start(
+    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(kv_budget, "memory_limit", lambda: 2**15)
+    package = make_package(name).folder
+    words = rf"{name}.*may take 0.0 MiB, but one sequence of max_positions.*needs .* MiB; raise kv_cache_mib"
+
+    with pytest.raises(PackageError, match=words):
+        load_task(ModelSettings(package=package, memory_share=0.5), Limits())
+
+
+async def test_a_caches_budget_is_what_the_models_file_says(stories: TinyPackage) -> None:
+    task = load_task(ModelSettings(package=stories.folder, kv_cache_mib=1), Limits())
+
+    assert task._engine.load().kv_capacity_bytes == 2**20
+    await task.close()

@@ -1,0 +1,136 @@
+"""From a sequence's outputs to the text of its choices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from model.package import Detokenizer, PackageTokenizer
+from service.engine.mailbox import Output
+from service.engine.sampling import SampledToken
+from service.engine.sequence import Sequence as Decoding
+from service.schemas import FinishReason, GenerateRequest, TokenLogprob
+from service.tasks.stopping import StopTexts
+from service.tasks.texts import as_list
+
+
+@dataclass
+class Piece:
+    """New text of one choice, with the tokens behind it."""
+
+    index: int  # of the choice
+    text: str
+    tokens: list[TokenLogprob] | None = None
+    finish_reason: FinishReason | None = None
+    score: float | None = None
+    completion_tokens: int = 0
+
+
+class ChoiceText(Protocol):
+    """Reads the outputs of a sequence of its own."""
+
+    sequence: Decoding
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing that may still come is wanted."""
+
+    def read(self, output: Output) -> Iterator[Piece]:
+        """Yield the pieces of text that an output brings."""
+
+
+class SampledChoice:
+    """The one choice of a sequence that is sampled."""
+
+    def __init__(self, tokenizer: PackageTokenizer, request: GenerateRequest, sequence: Decoding, index: int) -> None:
+        self.sequence = sequence
+        self._tokenizer, self._request, self._index = tokenizer, request, index
+        self._detokenizer = Detokenizer(tokenizer, sequence.prompt_ids)
+        self._stop_texts = StopTexts(as_list(request.stop))
+        self._echoes = request.echo  # not yet done
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a stop text has come."""
+        return self._stop_texts.is_met
+
+    def read(self, output: Output) -> Iterator[Piece]:
+        """Yield the prompt first if it is to be echoed, then the new text."""
+        if self._echoes:
+            self._echoes = False
+            yield echo(self._tokenizer, self._request, self.sequence.prompt_ids, output.prompt, self._index)
+        if self.is_done:
+            return
+        text, used = self._text(output)
+        reason = "stop" if self.is_done else output.finish_reason
+        assert reason in {None, "stop", "length"}, "bug: an error is raised, not yielded"
+        asks = self._request.logprobs is not None
+        tokens = token_logprobs(self._tokenizer, output.tokens[:used]) if asks else None
+        yield Piece(self._index, text, tokens, reason, completion_tokens=used)
+
+    def _text(self, output: Output) -> tuple[str, int]:
+        """Return an output's text up to a stop text, and how many tokens it takes."""
+        ids, is_last = [token.id for token in output.tokens], output.finish_reason is not None
+        # What waited for a slow reader was merged; the tokens behind a stop text must not count for that.
+        steps = [[token] for token in ids] if self._request.stop and ids else [ids]
+        text = ""
+        for used, step in enumerate(steps, start=1):
+            ends = is_last and used == len(steps)
+            text += self._stop_texts.add(self._detokenizer.add(step, is_last=ends), is_last=ends)
+            if self.is_done:
+                return text, min(used, len(ids))
+        return text, len(ids)
+
+
+class SearchedChoices:
+    """The `n` best hypotheses of a prompt's beam search, each whole."""
+
+    is_done = False  # a search is wanted to its end
+
+    def __init__(
+        self, tokenizer: PackageTokenizer, request: GenerateRequest, sequence: Decoding, first_index: int
+    ) -> None:
+        self.sequence = sequence
+        self._tokenizer, self._request, self._first_index = tokenizer, request, first_index
+
+    def read(self, output: Output) -> Iterator[Piece]:
+        """Yield all choices once the search is over."""
+        if output.finish_reason is None:
+            return
+        tokenizer, request, prompt = self._tokenizer, self._request, self.sequence.prompt_ids
+        for rank in range(request.n):
+            best = output.hypotheses[min(rank, len(output.hypotheses) - 1)]
+            stop_texts, index = StopTexts(as_list(request.stop)), self._first_index + rank
+            text = stop_texts.add(Detokenizer(tokenizer, prompt).add(best.ids, is_last=True), is_last=True)
+            reason: FinishReason = "stop" if stop_texts.is_met or best.finish_reason == "stop" else "length"
+            if request.echo:
+                yield echo(tokenizer, request, prompt, [], index)
+            yield Piece(index, text, None, reason, best.score, len(best.ids))
+
+
+def echo(
+    tokenizer: PackageTokenizer, request: GenerateRequest, prompt: list[int], scored: list[SampledToken], index: int
+) -> Piece:
+    """Return the prompt as the first piece of a choice; `scored` are its tokens behind the first."""
+    tokens = None
+    if request.logprobs is not None:
+        # The start token stands before a text without being part of it.
+        is_text = isinstance(request.prompt, str) or isinstance(request.prompt[0], str)
+        first = TokenLogprob(id=prompt[0], text=tokenizer.decode([prompt[0]]), logprob=None, top=[])
+        tokens = [*([] if is_text else [first]), *token_logprobs(tokenizer, scored)]
+    return Piece(index, tokenizer.decode(prompt), tokens)
+
+
+def token_logprobs(tokenizer: PackageTokenizer, tokens: Sequence[SampledToken]) -> list[TokenLogprob]:
+    """Return tokens and their alternatives as the answer has them."""
+    text_of = tokenizer.text_of
+    return [
+        TokenLogprob(
+            id=token.id,
+            text=text_of(token.id),
+            logprob=token.logprob,
+            top=[{"id": i, "text": text_of(i), "logprob": logprob} for i, logprob in token.top],
+        )
+        for token in tokens
+    ]

@@ -1,0 +1,77 @@
+"""A thread for what would make the event loop wait: encoding and decoding long texts, cutting sentences, images.
+
+Requests hand in one piece after the other, and clients and requests take turns, as before the engine: a large request
+delays a small one by a piece. What waits is bounded by admission, before the first piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+from service.engine.admission import Permit
+from service.engine.waiting import WaitingQueue
+from service.turns import Turn
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+SMALL = 2_000  # characters, which take one or two milliseconds to encode: no more than to ask a thread to
+
+
+@dataclass(eq=False)
+class _Piece:
+    permit: Permit
+    turn: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Pool:
+    """One thread, as the other cores belong to the graphs, and the queue before it."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="texts")
+        self._waiting: WaitingQueue[_Piece] = WaitingQueue()
+        self._is_busy = False
+        self._small = Turn()  # of small work, however much of it there is
+
+    async def run(
+        self, permit: Permit, size: int, function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
+    ) -> Result:
+        """Call a function for a request: at once if it works on no more than a few characters, else in the thread."""
+        if size <= SMALL:
+            await self._small.give()
+            return function(*args, **kwargs)
+        await self._turn(permit)
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
+        finally:
+            self._pass_on()
+
+    def close(self) -> None:
+        """Drop what waits and free the thread."""
+        self._executor.shutdown(cancel_futures=True)
+
+    async def _turn(self, permit: Permit) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            return
+        piece = _Piece(permit)
+        self._waiting.add(piece)
+        try:
+            await piece.turn
+        except asyncio.CancelledError:
+            if not self._waiting.remove(piece):  # its turn had just come
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """Give the turn to the next."""
+        following = next((piece for piece in self._waiting.in_turn() if not piece.turn.done()), None)  # or cancelled
+        self._is_busy = following is not None
+        if following is not None:
+            self._waiting.take(following)
+            following.turn.set_result(None)

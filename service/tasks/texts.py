@@ -1,0 +1,100 @@
+"""From texts to token ids, within limits, without making the event loop wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from model.package import PackageTokenizer
+from model.package.tokenizer import Encoding
+from service.engine.admission import Permit
+from service.engine.inputs import TextInput
+from service.errors import InvalidRequest
+from service.tasks.pool import Pool
+
+CHARACTERS_A_TOKEN = 64  # no text has so many for each token, unless most of it is white space
+CHARACTERS_EXPECTED = 4  # for each token, before a text is encoded
+PIECE = 16_384  # characters that are encoded together, in about ten milliseconds
+CHARACTERS_AN_INPUT = 50  # for as many the time is that any input takes
+
+
+def expected_tokens(texts: Sequence[str], limit: int | None = None) -> int:
+    """Guess how many tokens texts have, before any work is done for them; none has more than the limit."""
+    expected = [len(text) // CHARACTERS_EXPECTED + 1 for text in texts]
+    return sum(expected if limit is None else [min(tokens, limit) for tokens in expected])
+
+
+async def encode_all(
+    pool: Pool, permit: Permit, tokenizer: PackageTokenizer, inputs: Sequence[tuple[str, ...]]
+) -> list[Encoding]:
+    """Encode inputs of one text or two, a few at a time."""
+    encodings: list[Encoding] = []
+    for size, some in _pieces(inputs):
+        encodings += await pool.run(permit, size, _encode, tokenizer, some)
+    return encodings
+
+
+def _encode(tokenizer: PackageTokenizer, inputs: Sequence[tuple[str, ...]]) -> list[Encoding]:
+    return [tokenizer.encode(*texts) for texts in inputs]
+
+
+def _pieces(inputs: Sequence[tuple[str, ...]]) -> Iterator[tuple[int, list[tuple[str, ...]]]]:
+    """Cut inputs into pieces of work; yields each with its size. All but a single small piece are for the thread."""
+    piece: list[tuple[str, ...]] = []
+    size = 0
+    for texts in inputs:
+        piece.append(texts)
+        size += CHARACTERS_AN_INPUT + sum(map(len, texts))
+        if size >= PIECE:
+            yield size, piece
+            piece, size = [], 0
+    if piece:
+        is_only = len(piece) == len(inputs)
+        yield (size if is_only else PIECE), piece
+
+
+async def one_shot_inputs(
+    pool: Pool,
+    permit: Permit,
+    tokenizer: PackageTokenizer,
+    inputs: Sequence[tuple[str, ...]],
+    limit: int,
+    *,
+    truncate: bool,
+) -> list[TextInput]:
+    """Encode texts or pairs for an encoder; those of more than `limit` tokens are cut or refused."""
+    if truncate:
+        inputs = [tuple(text[: limit * CHARACTERS_A_TOKEN] for text in texts) for texts in inputs]
+    for texts in inputs:
+        for text in texts:
+            check_characters(text, limit, "input")
+    encodings = await encode_all(pool, permit, tokenizer, inputs)
+    if truncate:
+        encodings = [encoding.shortened(limit) for encoding in encodings]
+    for encoding in encodings:
+        check_length(len(encoding.ids), limit, "input")
+    return [TextInput(encoding.ids, encoding.segment_ids) for encoding in encodings]
+
+
+def check_characters(text: str, limit: int, param: str) -> None:
+    """Refuse a text that is certainly too long before it is encoded."""
+    most = limit * CHARACTERS_A_TOKEN
+    if len(text) > most:
+        raise InvalidRequest(f"{param} has {len(text)} characters; the limit is {limit} tokens, or {most}", param)
+
+
+def check_length(tokens: int, limit: int, param: str) -> None:
+    """Refuse a text of too many tokens."""
+    if tokens > limit:
+        raise InvalidRequest(f"{param} has {tokens} tokens; the limit is {limit}", param)
+
+
+def check_ids(ids: Sequence[int], vocab_size: int, param: str) -> None:
+    """Refuse token ids that the vocabulary does not have."""
+    if ids and not (min(ids) >= 0 and max(ids) < vocab_size):
+        wrong = next(token for token in ids if not 0 <= token < vocab_size)
+        raise InvalidRequest(f"{param} has the token id {wrong}; ids go from 0 to {vocab_size - 1}", param)
+
+
+def as_list(value: str | list[str]) -> list[str]:
+    """Return one or several texts as a list."""
+    return [value] if isinstance(value, str) else value

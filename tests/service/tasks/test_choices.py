@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from model.package import PackageTokenizer
+from model.package.manifest import TOKENIZER_FILE
+from service.engine.mailbox import Output
+from service.engine.sampling import SampledToken, SamplingParams
+from service.engine.sequence import Sampling, Sequence
+from service.schemas import GenerateRequest
+from service.tasks.choices import Piece, SampledChoice
+from tests.conftest import TinyPackage
+
+
+def make_choice(package: TinyPackage, stop: str) -> SampledChoice:
+    tokenizer = PackageTokenizer.load(package.folder / TOKENIZER_FILE)
+    request = GenerateRequest(prompt="Once", stop=stop, logprobs=0)
+    return SampledChoice(tokenizer, request, Sequence([1], Sampling(SamplingParams(50), [1])), 0)
+
+
+def tokens_of(package: TinyPackage, text: str) -> list[SampledToken]:
+    tokenizer = PackageTokenizer.load(package.folder / TOKENIZER_FILE)
+    return [SampledToken(token, -1.0) for token in tokenizer.encode(text).ids]
+
+
+def joined(pieces: list[Piece]) -> tuple[str, int, int, str | None]:
+    reasons = [piece.finish_reason for piece in pieces if piece.finish_reason]
+    text, tokens = "".join(piece.text for piece in pieces), sum(piece.completion_tokens for piece in pieces)
+    return text, tokens, sum(len(piece.tokens or []) for piece in pieces), reasons[0] if reasons else None
+
+
+def test_what_a_slow_reader_gets_merged_ends_at_the_same_token(stories: TinyPackage) -> None:
+    tokens = tokens_of(stories, "There was a dog. He liked to play. The end.")
+    quick, slow = make_choice(stories, "."), make_choice(stories, ".")
+    one_by_one: list[Piece] = []
+    for token in tokens:
+        if not quick.is_done:
+            one_by_one += quick.read(Output([token]))
+    merged = list(slow.read(Output(tokens, "length")))
+
+    assert joined(merged) == joined(one_by_one)
+    assert joined(merged)[0].endswith("dog") and joined(merged)[3] == "stop"

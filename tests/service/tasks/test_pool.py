@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from service.engine.admission import Admission, AdmissionLimits, Permit
+from service.tasks.pool import SMALL, Pool
+
+
+def request(client: str = "") -> Permit:
+    return Admission(AdmissionLimits()).admit(client, 1, 1)
+
+
+async def test_small_work_is_done_at_once_and_large_work_in_the_thread() -> None:
+    pool = Pool()
+    small = await pool.run(request(), SMALL, threading.current_thread)
+    large = await pool.run(request(), SMALL + 1, threading.current_thread)
+    pool.close()
+
+    assert small is threading.current_thread() and large is not small
+
+
+async def test_clients_take_turns() -> None:
+    done: list[str] = []
+    pool, gate = Pool(), threading.Event()
+    blocking = asyncio.create_task(pool.run(request(), SMALL + 1, gate.wait))
+    await asyncio.sleep(0)
+    flood = [asyncio.create_task(pool.run(request("flood"), SMALL + 1, done.append, "flood")) for _ in range(5)]
+    await asyncio.sleep(0)
+    other = asyncio.create_task(pool.run(request("other"), SMALL + 1, done.append, "other"))
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(blocking, other, *flood)
+    pool.close()
+
+    assert done == ["flood", "other", "flood", "flood", "flood", "flood"]
+
+
+async def test_who_leaves_while_waiting_or_working_passes_the_turn_on() -> None:
+    pool, gate = Pool(), threading.Event()
+    working, waiting, last = (asyncio.create_task(pool.run(request(), SMALL + 1, gate.wait)) for _ in range(3))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    working.cancel()
+    gate.set()
+
+    assert await asyncio.wait_for(last, 10)
+    assert await asyncio.wait_for(pool.run(request(), SMALL + 1, lambda: "idle again"), 10)
+    pool.close()
+
+
+async def test_what_fails_in_the_thread_fails_for_its_request_alone() -> None:
+    pool = Pool()
+    with pytest.raises(ZeroDivisionError):
+        await pool.run(request(), SMALL + 1, lambda: 1 / 0)
+
+    assert await pool.run(request(), SMALL + 1, lambda: 1) == 1
+    pool.close()
+
+
+async def test_who_leaves_in_the_moment_of_the_turn_harms_nobody() -> None:
+    pool, gate = Pool(), threading.Event()
+    working, leaving, last = (asyncio.create_task(pool.run(request(), SMALL + 1, gate.wait)) for _ in range(3))
+    await asyncio.sleep(0)
+    working.add_done_callback(lambda _: leaving.cancel())
+    leaving_turn = next(pool._waiting.in_turn()).turn
+    leaving_turn.cancel()  # as its task's cancellation does, before the task itself has run
+    gate.set()
+
+    assert await asyncio.wait_for(working, 10) and await asyncio.wait_for(last, 10)
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    pool.close()
