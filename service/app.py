@@ -7,9 +7,11 @@ at `/` reaches the same tasks through handles.
 from __future__ import annotations
 
 import asyncio
+import gc
 import warnings
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, contextmanager
 from typing import Any, cast
 
 from fastapi import FastAPI
@@ -21,18 +23,27 @@ from ray.serve.handle import DeploymentHandle
 
 from model.package import Manifest
 from service.api.app import create_app
+from service.api.status import StatusCache
 from service.errors import InternalError, NotReady, ServerOverloaded, ServiceError
+from service.keys import configured_keys
 from service.logs import configure_logs
 from service.metrics import Metrics
 from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
 from service.settings import Autoscaling, ModelSettings, Settings, SettingsError
+from service.startup import GATEWAY, model_names
 from service.tasks.loading import load_task
-from service.tasks.task import Task
+from service.tasks.task import ANONYMOUS, Task
+from service.timeouts import Timeouts
 
 MAX_GATEWAY_REQUESTS = 4096
 LOOK_BACK_S = 4.0  # over which a replica's load is averaged
-DRAIN_S = 20  # a replica that goes finishes what it has begun within these
-MODEL, GATEWAY = "model", "gateway"  # names of the deployments
+MODEL = "model"  # the name of a model's deployment; the gateway's is that of its application
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # where a cluster's nodes listen; see service.serve_config
+RAY_LOGS = {"encoding": "JSON", "enable_access_log": False}  # every request has a line of ours
+
+
+# Apart from other threads: a controller that does not answer holds this one, and who asks next waits for it or leaves.
+_asking_the_controller = ThreadPoolExecutor(1, "controller")
 
 
 class ModelReplica:
@@ -42,18 +53,20 @@ class ModelReplica:
         configure_logs()
         self._settings, self._metrics = _of_this_process()
         self._task = load_task(model, self._settings.limits, self._metrics)
+        _spare_the_collector()
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
         return create_app([self._task], self._settings, self._metrics, is_behind_serve=True)
 
-    async def predict(self, request: AnyRequest) -> Response:
+    async def predict(self, request: AnyRequest, client: str) -> Response:
         """Answer a request from the gateway."""
-        return await self._task.predict(request)
+        return await self._task.predict(request, client)
 
-    async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
+    async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
         """Answer a request from the gateway piece by piece."""
-        async for event in self._task.stream(request):
-            yield event
+        async with aclosing(self._task.stream(request, client)) as events:
+            async for event in events:
+                yield event
 
     async def health(self) -> ModelHealth:
         """Tell the gateway how the task is doing."""
@@ -70,9 +83,21 @@ class ModelReplica:
             raise RuntimeError("the engine makes no progress")
 
 
+def _spare_the_collector() -> None:
+    """Keep the collector of garbage from what lives as long as the process: everybody would wait while it looks.
+
+    The second time it finds next to nothing. It looks through all when a quarter of what it last found has come anew,
+    and a quarter of the libraries' objects would be many requests that failed, each with its body of megabytes.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.collect()
+
+
 def _of_this_process() -> tuple[Settings, Metrics]:
     """Read the settings here, on whichever node this is, and count for this node."""
     settings = Settings.read()
+    settings.check_exposure(settings.host)
     metrics = Metrics(settings.metrics_dir)
     metrics.export(settings.host, settings.metrics_port)
     return settings, metrics
@@ -81,15 +106,18 @@ def _of_this_process() -> tuple[Settings, Metrics]:
 class RemoteTask:
     """A task in a model's replica, reached through its handle; one that may sleep is not asked for its health."""
 
+    is_remote = True
+
     def __init__(self, manifest: Manifest, handle: DeploymentHandle[Any], *, may_sleep: bool) -> None:
         self.manifest = manifest
         self._handle = handle
         self._may_sleep = may_sleep
         self._streaming_handle = handle.options(stream=True)
+        self._health = StatusCache(self._ask_health)
 
-    async def predict(self, request: AnyRequest) -> Response:
+    async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
         """Ask the replica."""
-        answer = self._handle.predict.remote(request)
+        answer = self._handle.predict.remote(request, client)
         try:
             with _remote_errors():
                 return cast("Response", await answer)
@@ -97,9 +125,9 @@ class RemoteTask:
             answer.cancel()  # the client has left, so the replica may stop too
             raise
 
-    async def stream(self, request: AnyRequest) -> AsyncGenerator[AnyEvent, None]:
+    async def stream(self, request: AnyRequest, client: str = ANONYMOUS) -> AsyncGenerator[AnyEvent, None]:
         """Ask the replica for a stream; leaving it early ends it there too."""
-        events = self._streaming_handle.stream.remote(request)
+        events = self._streaming_handle.stream.remote(request, client)
         try:
             with _remote_errors():
                 async for event in cast("AsyncGenerator[AnyEvent, None]", events):
@@ -108,15 +136,18 @@ class RemoteTask:
             events.cancel()
 
     async def health(self) -> ModelHealth:
-        """Ask a replica, if there is one."""
+        """Tell how a replica is doing, if there is one: asked once a second, however often probes come."""
+        return await self._health.get()
+
+    async def _ask_health(self) -> ModelHealth:
         if self._may_sleep:  # to ask it would keep it awake
-            return await asyncio.to_thread(health_by_controller, self.manifest.name)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(_asking_the_controller, health_by_controller, self.manifest.name)
         with _remote_errors():
             return cast("ModelHealth", await self._handle.health.remote())
 
-    @property
-    def is_full(self) -> bool:
-        """Say no: the replica itself knows."""
+    def is_full_for(self, client: str) -> bool:
+        """Say no: its replica knows, and refuses; few requests come this way (`service.ingress`)."""
         return False
 
     async def close(self) -> None:
@@ -155,8 +186,11 @@ class Gateway:
 
 
 def health_by_controller(application: str) -> ModelHealth:
-    """Ask Serve's controller, which checks the replicas that there are."""
-    deployment = serve.status().applications[application].deployments[MODEL]
+    """Ask Serve's controller, which checks the replicas that there are; raises `NotReady` if it knows of none yet."""
+    try:
+        deployment = serve.status().applications[application].deployments[MODEL]
+    except KeyError:
+        raise NotReady("a model is not deployed yet") from None
     replicas = cast("dict[str, int]", deployment.replica_states)
     return ModelHealth(is_progressing=deployment.status != "UNHEALTHY", is_asleep=not replicas.get("RUNNING"))
 
@@ -174,34 +208,34 @@ def autoscaling_config(autoscaling: Autoscaling) -> dict[str, Any]:
     }
 
 
-def model_options(model: ModelSettings) -> dict[str, Any]:
+def model_options(model: ModelSettings, timeouts: Timeouts) -> dict[str, Any]:
     """Return a model's deployment options, as Serve's configuration files have them."""
     return {
         "autoscaling_config": autoscaling_config(model.autoscaling),
         "max_ongoing_requests": model.max_ongoing_requests,
         "ray_actor_options": {"num_cpus": model.num_cpus, "num_gpus": model.num_gpus},
         "health_check_period_s": 10,
-        "graceful_shutdown_timeout_s": DRAIN_S,
+        "graceful_shutdown_timeout_s": timeouts.graceful_shutdown,
     }
 
 
-def gateway_options() -> dict[str, Any]:
+def gateway_options(timeouts: Timeouts) -> dict[str, Any]:
     """Return the gateway's deployment options."""
     return {
         "max_ongoing_requests": MAX_GATEWAY_REQUESTS,
         "ray_actor_options": {"num_cpus": 0.1},
-        "graceful_shutdown_timeout_s": DRAIN_S,
+        "graceful_shutdown_timeout_s": timeouts.graceful_shutdown,
     }
 
 
-def model_application(model: ModelSettings) -> Application:
+def model_application(model: ModelSettings, timeouts: Timeouts) -> Application:
     """Return the Serve application of one model."""
-    return _application(ModelReplica, MODEL, model_options(model), model)
+    return _application(ModelReplica, MODEL, model_options(model, timeouts), model)
 
 
-def gateway_application(models: list[ModelSettings]) -> Application:
+def gateway_application(models: list[ModelSettings], timeouts: Timeouts) -> Application:
     """Return the Serve application of the gateway."""
-    return _application(Gateway, GATEWAY, gateway_options(), models)
+    return _application(Gateway, GATEWAY, gateway_options(timeouts), models)
 
 
 def _application(replica: type, name: str, options: dict[str, Any], argument: Any) -> Application:
@@ -213,22 +247,36 @@ def _application(replica: type, name: str, options: dict[str, Any], argument: An
 
 def build_model(arguments: dict[str, str]) -> Application:
     """Return the application of the model named `model`, for Serve's configuration files; settings are read here."""
-    models = {Manifest.load(model.package).name: model for model in Settings.read().models()}
+    settings = Settings.read()
+    models = _models_of_cluster(settings)
     name = arguments["model"]
     if name not in models:
         raise SettingsError(f"there is no model {name!r} in the models file; there are {', '.join(models)}")
-    return model_application(models[name])
+    return model_application(models[name], Timeouts.of(settings.limits))
 
 
 def build_gateway(_arguments: dict[str, str]) -> Application:
     """Return the gateway to all models of the models file, for Serve's configuration files."""
-    return gateway_application(Settings.read().models())
+    settings = Settings.read()
+    return gateway_application(list(_models_of_cluster(settings).values()), Timeouts.of(settings.limits))
 
 
-def targets(models: list[ModelSettings]) -> list[serve.RunTarget]:
+def _models_of_cluster(settings: Settings) -> dict[str, ModelSettings]:
+    """Return the models of the models file by name; raises `SettingsError` for a cluster that must not come up so."""
+    settings.check_exposure(EVERY_ADDRESS)
+    configured_keys(settings)
+    models = settings.models()
+    return dict(zip(model_names(models), models, strict=True))
+
+
+def targets(models: list[ModelSettings], timeouts: Timeouts) -> list[serve.RunTarget]:
     """Return all applications with their names and addresses; raises `PackageError` for a package that is not valid."""
-    applications = []
-    for model in models:
-        name = Manifest.load(model.package).name
-        applications.append(serve.RunTarget(model_application(model), name=name, route_prefix=f"/models/{name}"))
-    return [*applications, serve.RunTarget(gateway_application(models), name=GATEWAY, route_prefix="/")]
+    applications = [
+        _target(model_application(model, timeouts), name, f"/models/{name}")
+        for name, model in zip(model_names(models), models, strict=True)
+    ]
+    return [*applications, _target(gateway_application(models, timeouts), GATEWAY, "/")]
+
+
+def _target(application: Application, name: str, route_prefix: str) -> serve.RunTarget:
+    return serve.RunTarget(application, name=name, route_prefix=route_prefix, logging_config=RAY_LOGS)

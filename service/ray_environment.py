@@ -5,12 +5,37 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from service.timeouts import Timeouts
+
 HAPROXY_WRAPPER = Path(__file__).parent / "haproxy.sh"
+
+# HAProxy reads a request's model out of what its buffer holds of the body; its own default is 16 KiB. A connection has
+# up to two buffers while a request or an answer passes, so 4,096 of them, the most there are, hold 512 MiB.
+BUFFER_BYTES = 64 * 1024
+# The largest message that a gateway and a replica exchange, the most that gRPC has; 4 MiB, Ray's default, is less than
+# some answers. What a request may bring and ask for is bounded by `Limits`.
+MESSAGE_BYTES = 2**31 - 1
 
 # Replicas tell their load every second rather than every ten, or more of them would come late.
 LOAD_REPORTS = {
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
+}
+# Ray lets the logs of replicas grow for ever unless it is told otherwise. A process keeps its newest 32 to 64 MiB, so
+# that those of eight models fit into a container's /tmp.
+LOGS = {"RAY_ROTATION_MAX_BYTES": str(32 * 2**20), "RAY_ROTATION_BACKUP_COUNT": "1"}
+# A replica that makes no progress finishes nothing, so its successor need not wait for it, nor for its device.
+REPLACING = {"RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1"}
+# glibc's malloc keeps what bursts have freed: an arena for each of Ray's many threads, of which only the first can give
+# back its end; and once one large block was freed, blocks of up to 32 MiB stay, as bounds that are not set grow. With
+# one arena, blocks from 8 MiB on are mapped and given back at once; smaller ones, as a step of 32 GPT-2 streams makes
+# anew, stay until more than 64 MiB at the heap's end are free, or the model rests. A replica encodes texts in one
+# thread (`tasks/pool.py`), so the library of tokenizers starts none of its own.
+MEMORY = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(8 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 * 2**20),
+    "TOKENIZERS_PARALLELISM": "false",
 }
 # There is no load balancer before a single machine that must first notice that a replica goes; Ray waits 30 s for it.
 SINGLE_MACHINE = {
@@ -20,11 +45,17 @@ SINGLE_MACHINE = {
 
 
 def haproxy(binary: str) -> dict[str, str]:
-    """Return what makes HAProxy the ingress; Ray's own proxy was measured ten times slower."""
+    """Return what makes HAProxy the ingress; Ray's own proxy was measured ten times slower.
+
+    Ray's counts by request, which HAProxy would send to a process in Python one by one, are off: replicas count.
+    """
     return {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(HAPROXY_WRAPPER),
+        "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(BUFFER_BYTES),
+        "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
+        "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(MESSAGE_BYTES),
         "TRIFOLD_HAPROXY_BINARY": binary,
     }
 
@@ -40,9 +71,11 @@ def haproxy_binary() -> str | None:
     return path
 
 
-def prepare_single_machine() -> bool:
+def prepare_single_machine(timeouts: Timeouts) -> bool:
     """Set it for `python -m service`; what is set already stays. Returns whether HAProxy is there."""
     binary = haproxy_binary()
-    for name, value in {**SINGLE_MACHINE, **LOAD_REPORTS, **(haproxy(binary) if binary else {})}.items():
+    ingress = {**haproxy(binary), **timeouts.haproxy()} if binary else {}
+    settings = {**SINGLE_MACHINE, **LOAD_REPORTS, **LOGS, **REPLACING, **MEMORY, **ingress}
+    for name, value in settings.items():
         os.environ.setdefault(name, value)
     return binary is not None

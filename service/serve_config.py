@@ -14,25 +14,25 @@ from typing import Any
 
 import yaml
 
-from model.package import Manifest, PackageError
-from service.app import GATEWAY, MODEL, gateway_options, model_options
+from model.package import PackageError
+from service.app import EVERY_ADDRESS, MODEL, RAY_LOGS, gateway_options, model_options
 from service.settings import ModelSettings, Settings, SettingsError
+from service.startup import GATEWAY, model_names
+from service.timeouts import Timeouts
 
 REPLICAS_AT_LEAST = 2  # of a model that never sleeps, each on a node of its own, so that a node may die
 REPLICAS_AT_MOST = 8  # of a model whose own bound is not set; on one machine more would share its cores
-DRAIN_S = 60  # a replica that goes finishes what it has begun within these, at leisure: others are there
 SPREAD = {"max_replicas_per_node": 1}
-LEAVING = {"graceful_shutdown_timeout_s": DRAIN_S}
-KEEP_ALIVE_S = 90
 
 
-def serve_config(models: list[ModelSettings], request_timeout_s: float) -> dict[str, Any]:
+def serve_config(models: list[ModelSettings], timeouts: Timeouts) -> dict[str, Any]:
     """Return Serve's configuration of a cluster: an application for each model, and the gateway to all of them.
 
     Serve ends a request a little later than the service itself would, whose answer says why. The arguments of an
     application have a digest of what it is built from, because Serve builds it anew only when they change. Raises
     `SettingsError` for what only a single machine can do.
     """
+    names = model_names(models)
     for model in models:
         if model.cpu_fallback:
             raise SettingsError(
@@ -41,19 +41,20 @@ def serve_config(models: list[ModelSettings], request_timeout_s: float) -> dict[
     return {
         "proxy_location": "EveryNode",
         "http_options": {
-            "host": "0.0.0.0",  # noqa: S104  # a pod's own address; the network policy says who may come
+            "host": EVERY_ADDRESS,  # a pod's own too; keys and the network policy say who may come
             "port": 8000,
-            "request_timeout_s": request_timeout_s + 10,
-            "keep_alive_timeout_s": KEEP_ALIVE_S,
+            **timeouts.http_options(),
         },
-        "logging_config": {"encoding": "JSON", "enable_access_log": False},
-        "applications": [*map(_model, models), _gateway(models)],
+        "logging_config": dict(RAY_LOGS),
+        "applications": [
+            *(_model(name, model, timeouts) for name, model in zip(names, models, strict=True)),
+            _gateway(models, timeouts),
+        ],
     }
 
 
-def _model(model: ModelSettings) -> dict[str, Any]:
-    name = Manifest.load(model.package).name
-    options = model_options(model)
+def _model(name: str, model: ModelSettings, timeouts: Timeouts) -> dict[str, Any]:
+    options = model_options(model, timeouts)
     bounds = options["autoscaling_config"]
     bounds["min_replicas"] = bounds["min_replicas"] and max(bounds["min_replicas"], REPLICAS_AT_LEAST)
     if "max_replicas" not in model.autoscaling.model_fields_set:
@@ -64,12 +65,12 @@ def _model(model: ModelSettings) -> dict[str, Any]:
         "route_prefix": f"/models/{name}",
         "import_path": "service.app:build_model",
         "args": {"model": name, "digest": _digest([model])},
-        "deployments": [{"name": MODEL, **SPREAD, **options, **LEAVING}],
+        "deployments": [{"name": MODEL, **SPREAD, **options}],
     }
 
 
-def _gateway(models: list[ModelSettings]) -> dict[str, Any]:
-    options = {"num_replicas": REPLICAS_AT_LEAST, **SPREAD, **gateway_options(), **LEAVING}
+def _gateway(models: list[ModelSettings], timeouts: Timeouts) -> dict[str, Any]:
+    options = {"num_replicas": REPLICAS_AT_LEAST, **SPREAD, **gateway_options(timeouts)}
     return {
         "name": GATEWAY,
         "route_prefix": "/",
@@ -92,7 +93,7 @@ def main() -> None:
     given = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
     try:
         settings = Settings.read(**given)
-        config = serve_config(settings.models(), settings.limits.request_timeout_s)
+        config = serve_config(settings.models(), Timeouts.of(settings.limits))
     except (SettingsError, PackageError) as error:
         sys.exit(f"trifold: {error}")
     yaml.safe_dump(config, sys.stdout, sort_keys=False)

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import difflib
+import ipaddress
+import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 BUNDLED_MODELS = Path(__file__).parent / "models.yaml"
+PREFIX = "TRIFOLD_"
+# Not settings of the service: for haproxy.sh, and for the checks of the manifests.
+OTHER_VARIABLES = frozenset({"TRIFOLD_HAPROXY_BINARY", "TRIFOLD_CRDS"})
+
+_KEY = re.compile(r"[!-~]+")  # what a header carries unchanged: visible ASCII
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@*]+")  # RFC 6454, 6.2
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)|_SVC_PORT|_PORT_\d")  # as Kubernetes names a service's variables
+_NEAR = 0.8  # how like a setting's name (difflib's ratio) a variable must be for the one to be taken for the other
+
+
+# What PyYAML lets through where a date, a number or the like is none, as 2024-13-45.
+_NOT_VALUES = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
 
 
 class SettingsError(Exception):
@@ -61,10 +79,15 @@ class ModelSettings(BaseModel):
     max_slots: int = Field(64, ge=1, le=1024, description="rows of the KV cache: sequences times beams at a time")
     prefill_tokens: int = Field(512, ge=16, description="padded tokens of one prefill step")
     prefix_cache_mib: int = Field(64, ge=0, description="memory for prompts' beginnings that may come again; 0: none")
+    kv_cache_mib: int | None = Field(
+        None, ge=1, description="memory of the KV cache; none: its share of half of what this machine or container has"
+    )
+    memory_share: float = Field(1, gt=0, le=1, description="that share; unless set, of all replicas of the file alike")
+    max_image_pixels: int = Field(16_000_000, ge=1, description="width times height of an image to classify")
     batch_tokens: int = Field(1024, ge=1, description="padded tokens of one batch of a one-shot task")
-    max_waiting_sequences: int = Field(512, ge=1)
+    max_waiting_slots: int = Field(1024, ge=1, description="choices, beams, sentences and inputs that may wait")
     max_waiting_tokens: int = Field(65536, ge=1)
-    max_ongoing_requests: int = Field(1024, ge=1, description="requests a replica takes at a time")
+    max_ongoing_requests: int = Field(4096, ge=1, description="requests a replica takes at a time")
 
     @model_validator(mode="after")
     def _gpu(self) -> Self:
@@ -80,46 +103,99 @@ class Limits(BaseModel):
 
     max_body_bytes: int = Field(2 * 1024 * 1024, ge=1)
     max_inputs: int = Field(256, ge=1, description="texts, or prompts times n, of one request")
-    request_timeout_s: float = Field(120.0, gt=0)
+    max_sentences: int = Field(1024, ge=1, description="sentences of one request's texts to translate")
+    request_timeout_s: float = Field(120.0, gt=0, description="from a request's head to the last byte of its answer")
+    body_timeout_s: float = Field(20.0, gt=0, description="for a request's whole body, within that time")
+    stall_timeout_s: float = Field(30.0, gt=0, description="for a reader to take one piece of its answer")
+    keep_alive_s: float = Field(10.0, gt=0, description="after which a stream with nothing to say sends a comment")
     stuck_after_s: float = Field(60.0, gt=0, description="a step that takes longer makes /health fail")
 
 
 class Settings(BaseSettings):
     """The service's settings; every field is an environment variable, as TRIFOLD_PORT."""
 
-    model_config = SettingsConfigDict(env_prefix="TRIFOLD_", env_nested_delimiter="__", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", frozen=True, hide_input_in_errors=True
+    )
 
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=1, le=65535)
     models_file: Path = BUNDLED_MODELS
     api_keys: list[SecretStr] = []
+    api_keys_file: Path | None = Field(None, description="YAML file of named keys, their hashes and limits")
+    allow_anonymous: bool = Field(False, description="let other machines come without a key")
+    allowed_origins: list[str] = Field([], description="sites whose pages may use the service, as https://example.com")
     otlp_endpoint: str | None = Field(None, description="where spans go, as http://collector:4318/v1/traces")
     metrics_port: int = Field(9464, ge=0, le=65535, description="of the node, for Prometheus; 0: none")
     ray_metrics_port: int = Field(0, ge=0, le=65535, description="of Ray's own metrics, for Prometheus; 0: any")
     metrics_dir: Path | None = Field(None, description="where a node's processes keep their counts; made if missing")
+    run_dir: Path | None = Field(None, description="where a node's processes learn that the service shuts down")
+    drain_notice_s: float = Field(1.0, ge=0, description="how long one that is shutting down still takes requests")
     limits: Limits = Limits()
 
     @classmethod
     def read(cls, **overrides: Any) -> Self:
         """Read the environment; raises `SettingsError` naming what is wrong."""
+        _refuse_unknown_variables()
         try:
             return cls(**overrides)
         except ValidationError as error:
-            raise SettingsError(f"settings: {_problems(error)}") from None
+            raise SettingsError(f"settings: {problems(error)}") from None
+        except UnreadableError as error:
+            field = re.search(r'field "(\w+)"', str(error))
+            raise SettingsError(f"settings: {field[1] if field else error}: it must be JSON") from None
+
+    @field_validator("api_keys")
+    @classmethod
+    def _keys_that_can_be_sent(cls, keys: list[SecretStr]) -> list[SecretStr]:
+        values = [key.get_secret_value() for key in keys]
+        for place, value in enumerate(values, start=1):
+            if not _KEY.fullmatch(value):
+                raise ValueError(f"key {place} is empty, or has spaces or other characters than visible ASCII")
+            if value in values[: place - 1]:
+                raise ValueError(f"key {place} is there twice")
+        return keys
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _origins(cls, origins: list[str]) -> list[str]:
+        for place, origin in enumerate(origins, start=1):
+            if not _ORIGIN.fullmatch(origin.lower()):
+                raise ValueError(f"origin {place} must be like https://example.com:8443, without a path or wildcards")
+        return [origin.lower() for origin in origins]
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether requests must bring an API key."""
+        return bool(self.api_keys) or self.api_keys_file is not None
+
+    def check_exposure(self, host: str) -> None:
+        """Refuse to be open to other machines without keys by accident; raises `SettingsError`."""
+        if not (self.needs_keys or self.allow_anonymous or _is_loopback(host)):
+            raise SettingsError(
+                f"host: whoever reaches {host} could use the service without a key; set TRIFOLD_API_KEYS_FILE or "
+                "TRIFOLD_API_KEYS (python -m service.keys makes one), or TRIFOLD_ALLOW_ANONYMOUS=true if that is meant"
+            )
 
     def models(self) -> list[ModelSettings]:
         """Read the models file; raises `SettingsError` naming what is wrong."""
         path = self.models_file
         try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-            models = _ModelsFile.model_validate(content).models
+            models = _ModelsFile.model_validate(parse_yaml(path, path.read_bytes())).models
         except OSError as error:
             raise SettingsError(f"{path}: {error.strerror}; TRIFOLD_MODELS_FILE names the models file") from None
-        except yaml.YAMLError as error:
-            raise SettingsError(f"{path}: not YAML: {error}") from None
         except ValidationError as error:
-            raise SettingsError(f"{path}: {_problems(error)}") from None
-        return [model.model_copy(update={"package": (path.parent / model.package).resolve()}) for model in models]
+            raise SettingsError(f"{path}: {problems(error)}") from None
+        share = 1 / sum(model.autoscaling.max_replicas for model in models)
+        return [
+            model.model_copy(
+                update={
+                    "package": (path.parent / model.package).resolve(),
+                    "memory_share": model.memory_share if "memory_share" in model.model_fields_set else share,
+                }
+            )
+            for model in models
+        ]
 
 
 class _ModelsFile(BaseModel):
@@ -128,5 +204,60 @@ class _ModelsFile(BaseModel):
     models: list[ModelSettings] = Field(min_length=1)
 
 
-def _problems(error: ValidationError) -> str:
-    return "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
+def parse_yaml(path: Path, content: bytes) -> Any:
+    """Return what a YAML file says; raises `SettingsError`, which shows no value of it, as it may be a secret."""
+    try:
+        return yaml.safe_load(content)
+    except yaml.YAMLError as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "context", None)
+        place = f", line {mark.line + 1}" if mark else ""
+        raise SettingsError(f"{path}: not YAML{place}{f': {problem}' if problem else ''}") from None
+    except RecursionError:
+        raise SettingsError(f"{path}: not YAML: nested too deeply") from None
+    except _NOT_VALUES:
+        raise SettingsError(
+            f"{path}: not YAML: a value is not what its form or tag says; put texts in quotes"
+        ) from None
+
+
+def problems(error: ValidationError) -> str:
+    """Return all that is wrong, each by its field; values are left out, as they may be secrets."""
+    return "; ".join(": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"]))) for e in error.errors())
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # another name, or nothing, which is every address
+        return False
+
+
+def _refuse_unknown_variables() -> None:
+    """Refuse variables that look like settings and are none: a typo must not leave a setting at its default."""
+    known = {*_variables(Settings)}
+    unknown = [
+        name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known | OTHER_VARIABLES
+    ]
+    if unknown:
+        raise SettingsError("; ".join(_advice(name, known) for name in sorted(unknown)))
+
+
+def _variables(model: type[BaseModel], prefix: str = PREFIX) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        variable = f"{prefix}{name.upper()}"
+        yield variable
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _variables(field.annotation, f"{variable}__")
+
+
+def _advice(name: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(name.upper(), sorted(known), n=1, cutoff=_NEAR)
+    if near:
+        return f"{name} is not a setting; did you mean {near[0]}?"
+    if _SERVICE_LINK.search(name):
+        return (
+            f"{name} is not a setting; Kubernetes makes it for a service unless the pod has enableServiceLinks: false"
+        )
+    return f"{name} is not a setting; service/README.md lists them all"

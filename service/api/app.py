@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from fastapi_swagger import patch_fastapi
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from service import __version__
-from service.api.middleware import LimitBody, RequireKey, ShedLoad, error_response
+from service.api.allowances import RATE_HEADERS
+from service.api.deadline import KeepDeadline
+from service.api.keys import KeyRing, RequireKey
+from service.api.leaving import FinishRequests
+from service.api.middleware import LimitBody, ShedLoad, error_response
 from service.api.observing import ObserveRequests
+from service.api.origins import RefuseCrossSite
 from service.api.routes import Tasks, make_router
+from service.draining import Draining
 from service.errors import InternalError, InvalidRequest, MethodNotAllowed, NotFound, NotJson, ServiceError
 from service.metrics import Metrics
 from service.settings import Settings
 from service.tasks.task import Task
+from service.timeouts import Timeouts
 from service.tracing import Tracing
 
 logger = logging.getLogger(__name__)
@@ -34,32 +45,69 @@ def create_app(
 ) -> FastAPI:
     """Return the API of some tasks: of one model, or of all of them; without `metrics` it counts for itself alone.
 
+    Its lifespan ends with the tasks closed, and with all spans sent.
+
     Ray Serve gives every request an id and sends it back; without it this is done here.
     """
-    metrics = metrics or Metrics()
+    metrics, tracing, draining = metrics or Metrics(), Tracing(settings.otlp_endpoint), Draining(settings.run_dir)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await asyncio.gather(*(task.close() for task in tasks))
+        await asyncio.to_thread(tracing.close)
+        draining.close()
+        logger.info("closed")
+
     app = FastAPI(
         title="Trifold",
         description=DESCRIPTION,
         version=__version__,
-        strict_content_type=False,  # a body without a content type is taken for JSON
+        # A body without a content type is taken for JSON. FastAPI would refuse it because pages of other sites can send
+        # such a body without asking first; here RefuseCrossSite refuses all that they send, whatever its type.
+        strict_content_type=False,
         docs_url=None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
+        lifespan=lifespan,
     )
     patch_fastapi(app, redirect_from_root_to_docs=False)  # /docs with its scripts, so that it works without internet
-    app.include_router(make_router(Tasks(tasks), settings.limits, metrics))
+    router = make_router(Tasks(tasks), settings.limits, metrics, draining, needs_keys=settings.needs_keys)
+    app.include_router(router)
     # The one added last is passed first.
-    app.add_middleware(LimitBody, max_body_bytes=settings.limits.max_body_bytes)
+    limits = settings.limits
+    app.add_middleware(LimitBody, max_body_bytes=limits.max_body_bytes, timeout_s=Timeouts.of(limits).body)
     app.add_middleware(ShedLoad, tasks=tasks)
-    if settings.api_keys:
-        app.add_middleware(RequireKey, keys=[key.get_secret_value() for key in settings.api_keys])
-    tracing = Tracing(settings.otlp_endpoint)
-    app.add_middleware(ObserveRequests, metrics=metrics, tracing=tracing, returns_ids=not is_behind_serve)
+    app.add_middleware(FinishRequests, draining=draining)
+    if settings.needs_keys:
+        app.add_middleware(RequireKey, keys=KeyRing(settings))
+    _admit_origins(app, settings)
+    app.add_middleware(KeepDeadline, limits=limits)
+    app.add_middleware(
+        ObserveRequests,
+        metrics=metrics,
+        tracing=tracing,
+        routes=[route.path for route in router.routes if isinstance(route, APIRoute)],
+        returns_ids=not is_behind_serve,
+    )
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unforeseen_error)
     return app
+
+
+def _admit_origins(app: FastAPI, settings: Settings) -> None:
+    """Let pages of the allowed sites use the API, and read its answers and errors, and no others."""
+    if settings.allowed_origins:
+        app.add_middleware(  # outside of the keys: a browser asks first, without one
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "X-API-Key", "X-Request-ID", "traceparent"],
+            expose_headers=["Retry-After", "X-Request-ID", *RATE_HEADERS],
+        )
+    app.add_middleware(RefuseCrossSite, allowed=settings.allowed_origins, trusts_names=settings.needs_keys)
 
 
 async def _service_error(_request: Request, error: Exception) -> Response:

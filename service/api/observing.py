@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from uuid import uuid4
@@ -15,13 +17,29 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import InternalError
 from service.metrics import Metrics
+from service.schemas import (
+    AnyEvent,
+    ClassifyResponse,
+    EmbedResponse,
+    GenerateEvent,
+    GenerateResponse,
+    Response,
+    TranslateEvent,
+    TranslateResponse,
+    UsageEvent,
+)
+from service.tasks.task import ANONYMOUS
 from service.tracing import Span, Tracing
 
 logger = logging.getLogger(__name__)
 
 LEFT = "499"  # the code that nginx made usual for a client that left before its answer
 UNKNOWN = "unknown"
-_SAFE_ID = re.compile(r"[\w.:/+=-]{1,128}")  # what goes back into a header and into the logs
+PROBES = ("/health", "/ready")  # of load balancers and orchestrators: without keys, limits and spans
+UNTRACED = (*PROBES, "/metrics")
+METHODS = ("GET", "HEAD", "POST", "OPTIONS")  # a client may send any word as one
+MAX_PATH = 200  # characters of a path that a line of the log shows
+_SAFE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")  # what goes back into a header and into the logs
 
 
 @dataclass
@@ -30,7 +48,16 @@ class Observed:
 
     model: str = UNKNOWN
     task: str = UNKNOWN
+    client: str = ANONYMOUS  # the name of the API key that came with it
+    tokens: int = 0  # of the prompt and the completion, as far as they are known
     reason: str | None = None  # the error's code
+
+    def count(self, answer: Response | AnyEvent) -> None:
+        """Take the tokens from an answer. A stream's pieces count one each, until its last event has the usage."""
+        if isinstance(answer, ClassifyResponse | EmbedResponse | GenerateResponse | TranslateResponse | UsageEvent):
+            self.tokens = answer.usage.prompt_tokens + answer.usage.completion_tokens
+        elif isinstance(answer, GenerateEvent | TranslateEvent):
+            self.tokens += 1
 
 
 _observed: ContextVar[Observed | None] = ContextVar("observed", default=None)
@@ -41,14 +68,25 @@ def observed() -> Observed:
     return _observed.get() or Observed()
 
 
+def route_path(scope: Scope) -> str:
+    """Return the path below the address that the app is mounted at: `/models/<name>`, or none."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
 class ObserveRequests:
     """Counts, logs and traces requests for a model, and refused ones; probes and documents pass unseen.
 
-    The caller's `X-Request-ID` goes back with the answer and into the logs; a request without one is given one.
+    The caller's `X-Request-ID` goes back with the answer and into the logs; a request without one is given one. Spans
+    are named by the routes that there are, not by what clients make up.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing, *, returns_ids: bool) -> None:
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, tracing: Tracing, routes: Collection[str], *, returns_ids: bool
+    ) -> None:
         self._app, self._metrics, self._tracing, self._returns_ids = app, metrics, tracing, returns_ids
+        self._untraced = Tracing(None)
+        self._routes = frozenset(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
         if scope["type"] != "http":
@@ -72,7 +110,7 @@ class ObserveRequests:
                 is_whole = not message.get("more_body", False)
 
         with (
-            self._tracing.span(f"{scope['method']} {scope['path']}", headers) as span,
+            self._span(scope, headers) as span,
             structlog.contextvars.bound_contextvars(request_id=request_id, trace_id=span.trace_id),
         ):
             try:
@@ -84,6 +122,12 @@ class ObserveRequests:
                 if request.reason is not None or request.model != UNKNOWN:
                     self._tell(scope, request, code if is_whole else LEFT, time.perf_counter() - started, span)
 
+    def _span(self, scope: Scope, headers: Headers) -> AbstractContextManager[Span]:
+        path = route_path(scope)
+        method = scope["method"] if scope["method"] in METHODS else "HTTP"
+        tracing = self._untraced if path in UNTRACED else self._tracing
+        return tracing.span(f"{method} {path}" if path in self._routes else method, headers)
+
     def _tell(self, scope: Scope, request: Observed, code: str, seconds: float, span: Span) -> None:
         metrics = self._metrics
         if request.reason is not None:
@@ -91,10 +135,15 @@ class ObserveRequests:
         if code == LEFT:
             metrics.cancellations.labels(request.model).inc()
         metrics.requests.labels(request.model, request.task, code).inc()
+        if request.client != ANONYMOUS:
+            metrics.client_requests.labels(request.client, code).inc()
+            metrics.client_tokens.labels(request.client).inc(request.tokens)
         metrics.request_seconds.labels(request.model, request.task).observe(seconds)
         about: dict[str, str | float] = {"model": request.model, "task": request.task, "code": code}
+        if request.client != ANONYMOUS:
+            about["client"] = request.client
         if request.reason is not None:
             about["reason"] = request.reason
         span.note(**about)
-        where = {"method": scope["method"], "path": scope["path"], "seconds": round(seconds, 6)}
+        where = {"method": scope["method"], "path": scope["path"][:MAX_PATH], "seconds": round(seconds, 6)}
         logger.info("request", extra={**where, **about})

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
 from model.package import Task as TaskName
+from service.api.answering import answer, stream
+from service.api.answers import json_answer
 from service.api.observing import observed
 from service.api.streaming import event_stream
-from service.errors import DeadlineExceeded, InvalidRequest, NotFound, NotReady, TooLarge
+from service.draining import Draining
+from service.errors import InvalidRequest, IsDraining, NotFound, NotReady
+from service.ingress import first_fitting
 from service.metrics import CONTENT_TYPE, Metrics
 from service.schemas import (
-    AnyEvent,
     AnyRequest,
     ClassifyRequest,
     ClassifyResponse,
@@ -35,7 +37,7 @@ from service.schemas import (
     TranslateResponse,
 )
 from service.settings import Limits
-from service.tasks.task import Task
+from service.tasks.task import ANONYMOUS, Task
 
 PROBE_TIMEOUT_S = 5.0
 
@@ -47,16 +49,13 @@ class Tasks:
         self.by_name = {task.manifest.name: task for task in tasks}
 
     def find(self, model: str | None, kind: TaskName | None) -> Task:
-        """Return the named model, or the only one of its kind; raises `NotFound`, `InvalidRequest`."""
+        """Return the named model, or the first that fits, as HAProxy does; raises `NotFound`, `InvalidRequest`."""
         if model is not None:
             return self._named(model, kind)
-        fitting = [task for task in self.by_name.values() if kind in {None, task.manifest.task}]
-        if not fitting:
+        fitting = first_fitting((task.manifest for task in self.by_name.values()), kind)
+        if fitting is None:
             raise NotFound(f"there is no model for {kind} here; there are {self._names()}", "model")
-        if len(fitting) > 1:
-            names = ", ".join(task.manifest.name for task in fitting)
-            raise InvalidRequest(f"model is needed, as several fit: {names}", "model")
-        return fitting[0]
+        return self.by_name[fitting.name]
 
     def _named(self, model: str, kind: TaskName | None) -> Task:
         if model not in self.by_name:
@@ -70,8 +69,10 @@ class Tasks:
         return ", ".join(f"{name} ({task.manifest.task})" for name, task in self.by_name.items())
 
 
-def make_router(tasks: Tasks, limits: Limits, metrics: Metrics) -> APIRouter:
-    """Return the native routes over some tasks."""
+def make_router(
+    tasks: Tasks, limits: Limits, metrics: Metrics, draining: Draining, *, needs_keys: bool = False
+) -> APIRouter:
+    """Return the native routes over some tasks; where keys are needed, probes without one learn of no model."""
     router = APIRouter()
 
     def found(request: AnyRequest, kind: TaskName | None) -> Task:
@@ -79,49 +80,44 @@ def make_router(tasks: Tasks, limits: Limits, metrics: Metrics) -> APIRouter:
         observed().model, observed().task = task.manifest.name, kind or task.manifest.task
         return task
 
-    async def answer(request: AnyRequest, kind: TaskName | None) -> Any:
-        task = found(request, kind)
-        check_inputs(request, limits)
-        try:
-            async with asyncio.timeout(limits.request_timeout_s):
-                return await task.predict(request)
-        except TimeoutError:
-            raise _deadline(limits) from None
+    async def whole(request: AnyRequest, kind: TaskName | None) -> Any:
+        return await json_answer(await answer(found(request, kind), request, limits))
 
-    async def stream(request: AnyRequest, kind: TaskName) -> Response:
-        task = found(request, kind)
-        check_inputs(request, limits)
-        return await event_stream(until_deadline(task, request, limits))
+    async def streamed(request: AnyRequest, kind: TaskName) -> Response:
+        return await event_stream(stream(found(request, kind), request, limits), limits.keep_alive_s)
+
+    async def status(asked: Iterable[Task]) -> Status:
+        return await _status(list(asked), shows_models=not needs_keys or observed().client != ANONYMOUS)
 
     @router.post("/classify")
     async def classify(request: ClassifyRequest) -> ClassifyResponse:
         """Label texts, pairs of texts, or images."""
-        return await answer(request, "classify")  # type: ignore[no-any-return]  # the task answers in kind
+        return await whole(request, "classify")  # type: ignore[no-any-return]  # the task answers in kind
 
     @router.post("/embed")
     async def embed(request: EmbedRequest) -> EmbedResponse:
         """Map texts to vectors that are near one another where the texts mean alike."""
-        return await answer(request, "embed")  # type: ignore[no-any-return]  # the task answers in kind
+        return await whole(request, "embed")  # type: ignore[no-any-return]  # the task answers in kind
 
     @router.post("/generate", response_model=GenerateResponse, response_model_exclude_none=True)
     async def generate(request: GenerateRequest) -> Any:
         """Continue prompts, by sampling, greedily or by beam search; whole, or as server-sent events."""
-        return await (stream(request, "generate") if request.stream else answer(request, "generate"))
+        return await (streamed(request, "generate") if request.stream else whole(request, "generate"))
 
     @router.post("/translate", response_model=TranslateResponse, response_model_exclude_none=True)
     async def translate(request: TranslateRequest) -> Any:
         """Translate texts of any number of sentences."""
-        return await (stream(request, "translate") if request.stream else answer(request, "translate"))
+        return await (streamed(request, "translate") if request.stream else whole(request, "translate"))
 
     @router.post("/tokenize")
     async def tokenize(request: TokenizeRequest) -> TokenizeResponse:
         """Show the tokens of texts."""
-        return await answer(request, None)  # type: ignore[no-any-return]  # the task answers in kind
+        return await whole(request, None)  # type: ignore[no-any-return]  # the task answers in kind
 
     @router.post("/detokenize")
     async def detokenize(request: DetokenizeRequest) -> DetokenizeResponse:
         """Return the texts of token ids."""
-        return await answer(request, None)  # type: ignore[no-any-return]  # the task answers in kind
+        return await whole(request, None)  # type: ignore[no-any-return]  # the task answers in kind
 
     @router.get("/v1/models")
     async def models() -> ModelList:
@@ -130,13 +126,18 @@ def make_router(tasks: Tasks, limits: Limits, metrics: Metrics) -> APIRouter:
 
     @router.get("/health")
     async def health() -> Status:
-        """Tell whether the process is alive and makes progress."""
-        return await _status(tasks)
+        """Tell whether this process is alive and its model makes progress; if not, it must be replaced.
+
+        The gateway has no model and asks none: that a model does not answer is no reason to replace the gateway.
+        """
+        return await status(task for task in tasks.by_name.values() if not task.is_remote)
 
     @router.get("/ready")
     async def ready() -> Status:
-        """Tell whether traffic may come."""
-        return await _status(tasks)
+        """Tell whether requests may come: every model answers, or sleeps, and the service is not shutting down."""
+        if draining.has_begun:
+            raise IsDraining()
+        return await status(tasks.by_name.values())
 
     @router.get("/metrics", include_in_schema=False)
     async def node_metrics() -> Response:
@@ -149,28 +150,6 @@ def make_router(tasks: Tasks, limits: Limits, metrics: Metrics) -> APIRouter:
         return JSONResponse({"name": "trifold", "docs": "docs", "models": list(tasks.by_name)})
 
     return router
-
-
-def check_inputs(request: AnyRequest, limits: Limits) -> None:
-    """Refuse more inputs than one request may bring."""
-    param, count = request.count_inputs()
-    if count > limits.max_inputs:
-        raise TooLarge(f"{param} asks for {count} answers; the limit is {limits.max_inputs} for one request", param)
-
-
-async def until_deadline(task: Task, request: AnyRequest, limits: Limits) -> AsyncGenerator[AnyEvent, None]:
-    """Yield a task's events; raises `DeadlineExceeded` when they take too long."""
-    deadline = asyncio.get_running_loop().time() + limits.request_timeout_s
-    async with aclosing(task.stream(request)) as events:
-        while True:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    event = await anext(events)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                raise _deadline(limits) from None
-            yield event
 
 
 def model_card(task: Task) -> ModelCard:
@@ -192,18 +171,14 @@ def model_card(task: Task) -> ModelCard:
     )
 
 
-async def _status(tasks: Tasks) -> Status:
+async def _status(asked: Sequence[Task], *, shows_models: bool) -> Status:
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
-            healths = await asyncio.gather(*(task.health() for task in tasks.by_name.values()))
+            healths = await asyncio.gather(*(task.health() for task in asked))
     except TimeoutError:
         raise NotReady("a model does not answer") from None
-    models = dict(zip(tasks.by_name, healths, strict=True))
+    models = {task.manifest.name: health for task, health in zip(asked, healths, strict=True)}
     stuck = [name for name, health in models.items() if not health.is_progressing]
     if stuck:
-        raise NotReady(f"not making progress: {', '.join(stuck)}")
-    return Status(models=models)
-
-
-def _deadline(limits: Limits) -> DeadlineExceeded:
-    return DeadlineExceeded(f"not finished within {limits.request_timeout_s:g} s; ask for less at a time")
+        raise NotReady(f"not making progress: {', '.join(stuck)}" if shows_models else "a model makes no progress")
+    return Status(models=models if shows_models else {})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import asynccontextmanager, suppress
 
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from service.api.observing import observed
 from service.errors import InternalError, ServiceError
@@ -17,28 +19,98 @@ logger = logging.getLogger(__name__)
 
 # nginx would collect the events otherwise.
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+COMMENT = b": keep-alive\n\n"  # clients pass over it; so do proxies, but they see that something comes
 
 
-async def event_stream(events: AsyncGenerator[AnyEvent, None]) -> StreamingResponse:
-    """Return events as a response; an error before the first one is raised, and is an ordinary error answer."""
-    first = await anext(events)
-    return StreamingResponse(_lines(first, events), media_type="text/event-stream", headers=HEADERS)
+async def event_stream(events: AsyncGenerator[AnyEvent, None], keep_alive_s: float) -> StreamingResponse:
+    """Return events as a response, in which a comment goes out whenever none came for `keep_alive_s`.
+
+    An error before the first event is raised, and is an ordinary error answer, unless the first takes longer than that:
+    then the response begins without it, and an error is an event as it is later.
+    """
+    first = asyncio.create_task(_next(events))
+    try:
+        await asyncio.wait([first], timeout=keep_alive_s)
+        if first.done():
+            first.result()
+    except BaseException:
+        await _leave(first, events)
+        raise
+    return _EventStream(first, events, keep_alive_s)
 
 
-async def _lines(first: AnyEvent, events: AsyncGenerator[AnyEvent, None]) -> AsyncIterator[str]:
-    async with aclosing(events):  # a client that leaves closes the events, and with them its sequences
+async def _next(events: AsyncGenerator[AnyEvent, None]) -> AnyEvent:
+    return await anext(events)
+
+
+async def _leave(first: asyncio.Task[AnyEvent], events: AsyncGenerator[AnyEvent, None]) -> None:
+    """Close the events, and with them their sequences, whether or not the first has come."""
+    first.cancel()
+    await asyncio.wait([first])
+    await events.aclose()
+
+
+class _EventStream(StreamingResponse):
+    """A response that closes its events whatever becomes of it."""
+
+    def __init__(
+        self, first: asyncio.Task[AnyEvent], events: AsyncGenerator[AnyEvent, None], keep_alive_s: float
+    ) -> None:
+        self._first, self._events, self._keep_alive_s = first, events, keep_alive_s
+        self._lines = _lines(first, events)
+        super().__init__(self._lines, media_type="text/event-stream", headers=HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            yield _line(first)
-            async for event in events:
-                yield _line(event)
-            yield "data: [DONE]\n\n"
-        except ServiceError as error:
-            observed().reason = error.code
-            yield f"event: error\ndata: {json.dumps(error.body())}\n\n"
-        except Exception:
-            logger.exception("a stream failed")
-            observed().reason = InternalError.code
-            yield f"event: error\ndata: {json.dumps(InternalError('the stream failed; try again').body())}\n\n"
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._lines.aclose()
+            await _leave(self._first, self._events)
+
+    async def stream_response(self, send: Send) -> None:
+        """Send lines as they come, and comments in between."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with self._comments(send):
+            async for line in self._lines:
+                await send({"type": "http.response.body", "body": line.encode(), "more_body": True})
+                self._sent_at = asyncio.get_running_loop().time()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    @asynccontextmanager
+    async def _comments(self, send: Send) -> AsyncIterator[None]:
+        """Send a comment whenever nothing was sent for a while, from a task of its own: one a stream, not an event."""
+        waited = 0.0 if self._first.done() else self._keep_alive_s
+        self._sent_at = asyncio.get_running_loop().time() - waited
+        task = asyncio.create_task(self._send_comments(send))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _send_comments(self, send: Send) -> None:
+        now = asyncio.get_running_loop().time
+        with suppress(OSError):  # the client has left; whoever sends its events is told so too
+            while True:
+                await asyncio.sleep(self._sent_at + self._keep_alive_s - now())
+                if now() >= self._sent_at + self._keep_alive_s:
+                    self._sent_at = now()
+                    await send({"type": "http.response.body", "body": COMMENT, "more_body": True})
+
+
+async def _lines(first: asyncio.Task[AnyEvent], events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[str, None]:
+    try:
+        yield _line(await first)
+        async for event in events:
+            yield _line(event)
+        yield "data: [DONE]\n\n"
+    except ServiceError as error:
+        observed().reason = error.code
+        yield f"event: error\ndata: {json.dumps(error.body())}\n\n"
+    except Exception:
+        logger.exception("a stream failed")
+        observed().reason = InternalError.code
+        yield f"event: error\ndata: {json.dumps(InternalError('the stream failed; try again').body())}\n\n"
 
 
 def _line(event: AnyEvent) -> str:

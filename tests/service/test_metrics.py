@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
+from prometheus_client import values
 
+import service.metrics
 from deploy.monitoring.local import free_port
+from service.engine.observer import Load, Step
 from service.metrics import Metrics
+from service.metrics_files import NodeCollector
 from tests.service.api.conftest import series
 
 ROOT = Path(__file__).parent.parent.parent
-LABELS = {"model", "task", "code", "phase", "reason", "precision", "family", "le"}
+LABELS = {"model", "task", "code", "phase", "reason", "client", "precision", "family", "le"}
 
 
 def test_labels_are_few_and_bounded() -> None:
@@ -85,6 +93,41 @@ def test_a_nodes_processes_are_added_up_and_outlive_the_one_that_answers(tmp_pat
     assert both['sequences_running{model="stories"}'] == 4
     assert left['sequences_running{model="stories"}'] == 2  # of the living alone
     assert left['step_seconds_count{model="stories",phase="decode"}'] == 10
+
+
+def test_a_flood_of_scrapes_reads_the_files_of_the_node_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "ValueClass", values.ValueClass)
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    reads, collect = [], NodeCollector.collect
+
+    def counted(collector: NodeCollector) -> Any:
+        reads.append(collector)
+        return collect(collector)
+
+    monkeypatch.setattr(NodeCollector, "collect", counted)
+    metrics = Metrics(tmp_path)
+    metrics.client_requests.labels("billing", "200").inc()
+    with ThreadPoolExecutor(8) as pool:
+        pages = list(pool.map(lambda _: metrics.exposition(), range(50)))
+
+    assert all(b"billing" in page for page in pages)
+    assert len(reads) <= 2  # a second may have passed
+
+
+async def test_memory_given_back_at_rest_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service.metrics, "FLUSH_S", 0.01)
+    monkeypatch.setattr(service.metrics, "SETTLE_S", 0.02)
+    metrics, taken = Metrics(), iter([300, 300, 0])
+    observer = metrics.observer("stories")
+    observer.watch(lambda: Load(0, 0, 0, 0, kv_bytes=next(taken), kv_capacity_bytes=500))
+    observer.stepped(Step("decode", 0.002, 2, 2, 2))
+    await asyncio.sleep(0.02)
+    during = series(metrics.exposition().decode())
+    await asyncio.sleep(0.2)
+    after = series(metrics.exposition().decode())
+
+    assert [page['kv_bytes{model="stories"}'] for page in (during, after)] == [300, 0]
+    assert after['kv_capacity_bytes{model="stories"}'] == 500
 
 
 def test_the_readme_explains_every_metric() -> None:

@@ -8,12 +8,15 @@ from ray.serve.schema import ServeDeploySchema
 
 from service.app import build_gateway, build_model, model_options
 from service.serve_config import serve_config
-from service.settings import Autoscaling, ModelSettings, SettingsError
+from service.settings import Autoscaling, Limits, ModelSettings, SettingsError
+from service.timeouts import Timeouts
 from tests.conftest import TinyPackage
+
+TIMEOUTS = Timeouts.of(Limits())
 
 
 def deployments(*models: ModelSettings) -> dict[str, dict[str, Any]]:
-    config = serve_config(list(models), request_timeout_s=120)
+    config = serve_config(list(models), TIMEOUTS)
     return {application["name"]: application["deployments"][0] for application in config["applications"]}
 
 
@@ -38,17 +41,19 @@ def test_a_model_may_have_more_replicas_on_a_cluster_unless_its_bound_is_set(sen
     assert deployments(set_by_hand)["sentiment"]["autoscaling_config"]["max_replicas"] == 3
 
 
-def test_it_deploys_with_the_options_of_a_single_machine_but_for_the_time_to_leave(sentiment: TinyPackage) -> None:
+def test_it_deploys_with_the_options_of_a_single_machine(sentiment: TinyPackage) -> None:
     bounds = Autoscaling(min_replicas=2, max_replicas=3)
     model = ModelSettings(package=sentiment.folder, num_gpus=0.5, autoscaling=bounds)
-    options = model_options(model) | {"name": "model", "max_replicas_per_node": 1, "graceful_shutdown_timeout_s": 60}
+    options = model_options(model, TIMEOUTS) | {"name": "model", "max_replicas_per_node": 1}
 
     assert deployments(model)["sentiment"] == options
 
 
 def test_serve_builds_an_application_anew_when_a_setting_of_its_model_changes(sentiment: TinyPackage) -> None:
     def arguments(**values: int) -> list[dict[str, str]]:
-        config = serve_config([ModelSettings.model_validate({"package": sentiment.folder, **values})], 120)
+        config = serve_config(
+            [ModelSettings.model_validate({"package": sentiment.folder, **values})], Timeouts.of(Limits())
+        )
         return [application["args"] for application in config["applications"]]
 
     for before, after in zip(arguments(max_slots=8), arguments(max_slots=16), strict=True):
@@ -60,12 +65,30 @@ def test_a_cluster_does_not_fall_back_to_cpus(sentiment: TinyPackage) -> None:
     model = ModelSettings(package=sentiment.folder, num_gpus=1, cpu_fallback=True)
 
     with pytest.raises(SettingsError, match="cpu_fallback is for one machine"):
-        serve_config([model], 120)
+        serve_config([model], TIMEOUTS)
+
+
+def test_a_cluster_without_keys_is_built_only_when_that_is_said_to_be_meant(
+    sentiment: TinyPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models.yaml").write_text(f"models:\n  - package: {sentiment.folder}\n")
+    monkeypatch.setenv("TRIFOLD_MODELS_FILE", str(tmp_path / "models.yaml"))
+    for build in (build_gateway, build_model):
+        monkeypatch.delenv("TRIFOLD_ALLOW_ANONYMOUS", raising=False)
+        with pytest.raises(SettingsError, match="TRIFOLD_ALLOW_ANONYMOUS=true"):
+            build({"model": "sentiment"})
+        monkeypatch.setenv("TRIFOLD_ALLOW_ANONYMOUS", "true")
+        assert build({"model": "sentiment"}) is not None
+
+
+def test_two_models_of_one_name_are_refused(sentiment: TinyPackage) -> None:
+    with pytest.raises(SettingsError, match="another model named sentiment"):
+        serve_config([ModelSettings(package=sentiment.folder)] * 2, timeouts=TIMEOUTS)
 
 
 @pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning")
 def test_ray_accepts_it(sentiment: TinyPackage) -> None:
-    config = serve_config([ModelSettings(package=sentiment.folder)], request_timeout_s=120)
+    config = serve_config([ModelSettings(package=sentiment.folder)], TIMEOUTS)
 
     assert [application.name for application in ServeDeploySchema(**config).applications] == ["sentiment", "gateway"]
 
@@ -75,6 +98,7 @@ def test_applications_are_built_from_the_models_file(
 ) -> None:
     (tmp_path / "models.yaml").write_text(f"models:\n  - package: {sentiment.folder}\n")
     monkeypatch.setenv("TRIFOLD_MODELS_FILE", str(tmp_path / "models.yaml"))
+    monkeypatch.setenv("TRIFOLD_API_KEYS", '["secret"]')
 
     assert build_model({"model": "sentiment"}) is not None
     assert build_gateway({}) is not None

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from service.settings import Settings, SettingsError
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def test_it_listens_on_this_machine_alone_unless_told() -> None:
@@ -24,6 +27,82 @@ def test_the_environment_sets_every_field(monkeypatch: pytest.MonkeyPatch) -> No
     assert "'a'" not in repr(settings)
 
 
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ('[""]', "api_keys: .*key 1 is empty"),
+        ('["good", "  "]', "api_keys: .*key 2 is empty, or has spaces"),
+        ('["with space"]', "has spaces"),
+        ('["tab\\t"]', "has spaces"),
+        ('["größe"]', "other characters than visible ASCII"),
+        ('["a", "b", "a"]', "key 3 is there twice"),
+        ("secret", "api_keys: it must be JSON"),
+        ("", "api_keys: it must be JSON"),
+    ],
+)
+def test_keys_that_could_not_be_meant_are_refused(monkeypatch: pytest.MonkeyPatch, keys: str, words: str) -> None:
+    monkeypatch.setenv("TRIFOLD_API_KEYS", keys)
+
+    with pytest.raises(SettingsError, match=words) as error:
+        Settings.read()
+    assert not {"good", "größe", "secret"} & set(re.findall(r"\w+", str(error.value)))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("TRIFOLD_API_KEY", "TRIFOLD_API_KEY is not a setting; did you mean TRIFOLD_API_KEYS?"),
+        ("trifold_prot", "did you mean TRIFOLD_PORT?"),
+        ("TRIFOLD_LIMITS__MAX_INPUT", "did you mean TRIFOLD_LIMITS__MAX_INPUTS?"),
+        ("TRIFOLD_METRIC_PORT", "did you mean TRIFOLD_METRICS_PORT?"),
+        ("TRIFOLD_COLOUR", "service/README.md lists them all"),
+        ("TRIFOLD_HEAD_SVC_SERVICE_HOST", "enableServiceLinks: false"),
+        ("TRIFOLD_SERVE_SVC_PORT_8000_TCP_ADDR", "enableServiceLinks: false"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, words: str) -> None:
+    monkeypatch.setenv(name, "1")
+
+    with pytest.raises(SettingsError, match=words.replace("?", "[?]")):
+        Settings.read()
+
+
+def test_every_variable_that_the_repository_names_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [ROOT / "Dockerfile", ROOT / "docker-compose.yml", ROOT / "README.md", *(ROOT / "deploy").rglob("*.yaml")]
+    files += [path for ending in ("*.py", "*.sh", "README.md") for path in (ROOT / "service").rglob(ending)]
+    named = {name for file in files for name in re.findall(r"TRIFOLD_[A-Z][A-Z_]*[A-Z]", file.read_text())}
+    assert {"TRIFOLD_API_KEYS", "TRIFOLD_LIMITS__MAX_INPUTS", "TRIFOLD_HAPROXY_BINARY"} <= named
+    for name in named:
+        monkeypatch.setenv(name, "?")
+
+    with pytest.raises(SettingsError) as error:
+        Settings.read()
+    assert "is not a setting" not in str(error.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
+def test_without_keys_it_listens_to_its_own_machine(host: str) -> None:
+    Settings().check_exposure(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.7", "trifold.example", "127.0.0.1.example"])
+def test_without_keys_it_listens_to_others_only_when_that_is_said_to_be_meant(tmp_path: Path, host: str) -> None:
+    with pytest.raises(SettingsError, match=r"TRIFOLD_API_KEYS .*TRIFOLD_ALLOW_ANONYMOUS=true"):
+        Settings().check_exposure(host)
+
+    Settings(allow_anonymous=True).check_exposure(host)
+    Settings.model_validate({"api_keys": ["secret"]}).check_exposure(host)
+    Settings(api_keys_file=tmp_path / "keys.yaml").check_exposure(host)
+
+
+@pytest.mark.parametrize("origin", ["*", "example.com", "https://example.com/", "https://*.example.com", "null", ""])
+def test_an_origin_that_no_browser_sends_is_refused(monkeypatch: pytest.MonkeyPatch, origin: str) -> None:
+    monkeypatch.setenv("TRIFOLD_ALLOWED_ORIGINS", f'["https://example.com:8443", "{origin}"]')
+
+    with pytest.raises(SettingsError, match=r"allowed_origins: .*origin 2 must be like https://"):
+        Settings.read()
+
+
 def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIFOLD_PORT", "70000")
 
@@ -37,12 +116,15 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("models: []", "models: List should have at least 1 item"),
         ("models:\n  - {package: x, slots: 3}", "slots: Extra inputs"),
         ("models:\n  - {package: x, max_slots: 0}", "max_slots: Input should be greater"),
-        ("models: [", "not YAML"),
+        ("models: [", "not YAML, line 1: while parsing a flow"),
+        ("models: 2024-13-45", "not YAML: a value is not what its form or tag says"),
+        ("models: " + "[" * 2000, "not YAML: nested too deeply"),
+        (b"models: \xff", "not YAML"),
     ],
 )
-def test_a_wrong_models_file_is_named(tmp_path: Path, content: str, words: str) -> None:
+def test_a_wrong_models_file_is_named(tmp_path: Path, content: str | bytes, words: str) -> None:
     path = tmp_path / "models.yaml"
-    path.write_text(content)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
 
     with pytest.raises(SettingsError, match=words) as error:
         Settings(models_file=path).models()
@@ -77,3 +159,11 @@ def test_bounds_of_a_gpu_are_refused_without_one(tmp_path: Path) -> None:
 
     with pytest.raises(SettingsError, match="for models with num_gpus more than 0"):
         Settings(models_file=tmp_path / "models.yaml").models()
+
+
+def test_replicas_share_the_memory_alike_unless_told(tmp_path: Path) -> None:
+    (tmp_path / "models.yaml").write_text(
+        "models:\n  - {package: one, autoscaling: {max_replicas: 3}}\n  - {package: two, memory_share: 0.5}\n"
+    )
+
+    assert [model.memory_share for model in Settings(models_file=tmp_path / "models.yaml").models()] == [0.25, 0.5]

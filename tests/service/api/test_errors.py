@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
+from model.package import PackageTokenizer
+from model.package.tokenizer import Encoding
 from service.api.middleware import LimitBody
+from service.engine.admission import Admission
+from service.engine.isolation import Failure
 from service.engine.runner import Runner
-from service.engine.scheduler import Batch, Choice, Scheduler
+from service.engine.scheduler import Batch, Choice
 from tests.service.api.conftest import Client, OpenClient, limits, post, series
 
 
@@ -34,7 +38,7 @@ from tests.service.api.conftest import Client, OpenClient, limits, post, series
         ("/generate", {"prompt": "x", "stop_ids": [-1]}, 422, "stop_ids", "ids go from 0 to"),
         ("/generate", {"prompt": []}, 422, "prompt", "at least one"),
         ("/generate", {"prompt": "x", "logit_bias": {"99999": 1}}, 422, "logit_bias", "ids go from 0 to"),
-        ("/generate", {"prompt": "x", "beam_size": 65}, 422, "beam_size", "the limit is 64"),
+        ("/generate", {"prompt": "x", "beam_size": 65}, 422, "beam_size", "the limit is 48"),
         ("/generate", {"prompt": "x", "beam_size": 2, "n": 3}, 422, "n", "at most beam_size = 2"),
         ("/generate", {"prompt": ["x"] * 100, "n": 3}, 413, "prompt", "the limit is 256"),
         ("/translate", {"q": "x"}, 422, "target", "required"),
@@ -54,7 +58,14 @@ from tests.service.api.conftest import Client, OpenClient, limits, post, series
         ("/translate", {"q": "x", "target": "de", "beam_size": 2, "n_best": 3}, 422, "n_best", "beam_size = 2"),
         ("/translate", {"q": ["x"], "target": "de", "stream": True}, 422, "q", "only a single text"),
         ("/translate", {"q": "x" * 200, "target": "de"}, 422, "a sentence of q", "the limit is 64"),
-        ("/tokenize", {"input": "x"}, 422, "model", "model is needed"),
+        ("/translate", {"q": "Hi! " * 1025, "target": "sv"}, 413, "q", "more than 1024 sentences"),
+        ("/translate", {"q": "x" * 5000, "target": "sv"}, 422, "a sentence of q", "64 tokens, or 4096"),
+        ("/classify", {"model": "sentiment", "input": "x" * 5000}, 422, "input", "64 tokens, or 4096"),
+        ("/generate", {"prompt": "x" * 10000}, 422, "prompt", "127 tokens, or 8128"),
+        ("/generate", {"prompt": "x", "stop": ["x" * 257]}, 422, "stop", "at most 256 characters"),
+        ("/generate", {"prompt": "x", "n": 120, "logprobs": 20}, 413, "logprobs", "the limit is 163840"),
+        ("/tokenize", {"model": "stories", "input": "x" * 40000}, 413, "input", "the limit is 32768"),
+        ("/detokenize", {"model": "stories", "ids": [[5] * 6000] * 6}, 413, "ids", "the limit is 32768"),
         ("/detokenize", {"model": "stories", "ids": [-1]}, 422, "ids", "ids go from 0 to"),
     ],
 )
@@ -124,7 +135,7 @@ async def test_the_farthest_values_are_answered(client: Client, body: dict[str, 
 
 
 async def test_a_text_of_more_sentences_than_the_queue_holds_is_translated(open_client: OpenClient) -> None:
-    async with open_client("translate", max_slots=4, max_waiting_sequences=4) as client:
+    async with open_client("translate", max_slots=4, max_waiting_slots=4) as client:
         answer = await post(
             client, "/translate", q="Dan loves ice cream. " * 40, target="sv", max_tokens=2, beam_size=1
         )
@@ -137,7 +148,7 @@ async def test_unknown_fields_are_tolerated(client: Client) -> None:
 
 
 async def test_a_full_queue_is_429_with_retry_after(open_client: OpenClient) -> None:
-    async with open_client("stories", max_slots=1, max_waiting_sequences=1) as client:
+    async with open_client("stories", max_slots=1, max_waiting_slots=1) as client:
         body = {"prompt": "Once", "max_tokens": 50}
         responses = await asyncio.gather(*(client.post("/generate", json=body) for _ in range(8)))
 
@@ -145,6 +156,34 @@ async def test_a_full_queue_is_429_with_retry_after(open_client: OpenClient) -> 
     assert refused and refused[0].headers["retry-after"] == "1"
     assert refused[0].json()["error"]["code"] == "overloaded"
     assert any(response.status_code == 200 for response in responses)
+
+
+async def test_a_refused_request_has_cost_nothing(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[str] = []
+    async with open_client("translate", max_slots=4, max_waiting_slots=4, batch_tokens=64) as client:
+        encode = PackageTokenizer.encode
+
+        def watched(tokenizer: PackageTokenizer, text: str, pair: str | None = None) -> Encoding:
+            encoded.append(text)
+            return encode(tokenizer, text, pair)
+
+        monkeypatch.setattr(PackageTokenizer, "encode", watched)
+        first = asyncio.create_task(client.post("/translate", json={"q": ["Dan. " * 30] * 4, "target": "sv"}))
+        while not encoded:  # noqa: ASYNC110  # the task has no event
+            await asyncio.sleep(0.001)
+        refused = await client.post("/translate", json={"q": "nobody reads this", "target": "sv"})
+        answered = await first
+
+    assert (refused.status_code, answered.status_code) == (429, 200)
+    assert "nobody reads this" not in encoded
+
+
+async def test_an_admitted_request_is_finished_however_many_slots_it_brings(open_client: OpenClient) -> None:
+    async with open_client("stories", max_slots=4, max_waiting_slots=4) as client:
+        answer = await post(client, "/generate", prompt="Once", max_tokens=3, n=100, seed=1)
+        alone = await post(client, "/generate", prompt="Once", max_tokens=3, n=1, seed=1)
+
+    assert len(answer["choices"]) == 100 and answer["choices"][0]["text"] == alone["choices"][0]["text"]
 
 
 async def test_a_request_that_takes_too_long_is_504(open_client: OpenClient) -> None:
@@ -158,7 +197,7 @@ async def test_a_request_that_takes_too_long_is_504(open_client: OpenClient) -> 
 async def test_a_deadline_within_a_stream_is_an_event(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Runner.run
 
-    def run_slowly(runner: Runner, batch: Batch) -> list[Choice]:
+    def run_slowly(runner: Runner, batch: Batch) -> list[Choice | Failure | None]:
         time.sleep(0.05)
         return run(runner, batch)
 
@@ -211,17 +250,27 @@ async def test_with_api_keys_set_only_probes_are_open(open_client: OpenClient) -
     assert none.headers["www-authenticate"] == "Bearer"
 
 
+@pytest.mark.parametrize("path", ["/generate", "/tokenize", "/detokenize"])
 async def test_a_full_queue_refuses_a_request_before_it_is_read(
-    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     async with open_client("stories") as client:
-        monkeypatch.setattr(Scheduler, "is_full", True)
-        response = await client.post("/generate", content=b"not even JSON")
+        monkeypatch.setattr(Admission, "is_full_for", lambda *_: True)
+        response = await client.post(path, content=b"not even JSON")
 
         assert response.status_code == 429 and response.headers["Retry-After"]
         assert (await client.get("/health")).status_code == 200
         metrics = series((await client.get("/metrics")).text)
         assert metrics['rejections_total{model="stories",reason="overloaded"}'] == 1
+
+
+@pytest.mark.parametrize(("announced", "status"), [("²", 400), ("-1", 400), ("9" * 5000, 413), ("9" * 20, 413)])
+async def test_an_odd_length_is_no_failure_of_ours(open_client: OpenClient, announced: str, status: int) -> None:
+    async with open_client("stories") as client:
+        headers = {b"Content-Length": announced.encode("latin-1"), b"Content-Type": b"application/json"}
+        response = await client.post("/generate", content=b"not JSON", headers=headers)
+
+    assert response.status_code == status
 
 
 async def test_a_client_that_leaves_before_its_request_is_whole_gets_no_answer() -> None:
@@ -231,4 +280,4 @@ async def test_a_client_that_leaves_before_its_request_is_whole_gets_no_answer()
     async def unexpected(*_: object) -> None:
         raise AssertionError("nobody is there")
 
-    await LimitBody(unexpected, 100)({"type": "http", "headers": []}, left, unexpected)
+    await LimitBody(unexpected, 100, timeout_s=1)({"type": "http", "headers": []}, left, unexpected)

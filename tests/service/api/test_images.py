@@ -41,7 +41,7 @@ async def test_images_are_classified_one_by_one_and_together(open_client: OpenCl
         (encoded(b"hello"), "not an image"),
         (encoded(png()[:60]), "not an image"),
         ([["a", "b"]], "one image at a time"),
-        (encoded(png((8000, 7000))), "8000 × 7000 pixels; the limit is 50,000,000"),
+        (encoded(png((8000, 7000))), "8000 × 7000 pixels; the limit is 16,000,000"),
     ],
 )
 async def test_what_is_no_image_is_refused_by_name(open_client: OpenClient, given: object, message: str) -> None:

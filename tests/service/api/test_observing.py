@@ -8,15 +8,18 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 
+from service.api.observing import ObserveRequests
 from service.logs import LOGGERS, configure_logs
-from service.metrics import FLUSH_S
+from service.metrics import FLUSH_S, Metrics
 from service.tasks.task import LocalTask
+from service.tracing import Span, Tracing
 from tests.service.api.conftest import OpenClient, events_of, post, series
 
 
@@ -143,6 +146,67 @@ async def test_a_request_is_one_line_of_json(
     assert "Once" not in json.dumps([line, refused])  # prompts are nobody's business
 
 
+async def test_a_request_with_a_key_is_logged_by_the_keys_name(
+    open_client: OpenClient, logged: Callable[[], list[dict[str, Any]]]
+) -> None:
+    async with open_client("stories", settings={"api_keys": ["first", "s3cret"]}) as client:
+        for key in ("s3cret", "wr0ng"):
+            await client.post("/generate", json={"prompt": "Once", "max_tokens": 1}, headers={"X-API-Key": key})
+    lines = logged()
+
+    assert [line.get("client") for line in lines] == ["key-2", None]
+    assert "s3cret" not in json.dumps(lines) and "wr0ng" not in json.dumps(lines)
+
+
+class Spans(Tracing):
+    """Keeps the names of the spans it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.names: list[str] = []
+
+    @contextmanager
+    def span(self, name: str, headers: Mapping[str, str]) -> Iterator[Span]:
+        self.names.append(name)
+        with super().span(name, headers) as span:
+            yield span
+
+
+async def test_spans_are_named_by_routes_and_not_by_what_clients_make_up_and_probes_have_none() -> None:
+    async def nothing(*_: object) -> None:
+        pass
+
+    spans = Spans()
+    observe = ObserveRequests(nothing, Metrics(), spans, ["/generate", "/health"], returns_ids=True)
+    for method, path, mount in (
+        ("POST", "/generate", ""),
+        ("POST", "/models/stories/generate", "/models/stories"),
+        ("POST", "/card/4111-1111", ""),
+        ("MADE-UP", "/generate", ""),
+        ("GET", "/health", ""),
+        ("GET", "/models/stories/ready", "/models/stories"),
+    ):
+        scope = {"type": "http", "method": method, "path": path, "root_path": mount, "headers": []}
+        await observe(scope, nothing, nothing)  # type: ignore[arg-type]  # nothing is received
+
+    assert spans.names == ["POST /generate", "POST /generate", "POST", "HTTP /generate"]
+
+
+async def test_every_route_is_one_that_spans_are_named_by(open_client: OpenClient, monkeypatch: Any) -> None:
+    routes: list[str] = []
+    make = ObserveRequests.__init__
+
+    def kept(self: ObserveRequests, *rest: Any, **named: Any) -> None:
+        routes.extend(named["routes"])
+        make(self, *rest, **named)
+
+    monkeypatch.setattr(ObserveRequests, "__init__", kept)
+    async with open_client("stories") as client:
+        documented = (await client.get("/openapi.json")).json()["paths"]
+
+    assert set(documented) <= set(routes)
+
+
 async def test_a_failures_log_names_its_request(
     open_client: OpenClient, logged: Callable[[], list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,3 +221,13 @@ async def test_a_failures_log_names_its_request(
 
     assert any("out of luck" in line.get("exception", "") for line in lines)
     assert any(line.get("request_id") == "abc-2" for line in lines)
+
+
+async def test_a_long_path_is_logged_by_its_beginning(
+    open_client: OpenClient, logged: Callable[[], list[dict[str, Any]]]
+) -> None:
+    async with open_client("stories") as client:
+        await client.get("/" + "a" * 8000)
+
+    (line,) = [line for line in logged() if line["event"] == "request"]
+    assert line["path"] == "/" + "a" * 199

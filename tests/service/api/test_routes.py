@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.service.api.conftest import Client, events_of, post
+from tests.service.api.conftest import Client, OpenClient, events_of, post
 
 
 async def test_classify_scores_every_label_best_first(client: Client) -> None:
@@ -122,6 +122,16 @@ async def test_characters_of_several_bytes_come_back_whole(client: Client) -> No
     back = await post(client, "/detokenize", model="translate", ids=[token["id"] for token in tokens])
 
     assert back["results"] == ["Dan älskar glass 🙂"]
+
+
+async def test_without_a_model_the_first_that_fits_answers_and_says_which(open_client: OpenClient) -> None:
+    async with open_client("fashion", "stories", "sentiment") as client:
+        assert (await post(client, "/tokenize", input="a"))["model"] == "stories"  # fashion has no tokens
+        assert (await post(client, "/detokenize", ids=[5]))["model"] == "stories"
+        assert (await client.post("/classify", json={"input": "good"})).status_code == 422  # fashion takes images
+    async with open_client("sentiment", "fashion") as client:
+        assert (await post(client, "/classify", input="good"))["model"] == "sentiment"
+        assert (await client.post("/embed", json={"input": "good"})).status_code == 404
 
 
 async def test_models_are_listed_with_their_limits_and_figures(client: Client) -> None:

@@ -1,0 +1,102 @@
+"""A request's time: from its head, which has arrived when this is called, to the last byte of its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api.middleware import error_response
+from service.api.observing import observed
+from service.errors import DeadlineExceeded
+from service.settings import Limits
+
+LAST_WORDS_S = 1.0  # within which a request that is over says so; then it is cut
+READER_STALLED = "reader_stalled"  # the reason in metrics and logs; the reader itself learns nothing
+
+_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
+
+
+def deadline() -> float | None:
+    """Return when the request in progress must be over, in the event loop's time; None outside of one."""
+    return _deadline.get()
+
+
+def deadline_exceeded(limits: Limits) -> DeadlineExceeded:
+    """Return the error of a request that was not finished in time."""
+    return DeadlineExceeded(f"not finished within {limits.request_timeout_s:g} s; ask for less at a time")
+
+
+class KeepDeadline:
+    """Cancels a request that is not over in time, whatever it waits for: its body, its turn, its model or its reader.
+
+    Routes look at `deadline` themselves, so that what they answer is the error; this cuts who could not even say that,
+    most of all for a reader who does not take what it asked for. What was sent cannot be taken back, so the server
+    closes the connection of an answer that is not whole.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._app, self._limits = app, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        over = asyncio.get_running_loop().time() + self._limits.request_timeout_s
+        _deadline.set(over)
+        clock = _Clock(send, over + LAST_WORDS_S, self._limits.stall_timeout_s)
+        try:
+            async with clock.timeout:
+                clock.check()
+                await self._app(scope, receive, clock.send)
+        except TimeoutError:
+            if not clock.timeout.expired():
+                raise
+            observed().reason = READER_STALLED if clock.is_reader_late else DeadlineExceeded.code
+            if not clock.has_begun:
+                await error_response(deadline_exceeded(self._limits))(scope, receive, send)
+        finally:
+            clock.stop()
+
+
+class _Clock:
+    """One timer a request, which strikes when the request is over, or its reader late with what was last sent.
+
+    It looks again at least as often as a reader may stall, so that a send costs no timer of its own.
+    """
+
+    def __init__(self, send: Send, over: float, stall: float) -> None:
+        self._send, self._over, self._stall = send, over, stall
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._sending = 0  # a comment and an event may wait for the same reader
+        self._sending_since = 0.0
+        self.timeout = asyncio.timeout(None)
+        self.has_begun = self.is_reader_late = False
+
+    async def send(self, message: Message) -> None:
+        """Send a message; whoever waits for it to be taken is watched."""
+        self.has_begun = True
+        if not self._sending:
+            self._sending_since = self._loop.time()
+        self._sending += 1
+        try:
+            await self._send(message)
+        finally:
+            self._sending -= 1
+
+    def check(self) -> None:
+        """Strike, or look again when it may be time."""
+        now = self._loop.time()
+        ends = min(self._over, (self._sending_since if self._sending else now) + self._stall)
+        if now < ends:
+            self._timer = self._loop.call_at(ends, self.check)
+        else:
+            self.is_reader_late = self._sending > 0
+            self.timeout.reschedule(now)
+
+    def stop(self) -> None:
+        """Strike no more."""
+        if self._timer is not None:
+            self._timer.cancel()

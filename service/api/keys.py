@@ -1,0 +1,135 @@
+"""API keys: who may come in, under which name, and how much of it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import time
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api.allowances import Allowance, Clock
+from service.api.middleware import error_response
+from service.api.observing import PROBES, observed, route_path
+from service.errors import RateLimited, Unauthorized
+from service.keys import Key, configured_keys
+from service.settings import Settings, SettingsError
+from service.tasks.task import ANONYMOUS
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0  # at the keys file, for a change
+
+
+class KeyRing:
+    """The keys that are let in, with what each may still ask; raises `SettingsError` for keys that are not valid.
+
+    A keys file that changes is read again, at most a second after. One that is then wrong is told of in the log, and
+    the keys of before stay.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock = time.monotonic) -> None:
+        self._settings, self._clock = settings, clock
+        self._allowances: dict[bytes, Allowance] = {}  # by the key's digest
+        self._seen = self._stamp()
+        self._next_look = clock() + LOOK_EVERY_S
+        self._reading: asyncio.Task[None] | None = None
+        self._take(configured_keys(settings))
+
+    async def find(self, given: str) -> Allowance | None:
+        """Return what the owner of a key may ask; None for what is no key."""
+        await self._refresh()
+        digest = hashlib.sha256(given.encode()).digest()
+        found = None
+        for known, allowance in self._allowances.items():  # all, in constant time, so that timing tells nothing
+            if hmac.compare_digest(digest, known):
+                found = allowance
+        return found
+
+    def _take(self, keys: list[Key]) -> None:
+        """Let in these keys from now on; what one has used up stays so, unless its limits are others now."""
+        held = {allowance.key.name: allowance for allowance in self._allowances.values()}
+        self._allowances = {
+            key.digest: held[key.name].renewed(key) if key.name in held else Allowance(key, self._clock) for key in keys
+        }
+
+    async def _refresh(self) -> None:
+        """Read the file again if it has changed; everybody waits for the one who reads, and nobody else reads."""
+        if self._reading is None and self._clock() >= self._next_look:
+            self._next_look = self._clock() + LOOK_EVERY_S
+            stamp = self._stamp()
+            if stamp != self._seen:
+                self._seen = stamp
+                self._reading = asyncio.create_task(self._read())
+        if self._reading is not None:
+            await asyncio.shield(self._reading)
+
+    async def _read(self) -> None:
+        try:
+            self._take(await asyncio.to_thread(configured_keys, self._settings))
+            logger.info("the keys file has changed", extra={"keys": len(self._allowances)})
+        except SettingsError as error:
+            logger.error("the keys file has changed and is wrong; the keys of before stay: %s", error)
+        finally:
+            self._reading = None
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        """Return what differs when the file does; None while there is none."""
+        try:
+            about = self._settings.api_keys_file and self._settings.api_keys_file.stat()
+        except OSError:
+            return None
+        return (about.st_mtime_ns, about.st_size, about.st_ino) if about else None
+
+
+class RequireKey:
+    """Refuses requests without an API key, as `Authorization: Bearer …` or `X-API-Key`, and those beyond its limits.
+
+    Probes need none.
+    """
+
+    def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
+        self._app, self._keys = app, keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        allowance = await self._keys.find(_given(Headers(scope=scope)))
+        if route_path(scope) in PROBES:  # which say more to who has a key
+            observed().client = allowance.key.name if allowance else ANONYMOUS
+            await self._app(scope, receive, send)
+            return
+        if allowance is None:
+            error = Unauthorized("a valid API key is needed, as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'")
+            await error_response(error)(scope, receive, send)
+            return
+        observed().client = allowance.key.name
+        await self._within(allowance, scope, receive, send)
+
+    async def _within(self, allowance: Allowance, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request within the limits of its key."""
+
+        async def telling(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(allowance.headers())
+            await send(message)
+
+        try:
+            allowance.begin()
+        except RateLimited as error:
+            await error_response(error)(scope, receive, telling)
+            return
+        try:
+            await self._app(scope, receive, telling)
+        finally:
+            allowance.end(observed().tokens)
+
+
+def _given(headers: Headers) -> str:
+    """Return the key that a request brings, or something that is none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return headers.get("x-api-key") or (token.strip() if scheme.lower() == "bearer" else "")

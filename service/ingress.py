@@ -1,0 +1,151 @@
+"""`python -m service.ingress FOLDER`: the rules by which HAProxy sends a request straight to its model's replicas.
+
+Ray Serve writes HAProxy's configuration. There the path alone decides: `/models/<name>/…` goes to that model's
+replicas, and all else to the gateway, which asks the same replicas through a handle. That took twice as long. The rules
+made here read `model` out of the body, or take the path's default, and set the path to `/models/<name>/…`. They stand
+first in Ray's own frontend, where `haproxy.sh` puts them whenever Ray starts HAProxy. Ray's rules then do what they
+always do.
+
+This costs no second hop, changes no port, and leaves Ray's names, health checks, reloads and counts alone. A frontend
+of our own in a second file could do the same, but would need another port for Ray's, open to all on a cluster, and a
+copy of its rules. Where Ray's file does not look as expected the rules are left out, and the gateway answers.
+
+A name goes into the path only as it stands in the map of models, and only while its replicas are there. HAProxy reads
+JSON less strictly than Python. So whatever the two could understand differently goes to the gateway: `model` twice, not
+at the top, or spelt with escapes; or no `model` in a body that HAProxy does not see whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+
+from model.package import Manifest, PackageError
+from model.package import Task as TaskName
+from service.errors import DeadlineExceeded, Forbidden, NotReady, RequestTimeout, ServiceError
+from service.settings import Settings, SettingsError
+from service.timeouts import Timeouts
+
+# What each route that takes a model asks of it; None: any that has a tokenizer.
+ROUTES: Mapping[str, TaskName | None] = {
+    "/classify": "classify",
+    "/embed": "embed",
+    "/generate": "generate",
+    "/translate": "translate",
+    "/tokenize": None,
+    "/detokenize": None,
+}
+
+
+def first_fitting(manifests: Iterable[Manifest], task: TaskName | None) -> Manifest | None:
+    """Return the model that answers a request which names none: the first of its task in the order of the models file.
+
+    Without a task it is the first that has tokens, or else the first.
+    """
+    fitting = [manifest for manifest in manifests if task in {None, manifest.task}]
+    with_tokens = [manifest for manifest in fitting if manifest.image is None]
+    return next(iter((with_tokens if task is None else fitting) or fitting), None)
+
+
+def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool) -> str:
+    """Return what goes into Ray's frontend; the maps and pages are files of the folder."""
+    names_of_models = "path,url_dec -m str -i /-/routes" if needs_keys else "always_false"
+    return f"""\
+    # From service/ingress.py: requests that name a model, or whose path has a default one, go straight to it.
+    # A client may not switch off that Ray notices when it leaves, nor choose Ray's timeout.
+    http-request del-header x-request-disconnect-disabled
+    http-request del-header x-request-timeout-seconds
+    # Ray decodes an id before the service sees it, and fails on bytes that are not UTF-8.
+    http-request del-header x-request-id if {{ req.fhdr(x-request-id) -m reg '[^A-Za-z0-9_.:/+=-]|.{{129}}' }}
+    errorfile 403 {folder}/403.http
+    http-request deny deny_status 403 if {{ {names_of_models} }}
+    # A replica counts a request from its head on, so one whose body is slow would take the place of others there.
+    timeout http-request {body_timeout_s * 1000:.0f}ms
+    http-request wait-for-body time {body_timeout_s * 1000:.0f}ms
+    errorfile 408 {folder}/408.http
+    http-request set-var(txn.default) path,map_str({folder}/defaults.map) if METH_POST
+    acl takes_model var(txn.default) -m found
+    http-request set-var(txn.model) req.body,json_query('$.model'),map_str({folder}/models.map) if takes_model
+    acl is_named var(txn.model) -m found
+    acl has_key req.body -m sub '"model"'
+    acl has_key_twice req.body -m reg '(?s)"model".*"model"'
+    acl has_null req.body -m reg '"model"\\s*:\\s*null'
+    acl has_escaped_letters req.body -m sub '\\u006'
+    http-request unset-var(txn.model) if is_named has_key_twice
+    # How long the body is, unless it comes in chunks.
+    http-request set-var(txn.size) req.body_size if takes_model !{{ req.hdr(transfer-encoding) -m found }}
+    # As text a body ends at its first zero: UTF-16, which Python reads too, is not seen whole.
+    acl may_take_default req.body,length,sub(txn.size) eq 0
+    http-request set-var(txn.model) var(txn.default) if takes_model !is_named may_take_default !has_key
+    http-request set-var(txn.model) var(txn.default) if takes_model !is_named may_take_default has_null !has_key_twice
+    http-request unset-var(txn.model) if is_named has_escaped_letters
+    # A model without a replica is left to the gateway, which says so or waits.
+    http-request set-var(txn.replicas) str(http-),concat(,txn.model),nbsrv if is_named
+    http-request set-path /models/%[var(txn.model)]%[path] if is_named {{ var(txn.replicas) -m int gt 0 }}
+"""
+
+
+def pages(body_timeout_s: float) -> Mapping[int, ServiceError]:
+    """Return what HAProxy answers itself: Ray's routes, a slow body, a replica that is gone, and one that is late."""
+    ours = Forbidden("Ray's routes are not shown where keys are needed; GET /v1/models lists the models")
+    gone = NotReady("the model's replica is gone and will be replaced; try again")
+    slow = RequestTimeout(f"the body did not come within {body_timeout_s:g} s", "body")
+    return {403: ours, 408: slow, 502: gone, 503: gone, 504: DeadlineExceeded("not finished in time")}
+
+
+def files(
+    manifests: list[Manifest], folder: Path, body_timeout_s: float, *, needs_keys: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield the name and content of each file that HAProxy needs; the rules come last, as they name the others."""
+    defaults = {path: first_fitting(manifests, task) for path, task in ROUTES.items()}
+    # A route that no model fits has itself as its default: a name that no model has, so that the gateway says so.
+    yield "defaults.map", _map({path: manifest.name if manifest else path for path, manifest in defaults.items()})
+    yield "models.map", _map({manifest.name: manifest.name for manifest in manifests})
+    for status, error in pages(body_timeout_s).items():
+        yield f"{status}.http", page(error)
+    yield "rules.cfg", rules(folder, body_timeout_s, needs_keys=needs_keys)
+
+
+def page(error: ServiceError) -> str:
+    """Return an error as HAProxy sends it: a whole answer over HTTP."""
+    body = json.dumps(error.body())
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(body.encode())), **error.headers()}
+    head = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}", *map(": ".join, headers.items())]
+    return "\r\n".join([*head, "", body])
+
+
+def _map(entries: Mapping[str, str]) -> str:
+    return "".join(f"{key} {value}\n" for key, value in entries.items())
+
+
+def write(manifests: list[Manifest], folder: Path, body_timeout_s: float, *, needs_keys: bool = False) -> None:
+    """Write the files; each is replaced whole. HAProxy waits so long for a head, and for a body or a buffer full of it.
+
+    Where keys are needed it does not show Ray's routes, which name all models.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files(manifests, folder, body_timeout_s, needs_keys=needs_keys):
+        unfinished = folder / f"{name}.new"
+        unfinished.write_text(content, encoding="utf-8", newline="")
+        unfinished.replace(folder / name)
+
+
+def main() -> None:
+    """Write the files for the models of the models file."""
+    parser = argparse.ArgumentParser(prog="python -m service.ingress", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where HAProxy finds them")
+    try:
+        settings = Settings.read()
+        manifests = [Manifest.load(model.package) for model in settings.models()]
+    except (SettingsError, PackageError) as error:
+        sys.exit(f"trifold: {error}")
+    body_timeout_s = Timeouts.of(settings.limits).body
+    write(manifests, parser.parse_args().folder.resolve(), body_timeout_s, needs_keys=settings.needs_keys)
+
+
+if __name__ == "__main__":
+    main()

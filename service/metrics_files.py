@@ -1,0 +1,115 @@
+"""The files in which a node's processes keep their counts; those of dead processes are folded into one of a kind.
+
+Whoever reads the files folds them first, under a lock, so that every reader sees each count once and a node's files are
+as many as its living processes. A journal makes folding safe against the end of the process that does it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import struct
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.mmap_dict import MmapedDict
+from prometheus_client.multiprocess import MultiProcessCollector
+
+logger = logging.getLogger(__name__)
+
+KINDS = ("counter", "histogram")  # whose values add up, whoever counted them
+FOLDED = 0  # stands for all dead processes in the name of a file; no process has this number
+
+
+class NodeCollector(MultiProcessCollector):
+    """What all processes of a node have counted, the dead ones too, and how the living ones are."""
+
+    def collect(self) -> Any:
+        """Return the metrics, read while nobody folds."""
+        directory = Path(self._path)
+        with _locked(directory):
+            _finish(directory)
+            fold(directory)
+            return super().collect()
+
+
+def fold(directory: Path) -> None:
+    """Fold what dead processes have counted, and remove what they said of their present state."""
+    for path in directory.glob("gauge_live*.db"):
+        if not _is_alive(path):
+            path.unlink()
+    journal: dict[str, list[str]] = {}
+    for kind in KINDS:
+        dead = [path for path in directory.glob(f"{kind}_*.db") if not _is_alive(path) and _is_sound(path)]
+        folded = directory / f"{kind}_{FOLDED}.db"
+        if dead and dead != [folded]:
+            _write_sums(dead, folded.with_suffix(".new"))
+            journal[folded.name] = [path.name for path in dead if path != folded]
+    if journal:
+        written = _journal(directory).with_suffix(".new")
+        written.write_text(json.dumps(journal))
+        written.replace(_journal(directory))  # from here on the sums count, and no longer what they are made of
+        _finish(directory)
+
+
+def _finish(directory: Path) -> None:
+    """Do what the journal says, again if somebody ended in the middle of it."""
+    journal = _journal(directory)
+    if not journal.exists():
+        return
+    try:
+        folds = json.loads(journal.read_bytes())
+    except ValueError:  # the machine died before the disk had it; what it would have removed is folded again
+        logger.warning("the journal of a fold cannot be read; it is removed")
+        folds = {}
+    for folded, dead in folds.items():
+        sums = (directory / folded).with_suffix(".new")
+        if sums.exists():
+            sums.replace(directory / folded)
+        for name in dead:
+            (directory / name).unlink(missing_ok=True)
+    journal.unlink()
+
+
+def _write_sums(paths: list[Path], target: Path) -> None:
+    sums: dict[str, float] = defaultdict(float)
+    for path in paths:
+        for key, value, _timestamp, _position in MmapedDict.read_all_values_from_file(str(path)):
+            sums[key] += value
+    target.unlink(missing_ok=True)  # of a fold that did not come to its journal
+    written = MmapedDict(str(target))
+    for key, value in sums.items():
+        written.write_value(key, value, 0.0)
+    written.close()
+
+
+def _is_sound(path: Path) -> bool:
+    """Whether a dead process's file can be read; it is removed if not, as every scrape would fail on it."""
+    try:
+        list(MmapedDict.read_all_values_from_file(str(path)))
+    except (struct.error, RuntimeError, ValueError):  # too short, cut off, not text
+        logger.warning("the counts of a dead process cannot be read; they are removed", extra={"file": path.name})
+        path.unlink()
+        return False
+    return True
+
+
+def _is_alive(path: Path) -> bool:
+    """Whether the process that a file's name ends with is there."""
+    return Path(f"/proc/{path.stem.rsplit('_', 1)[1]}").exists()
+
+
+def _journal(directory: Path) -> Path:
+    return directory / "folding.json"
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the directory for this thread alone; the system takes the lock back from a process that ends."""
+    with (directory / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

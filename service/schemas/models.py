@@ -1,0 +1,51 @@
+"""What models there are, and how they are doing."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from service.schemas.request import Response
+
+
+class ModelCard(Response):
+    """What one model is and can do."""
+
+    id: str
+    object: Literal["model"] = "model"
+    task: str
+    description: str
+    not_for: str
+    licence: str
+    precision: str
+    labels: list[str]
+    image_size: int | None = Field(None, description="pixels a side, of a model of images; others are resized")
+    directions: list[tuple[str, str]] = Field(description="source and target languages of a translator")
+    max_input_tokens: int
+    max_positions: int
+    evaluation: list[dict[str, Any]]
+
+
+class ModelList(Response):
+    """All models under this address."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+class ModelHealth(Response):
+    """How one replica of a model is doing."""
+
+    is_progressing: bool = Field(description="idle, or finishing steps")
+    is_asleep: bool = Field(False, description="it has no replica while nobody asks; the next request starts one")
+    waiting: int = Field(0, description="sequences in the queue")
+    queued_tokens: int = Field(0, description="tokens of those")
+    slots_used: int = Field(0, description="rows of the KV cache in use")
+
+
+class Status(Response):
+    """How the service is doing."""
+
+    status: Literal["ok"] = "ok"
+    models: dict[str, ModelHealth] = Field(description="none where keys are needed and none came")

@@ -1,0 +1,58 @@
+"""What all requests and answers have in common."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _whole_characters(text: str) -> str:
+    # JSON's \u escapes can name half of a surrogate pair, which no encoding can write.
+    if _SURROGATE.search(text):
+        raise PydanticCustomError("surrogate", "Input should be a valid string, without half a surrogate pair")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole_characters)]
+# A list with many wrong items would otherwise have an error for each, and be seconds in the making.
+Texts = Annotated[list[Text], Field(fail_fast=True)]
+Ids = Annotated[list[int], Field(fail_fast=True)]
+
+
+class Request(BaseModel):
+    """A request; fields that it does not know are ignored, as clients of other servers send theirs along."""
+
+    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+
+    model: str | None = Field(None, description="name of the model; if left out, the first that fits answers")
+
+    inputs: ClassVar[str]  # the field that brings the inputs
+
+    def count_inputs(self) -> int:
+        """Return how many answers it asks for."""
+        value = getattr(self, self.inputs)
+        return 1 if isinstance(value, str) else len(value)
+
+
+class Response(BaseModel):
+    """An answer."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+
+class Usage(Response):
+    """Counted tokens."""
+
+    prompt_tokens: int
+    completion_tokens: int = 0
+
+
+class UsageEvent(Response):
+    """The last event of a stream."""
+
+    usage: Usage

@@ -1,0 +1,54 @@
+"""Texts as tokens, and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from service.schemas.request import Ids, Request, Response, Text, Texts
+
+
+class TokenizeRequest(Request):
+    """Texts to turn into tokens."""
+
+    inputs: ClassVar = "input"
+
+    input: Text | Texts
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token, and the characters [start, end) of the text that it stands for."""
+
+    id: int
+    token: str
+    start: int
+    end: int
+
+
+class TokenizeResponse(Response):
+    """The tokens of each text."""
+
+    model: str
+    results: list[list[Token]]
+
+
+class DetokenizeRequest(Request):
+    """Token ids to turn into text."""
+
+    inputs: ClassVar = "ids"
+
+    ids: Ids | Annotated[list[Ids], Field(fail_fast=True)]
+
+    def count_inputs(self) -> int:
+        """Return how many texts it asks for."""
+        return super().count_inputs() if self.ids and isinstance(self.ids[0], list) else 1
+
+
+class DetokenizeResponse(Response):
+    """The text of each list of ids."""
+
+    model: str
+    results: list[str]

@@ -1,0 +1,62 @@
+"""What can be known to be wrong before Ray starts, whose replicas would tell it late and in a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model.package import Manifest
+from service.keys import configured_keys
+from service.settings import ModelSettings, Settings, SettingsError
+from service.tracing import Tracing
+
+GATEWAY = "gateway"  # the name of its application, beside those of the models
+
+
+def check_start(settings: Settings, models: Sequence[ModelSettings]) -> None:
+    """Raise `SettingsError` or `PackageError` for what `python -m service` could not serve on this machine."""
+    settings.check_exposure(settings.host)
+    configured_keys(settings)
+    Tracing(settings.otlp_endpoint).close()
+    model_names(models)
+    check_devices(models)
+    check_caches(models)
+
+
+def model_names(models: Sequence[ModelSettings]) -> list[str]:
+    """Return the models' names, one of each; raises `PackageError`, and `SettingsError` for one that is not its own."""
+    folders: dict[str, ModelSettings] = {}
+    for model in models:
+        name = Manifest.load(model.package).name  # a manifest has only names that fit into an address
+        if name == GATEWAY:
+            raise SettingsError(f"{model.package}: a model cannot be named {GATEWAY}, as the gateway itself is")
+        if name in folders:
+            raise SettingsError(
+                f"{model.package}: there is another model named {name}, {folders[name].package}; "
+                "rename one in its manifest.json, or list it once with more replicas"
+            )
+        folders[name] = model
+    return list(folders)
+
+
+def check_caches(models: Sequence[ModelSettings]) -> None:
+    """Refuse a model of which not even one sequence fits into its KV cache; raises `PackageError`."""
+    for model in models:
+        manifest = Manifest.load(model.package)
+        if manifest.cache is not None:
+            from service.tasks.kv_budget import kv_budget  # with ONNX Runtime, which only replicas need otherwise
+
+            kv_budget(model, manifest)
+
+
+def check_devices(models: Sequence[ModelSettings]) -> None:
+    """Refuse a model for a GPU where ONNX Runtime has no CUDA; raises `SettingsError`."""
+    wanting = [model for model in models if model.num_gpus and not model.cpu_fallback]
+    if not wanting:
+        return
+    from service.engine.session import has_cuda  # ONNX Runtime is for replicas, unless a model needs to know
+
+    if not has_cuda():
+        raise SettingsError(
+            f"{wanting[0].package}: num_gpus asks for CUDA, which the installed ONNX Runtime has not; "
+            "install onnxruntime-gpu (extra gpu), set num_gpus to 0, or allow the CPU with cpu_fallback: true"
+        )

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from service import schemas
+from service.api.answers import FEW, json_answer
+from service.schemas import (
+    Choice,
+    Classification,
+    ClassifyResponse,
+    EmbedResponse,
+    GenerateResponse,
+    Label,
+    Token,
+    TokenizeResponse,
+    TokenLogprob,
+    TopLogprob,
+    TranslateResponse,
+    Usage,
+)
+
+USAGE = Usage(prompt_tokens=3)
+LOGPROBS = [TokenLogprob(1, "é", None, []), TokenLogprob(2, "b", -0.5, [TopLogprob(id=3, text='"', logprob=-0.25)])]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ClassifyResponse(
+            model="m", results=[Classification(labels=[Label(label="good", score=1e-05)])] * 3, usage=USAGE
+        ),
+        EmbedResponse(model="m", embeddings=[[0.1, -2.0] * FEW], usage=USAGE),
+        GenerateResponse(
+            model="m",
+            choices=[Choice(index=0, text="ä\n", finish_reason="stop", logprobs=LOGPROBS)],
+            usage=USAGE,
+        ),
+        GenerateResponse(model="m", choices=[], usage=USAGE),
+        TranslateResponse(translatedText=["a", "b"], alternatives=[["c"], []], model="m", usage=USAGE),
+        TranslateResponse(translatedText="a", model="m", usage=USAGE),
+        TokenizeResponse(model="m", results=[[Token(1, "a", 0, 1)] * (2 * FEW + 1), []]),
+    ],
+    ids=lambda answer: type(answer).__name__,
+)
+async def test_an_answer_in_pieces_is_the_answer(answer: schemas.Response) -> None:
+    response = await json_answer(answer)
+
+    assert json.loads(bytes(response.body)) == answer.model_dump(mode="json", exclude_none=True)
+    assert response.media_type == "application/json"

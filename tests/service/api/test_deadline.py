@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from service.api.app import create_app
+from service.metrics import Metrics
+from service.settings import Limits, ModelSettings, Settings
+from service.tasks.loading import load_task
+from service.tasks.task import LocalTask, Task
+from tests.conftest import MakePackage
+
+Ask = Callable[..., Awaitable[list[Message]]]
+
+
+class Asking:
+    """One request to an app over raw ASGI, whose client sends and takes as the test wants."""
+
+    def __init__(self, task: Task, metrics: Metrics, limits: Limits) -> None:
+        self.task, self._metrics = task, metrics
+        self._app = create_app([task], Settings(limits=limits), metrics)
+        self.sent: list[Message] = []
+        self.takes = 1000  # messages, before it stops reading
+
+    async def __call__(self, path: str, *chunks: bytes) -> None:
+        """Send these chunks of a body, and nothing more; None ends it."""
+        messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks[:-1]]
+        if chunks[-1]:
+            messages.append({"type": "http.request", "body": chunks[-1], "more_body": False})
+
+        async def receive() -> Message:
+            return messages.pop(0) if messages else await asyncio.get_running_loop().create_future()
+
+        async def send(message: Message) -> None:
+            if len(self.sent) >= self.takes:
+                await asyncio.get_running_loop().create_future()
+            self.sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+        await self._app({**scope, "asgi": {"spec_version": "2.3"}, "scheme": "http"}, receive, send)
+
+    @property
+    def status(self) -> int:
+        status: int = self.sent[0]["status"]
+        return status
+
+    @property
+    def text(self) -> str:
+        return b"".join(message.get("body", b"") for message in self.sent).decode()
+
+    async def is_idle(self) -> bool:
+        """Whether the engine works for nobody any more; after the running step at the latest."""
+        for _ in range(100):
+            if (await self.task.health()).slots_used == 0:
+                return True
+            await asyncio.sleep(0.01)
+        return False
+
+    def count(self, name: str, **labels: str) -> float:
+        return self._metrics._registry.get_sample_value(f"trifold_{name}", labels) or 0.0
+
+
+@pytest.fixture
+def asking(make_package: MakePackage) -> Any:
+    @asynccontextmanager
+    async def asking(**limits: float) -> AsyncIterator[Asking]:
+        bounds, metrics = Limits.model_validate(limits), Metrics()
+        task = load_task(ModelSettings(package=make_package("stories").folder, threads=1), bounds, metrics)
+        try:
+            yield Asking(task, metrics, bounds)
+        finally:
+            await task.close()
+
+    return asking
+
+
+def body(**values: Any) -> bytes:
+    return json.dumps({"prompt": "Once", "max_tokens": 120, "min_tokens": 119, **values}).encode()
+
+
+@pytest.fixture
+def never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def predict(*_: object) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(LocalTask, "predict", predict)
+
+
+async def test_a_body_that_does_not_come_is_408(asking: Any) -> None:
+    async with asking(body_timeout_s=0.05) as ask:
+        await ask("/generate", b'{"prompt"', b"")
+
+    assert ask.status == 408
+    assert json.loads(ask.text)["error"]["code"] == "request_timeout"
+    assert (b"connection", b"close") in ask.sent[0]["headers"]
+
+
+async def test_a_body_that_comes_in_time_is_answered(asking: Any) -> None:
+    async with asking(body_timeout_s=5) as ask:
+        whole = body(max_tokens=1, min_tokens=0)
+        await ask("/generate", whole[:5], whole[5:])
+
+    assert ask.status == 200
+
+
+@pytest.mark.usefixtures("never_ends")
+async def test_the_deadline_counts_from_the_head_of_the_request(asking: Any) -> None:
+    async with asking(request_timeout_s=0.1) as ask:
+        await ask("/generate", body())
+
+    assert ask.status == 504
+    assert json.loads(ask.text)["error"]["code"] == "deadline_exceeded"
+
+
+async def test_a_reader_who_stops_taking_a_stream_is_cut_and_its_slots_are_free(asking: Any) -> None:
+    async with asking(stall_timeout_s=0.05) as ask:
+        ask.takes = 2
+        await asyncio.wait_for(ask("/generate", body(stream=True, n=200)), timeout=5)
+
+        assert await ask.is_idle()
+        assert ask.count("rejections_total", model="stories", reason="reader_stalled") == 1
+        assert ask.count("requests_total", model="stories", task="generate", code="499") == 1
+
+
+async def test_a_reader_is_cut_at_the_deadline_however_long_it_may_stall(
+    asking: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.api.deadline.LAST_WORDS_S", 0.01)
+    async with asking(request_timeout_s=0.1, stall_timeout_s=100) as ask:
+        ask.takes = 2
+        await asyncio.wait_for(ask("/generate", body(stream=True, n=200)), timeout=5)
+
+        assert await ask.is_idle()
+
+
+async def test_a_reader_who_does_not_take_a_whole_answer_is_cut(asking: Any) -> None:
+    async with asking(stall_timeout_s=0.05) as ask:
+        ask.takes = 1
+        await asyncio.wait_for(ask("/generate", body(max_tokens=1, min_tokens=0)), timeout=5)
+
+    assert ask.count("rejections_total", model="stories", reason="reader_stalled") == 1

@@ -1,0 +1,119 @@
+"""No body within the limits stops the event loop, on which all other requests wait.
+
+What is measured is the loop's own work, in time of its processor: time on the clock would measure the machine's other
+work as well. How long the loop stands still on the clock, `python -m loadtests.hostile` measures from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import io
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from PIL import Image
+
+from service.api.bodies import MAX_VALUES
+from tests.service.api.conftest import Client, OpenClient
+
+LONGEST_STALL_S = 0.05
+TRIES = 3  # what a neighbour does to the processor's caches counts, too, but not three times
+SIZE = 2 * 1024 * 1024 - 100  # bytes: the limit of a body, less its beginning and end
+
+
+def body(model: str, **fields: Any) -> bytes:
+    return json.dumps({"model": model, **fields}).encode()
+
+
+def raw(model: str, field: str, value: bytes) -> bytes:
+    return b'{"model": "%s", "%s": %s}' % (model.encode(), field.encode(), value)
+
+
+def picture(pixels: int) -> str:
+    content = io.BytesIO()
+    Image.new("L", (pixels, pixels)).save(content, "PNG")
+    return base64.b64encode(content.getvalue()).decode()
+
+
+WORST = {
+    "sentences": ("/translate", body("translate", q="Hi! " * (SIZE // 4), target="sv")),
+    "as many sentences as are allowed": ("/translate", body("translate", q="Hi! " * 1024, target="sv", max_tokens=1)),
+    "one endless sentence": ("/translate", body("translate", q="a" * SIZE, target="sv")),
+    "white space": ("/translate", body("translate", q=" " * SIZE, target="sv")),
+    "a long text": ("/classify", body("sentiment", input="word " * (SIZE // 5))),
+    "many long texts": ("/classify", body("sentiment", input=["word " * 1600] * 256, truncate=True)),
+    "numbers in place of texts": ("/classify", raw("sentiment", "input", b"[" + b"1," * (MAX_VALUES - 9) + b"1]")),
+    "pairs of numbers": ("/classify", raw("sentiment", "input", b"[" + b"[1,1]," * (MAX_VALUES // 2 - 9) + b"[1,1]]")),
+    "more values than are allowed": ("/classify", raw("sentiment", "input", b"[" + b'"",' * (SIZE // 3) + b'""]')),
+    "brackets": ("/classify", raw("sentiment", "input", b"[" * (SIZE // 2) + b"]" * (SIZE // 2))),
+    "half a character": ("/classify", raw("sentiment", "input", b'"' + b"a" * SIZE + b'\\ud800"')),
+    "tokens to show": ("/tokenize", body("sentiment", input="a b c d " * 4096)),
+    "small texts to show": ("/tokenize", body("sentiment", input=["a b " * 490] * 16)),
+    "ids to show": ("/detokenize", body("stories", ids=[5] * 32_000)),
+    "a prompt of ids": ("/generate", body("stories", prompt=[5] * (MAX_VALUES - 9))),
+    "biases": ("/generate", body("stories", prompt="a", logit_bias={str(token): 1 for token in range(60_000)})),
+    "wrong biases": (
+        "/generate",
+        raw("stories", "logit_bias", json.dumps({f"x{i}": "y" for i in range(60_000)}).encode()),
+    ),
+    "many texts of abbreviations": ("/translate", body("translate", q=["A. " * 660] * 256, target="sv", max_tokens=1)),
+    "stop texts": ("/generate", body("stories", prompt="a", stop=["x" * 256] * 16, n=64, max_tokens=20)),
+    "choices with log probabilities": ("/generate", body("stories", prompt="a", n=75, logprobs=20, max_tokens=100)),
+    "a large image": ("/classify", body("fashion", input=picture(4000))),
+    "broken UTF-8": ("/classify", b'{"input": "' + b"\xff" * SIZE + b'"}'),
+}
+
+
+async def longest_stall(client: Client, path: str, content: bytes) -> tuple[float, int]:
+    """Return how long the loop worked at the longest without a turn for others, and the answer's status."""
+    longest, is_over = 0.0, asyncio.Event()
+
+    async def beat() -> None:
+        nonlocal longest
+        last = time.thread_time()
+        while not is_over.is_set():
+            await asyncio.sleep(0.001)
+            now = time.thread_time()
+            longest, last = max(longest, now - last), now
+
+    beating = asyncio.create_task(beat())
+    await asyncio.sleep(0.01)
+    response = await client.post(path, content=content, headers={"Content-Type": "application/json"})
+    is_over.set()
+    await beating
+    return longest, response.status_code
+
+
+@contextmanager
+def frozen() -> Iterator[None]:
+    """Keep the collector of garbage from the modules and models of the test run, as a replica does with its own."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+async def test_no_body_within_the_limits_stops_the_event_loop(open_client: OpenClient) -> None:
+    slowest: dict[str, float] = {}
+    async with open_client("sentiment", "fashion", "stories", "translate") as client:
+        with frozen():
+            for kind, (path, content) in WORST.items():
+                slowest[kind] = await shortest_of_tries(client, path, content)
+
+    assert max(slowest.values()) < LONGEST_STALL_S, slowest
+
+
+async def shortest_of_tries(client: Client, path: str, content: bytes) -> float:
+    stalls: list[float] = []
+    while len(stalls) < TRIES and min(stalls, default=LONGEST_STALL_S) >= LONGEST_STALL_S:
+        stall, status = await longest_stall(client, path, content)
+        assert status in {200, 400, 413, 422}
+        stalls.append(stall)
+    return min(stalls)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from service.api.app import create_app
+from service.api.status import StatusCache
+from service.app import RemoteTask
+from service.errors import NotReady
+from service.schemas import ModelHealth
+from service.settings import Settings
+from tests.conftest import TinyPackage
+
+
+class Question:
+    """Counts how often it is asked; answers when it may."""
+
+    def __init__(self) -> None:
+        self.asked, self.now, self.may_answer = 0, 0.0, asyncio.Event()
+        self.cache = StatusCache(self.ask, fresh_for_s=1.0, clock=lambda: self.now)
+
+    async def ask(self) -> int:
+        self.asked += 1
+        await self.may_answer.wait()
+        return self.asked
+
+
+async def test_those_who_ask_at_once_share_one_answer() -> None:
+    question = Question()
+    asking = [asyncio.create_task(question.cache.get()) for _ in range(100)]
+    await asyncio.sleep(0)
+    question.may_answer.set()
+
+    assert await asyncio.gather(*asking) == [1] * 100
+
+
+async def test_an_answer_is_asked_for_again_when_it_is_old() -> None:
+    question = Question()
+    question.may_answer.set()
+    answers = []
+    for question.now in (0, 0.9, 1.0, 1.9, 2.0):
+        answers.append(await question.cache.get())
+
+    assert answers == [1, 1, 2, 2, 3]
+
+
+async def test_one_who_leaves_ends_the_question_for_nobody() -> None:
+    question = Question()
+    leaving, staying = (asyncio.create_task(question.cache.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    question.may_answer.set()
+
+    assert await staying == 1
+    assert leaving.cancelled()
+
+
+async def test_an_error_is_an_answer_too() -> None:
+    asked = 0
+
+    async def ask() -> int:
+        nonlocal asked
+        asked += 1
+        raise NotReady("stuck")
+
+    cache = StatusCache(ask)
+    for _ in range(3):
+        with pytest.raises(NotReady, match="stuck"):
+            await cache.get()
+    assert asked == 1
+
+
+async def test_a_question_that_is_never_answered_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.api.status.GIVE_UP_AFTER_S", 0.01)
+    question = Question()
+    with pytest.raises(TimeoutError):
+        await question.cache.get()
+    question.now = 1.0
+    question.may_answer.set()
+
+    assert await question.cache.get() == 2
+
+
+class Replica:
+    """Stands for a Serve handle: counts how often a replica is asked for its health."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.health = self
+
+    def options(self, **_: object) -> Replica:
+        return self
+
+    async def remote(self) -> ModelHealth:
+        self.asked += 1
+        await asyncio.sleep(0)
+        return ModelHealth(is_progressing=True)
+
+
+async def test_a_model_that_serve_does_not_know_yet_is_not_ready(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.app.serve.status", lambda: SimpleNamespace(applications={}))
+    task = RemoteTask(sentiment.manifest, cast("Any", Replica()), may_sleep=True)
+    transport = httpx.ASGITransport(create_app([task], Settings()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        answer = await client.get("/ready")
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
+
+
+async def test_a_flood_of_probes_at_the_gateway_asks_each_replica_once(
+    sentiment: TinyPackage, stories: TinyPackage
+) -> None:
+    replicas = [Replica(), Replica()]
+    tasks = [
+        RemoteTask(package.manifest, cast("Any", replica), may_sleep=False)
+        for package, replica in zip((sentiment, stories), replicas, strict=True)
+    ]
+    transport = httpx.ASGITransport(create_app(tasks, Settings()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        answers = await asyncio.gather(*(client.get(path) for path in ("/health", "/ready") * 50))
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert all(1 <= replica.asked <= 2 for replica in replicas)  # a second may have passed

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from service.ray_environment import HAPROXY_WRAPPER
+from tests.service.stand_ins import GATEWAY, MODELS, environment, needs_haproxy, write_config, write_models_file
+
+
+def try_config(config: Path, models_file: Path) -> subprocess.CompletedProcess[str]:
+    """Run the wrapper over a configuration, and HAProxy's check of it in the place of a start."""
+    command = [str(HAPROXY_WRAPPER), "-c", "-f", str(config)]
+    return subprocess.run(command, env=environment(models_file), capture_output=True, text=True, check=True)
+
+
+@needs_haproxy
+def test_the_rules_follow_the_models_file(tmp_path: Path) -> None:
+    models_file = tmp_path / "models.yaml"
+    for models in (["sentiment"], ["stories", "sentiment"]):
+        write_models_file(models_file, models)
+        config = write_config(tmp_path, 8000, {GATEWAY: [1]})
+        try_config(config, models_file)
+
+        assert f"map_str({tmp_path}/trifold/models.map)" in config.read_text()
+        assert (tmp_path / "trifold" / "models.map").read_text().split() == [name for name in models for _ in "12"]
+
+
+@needs_haproxy
+def test_without_rules_everything_goes_as_ray_says(tmp_path: Path) -> None:
+    (tmp_path / "models.yaml").write_text("no models")
+    config = write_config(tmp_path, 8000, {GATEWAY: [1]})
+    of_ray = config.read_text()
+    told = try_config(config, tmp_path / "models.yaml")
+
+    assert "requests go through the gateway" in told.stderr
+    assert config.read_text() == of_ray
+
+
+@needs_haproxy
+def test_another_layout_of_rays_file_is_left_alone(tmp_path: Path) -> None:
+    config = write_config(tmp_path, 8000, {GATEWAY: [1]})
+    of_ray = config.read_text().replace("frontend http_frontend", "frontend renamed")
+    config.write_text(of_ray)
+    told = try_config(config, write_models_file(tmp_path / "models.yaml", MODELS))
+
+    assert "requests go through the gateway" in told.stderr
+    assert config.read_text() == of_ray
