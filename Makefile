@@ -1,12 +1,13 @@
 # serve: run the service.  test: every test.  check: format, lint, types.  packages: train the bundled models.
 # bench, bench-engine: how fast, side by side, over HTTP and of the engine.  load: users of every task against a running service.
+# hostile: polite users of all tasks beside hostile clients, on a service of its own.
 # manifests: what is made for deploy/, and its checks.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUNS ?= runs
 
-.PHONY: serve test check packages bench bench-engine load manifests
+.PHONY: serve test check packages bench bench-engine load hostile manifests
 
 serve: $(VENV)/.serve
 	$(BIN)/python -m service
@@ -42,6 +43,9 @@ load: $(VENV)/.dev
 	mkdir -p load
 	$(BIN)/locust -f loadtests/locustfile.py --headless --only-summary --host $(HOST) --users $(USERS) --spawn-rate 100 \
 	    --run-time 2m --arrivals $(ARRIVALS) --load $(LOAD) --html load/report.html --csv load/report
+
+hostile: $(VENV)/.dev
+	$(BIN)/python -m loadtests.hostile
 
 # Writes what is made from one source: Serve's configurations, the PrometheusRule, the dashboards; then checks the overlays.
 manifests: $(VENV)/.dev

@@ -10,14 +10,17 @@ import argparse
 import asyncio
 import json
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from loadtests import bench_workloads as workloads
 from loadtests.bench_models import BenchModels
+from loadtests.bench_sampling import MANY_BIASES, beside_greedy, echo
+from loadtests.bench_workloads import GREEDY
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,31 @@ class Workload:
     is_latency: bool = False  # smaller is better, and the floor a ceiling
 
 
+SAMPLING: list[tuple[str, float, dict[str, Any]]] = [
+    ("temperature 0.8", 0.9, {"temperature": 0.8}),
+    ("top_p 0.95", 0.85, {"temperature": 0.8, "top_p": 0.95}),
+    ("top_k 50", 0.9, {"temperature": 0.8, "top_k": 50}),
+    ("logprobs 5", 0.85, {"logprobs": 5}),
+    ("repetition_penalty 1.1", 0.85, {"repetition_penalty": 1.1}),
+    ("300 entries of logit_bias", 0.9, {"logit_bias": MANY_BIASES}),
+]
 WORKLOADS = [
     *(
         Workload(f"gpt2, 64-token prompts, decode, {n} streams", "tokens/s", floor, workloads.gpt2(n, prompt=64))
         for n, floor in ((1, 2.0), (8, 2.5), (32, 1.5))
     ),
     Workload("gpt2, 400-token prompts, decode, 32 streams", "tokens/s", 5.0, workloads.gpt2(32, prompt=400)),
+    *(
+        Workload(f"gpt2, sampling beside greedy, {name}", "tokens/s", floor, beside_greedy(replace(GREEDY, **params)))
+        for name, floor, params in SAMPLING
+    ),
+    Workload("gpt2, sampling, echo with logprobs beside prefill, 400-token prompts", "tokens/s", 0.7, echo),
+    Workload(
+        "gpt2, sampling, temperature 0.8, top_k 50, 32 streams",
+        "tokens/s",
+        1.5,
+        workloads.gpt2(32, prompt=64, temperature=0.8, top_k=50),
+    ),
     *(
         Workload(f"base, 24 → 24, greedy, {n} sentences", "tokens/s", floor, workloads.base(n, beam_size=1))
         for n, floor in ((1, 3.0), (8, 3.5), (32, 2.2))

@@ -18,7 +18,8 @@ import transformers
 
 from loadtests.bench_models import BenchModels
 from model.package import Manifest
-from service.engine.batcher import Batcher, BatcherLimits
+from service.engine.admission import AdmissionLimits
+from service.engine.batcher import Batcher
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
 from service.engine.inputs import TextInput
@@ -27,8 +28,10 @@ from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions, usable_cores
 
 THREADS = usable_cores()
-LIMITS = SchedulerLimits(max_slots=256, prefill_tokens=4096, max_waiting_sequences=10_000, prefix_cache_bytes=0)
+LIMITS = SchedulerLimits(max_slots=256, prefill_tokens=4096, prefix_cache_bytes=0)
+ADMISSION = AdmissionLimits(max_waiting_slots=10_000, max_waiting_tokens=1_000_000)
 NEW_TOKENS = 48  # of a generation
+GREEDY = SamplingParams(NEW_TOKENS, temperature=0)
 SENTENCE = 24  # tokens of a source and of its translation
 STORIES = Path(__file__).parent.parent / "model" / "packages" / "stories"
 
@@ -58,7 +61,7 @@ def words(rows: list[list[int]]) -> list[list[str]]:
 @asynccontextmanager
 async def engine_of(package: Path) -> AsyncGenerator[Engine, None]:
     """Open a package's engine."""
-    engine = Engine(package, Manifest.load(package), SessionOptions(THREADS), LIMITS)
+    engine = Engine(package, Manifest.load(package), SessionOptions(THREADS), LIMITS, admission=ADMISSION)
     try:
         yield engine
     finally:
@@ -75,8 +78,11 @@ async def repeated(seconds: float, run: Callable[[], float | Awaitable[float]]) 
     return median(values)
 
 
-def gpt2(streams: int, prompt: int) -> Workload:
-    """Decode after prompts, prefill not counted: ours by the times of streamed tokens, theirs by a difference."""
+def gpt2(streams: int, prompt: int, temperature: float = 0, top_k: int = 1) -> Workload:
+    """Decode after prompts, prefill not counted: ours by the times of streamed tokens, theirs by a difference.
+
+    A temperature of 0 is greedy, for which theirs has a top-k of 1.
+    """
 
     @asynccontextmanager
     async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
@@ -95,7 +101,8 @@ def gpt2(streams: int, prompt: int) -> Workload:
                     words(prompts),
                     max_length=tokens,
                     min_length=tokens,
-                    sampling_topk=1,
+                    sampling_topk=top_k,
+                    sampling_temperature=temperature or 1,
                     include_prompt_in_result=False,
                 )
                 return time.perf_counter() - started
@@ -108,19 +115,20 @@ def gpt2(streams: int, prompt: int) -> Workload:
                 return await repeated(seconds, theirs)
 
             async def ours() -> float:
-                return await repeated(seconds, lambda: decode_rate(engine, prompts, NEW_TOKENS))
+                params = SamplingParams(NEW_TOKENS, temperature=temperature, top_k=top_k)
+                return await repeated(seconds, lambda: decode_rate(engine, prompts, params))
 
             yield Sides(ours, peer)
 
     return sides
 
 
-async def decode_rate(engine: Engine, prompts: list[list[int]], tokens: int) -> float:
+async def decode_rate(engine: Engine, prompts: list[list[int]], params: SamplingParams) -> float:
     """Return tokens per second from the moment that all streams have their first token to the end of the last."""
 
     async def stream(prompt: list[int]) -> list[float]:
         times = []
-        async for output in engine.generate(SamplingParams(max_tokens=tokens, temperature=0), prompt_ids=prompt):
+        async for output in engine.generate(params, prompt_ids=prompt):
             times += [time.perf_counter()] * len(output.tokens)
         return times
 
@@ -275,7 +283,7 @@ async def bert(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, Non
     torch.set_num_threads(THREADS)
     model = transformers.BertForSequenceClassification.from_pretrained(models.checkpoint("bert")).eval()
     package = models.package("bert")
-    batcher = Batcher(package, Manifest.load(package), SessionOptions(THREADS), BatcherLimits())
+    batcher = Batcher(package, Manifest.load(package), SessionOptions(THREADS), admission=ADMISSION)
 
     def theirs() -> float:
         started = time.perf_counter()
@@ -287,9 +295,13 @@ async def bert(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, Non
                 model(ids, attention_mask=ids != 0)
         return len(texts) / (time.perf_counter() - started)
 
+    async def classify(ids: list[int]) -> None:
+        with batcher.admission.admit("", 1, len(ids)) as permit:
+            await batcher.run(permit, [TextInput(ids, [0] * len(ids))])
+
     async def classify_all() -> float:
         started = time.perf_counter()
-        await asyncio.gather(*(batcher.run([TextInput(ids, [0] * len(ids))]) for ids in texts))
+        await asyncio.gather(*(classify(ids) for ids in texts))
         return len(texts) / (time.perf_counter() - started)
 
     async def peer() -> float:
@@ -331,7 +343,7 @@ async def bandwidth(models: BenchModels, seconds: float) -> AsyncGenerator[Sides
             return await repeated(seconds, copy)
 
         async def ours() -> float:
-            rate = await repeated(seconds, lambda: decode_rate(engine, [prompt], NEW_TOKENS))
+            rate = await repeated(seconds, lambda: decode_rate(engine, [prompt], GREEDY))
             return rate * weights / 1e9
 
         yield Sides(ours, peer)
@@ -346,7 +358,7 @@ def overhead(name: str) -> Workload:
         async with engine_of(package) as engine:
             rng, vocab_size = np.random.default_rng(0), Manifest.load(package).vocab_size
             prompts = [rng.integers(5, vocab_size, 16).tolist() for _ in range(8)]
-            session = engine._runner._decode_step._session
+            session = engine._runner._decode_step._all_rows
             run, spent = session.run, [0.0, 0.0]  # seconds, steps
 
             def timed() -> None:
@@ -359,7 +371,7 @@ def overhead(name: str) -> Workload:
 
             async def ours() -> float:
                 spent[:] = [0.0, 0.0]
-                rate = await repeated(seconds, lambda: decode_rate(engine, prompts, NEW_TOKENS))
+                rate = await repeated(seconds, lambda: decode_rate(engine, prompts, GREEDY))
                 return 1000 * len(prompts) / rate
 
             async def peer() -> float:

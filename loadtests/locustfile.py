@@ -40,7 +40,7 @@ def add_options(parser: LocustArgumentParser) -> None:
     group.add_argument("--load", choices=sorted(SHAPES), default="constant", help="number of users over the run time")
     group.add_argument("--arrivals", choices=["closed", "open"], default="closed", help="of requests")
     group.add_argument("--pause", type=float, default=1.0, help="mean seconds between a user's requests")
-    group.add_argument("--api-key", default="", env_var="TRIFOLD_API_KEY", help="of the service")
+    group.add_argument("--api-key", default="", env_var="LOAD_API_KEY", help="of the service")
     for name, help_text in (
         ("error-ratio", "share of requests that may fail"),
         ("refused-ratio", "share of requests that may be answered with 429"),

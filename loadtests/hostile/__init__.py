@@ -1,0 +1,1 @@
+"""Polite users beside hostile clients: `python -m loadtests.hostile` shows that no request hurts another."""

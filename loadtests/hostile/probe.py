@@ -1,0 +1,77 @@
+"""How long a model's event loop stalls, seen from outside: a cheap route, asked ten times a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from loadtests.hostile.wire import Address, Connection, Request
+
+EVERY_S = 0.1
+TIMEOUT_S = 60.0
+STALL = "trifold_event_loop_stall_seconds"
+HELD = ("trifold_kv_slots_used", "trifold_sequences_running", "trifold_sequences_waiting")
+
+
+@dataclass
+class Probe:
+    """What the probes of one model found in one phase."""
+
+    seconds: list[float] = field(default_factory=list)  # of answers, and of probes that failed
+    failures: int = 0
+
+
+async def probe(model: str, address: Address, found: Probe) -> None:
+    """Ask one model's health without end, on a connection that stays open."""
+    request = Request(f"/models/{model}/health", method="GET")
+    with Connection(address) as connection:
+        while True:
+            started = time.monotonic()
+            try:
+                answer = await connection.ask(request, TIMEOUT_S)
+                found.failures += answer.status != 200
+            except (OSError, EOFError):
+                found.failures += 1
+            found.seconds.append(time.monotonic() - started)
+            await asyncio.sleep(max(0.0, EVERY_S - found.seconds[-1]))
+
+
+async def metrics_page(address: Address, key: str | None) -> str:
+    """Return what the service has counted; raises `OSError` when it does not answer."""
+    with Connection(address, key) as connection:
+        answer = await connection.ask(Request("/metrics", method="GET"), TIMEOUT_S)
+    if answer.status != 200:
+        raise OSError(f"/metrics answers {answer.status}")
+    return answer.body.decode()
+
+
+def held(page: str) -> dict[str, float]:
+    """Return what the models hold, by metric and model, where it is not nothing."""
+    return {
+        f"{sample.name} {sample.labels['model']}": sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name in HELD and sample.value
+    }
+
+
+def stalls(page: str) -> dict[str, float]:
+    """Return the longest stall that each model's own loop has told of, if the service tells.
+
+    Of a histogram it is the bound of the highest bucket that has any.
+    """
+    longest: dict[str, float] = {}
+    for family in text_string_to_metric_families(page):
+        if family.name != STALL:
+            continue
+        counts: dict[str, float] = {}
+        for sample in family.samples:
+            model = sample.labels.get("model", "")
+            if sample.name == STALL:
+                longest[model] = max(longest.get(model, 0.0), sample.value)
+            elif sample.name == f"{STALL}_bucket" and sample.value > counts.get(model, 0.0):
+                counts[model], longest[model] = sample.value, float(sample.labels["le"])
+    return longest

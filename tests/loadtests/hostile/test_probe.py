@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from loadtests.hostile.probe import Probe, held, metrics_page, probe, stalls
+from tests.loadtests.hostile.conftest import StandIn, json_answer
+
+PAGE = """# TYPE trifold_kv_slots gauge
+trifold_kv_slots{model="stories"} 64.0
+# TYPE trifold_kv_slots_used gauge
+trifold_kv_slots_used{model="stories"} 3.0
+trifold_kv_slots_used{model="translate"} 0.0
+# TYPE trifold_sequences_running gauge
+trifold_sequences_running{model="stories"} 0.0
+# TYPE trifold_sequences_waiting gauge
+trifold_sequences_waiting{model="sentiment"} 2.0
+"""
+HISTOGRAM = """# TYPE trifold_event_loop_stall_seconds histogram
+trifold_event_loop_stall_seconds_bucket{le="0.01",model="stories"} 5.0
+trifold_event_loop_stall_seconds_bucket{le="0.05",model="stories"} 9.0
+trifold_event_loop_stall_seconds_bucket{le="0.1",model="stories"} 9.0
+trifold_event_loop_stall_seconds_bucket{le="+Inf",model="stories"} 9.0
+"""
+GAUGE = """# TYPE trifold_event_loop_stall_seconds gauge
+trifold_event_loop_stall_seconds{model="stories"} 0.04
+"""
+
+
+def test_what_is_held_is_read_from_the_metrics_page() -> None:
+    assert held(PAGE) == {"trifold_kv_slots_used stories": 3.0, "trifold_sequences_waiting sentiment": 2.0}
+
+
+@pytest.mark.parametrize(("page", "longest"), [(HISTOGRAM, 0.05), (GAUGE, 0.04)])
+def test_the_longest_stall_is_read_from_a_histogram_or_a_gauge(page: str, longest: float) -> None:
+    assert stalls(page) == {"stories": longest}
+    assert stalls(PAGE) == {}
+
+
+async def test_probes_ask_on_one_connection_and_count_what_fails(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loadtests.hostile.probe.EVERY_S", 0.01)
+    answers = iter([json_answer({}), json_answer({}, status=503), *[json_answer({})] * 1000])
+    stand_in.answer = lambda _line, _body: next(answers)
+    found = Probe()
+    probing = asyncio.create_task(probe("stories", stand_in.address, found))
+    await asyncio.sleep(0.3)
+    probing.cancel()
+    await asyncio.gather(probing, return_exceptions=True)
+
+    assert stand_in.seen[0].head.startswith("GET /models/stories/health HTTP/1.1")
+    assert len(stand_in.transports) == 1 and found.failures == 1 and 5 < len(found.seconds) < 40
+
+
+async def test_a_metrics_page_that_is_refused_is_an_error(stand_in: StandIn) -> None:
+    stand_in.answer = lambda _line, _body: json_answer({}, status=401)
+
+    with pytest.raises(OSError, match="answers 401"):
+        await metrics_page(stand_in.address, None)
