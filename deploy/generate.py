@@ -16,6 +16,7 @@ import yaml
 from deploy.monitoring.dashboards import DASHBOARDS, grafana
 from service.serve_config import serve_config
 from service.settings import BUNDLED_MODELS, Settings
+from service.timeouts import Timeouts
 
 DEPLOY = Path(__file__).parent
 KUBERNETES, MONITORING = DEPLOY / "kubernetes", DEPLOY / "monitoring"
@@ -56,7 +57,7 @@ def _serve_config(models_file: Path) -> str:
         else model
         for model in settings.models()
     ]
-    return yaml.safe_dump(serve_config(models, settings.limits.request_timeout_s), sort_keys=False)
+    return yaml.safe_dump(serve_config(models, Timeouts.of(settings.limits)), sort_keys=False)
 
 
 def _resource(version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -9,13 +9,16 @@ import yaml
 
 from service.api.routes import PROBE_TIMEOUT_S
 from service.healthcheck import TIMEOUT_S
-from service.ray_environment import LOAD_REPORTS, haproxy
+from service.ray_environment import LOAD_REPORTS, LOGS, REPLACING, haproxy
 from service.settings import Limits
+from service.timeouts import Timeouts
 
 Resource = dict[str, Any]
 # What Ray needs at least for token authentication.
 TOKEN_SINCE = (2, 52)
 DRAINING, DRAIN = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
+CLIENT, SERVER = "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S", "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S"
+HARD_STOP = "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S"
 # In the environment of a container, but not in its manifest: the image has it.
 OF_IMAGE = {"TRIFOLD_HAPROXY_BINARY"}
 
@@ -84,9 +87,12 @@ def version(text: str) -> tuple[int, ...]:
 def environment_problems(service: Resource) -> Iterator[str]:
     """Yield what a pod's environment lacks: HAProxy as the ingress, how often load is told, what the head has."""
     of_head = {entry["name"]: entry for entry in ray_container(pods(service)["head"])["env"]}
-    needed = {**haproxy(""), **LOAD_REPORTS, "RAY_SERVE_HAPROXY_BINARY_PATH": "/app/service/haproxy.sh"}
+    needed = {**haproxy(""), **LOAD_REPORTS, **LOGS, **REPLACING}
+    needed["RAY_SERVE_HAPROXY_BINARY_PATH"] = "/app/service/haproxy.sh"
     for name, pod in pods(service).items():
         given = environment(pod)
+        if pod["spec"].get("enableServiceLinks") is not False:
+            yield f"{name}: enableServiceLinks must be false, or variables of services named trifold-… stop the service"
         here = {entry["name"]: entry for entry in ray_container(pod)["env"]}
         for variable in sorted(of_head.keys() | here.keys()):
             if of_head.get(variable) != here.get(variable):
@@ -134,7 +140,8 @@ def _container_problems(where: str, container: Resource) -> Iterator[str]:
     if "memory" not in container.get("resources", {}).get("limits", {}):
         yield f"{where}: must have a limit of memory"
     for entry in container.get("env", []):
-        if any(word in entry["name"] for word in ("KEY", "TOKEN", "PASSWORD")) and "value" in entry:
+        is_secret = any(word in entry["name"] for word in ("KEY", "TOKEN", "PASSWORD"))
+        if is_secret and not entry["name"].endswith("_FILE") and "value" in entry:
             yield f"{where}: {entry['name']} is a secret, and must come from one"
 
 
@@ -148,20 +155,41 @@ def timeout_problems(service: Resource) -> Iterator[str]:
     """Yield where an outer timeout would cut off an inner one's answer."""
     config = yaml.safe_load(service["spec"]["serveConfigV2"])
     serve_s = config["http_options"]["request_timeout_s"]
-    deadline = float(
-        environment(pods(service)["head"]).get("TRIFOLD_LIMITS__REQUEST_TIMEOUT_S", Limits().request_timeout_s)
-    )
+    limits = _limits(environment(pods(service)["head"]))
+    deadline = limits.request_timeout_s
     yield from _must_exceed("http_options.request_timeout_s", serve_s, "the service's deadline", deadline)
-    graceful = max(
+    given = [
         deployment["graceful_shutdown_timeout_s"]
         for application in config["applications"]
         for deployment in application["deployments"]
-    )
+    ]
+    graceful = max(given)
+    finishing = float(environment(pods(service)["head"]).get(DRAINING, 0)) + deadline
+    yield from _must_exceed("graceful_shutdown_timeout_s", min(given), "notice and the service's deadline", finishing)
     yield from _must_exceed("service.healthcheck's timeout", TIMEOUT_S, "/ready's own", PROBE_TIMEOUT_S)
     for name, pod in pods(service).items():
         yield from _leaving_problems(name, pod, graceful)
+        yield from _ingress_problems(name, pod, limits, serve_s)
         if name != "head":
             yield from _probe_problems(name, ray_container(pod).get("readinessProbe"))
+
+
+def _limits(given: dict[str, str]) -> Limits:
+    prefix = "TRIFOLD_LIMITS__"
+    return Limits.model_validate({k.removeprefix(prefix).lower(): v for k, v in given.items() if k.startswith(prefix)})
+
+
+def _ingress_problems(name: str, pod: Resource, limits: Limits, serve_s: float) -> Iterator[str]:
+    """Yield where HAProxy would end a request before Serve or the service itself does."""
+    given = environment(pod)
+    if missing := Timeouts.of(limits).haproxy().keys() - given.keys():
+        yield f"{name}: {', '.join(sorted(missing))} must be set"
+        return
+    serve = "http_options.request_timeout_s"
+    for variable in (SERVER, HARD_STOP):
+        yield from _must_exceed(f"{name}: {variable}", float(given[variable]), serve, serve_s)
+    slowest = max(limits.body_timeout_s, limits.stall_timeout_s)
+    yield from _must_exceed(f"{name}: {CLIENT}", float(given[CLIENT]), "the service's own patience", slowest)
 
 
 def _leaving_problems(name: str, pod: Resource, graceful: float) -> Iterator[str]:

@@ -79,6 +79,7 @@ def set_key(values: Resource, key: str, value: Any) -> None:
     values[key] = value
 
 
+LIMIT = "TRIFOLD_LIMITS__REQUEST_TIMEOUT_S"
 # What somebody might do to the RayService, the check that must find it, and words of what it says.
 MISTAKES: list[tuple[Callable[[Resource], None], str, str]] = [
     (lambda s: set_key(s["spec"], "excludeHeadFromServeSvc", True), "schemas", "excludeHeadFromServeSvc"),
@@ -90,15 +91,30 @@ MISTAKES: list[tuple[Callable[[Resource], None], str, str]] = [
     (lambda s: set_key(worker(s)["template"]["spec"], "restartPolicy", "Always"), "operator", "restartPolicy"),
     (lambda s: set_key(container(s), "name", "sidecar"), "operator", "must be the first"),
     (lambda s: variable(s, "RAY_SERVE_ENABLE_HA_PROXY", "0"), "environment", "RAY_SERVE_ENABLE_HA_PROXY must be 1"),
+    (lambda s: variable(s, "RAY_ROTATION_MAX_BYTES", "0"), "environment", "RAY_ROTATION_MAX_BYTES must be"),
     (lambda s: serve(s, "max_ongoing_requests", "max_ongoing_request"), "serve", "Ray knows no such field"),
     (lambda s: serve(s, "upscale_delay_s", "upscale_delays"), "serve", "upscale_delays"),
     (lambda s: serve(s, "max_replicas: 8", "max_replicas: 1"), "serve", "max_replicas"),
     (lambda s: serve(s, "hold_s", "holds"), "serve", "unexpected keyword argument 'holds'"),
     (lambda s: serve(s, "service.app:build_model", "service.app:build"), "serve", "no attribute 'build'"),
     (lambda s: serve(s, "request_timeout_s: 130.0", "request_timeout_s: 60"), "timeouts", "must exceed the service's"),
-    (lambda s: serve(s, "shutdown_timeout_s: 60", "shutdown_timeout_s: 75"), "timeouts", "must exceed what a replica"),
-    (lambda s: variable(s, "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", "70"), "timeouts", "what a replica has"),
-    (lambda s: container(s)["env"].pop(0), "environment", "TRIFOLD_API_KEYS is not what the head has"),
+    (
+        lambda s: serve(s, "shutdown_timeout_s: 160", "shutdown_timeout_s: 175"),
+        "timeouts",
+        "must exceed what a replica",
+    ),
+    (lambda s: serve(s, "shutdown_timeout_s: 160", "shutdown_timeout_s: 60"), "timeouts", "notice and the service's"),
+    (lambda s: variable(s, "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", "170"), "timeouts", "what a replica has"),
+    (lambda s: variable(s, "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S", "30"), "timeouts", "the service's own patience"),
+    (lambda s: variable(s, "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S", "130"), "timeouts", "exceed http_options.request"),
+    (lambda s: variable(s, "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S", "60"), "timeouts", "exceed http_options.request"),
+    (
+        lambda s: head(s)["env"].append({"name": LIMIT, "value": "150"}),
+        "timeouts",
+        "must exceed the service's deadline",
+    ),
+    (lambda s: container(s)["env"].pop(0), "environment", "TRIFOLD_API_KEYS_FILE is not what the head has"),
+    (lambda s: worker(s)["template"]["spec"].pop("enableServiceLinks"), "environment", "enableServiceLinks must be"),
     (lambda s: head(s)["ports"].pop(0), "operator", "a port must be named serve"),
     (
         lambda s: set_key(worker(s)["template"]["spec"], "terminationGracePeriodSeconds", 30),

@@ -7,8 +7,10 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +20,17 @@ import pytest
 import yaml
 
 from deploy.monitoring.local import free_port
-from service.ray_environment import LOAD_REPORTS, SINGLE_MACHINE, haproxy, haproxy_binary
+from service.ray_environment import LOAD_REPORTS, LOGS, REPLACING, SINGLE_MACHINE, haproxy, haproxy_binary
 from service.serve_config import serve_config
-from service.settings import Settings
+from service.settings import Limits, Settings
+from service.timeouts import Timeouts
 from tests.conftest import MakePackage
 from tests.integration.processes import ROOT, running
 
 pytestmark = pytest.mark.integration
 
 WITHIN_S = 120
+TIMEOUTS = Timeouts.of(Limits())
 BODY = {"prompt": "Once", "max_tokens": 5, "temperature": 0}
 
 
@@ -43,7 +47,7 @@ class Cluster:
     def apply(self, package: Path, **values: Any) -> None:
         """Write a models file and apply what is made of it, for a single node: one replica of each."""
         self.models_file.write_text(yaml.safe_dump({"models": [{"package": str(package), **values}]}))
-        config = serve_config(Settings(models_file=self.models_file).models(), request_timeout_s=30)
+        config = serve_config(Settings(models_file=self.models_file).models(), TIMEOUTS)
         config["http_options"] |= {"host": "127.0.0.1", "port": int(self.address.rpartition(":")[2])}
         for application in config["applications"]:
             (deployment,) = application["deployments"]
@@ -82,7 +86,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         **os.environ,
         **haproxy(binary),
         **LOAD_REPORTS,
+        **LOGS,
         **SINGLE_MACHINE,
+        **REPLACING,
+        **TIMEOUTS.haproxy(),
         "PYTHONPATH": str(ROOT),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
@@ -140,3 +147,29 @@ def test_a_configuration_made_from_a_models_file_serves_and_changes_with_it(
 
 def test_nobody_deploys_without_the_token(cluster: Cluster) -> None:
     assert httpx.get(f"{cluster.dashboard}/api/serve/applications/", timeout=5).status_code == 401
+
+
+def test_a_replica_that_is_replaced_finishes_its_streams(cluster: Cluster, make_package: MakePackage) -> None:
+    package, key = make_package("stories", "int8").folder, {"X-API-Key": "secret"}
+    cluster.apply(package, max_slots=1)
+    cluster.wait_for(slots=1)
+    begun = threading.Event()
+
+    def read() -> list[str]:
+        body = {"prompt": "Once", "max_tokens": 120, "min_tokens": 120, "n": 256, "stream": True}
+        with httpx.stream("POST", f"{cluster.address}/generate", json=body, headers=key, timeout=120) as response:
+            lines = []
+            for line in response.iter_lines():
+                begun.set()
+                lines.append(line)
+        return [line for line in lines if line]
+
+    with ThreadPoolExecutor() as pool:
+        stream = pool.submit(read)
+        assert begun.wait(30)
+        cluster.apply(package, max_slots=2)
+        assert not stream.done(), "it was too short to show anything"
+        lines = stream.result()
+
+    assert lines[-1] == "data: [DONE]" and sum('"finish_reason"' in line for line in lines) == 256
+    cluster.wait_for(slots=2)

@@ -60,7 +60,8 @@ def wait_until_ready(process: subprocess.Popen[bytes], address: str, log: Path) 
     while time.monotonic() < deadline:
         assert process.poll() is None, f"the service ended:\n{log.read_text()}"
         try:
-            if httpx.get(f"{address}/ready", timeout=5).status_code == 200:
+            # Models may answer a moment before HAProxy knows their addresses, and before the end is prepared for.
+            if httpx.get(f"{address}/ready", timeout=5).status_code == 200 and "ready at" in log.read_text():
                 return
         except httpx.HTTPError:
             pass
@@ -77,23 +78,58 @@ REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+# By default, by name, by address; and spelt so that HAProxy leaves it to the gateway.
+WAYS = ["/", "/ model", "/models", "gateway"]
+every_way = pytest.mark.parametrize("way", WAYS)
+
+
+def request(service: str, way: str, model: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Return what httpx needs to ask a model in one of the ways."""
+    if way == "gateway":
+        hidden = json.dumps({"model": model, **body}).replace('"model":', '"mod\\u0065l":', 1)
+        return {"method": "POST", "url": f"{service}{path}", "content": hidden, "timeout": 60}
+    prefix, name = f"/models/{model}" if way == "/models" else "", {"model": model} if way == "/ model" else {}
+    return {"method": "POST", "url": f"{service}{prefix}{path}", "json": {**name, **body}, "timeout": 60}
+
+
+def gateway_requests() -> float:
+    """Return how many requests HAProxy has sent to the gateway."""
+    page = httpx.get(f"http://127.0.0.1:{HAPROXY_METRICS_PORT}/metrics", timeout=30).text
+    (count,) = (
+        sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "haproxy_backend_http_requests_total" and sample.labels["proxy"] == "http-gateway"
+    )
+    return float(count)
+
+
 @pytest.mark.parametrize(("model", "path", "body"), REQUESTS)
-def test_the_gateway_answers_as_the_models_own_address(
+def test_every_way_to_a_model_leads_to_the_same_answer(
     service: str, model: str, path: str, body: dict[str, Any]
 ) -> None:
-    direct = httpx.post(f"{service}/models/{model}{path}", json=body, timeout=30)
-    gateway = httpx.post(f"{service}{path}", json=body, timeout=30)
+    answers = [httpx.request(**request(service, way, model, path, body)) for way in WAYS]
 
-    assert direct.status_code == 200, direct.text
-    assert gateway.json() == direct.json()
+    assert {answer.status_code for answer in answers} == {200}, answers[0].text
+    assert [answer.json() for answer in answers] == [answers[0].json()] * len(WAYS)
+    assert answers[0].json()["model"] == model
 
 
-@pytest.mark.parametrize("prefix", ["", "/models/stories"])
-def test_a_stream_is_the_whole_answer_in_pieces(service: str, prefix: str) -> None:
+@every_way
+def test_only_what_haproxy_cannot_place_goes_through_the_gateway(service: str, way: str) -> None:
+    before = gateway_requests()
+    for model, path, body in REQUESTS:
+        assert httpx.request(**request(service, way, model, path, body)).status_code == 200
+
+    assert gateway_requests() - before == (len(REQUESTS) if way == "gateway" else 0)
+
+
+@every_way
+def test_a_stream_is_the_whole_answer_in_pieces(service: str, way: str) -> None:
     body = {"prompt": "Once", "max_tokens": 40, "seed": 3, "temperature": 1.0}
-    whole = httpx.post(f"{service}{prefix}/generate", json=body, timeout=30).json()
+    whole = httpx.request(**request(service, way, "stories", "/generate", body)).json()
     pieces = []
-    with httpx.stream("POST", f"{service}{prefix}/generate", json={**body, "stream": True}, timeout=30) as response:
+    with httpx.stream(**request(service, way, "stories", "/generate", {**body, "stream": True})) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         for line in response.iter_lines():
             if line.startswith("data: {"):
@@ -106,22 +142,22 @@ def test_a_stream_is_the_whole_answer_in_pieces(service: str, prefix: str) -> No
 LONG = {"prompt": "Once", "max_tokens": 120, "min_tokens": 120, "n": 256}
 
 
-@pytest.mark.parametrize("prefix", ["", "/models/stories"])
+@every_way
 @pytest.mark.parametrize("is_stream", [True, False])
-def test_a_client_that_leaves_gives_its_slots_back(service: str, prefix: str, is_stream: bool) -> None:
-    url = f"{service}{prefix}/generate"
+def test_a_client_that_leaves_gives_its_slots_back(service: str, way: str, is_stream: bool) -> None:
+    asked = request(service, way, "stories", "/generate", {**LONG, "stream": is_stream})
     started = time.monotonic()
-    assert httpx.post(url, json=LONG, timeout=60).status_code == 200
+    assert httpx.request(**asked).status_code == 200
     whole_s = time.monotonic() - started
 
     if is_stream:
-        with httpx.stream("POST", url, json={**LONG, "stream": True}, timeout=30) as response:
+        with httpx.stream(**asked) as response:
             lines = response.iter_lines()
             next(lines)
             assert slots_used(service) > 0
     else:
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(url, json=LONG, timeout=whole_s / 10)
+            httpx.request(**{**asked, "timeout": whole_s / 10})
     left = time.monotonic()
     while slots_used(service) > 0:
         assert time.monotonic() - left < whole_s / 2, "its sequences went on without it"
@@ -133,9 +169,18 @@ def slots_used(service: str) -> int:
     return used
 
 
-@pytest.mark.parametrize("prefix", ["", "/models/stories"])
-def test_errors_have_the_same_body_everywhere(service: str, prefix: str) -> None:
-    response = httpx.post(f"{service}{prefix}/generate", json={"prompt": "x " * 300}, timeout=30)
+@every_way
+def test_an_answer_of_many_megabytes_arrives(service: str, way: str) -> None:
+    body = {"prompt": "Once", "n": 64, "logprobs": 20, "max_tokens": 96, "min_tokens": 96}
+    answer = httpx.request(**request(service, way, "stories", "/generate", body))
+
+    assert answer.status_code == 200, answer.text[:300]
+    assert len(answer.content) > 6_000_000
+
+
+@every_way
+def test_errors_have_the_same_body_everywhere(service: str, way: str) -> None:
+    response = httpx.request(**request(service, way, "stories", "/generate", {"prompt": "x " * 300}))
 
     assert response.status_code == 422
     assert response.json()["error"]["param"] == "prompt"
@@ -143,10 +188,17 @@ def test_errors_have_the_same_body_everywhere(service: str, prefix: str) -> None
 
 
 def test_unknown_models_are_404(service: str) -> None:
-    for path in ("/models/nobody/generate", "/nowhere"):
-        response = httpx.post(f"{service}{path}", json={"prompt": "x"}, timeout=30)
+    for path in ("/models/nobody/generate", "/nowhere", "/generate"):
+        response = httpx.post(f"{service}{path}", json={"prompt": "x", "model": "nobody"}, timeout=30)
         assert response.status_code == 404
         assert response.json()["error"]["code"] == "not_found"
+    assert "sentiment (classify), embed (embed)" in response.json()["error"]["message"]
+
+
+def test_requests_keep_their_ids_on_the_straight_way(service: str) -> None:
+    answer = httpx.post(f"{service}/classify", json={"input": "good"}, headers={"X-Request-ID": "mine"}, timeout=30)
+
+    assert answer.headers.get_list("X-Request-ID") == ["mine"]
 
 
 def test_documents_know_the_address_they_are_read_at(service: str) -> None:

@@ -1,0 +1,156 @@
+"""How the real service treats those who are slow, and how it ends: HAProxy, gateway, replica, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from deploy.monitoring.local import free_port
+from tests.conftest import MakePackage
+from tests.integration.processes import running
+from tests.integration.test_service import wait_until_ready
+
+pytestmark = pytest.mark.integration
+
+# Sequences that have to take turns in one slot: some seconds for a model that is tiny.
+LONG: dict[str, Any] = {"prompt": "Once", "max_tokens": 120, "min_tokens": 120, "n": 100, "seed": 1, "temperature": 1.0}
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service of one tiny model, whose process tests may end."""
+
+    process: subprocess.Popen[bytes]
+    address: str
+    log: Path
+
+    def url(self, prefix: str, path: str = "/generate") -> str:
+        return f"{self.address}{prefix}{path}"
+
+
+@pytest.fixture
+def starting(make_package: MakePackage, tmp_path: Path) -> Iterator[Service]:
+    """Start `python -m service` with short timeouts, and wait for nothing."""
+    models = f"models:\n  - {{package: {make_package('stories', 'int8').folder}, max_slots: 1}}\n"
+    (tmp_path / "models.yaml").write_text(models)
+    port = free_port()
+    environment = {
+        **os.environ,
+        "TRIFOLD_MODELS_FILE": str(tmp_path / "models.yaml"),
+        "TRIFOLD_METRICS_PORT": "0",
+        "TRIFOLD_LIMITS__BODY_TIMEOUT_S": "2",
+        "TRIFOLD_LIMITS__KEEP_ALIVE_S": "0.2",
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
+    }
+    command = [sys.executable, "-m", "service", "--port", str(port)]
+    with running(command, environment, tmp_path / "log") as process:
+        yield Service(process, f"http://127.0.0.1:{port}", tmp_path / "log")
+
+
+@pytest.fixture
+def service(starting: Service) -> Service:
+    """Wait until it is ready."""
+    wait_until_ready(starting.process, starting.address, starting.log)
+    return starting
+
+
+def events_of(url: str, begun: threading.Event) -> list[str]:
+    with httpx.stream("POST", url, json={**LONG, "stream": True}, timeout=60) as response:
+        lines = []
+        for line in response.iter_lines():
+            begun.set()
+            lines.append(line)
+    return [line for line in lines if line]
+
+
+def slow_body(service: Service, prefix: str) -> str:
+    """Send one byte of a body in a quarter of a second; return the answer."""
+    with socket.create_connection(("127.0.0.1", int(service.address.rpartition(":")[2])), timeout=10) as client:
+        client.sendall(
+            f"POST {prefix}/generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            "Content-Length: 1000\r\n\r\n".encode()
+        )
+        client.setblocking(False)
+        answer, deadline = b"", time.monotonic() + 10
+        while time.monotonic() < deadline:
+            try:
+                if not (part := client.recv(65536)):
+                    break
+                answer += part
+            except BlockingIOError:
+                client.send(b" ")
+                time.sleep(0.25)
+        return answer.decode()
+
+
+def test_who_is_slow_is_told_and_who_was_begun_is_answered_before_the_end(service: Service) -> None:
+    for prefix in ("", "/models/stories"):
+        answer = slow_body(service, prefix)
+        assert answer.startswith("HTTP/1.1 408"), answer
+        assert json.loads(answer.rpartition("\r\n\r\n")[2])["error"]["code"] == "request_timeout"
+
+    with ThreadPoolExecutor() as pool:
+        begun = [threading.Event(), threading.Event()]
+        streams = [
+            pool.submit(events_of, service.url(prefix), event)
+            for prefix, event in zip(("", "/models/stories"), begun, strict=True)
+        ]
+        whole: Future[httpx.Response] = pool.submit(httpx.post, service.url(""), json=LONG, timeout=60)
+        assert all(event.wait(10) for event in begun)  # by a comment at least: they wait for one another
+        service.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        for prefix in ("", "/models/stories"):
+            ready = httpx.get(service.url(prefix, "/ready"), timeout=5)
+            assert (ready.status_code, ready.json()["error"]["code"]) == (503, "draining")
+        time.sleep(1.2)
+        late = httpx.post(service.url(""), json=LONG, timeout=5)
+        assert (late.status_code, late.json()["error"]["code"]) == (503, "draining")
+        assert not any(stream.done() for stream in streams), "they were too short to show anything"
+
+        assert len(whole.result().json()["choices"]) == LONG["n"]
+        for stream in streams:
+            lines = stream.result()
+            assert lines[-1] == "data: [DONE]"
+            assert sum('"finish_reason"' in line for line in lines) == LONG["n"]
+        assert ": keep-alive" in streams[0].result() + streams[1].result()
+    assert service.process.wait(timeout=30) == 0
+
+
+@pytest.mark.parametrize("after_s", [1, 8])
+def test_a_signal_during_the_start_ends_it(starting: Service, after_s: float) -> None:
+    time.sleep(after_s)
+    starting.process.send_signal(signal.SIGTERM)
+
+    starting.process.wait(timeout=30)  # the status is Ray's own while Ray itself starts, and 0 otherwise
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{starting.address}/health")
+
+
+def test_a_second_signal_ends_it_at_once(service: Service) -> None:
+    begun = threading.Event()
+    with ThreadPoolExecutor() as pool:
+        stream = pool.submit(events_of, service.url(""), begun)
+        assert begun.wait(10)
+        service.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(timeout=10) == 128 + signal.SIGTERM
+        with pytest.raises(httpx.HTTPError):
+            stream.result(timeout=10)
+    with pytest.raises(httpx.ConnectError):  # nothing is left listening
+        httpx.get(f"{service.address}/health")
