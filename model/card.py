@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.package import Dataset, ImageFormat, SpecialIds, Task
+from model.package import Activation, Dataset, Embedding, Entailment, ImageFormat, SpecialIds, Tagging, Task
 
 
 @dataclass(frozen=True)
@@ -14,12 +14,16 @@ class Card:
     """What a model is for and made of; it goes into the manifest."""
 
     name: str  # of the package
-    task: Task | None  # none: there is no way to serve it
+    task: Task
     description: str
     licence: str
     training_data: tuple[Dataset, ...]
     not_for: str = ""
     labels: tuple[str, ...] = ()
+    activation: Activation = "softmax"  # what makes scores of the labels' logits
+    entailment: Entailment | None = None  # of a classifier that can take any labels
+    embedding: Embedding | None = None  # how a model for embed is used
+    tagging: Tagging | None = None  # how a model for tag is used
     max_input_tokens: int | None = None  # the longest text it takes; the model's positions unless given
     image: ImageFormat | None = None  # what a model of images takes
     directions: tuple[tuple[str, str], ...] = ()  # (source, target) languages of a translator

@@ -72,7 +72,10 @@ def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: 
     figures = []
     for folder in filter(None, (reference, package)):
         evaluation = Evaluation(folder, data, limit)
-        figures += EVALUATIONS[evaluation.manifest.task](evaluation)
+        task = evaluation.manifest.task
+        if task not in EVALUATIONS:
+            raise PackageError(f"{folder}: there is no test data for task {task} here")
+        figures += EVALUATIONS[task](evaluation)
     manifest = Manifest.load(package)
     measured = {_key(figure): figure for figure in [*manifest.evaluation, *figures]}
     manifest.model_copy(update={"evaluation": list(measured.values())}).save(package)

@@ -30,16 +30,13 @@ EXPORTERS = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers")
 def export_run(run: Path, folder: Path, *, precision: Precision) -> Manifest:
     """Write the package of a training run's best weights into `folder`, and return its manifest.
 
-    The card is that of the recipe the run was trained by; raises `RunError` where there is no run or no such recipe,
-    `PackageError` where no task serves what it made.
+    The card is that of the recipe the run was trained by; raises `RunError` where there is no run or no such recipe.
     """
     files = Run(run)
     about = files.about()
     if about.recipe not in RECIPES:
         raise RunError(f"{run}: there is no recipe {about.recipe} any more; train it with one of {', '.join(RECIPES)}")
     card = replace(RECIPES[about.recipe].card, training_data=tuple(about.training_data))
-    if card.task is None:
-        raise PackageError(f"{about.recipe}: no task serves such a model; it can be trained, but not packaged")
     model, tokenizer, _ = load_trained(run)
     return export_package(
         model,
@@ -68,7 +65,6 @@ def export_package(
     `curves` is a picture of how training went, to go with it. The float32 graphs are compared with torch first; raises
     `PackageError` where they differ, and leaves what was in `folder` as it was.
     """
-    assert card.task is not None, "bug: what no task serves is not packaged"
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".export-") as name:
         made = Path(name)
@@ -98,6 +94,10 @@ def export_package(
             special_ids=SpecialIds(pad=0) if tokens is None else tokens.special_ids,
             image=card.image,
             labels=list(card.labels),
+            activation=card.activation,
+            entailment=card.entailment,
+            embedding=card.embedding,
+            tagging=card.tagging,
             directions=list(card.directions),
             language_ids=dict(tokens.language_ids) if tokens else {},
             precision=precision,

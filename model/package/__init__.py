@@ -1,5 +1,6 @@
 """The contract between training and serving: manifest and tokenizer. Free of torch, ONNX Runtime and Ray."""
 
+from model.package.encoders import Activation, Aggregation, Embedding, Entailment, Tagging
 from model.package.manifest import (
     CacheShape,
     Dataset,
@@ -18,9 +19,13 @@ from model.package.manifest import (
 from model.package.tokenizer import Detokenizer, PackageTokenizer
 
 __all__ = [
+    "Activation",
+    "Aggregation",
     "CacheShape",
     "Dataset",
     "Detokenizer",
+    "Embedding",
+    "Entailment",
     "Figure",
     "Graph",
     "ImageFormat",
@@ -30,6 +35,7 @@ __all__ = [
     "PackageTokenizer",
     "Sample",
     "SpecialIds",
+    "Tagging",
     "Task",
     "Training",
     "Verification",

@@ -5,41 +5,43 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-Task = Literal["classify", "embed", "generate", "translate"]
+from model.package.checks import problems
+from model.package.encoders import Activation, Embedding, Entailment, Tagging
+from model.package.part import Part, TokenId
+
+Task = Literal["classify", "rerank", "tag", "answer", "fill", "embed", "generate", "translate"]
 Precision = Literal["float32", "float16", "int8", "int8-blocks", "int4-blocks"]
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # in the package's folder, nowhere else
 
 FILE_NAME = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
 CURVES_FILE = "curves.png"
-GRAPHS_OF_TASK: dict[Task, set[str]] = {
-    "classify": {"encoder"},
-    "embed": {"encoder"},
-    "generate": {"decoder", "candidates"},
-    "translate": {"encoder", "decoder", "candidates"},
-}
 
 
 class PackageError(Exception):
     """A folder is not a valid model package; the message names the folder and what is wrong."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+def _distinct(names: list[str]) -> list[str]:
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise ValueError(f"{twice[0]!r} is there twice")
+    return names
 
 
-class Graph(_Part):
+class Graph(Part):
     """An ONNX file and the names of its inputs and outputs."""
 
-    file: str
-    inputs: list[str]
-    outputs: list[str]
+    file: FileName
+    inputs: Annotated[list[str], Field(min_length=1), AfterValidator(_distinct)]
+    outputs: Annotated[list[str], Field(min_length=1), AfterValidator(_distinct)]
 
 
-class CacheShape(_Part):
+class CacheShape(Part):
     """Sizes of the decoder's KV cache: each layer holds two arrays (slots, num_kv_heads, capacity, head_dim)."""
 
     num_layers: int = Field(ge=1)
@@ -48,45 +50,54 @@ class CacheShape(_Part):
     dtype: Literal["float32", "float16"] = "float32"
 
 
-class ImageFormat(_Part):
+class ImageFormat(Part):
     """What images a model takes: square, resized to `size` pixels a side, each channel's mean and deviation known."""
 
     size: int = Field(ge=1)
     channels: Literal[1, 3]
     mean: list[float] = Field(description="of each channel, of values from 0 to 1")
-    deviation: list[float]
+    deviation: list[Annotated[float, Field(gt=0)]]
+
+    @model_validator(mode="after")
+    def _one_of_each_for_every_channel(self) -> Self:
+        for field in ("mean", "deviation"):
+            given = len(getattr(self, field))
+            if given != self.channels:
+                raise ValueError(f"{field} has {given} values; it must have one for each of {self.channels} channels")
+        return self
 
 
-class Limits(_Part):
+class Limits(Part):
     """How long texts may be, in tokens, special tokens included."""
 
-    max_input_tokens: int = Field(ge=1, description="classify: the text; translate: the source")
+    max_input_tokens: int = Field(ge=1, description="an encoder's text, pair or window; translate: the source")
     max_positions: int = Field(ge=1, description="decoder: prompt and output together")
 
 
-class SpecialIds(_Part):
+class SpecialIds(Part):
     """Token ids with a meaning of their own."""
 
-    pad: int
-    start: int | None = Field(None, description="what a decoder's output, or prompt, begins with")
-    end: int | None = Field(None, description="what ends a source and an output")
+    pad: TokenId
+    start: TokenId | None = Field(None, description="what a decoder's output, or prompt, begins with")
+    end: TokenId | None = Field(None, description="what ends a source and an output")
+    mask: TokenId | None = Field(None, description="what stands for a missing word")
 
 
-class Dataset(_Part):
+class Dataset(Part):
     """A data set that the model was trained on."""
 
     name: str
     licence: str
 
 
-class Training(_Part):
+class Training(Part):
     """How a model was trained: the last recipe of its chain, and the time of all of them."""
 
     recipe: str
     minutes: float = Field(ge=0, description="of all the runs it was made by, one after the other")
 
 
-class Sample(_Part):
+class Sample(Part):
     """What a generator wrote, unpicked."""
 
     prompt: str
@@ -94,7 +105,7 @@ class Sample(_Part):
     text: str
 
 
-class Figure(_Part):
+class Figure(Part):
     """One measured evaluation figure."""
 
     dataset: str
@@ -103,14 +114,14 @@ class Figure(_Part):
     precision: Precision
 
 
-class Verification(_Part):
+class Verification(Part):
     """How far ONNX Runtime's answers were from torch's on random batches, in float32."""
 
     max_relative_error: float = Field(ge=0)
     batches: int = Field(ge=1)
 
 
-class Manifest(_Part):
+class Manifest(Part):
     """The description of one model package; graphs, limits and ids are what serving needs, the rest is its card."""
 
     format_version: Literal[3] = 3
@@ -126,9 +137,13 @@ class Manifest(_Part):
     limits: Limits
     special_ids: SpecialIds = Field(SpecialIds(pad=0), description="of texts; means nothing where images come in")
     image: ImageFormat | None = Field(None, description="none where texts come in")
-    labels: list[str] = []
+    labels: list[str] = Field([], description="of a text, or of its tokens; of answer: start, end")
+    activation: Activation = Field("softmax", description="what makes scores of the logits of labels")
+    entailment: Entailment | None = Field(None, description="of a classifier of pairs that can take any labels")
+    embedding: Embedding | None = Field(None, description="how a model for embed is used")
+    tagging: Tagging | None = Field(None, description="how a model for tag is used")
     directions: list[tuple[str, str]] = Field([], description="(source, target) languages of a translator")
-    language_ids: dict[str, int] = Field(
+    language_ids: dict[str, TokenId] = Field(
         {}, description="target language → the source's first token, which asks for it; a model of one needs none"
     )
     precision: Precision
@@ -136,29 +151,15 @@ class Manifest(_Part):
     exported_with: dict[str, str] = Field(description="library → version")
     training_data: list[Dataset]
     training: Training | None = None
-    evaluation: list[Figure] = []
-    samples: list[Sample] = []
+    evaluation: list[Figure] = Field([])
+    samples: list[Sample] = Field([])
     verification: Verification
-    sha256: dict[str, str] = Field(description="file → hash, of every file but this one")
+    sha256: dict[FileName, str] = Field(description="file → hash, of every file but this one")
 
     @model_validator(mode="after")
-    def _has_what_its_task_needs(self) -> Self:
-        missing = GRAPHS_OF_TASK[self.task] - self.graphs.keys()
-        if missing:
-            raise ValueError(f"task {self.task} needs the graphs {sorted(missing)}")
-        if self.task == "classify" and not self.labels:
-            raise ValueError("task classify needs labels")
-        if self.image is not None and self.task != "classify":
-            raise ValueError("images can only be classified")
-        if self.task in {"generate", "translate"} and (
-            self.cache is None or self.special_ids.start is None or self.special_ids.end is None
-        ):
-            raise ValueError(f"task {self.task} needs cache, special_ids.start and special_ids.end")
-        if self.task == "translate" and not self.directions:
-            raise ValueError("task translate needs directions")
-        files = {graph.file for graph in self.graphs.values()} | (set() if self.image else {TOKENIZER_FILE})
-        if files - self.sha256.keys():
-            raise ValueError(f"sha256 lacks {sorted(files - self.sha256.keys())}")
+    def _holds_together(self) -> Self:
+        for problem in problems(self):
+            raise ValueError(problem)
         return self
 
     @property
@@ -166,6 +167,24 @@ class Manifest(_Part):
         """Number of token ids that the model knows."""
         size: int = self.config["vocab_size"]
         return size
+
+    @property
+    def files(self) -> set[str]:
+        """Names of the files that serving needs."""
+        return {graph.file for graph in self.graphs.values()} | (set() if self.image else {TOKENIZER_FILE})
+
+    @property
+    def dimensions(self) -> int:
+        """Length of the vectors of a model for embed."""
+        size: int = self.config["d_model"]
+        return size
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """All the tasks that it answers, its own first: what scores pairs of texts ranks them, and the other way."""
+        scores_pairs = self.task in {"classify", "rerank"} and len(self.labels) == 1 and self.image is None
+        also: tuple[Task, ...] = ("rerank", "classify") if scores_pairs else ()
+        return (self.task, *(task for task in also if task != self.task))
 
     def source_of(self, ids: Sequence[int], target: str) -> list[int]:
         """Return a translator's source: what asks for the target language, a text's tokens, and the end."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from model.card import Card
-from model.package import Dataset, ImageFormat
+from model.package import Dataset, ImageFormat, Tagging
 from model.training import readers
 from model.training.readers import ENGLISH, LANGUAGES
 
@@ -20,9 +20,9 @@ STSB = Dataset(name="STS Benchmark, train", licence="scores CC BY-SA 4.0; its se
 
 ENCODER = Card(
     name="encoder",
-    task=None,
+    task="fill",
     description="Predicts masked words and whether one sentence follows another: what the encoders begin with.",
-    not_for="use as it is; fine-tune it",
+    not_for="anything but missing words and being fine-tuned",
     licence=OPEN_TEXT,
     training_data=(
         Dataset(name="SQuAD 1.1, its Wikipedia paragraphs", licence="CC BY-SA 4.0"),
@@ -108,7 +108,7 @@ PARAPHRASE = Card(
 )
 ENTITIES = Card(
     name="entities",
-    task=None,
+    task="tag",
     description="Marks people, organisations and places in English sentences.",
     not_for="anything in lower case: capitals are lost to its tokenizer",
     licence=OPEN_TEXT,
@@ -117,15 +117,18 @@ ENTITIES = Card(
         Dataset(name="Broad Twitter Corpus, sections a, b, e, g", licence="CC BY 4.0"),
     ),
     labels=readers.TAGS,
+    max_input_tokens=256,
+    tagging=Tagging(aggregation="first"),  # it learns from each word's first token
 )
 ANSWERS = Card(
     name="answers",
-    task=None,
+    task="answer",
     description="Finds the answer to a question in an English paragraph.",
     not_for="questions whose answer the paragraph does not hold",
     licence=OPEN_TEXT,
     training_data=(Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0"),),
     labels=("start", "end"),
+    max_input_tokens=256,
 )
 EMBED = Card(
     name="embed",

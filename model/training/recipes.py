@@ -11,6 +11,7 @@ import torch
 
 from model.architectures import PretrainingEncoder, SentenceEncoder, Transformer
 from model.card import Card
+from model.config import TransformerConfig
 from model.training import cards, readers
 from model.training.cooccurrence import cooccurrence_embeddings
 from model.training.objectives import (
@@ -72,6 +73,11 @@ def _finetune(name: str, card: Card, read: Callable[[Path, Split], list[Any]], *
     return Recipe(name=name, card=card, read=read, train_tokenizer=train_wordpiece, **{**pretrained, **values})
 
 
+def _longest_text(card: Card, config: TransformerConfig) -> int:
+    """Return how many tokens a text may have, in training as in use."""
+    return min(card.max_input_tokens or config.max_positions, config.max_positions)
+
+
 def _finetune_classify(
     name: str, card: Card, read: Callable[[Path, Split], list[Any]], most_texts: int | None = None, **values: Any
 ) -> Recipe:
@@ -79,7 +85,7 @@ def _finetune_classify(
         "texts": lambda rows: [text for text, _ in rows],
         "objective": lambda tokenizer, config: Classify(
             tokenizer,
-            min(card.max_input_tokens or config.max_positions, config.max_positions),
+            _longest_text(card, config),
             word_dropout=0.1,
             most_texts=most_texts,
         ),
@@ -227,7 +233,7 @@ _ALL = (
         cards.ENTITIES,
         readers.read_entities,
         texts=lambda rows: [" ".join(words) for words, _ in rows],
-        objective=lambda tokenizer, config: Tag(tokenizer, min(256, config.max_positions), readers.TAGS),
+        objective=lambda tokenizer, config: Tag(tokenizer, _longest_text(cards.ENTITIES, config), readers.TAGS),
         head="tag",
         epochs=6,
         batch_tokens=2048,
@@ -243,7 +249,7 @@ _ALL = (
         readers.read_questions,
         texts=lambda rows: [text for row in rows for text in (row.question, row.context)],
         objective=lambda tokenizer, config: Answer(
-            tokenizer, max_length=min(256, config.max_positions), stride=config.max_positions // 8
+            tokenizer, max_length=_longest_text(cards.ANSWERS, config), stride=config.max_positions // 8
         ),
         head="answer",
         epochs=2,

@@ -60,13 +60,13 @@ def train_bpe(texts: Iterable[str], vocab_size: int, specials: list[str]) -> Tok
 def tokens_of(file: Path, card: Card) -> Tokens:
     """Return a tokenizer trained here, with the ids that its task needs; raises `KeyError` for a token it lacks."""
     tokenizer = Tokenizer.from_file(str(file))
-    if card.task in {"classify", "embed"}:
-        special_ids = SpecialIds(pad=token_id(tokenizer, "[PAD]"))
-    elif card.task == "generate":
+    if card.task == "generate":
         end = token_id(tokenizer, END_OF_TEXT)
         special_ids = SpecialIds(pad=end, start=end, end=end)
-    else:
+    elif card.task == "translate":
         pad, start, end = (token_id(tokenizer, token) for token in (PAD, START, END))
         special_ids = SpecialIds(pad=pad, start=start, end=end)
+    else:
+        special_ids = SpecialIds(pad=token_id(tokenizer, "[PAD]"), mask=token_id(tokenizer, "[MASK]"))
     language_ids = {code: token_id(tokenizer, language_token(code)) for _, code in card.directions}
     return Tokens(file, special_ids, language_ids)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from model.package import Manifest, PackageError
+from model.package import ImageFormat, Manifest, PackageError
 from tests.conftest import TinyPackage
 
 
@@ -60,6 +61,13 @@ def test_a_changed_file_is_named(folder: Path) -> None:
         ({"graphs": {}}, "needs the graphs"),
         ({"task": "classify", "labels": []}, "needs labels"),
         ({"sha256": {}}, "sha256 lacks"),
+        ({"config": {}}, "config has no d_model"),
+        ({"special_ids": {"pad": -7, "start": 1, "end": 2}}, r"special_ids\.pad: .* greater than or equal to 0"),
+        ({"special_ids": {"pad": 0, "start": 1, "end": 99_999}}, r"special_ids\.end is 99999; the model's ids go from"),
+        ({"language_ids": {"sv": 99_999}}, r"language_ids\.sv is 99999"),
+        ({"limits": {"max_input_tokens": 99_999, "max_positions": 64}}, "max_input_tokens is 99999, more than"),
+        ({"limits": {"max_input_tokens": 64, "max_positions": 99_999}}, "max_positions is 99999; the model has 64"),
+        ({"image": {"size": 28, "channels": 1, "mean": [0], "deviation": [1]}}, "images can only be classified"),
     ],
 )
 def test_what_is_wrong_is_named(folder: Path, changes: dict[str, Any], words: str) -> None:
@@ -68,6 +76,60 @@ def test_what_is_wrong_is_named(folder: Path, changes: dict[str, Any], words: st
     with pytest.raises(PackageError, match=words) as error:
         Manifest.load(folder)
     assert str(folder) in str(error.value)
+
+
+ENCODER = {"file": "encoder.onnx", "inputs": ["input_ids", "last_positions", "total_length"], "outputs": ["logits"]}
+PAIR_OF_LABELS = {"entails": 1, "contradicts": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"labels": ["1", "2", "3", "4", "5"]}, "labels has 5; the model has 2 outputs"),
+        ({"labels": []}, "task classify needs labels"),
+        ({"task": "rerank", "activation": "sigmoid"}, "task rerank needs 1"),
+        ({"task": "embed"}, "gives logits; task embed needs embeddings"),
+        ({"task": "fill", "special_ids": {"pad": 0}}, r"needs special_ids\.mask"),
+        ({"task": "fill"}, "does not take logit_positions"),
+        ({"graphs": {"encoder": {**ENCODER, "inputs": []}}}, r"graphs\.encoder\.inputs: .* at least 1 item"),
+        ({"graphs": {"encoder": {**ENCODER, "inputs": ["input_ids"]}}}, "does not take last_positions, total_length"),
+        ({"graphs": {"encoder": {**ENCODER, "outputs": ["logits"] * 2}}}, "'logits' is there twice"),
+        ({"graphs": {"encoder": {**ENCODER, "file": "../encoder.onnx"}}}, r"graphs\.encoder\.file"),
+        ({"entailment": {"entails": 2, "contradicts": 0}}, r"entailment\.entails is 2; labels has 2"),
+        ({"entailment": {"entails": 1, "contradicts": 1}}, "are both 1; they are two labels"),
+        ({"entailment": {**PAIR_OF_LABELS, "template": "no place"}}, r"entailment\.template"),
+        ({"embedding": {"matryoshka": [33]}}, "matryoshka has 33; the vectors have 32 dimensions"),
+        ({"embedding": {"default_prompt": "query"}}, "default_prompt is 'query'; prompts has"),
+        ({"tagging": {"aggregation": "loudest"}}, r"tagging\.aggregation"),
+    ],
+)
+def test_what_is_wrong_with_an_encoder_is_named(
+    sentiment: TinyPackage, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    folder = Path(shutil.copytree(sentiment.folder, tmp_path / "package"))
+    edit(folder, **changes)
+
+    with pytest.raises(PackageError, match=words):
+        Manifest.load(folder)
+
+
+def test_a_single_label_needs_another_activation_and_then_ranks_too(sentiment: TinyPackage, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(sentiment.folder, tmp_path / "package"))
+    one_label = {"labels": ["alike"], "config": {**sentiment.manifest.config, "num_labels": 1}}
+    edit(folder, **one_label)
+    with pytest.raises(PackageError, match="a single label always scores 1"):
+        Manifest.load(folder)
+
+    edit(folder, activation="sigmoid")
+    assert Manifest.load(folder).tasks == ("classify", "rerank")
+    edit(folder, task="rerank")
+    assert Manifest.load(folder).tasks == ("rerank", "classify")
+
+
+@pytest.mark.parametrize("values", [{"mean": [0.5]}, {"deviation": [1, 1, 0]}, {"deviation": [1, 1, 1, 1]}])
+def test_an_image_has_a_mean_and_a_deviation_for_each_channel(values: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        ImageFormat.model_validate({"size": 28, "channels": 3, "mean": [0] * 3, "deviation": [1] * 3, **values})
 
 
 def test_a_source_asks_for_its_language_and_ends_once(translate: TinyPackage) -> None:

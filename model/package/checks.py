@@ -1,0 +1,115 @@
+"""What must hold between the parts of a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from model.package.manifest import Manifest, Task
+
+LABELS_OF_TASK: dict[Task, int | None] = {"classify": None, "rerank": 1, "tag": None, "answer": 2}  # None: any number
+GRAPHS_OF_TASK: dict[Task, set[str]] = {
+    "classify": {"encoder"},
+    "rerank": {"encoder"},
+    "tag": {"encoder"},
+    "answer": {"encoder"},
+    "fill": {"encoder"},
+    "embed": {"encoder"},
+    "generate": {"decoder", "candidates"},
+    "translate": {"encoder", "decoder", "candidates"},
+}
+INPUTS_OF_TEXT = {"input_ids", "last_positions", "total_length"}
+
+
+def problems(manifest: Manifest) -> Iterator[str]:
+    """Yield what is wrong, in sentences; each check may rely on those before it."""
+    yield from _missing(manifest)
+    yield from _too_large(manifest)
+    if manifest.task in LABELS_OF_TASK:
+        yield from _of_labels(manifest)
+    if GRAPHS_OF_TASK[manifest.task] == {"encoder"}:
+        yield from _of_one_shot_encoders(manifest)
+    else:
+        yield from _of_decoders(manifest)
+
+
+def _missing(manifest: Manifest) -> Iterator[str]:
+    graphs = GRAPHS_OF_TASK[manifest.task] - manifest.graphs.keys()
+    if graphs:
+        yield f"task {manifest.task} needs the graphs {sorted(graphs)}"
+    files = manifest.files - manifest.sha256.keys()
+    if files:
+        yield f"sha256 lacks {sorted(files)}"
+    sizes = {"vocab_size", "max_positions", "d_model"} | ({"num_labels"} if manifest.task in LABELS_OF_TASK else set())
+    for size in sorted(sizes):
+        if not isinstance(manifest.config.get(size), int):
+            yield f"config has no {size}, or none that is a whole number"
+
+
+def _too_large(manifest: Manifest) -> Iterator[str]:
+    """Hold lengths and ids against the sizes of the model."""
+    limits, most = manifest.limits, manifest.config["max_positions"]
+    if limits.max_positions > most:
+        yield f"limits.max_positions is {limits.max_positions}; the model has {most}"
+    if limits.max_input_tokens > limits.max_positions:
+        yield f"limits.max_input_tokens is {limits.max_input_tokens}, more than max_positions, {limits.max_positions}"
+    if manifest.image is not None:
+        return
+    ids = {f"special_ids.{name}": token for name, token in manifest.special_ids.model_dump(exclude_none=True).items()}
+    ids |= {f"language_ids.{language}": token for language, token in manifest.language_ids.items()}
+    for name, token in ids.items():
+        if token >= manifest.vocab_size:
+            yield f"{name} is {token}; the model's ids go from 0 to {manifest.vocab_size - 1}"
+
+
+def _of_labels(manifest: Manifest) -> Iterator[str]:
+    task, count, outputs = manifest.task, len(manifest.labels), manifest.config["num_labels"]
+    wanted = LABELS_OF_TASK[task]
+    if not count:
+        yield f"task {task} needs labels"
+    if count != outputs:
+        yield f"labels has {count}; the model has {outputs} outputs"
+    if wanted not in {None, count}:
+        yield f"labels has {count}; task {task} needs {wanted}"
+    if task in {"classify", "rerank"} and count == 1 and manifest.activation == "softmax":
+        yield "activation is 'softmax', by which a single label always scores 1; use 'sigmoid' or 'none'"
+
+
+def _of_one_shot_encoders(manifest: Manifest) -> Iterator[str]:
+    task, graph = manifest.task, manifest.graphs["encoder"]
+    if manifest.image is not None and task != "classify":
+        yield "images can only be classified"
+    if task == "fill" and manifest.special_ids.mask is None:
+        yield "task fill needs special_ids.mask"
+    needed = {"pixels"} if manifest.image else INPUTS_OF_TEXT | ({"logit_positions"} if task == "fill" else set())
+    if needed - set(graph.inputs):
+        yield f"graphs.encoder does not take {', '.join(sorted(needed - set(graph.inputs)))}, which task {task} needs"
+    output = "embeddings" if task == "embed" else "logits"
+    if graph.outputs != [output]:
+        yield f"graphs.encoder gives {', '.join(graph.outputs)}; task {task} needs {output}"
+    for size in manifest.embedding.matryoshka if manifest.embedding else []:
+        if size > manifest.dimensions:
+            yield f"embedding.matryoshka has {size}; the vectors have {manifest.dimensions} dimensions"
+    yield from _of_entailment(manifest)
+
+
+def _of_entailment(manifest: Manifest) -> Iterator[str]:
+    entailment = manifest.entailment
+    if entailment is None:
+        return
+    if manifest.task != "classify" or manifest.image is not None:
+        yield "entailment goes with a classifier of texts"
+    for name, label in (("entails", entailment.entails), ("contradicts", entailment.contradicts)):
+        if label >= len(manifest.labels):
+            yield f"entailment.{name} is {label}; labels has {len(manifest.labels)}"
+
+
+def _of_decoders(manifest: Manifest) -> Iterator[str]:
+    task, special_ids = manifest.task, manifest.special_ids
+    if manifest.image is not None:
+        yield "images can only be classified"
+    if manifest.cache is None or special_ids.start is None or special_ids.end is None:
+        yield f"task {task} needs cache, special_ids.start and special_ids.end"
+    if task == "translate" and not manifest.directions:
+        yield "task translate needs directions"

@@ -1,0 +1,53 @@
+"""What a manifest says of an encoder's task."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from model.package.part import Part
+
+Activation = Literal["softmax", "sigmoid", "none"]
+Aggregation = Literal["none", "simple", "first", "average", "max"]
+
+
+class Entailment(Part):
+    """What a model that tells whether one text follows from another needs to sort texts into any labels (zero-shot).
+
+    Each label becomes a hypothesis, and its score is that of the label `entails`. Yin et al. 2019, "Benchmarking
+    Zero-shot Text Classification".
+    """
+
+    entails: int = Field(ge=0, description="number of the label that says it does")
+    contradicts: int = Field(ge=0, description="number of the label that says the opposite")
+    template: str = Field("This example is {}.", pattern=r"\{\}", description="the hypothesis, with {} for a label")
+
+    @model_validator(mode="after")
+    def _are_two_labels(self) -> Self:
+        if self.entails == self.contradicts:
+            raise ValueError(f"entails and contradicts are both {self.entails}; they are two labels")
+        return self
+
+
+class Embedding(Part):
+    """How a model for embed is used. Its vectors are made by the graph, pooling included."""
+
+    normalize: bool = Field(True, description="whether vectors are made 1 long unless a request says otherwise")
+    matryoshka: list[Annotated[int, Field(ge=1)]] = Field(
+        [], description="fewer dimensions that it was trained for; none named: unknown"
+    )
+    prompts: dict[str, str] = Field({}, description="name → text that goes before each input, as 'query: '")
+    default_prompt: str | None = Field(None, description="name of the prompt that is used unless a request names one")
+
+    @model_validator(mode="after")
+    def _knows_its_default(self) -> Self:
+        if self.default_prompt is not None and self.default_prompt not in self.prompts:
+            raise ValueError(f"default_prompt is {self.default_prompt!r}; prompts has {sorted(self.prompts)}")
+        return self
+
+
+class Tagging(Part):
+    """How the tags of tokens become entities, unless a request says otherwise."""
+
+    aggregation: Aggregation = Field("simple", description="how the tokens of a word agree on its tag")
