@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from model.package import Activation, Dataset, Embedding, Entailment, ImageFormat, SpecialIds, Tagging, Task
+from model.package import (
+    Activation,
+    ChatTemplate,
+    Dataset,
+    Embedding,
+    Entailment,
+    Generation,
+    ImageFormat,
+    Languages,
+    SpecialIds,
+    Tagging,
+    Task,
+    TaskPrompt,
+)
 
 
 @dataclass(frozen=True)
@@ -31,8 +44,11 @@ class Card:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A tokenizer's file, and its ids with a meaning of their own."""
+    """A tokenizer's file, its ids with a meaning of their own, and what follows from those for outputs."""
 
     file: Path
     special_ids: SpecialIds
-    language_ids: Mapping[str, int]  # target language → the source's first token; empty if the model needs none
+    languages: Languages | None = None  # of a translator
+    generation: Generation | None = None
+    task_prompts: Mapping[Task, TaskPrompt] = field(default_factory=dict)
+    chat_template: ChatTemplate | None = None

@@ -68,7 +68,7 @@ def test_a_packages_card_is_that_of_its_recipe(name: str) -> None:
     for field in ("description", "not_for", "licence"):
         assert getattr(manifest, field) == getattr(recipe.card, field)
     assert tuple(manifest.labels) == recipe.card.labels
-    assert tuple(manifest.directions) == recipe.card.directions
+    assert tuple(manifest.languages.directions if manifest.languages else ()) == recipe.card.directions
     assert manifest.limits.max_input_tokens == (recipe.card.max_input_tokens or manifest.config["max_positions"])
     learned = {dataset.name for step in chain_of(recipe) for dataset in step.card.training_data}
     assert {dataset.name for dataset in manifest.training_data} == learned

@@ -19,7 +19,7 @@ from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, convert
 from model.checkpoints.gpt2 import GPT2
 from model.config import Architecture, ConfigError
-from model.package import SpecialIds, Task
+from model.package import Languages, SpecialIds, Task
 from model.package.manifest import TOKENIZER_FILE
 
 FAMILIES: dict[str, Family] = {"gpt2": GPT2, "bart": BART, "marian": MARIAN, "bert": BERT}  # by `model_type`
@@ -65,9 +65,9 @@ def read_checkpoint(
         licence=licence,
         training_data=(),
         labels=_labels(config) if task == "classify" else (),
-        directions=(languages,) if languages else (),
     )
-    return model, Tokens(folder / TOKENIZER_FILE, _special_ids(config, task), {}), card, family
+    directions = Languages(directions=[languages]) if languages else None
+    return model, Tokens(folder / TOKENIZER_FILE, _special_ids(config, task), directions), card, family
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -181,7 +181,8 @@ def _log_likelihood(evaluation: Evaluation, text: str) -> tuple[float, int, str]
 def _evaluate_translation(evaluation: Evaluation) -> list[Figure]:
     """Score greedy translations and beams; a sentence with several translations is scored against all of them."""
     figures = []
-    for source, target in evaluation.manifest.directions:
+    assert evaluation.manifest.languages is not None, "bug: the manifest says that a translator has languages"
+    for source, target in evaluation.manifest.languages.directions:
         if readers.ENGLISH not in (source, target):
             raise PackageError(f"{evaluation.manifest.name}: there is no test data from {source} to {target} here")
         dataset = f"tatoeba_en_{target if source == readers.ENGLISH else source}/test"
@@ -191,20 +192,22 @@ def _evaluate_translation(evaluation: Evaluation) -> list[Figure]:
         most = max(map(len, references.values()))
         streams = [[texts[i] if i < len(texts) else None for texts in references.values()] for i in range(most)]
         for beam_size, how in SEARCHES.items():
-            answers = translate(evaluation, list(references), target, beam_size)
+            answers = translate(evaluation, list(references), (source, target), beam_size)
             bleu = sacrebleu.corpus_bleu(answers, streams)  # type: ignore[arg-type]  # None: no such reference
             metric = f"sacreBLEU {source}-{target}, multi-reference, {how}"
             figures.append(evaluation.figure(dataset, metric, bleu.score))
     return figures
 
 
-def translate(evaluation: Evaluation, texts: Sequence[str], target: str, beam_size: int) -> list[str]:
-    """Translate batch by batch; a beam size of 1 is greedy."""
+def translate(evaluation: Evaluation, texts: Sequence[str], direction: tuple[str, str], beam_size: int) -> list[str]:
+    """Translate batch by batch from a source language into a target; a beam size of 1 is greedy."""
     manifest = evaluation.manifest
-    sources = [manifest.source_of(evaluation.tokenizer.encode(text).ids, target) for text in texts]
+    assert manifest.languages is not None, "bug: the manifest says that a translator has languages"
+    first = manifest.languages.first_of_source(*direction)
+    sources = [manifest.source_of(evaluation.tokenizer.encode(text).ids, first) for text in texts]
     answers = [""] * len(texts)
     batch_tokens = BATCH_TOKENS // 4 // beam_size
-    for batch in tqdm(length_batches([len(row) for row in sources], batch_tokens, None), desc=target):
+    for batch in tqdm(length_batches([len(row) for row in sources], batch_tokens, None), desc="-".join(direction)):
         found = translate_batch(manifest, evaluation.graphs, [sources[index] for index in batch], beam_size)
         for index, ids in zip(batch, found, strict=True):
             answers[index] = evaluation.tokenizer.decode(ids)

@@ -1,6 +1,9 @@
 """The contract between training and serving: manifest and tokenizer. Free of torch, ONNX Runtime and Ray."""
 
+from model.package.chat import ChatTemplate
 from model.package.encoders import Activation, Aggregation, Embedding, Entailment, Tagging
+from model.package.generation import Generation, TaskPrompt
+from model.package.languages import Languages
 from model.package.manifest import (
     CacheShape,
     Dataset,
@@ -22,13 +25,16 @@ __all__ = [
     "Activation",
     "Aggregation",
     "CacheShape",
+    "ChatTemplate",
     "Dataset",
     "Detokenizer",
     "Embedding",
     "Entailment",
     "Figure",
+    "Generation",
     "Graph",
     "ImageFormat",
+    "Languages",
     "Limits",
     "Manifest",
     "PackageError",
@@ -37,6 +43,7 @@ __all__ = [
     "SpecialIds",
     "Tagging",
     "Task",
+    "TaskPrompt",
     "Training",
     "Verification",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from model.package.generation import Generation
     from model.package.manifest import Manifest, Task
 
 LABELS_OF_TASK: dict[Task, int | None] = {"classify": None, "rerank": 1, "tag": None, "answer": 2}  # None: any number
@@ -18,6 +19,7 @@ GRAPHS_OF_TASK: dict[Task, set[str]] = {
     "embed": {"encoder"},
     "generate": {"decoder", "candidates"},
     "translate": {"encoder", "decoder", "candidates"},
+    "summarize": {"encoder", "decoder", "candidates"},
 }
 INPUTS_OF_TEXT = {"input_ids", "last_positions", "total_length"}
 
@@ -57,7 +59,10 @@ def _too_large(manifest: Manifest) -> Iterator[str]:
     if manifest.image is not None:
         return
     ids = {f"special_ids.{name}": token for name, token in manifest.special_ids.model_dump(exclude_none=True).items()}
-    ids |= {f"language_ids.{language}": token for language, token in manifest.language_ids.items()}
+    if manifest.languages is not None:
+        ids |= {f"languages.ids.{language}": token for language, token in manifest.languages.ids.items()}
+    for part, generation in _generations(manifest):
+        ids |= {f"{part}.{name}": token for name, token in generation.token_ids()}
     for name, token in ids.items():
         if token >= manifest.vocab_size:
             yield f"{name} is {token}; the model's ids go from 0 to {manifest.vocab_size - 1}"
@@ -111,5 +116,18 @@ def _of_decoders(manifest: Manifest) -> Iterator[str]:
         yield "images can only be classified"
     if manifest.cache is None or special_ids.start is None or special_ids.end is None:
         yield f"task {task} needs cache, special_ids.start and special_ids.end"
-    if task == "translate" and not manifest.directions:
-        yield "task translate needs directions"
+    if "translate" in manifest.tasks and manifest.languages is None:
+        yield "task translate needs languages"
+    is_decoder = "encoder" not in manifest.graphs
+    if manifest.task_prompts and is_decoder:
+        yield "task_prompts are for encoder–decoders"
+    if manifest.chat_template is not None and not is_decoder:
+        yield "chat_template is for decoders"
+
+
+def _generations(manifest: Manifest) -> Iterator[tuple[str, Generation]]:
+    if manifest.generation is not None:
+        yield "generation", manifest.generation
+    for task, prompt in manifest.task_prompts.items():
+        if prompt.generation is not None:
+            yield f"task_prompts.{task}.generation", prompt.generation

@@ -9,11 +9,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from model.package.chat import ChatTemplate
 from model.package.checks import problems
 from model.package.encoders import Activation, Embedding, Entailment, Tagging
+from model.package.generation import Generation, TaskPrompt
+from model.package.languages import Languages
 from model.package.part import Part, TokenId
 
-Task = Literal["classify", "rerank", "tag", "answer", "fill", "embed", "generate", "translate"]
+Task = Literal["classify", "rerank", "tag", "answer", "fill", "embed", "generate", "translate", "summarize"]
 Precision = Literal["float32", "float16", "int8", "int8-blocks", "int4-blocks"]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # in the package's folder, nowhere else
 
@@ -142,10 +145,12 @@ class Manifest(Part):
     entailment: Entailment | None = Field(None, description="of a classifier of pairs that can take any labels")
     embedding: Embedding | None = Field(None, description="how a model for embed is used")
     tagging: Tagging | None = Field(None, description="how a model for tag is used")
-    directions: list[tuple[str, str]] = Field([], description="(source, target) languages of a translator")
-    language_ids: dict[str, TokenId] = Field(
-        {}, description="target language → the source's first token, which asks for it; a model of one needs none"
+    languages: Languages | None = Field(None, description="of a translator")
+    generation: Generation | None = Field(None, description="how outputs are chosen where a request does not say")
+    task_prompts: dict[Task, TaskPrompt] = Field(
+        {}, description="further tasks of an encoder–decoder that is asked in words"
     )
+    chat_template: ChatTemplate | None = Field(None, description="of a decoder that was trained on conversations")
     precision: Precision
     opset: int
     exported_with: dict[str, str] = Field(description="library → version")
@@ -161,6 +166,11 @@ class Manifest(Part):
         for problem in problems(self):
             raise ValueError(problem)
         return self
+
+    def generation_for(self, task: Task) -> Generation:
+        """Return how a task's outputs are chosen where a request does not say."""
+        prompt = self.task_prompts.get(task)
+        return (self.generation or Generation()).updated(prompt.generation if prompt else None)
 
     @property
     def vocab_size(self) -> int:
@@ -181,16 +191,20 @@ class Manifest(Part):
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """All the tasks that it answers, its own first: what scores pairs of texts ranks them, and the other way."""
+        """All the tasks that it answers, its own first.
+
+        What scores pairs of texts ranks them, and the other way; a summarizer turns texts into texts; and some models
+        are asked for further tasks in words.
+        """
         scores_pairs = self.task in {"classify", "rerank"} and len(self.labels) == 1 and self.image is None
         also: tuple[Task, ...] = ("rerank", "classify") if scores_pairs else ()
-        return (self.task, *(task for task in also if task != self.task))
+        also += ("generate",) if self.task == "summarize" else ()
+        return tuple(dict.fromkeys((self.task, *also, *self.task_prompts)))
 
-    def source_of(self, ids: Sequence[int], target: str) -> list[int]:
-        """Return a translator's source: what asks for the target language, a text's tokens, and the end."""
+    def source_of(self, ids: Sequence[int], first: Sequence[int] = ()) -> list[int]:
+        """Return an encoder's source: what a translator's begins with, a text's tokens, and the end."""
         assert self.special_ids.end is not None
-        first = self.language_ids.get(target)
-        source = [*([] if first is None else [first]), *ids]
+        source = [*first, *ids]
         if source[-1:] != [self.special_ids.end]:  # tokenizers of imported models add it themselves
             source.append(self.special_ids.end)
         return source

@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from model.card import Card, Tokens
-from model.package import SpecialIds
+from model.package import Languages, SpecialIds
 from model.package.tokenizer import token_id
 
 BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -68,5 +68,8 @@ def tokens_of(file: Path, card: Card) -> Tokens:
         special_ids = SpecialIds(pad=pad, start=start, end=end)
     else:
         special_ids = SpecialIds(pad=token_id(tokenizer, "[PAD]"), mask=token_id(tokenizer, "[MASK]"))
+    if not card.directions:
+        return Tokens(file, special_ids)
     language_ids = {code: token_id(tokenizer, language_token(code)) for _, code in card.directions}
-    return Tokens(file, special_ids, language_ids)
+    languages = Languages(directions=list(card.directions), ids=language_ids, source_begins_with="target")
+    return Tokens(file, special_ids, languages)

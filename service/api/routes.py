@@ -164,7 +164,7 @@ def model_card(task: Task) -> ModelCard:
         precision=manifest.precision,
         labels=manifest.labels,
         image_size=manifest.image.size if manifest.image else None,
-        directions=manifest.directions,
+        directions=manifest.languages.directions if manifest.languages else [],
         max_input_tokens=manifest.limits.max_input_tokens,
         max_positions=manifest.limits.max_positions,
         evaluation=[figure.model_dump() for figure in manifest.evaluation],

@@ -41,6 +41,8 @@ class Translate:
     ) -> None:
         self._manifest, self._tokenizer, self._engine, self._pool = manifest, tokenizer, engine, pool
         self._max_sentences = max_sentences
+        assert manifest.languages is not None, "bug: the manifest says that a translator has languages"
+        self._languages = manifest.languages
 
     async def predict(self, request: AnyRequest, client: str) -> Response:
         """Return the translation of every text."""
@@ -93,11 +95,10 @@ class Translate:
             raise InvalidRequest("q is a list; only a single text can be streamed", "q")
 
     def _check_languages(self, request: TranslateRequest) -> None:
-        directions = self._manifest.directions
-        _one_of(request.source, ["auto", *dict.fromkeys(source for source, _ in directions)], "source")
-        _one_of(request.target, list(dict.fromkeys(target for _, target in directions)), "target")
-        if request.source != "auto" and (request.source, request.target) not in directions:
-            known = ", ".join(f"{source} to {target}" for source, target in directions)
+        _one_of(request.source, ["auto", *self._languages.sources], "source")
+        _one_of(request.target, self._languages.targets, "target")
+        if request.source != "auto" and not self._languages.translates(request.source, request.target):
+            known = ", ".join(f"{source} to {target}" for source, target in self._languages.directions)
             asked = f"source is {request.source!r} and target is {request.target!r}"
             raise InvalidRequest(f"{asked}; this model translates {known}", "target")
 
@@ -127,7 +128,8 @@ class Translate:
         for (sentence,) in sentences:
             check_characters(sentence, limit, "a sentence of q")
         encodings = await encode_all(self._pool, permit, self._tokenizer, sentences)
-        sources = [self._manifest.source_of(encoding.ids, request.target) for encoding in encodings]
+        first = self._languages.first_of_source(request.source, request.target)
+        sources = [self._manifest.source_of(encoding.ids, first) for encoding in encodings]
         for source in sources:
             check_length(len(source), limit, "a sentence of q")
         return sources

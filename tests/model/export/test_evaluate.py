@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from model.export.evaluate import evaluate
 from model.export.export import export_package
-from model.package import Manifest, PackageError, PackageTokenizer
+from model.package import Languages, Manifest, PackageError, PackageTokenizer
 from model.package.images import normalised
 from model.package.manifest import TOKENIZER_FILE
 from model.training import readers
@@ -133,7 +133,7 @@ def test_a_bounded_data_set_is_named_so(sentiment: TinyPackage, tmp_path: Path) 
 
 def test_a_translator_between_other_languages_has_no_test_data(translate: TinyPackage, tmp_path: Path) -> None:
     package = copy_of(translate, tmp_path)
-    Manifest.load(package).model_copy(update={"directions": [("de", "fr")]}).save(package)
+    Manifest.load(package).model_copy(update={"languages": Languages(directions=[("de", "fr")])}).save(package)
 
     with pytest.raises(PackageError, match="there is no test data from de to fr"):
         evaluate(package, tmp_path)

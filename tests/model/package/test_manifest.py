@@ -57,14 +57,20 @@ def test_a_changed_file_is_named(folder: Path) -> None:
         ({"format_version": 1}, "format_version"),
         ({"surprise": 1}, "surprise"),
         ({"cache": None}, "needs cache"),
-        ({"directions": []}, "needs directions"),
+        ({"languages": None}, "needs languages"),
+        ({"languages": {"ids": {"en": 1}}}, "neither directions nor two languages"),
+        ({"languages": {"directions": [["en", "de"]], "source_begins_with": "target"}}, "ids lacks de"),
+        ({"generation": {"bad_words": [[5, 9999]]}}, r"generation\.bad_words is 9999; the model's ids go from"),
+        ({"task_prompts": {"summarize": {"generation": {"end_ids": [-1]}}}}, r"summarize\.generation\.end_ids"),
+        ({"generation": {"forced_end": 2, "suppress_ids": [1, 2]}}, "forced_end is 2, which suppress_ids never lets"),
+        ({"chat_template": {"source": ""}}, "chat_template is for decoders"),
         ({"graphs": {}}, "needs the graphs"),
         ({"task": "classify", "labels": []}, "needs labels"),
         ({"sha256": {}}, "sha256 lacks"),
         ({"config": {}}, "config has no d_model"),
         ({"special_ids": {"pad": -7, "start": 1, "end": 2}}, r"special_ids\.pad: .* greater than or equal to 0"),
         ({"special_ids": {"pad": 0, "start": 1, "end": 99_999}}, r"special_ids\.end is 99999; the model's ids go from"),
-        ({"language_ids": {"sv": 99_999}}, r"language_ids\.sv is 99999"),
+        ({"languages": {"ids": {"sv": 99_999, "en": 1}}}, r"languages\.ids\.sv is 99999"),
         ({"limits": {"max_input_tokens": 99_999, "max_positions": 64}}, "max_input_tokens is 99999, more than"),
         ({"limits": {"max_input_tokens": 64, "max_positions": 99_999}}, "max_positions is 99999; the model has 64"),
         ({"image": {"size": 28, "channels": 1, "mean": [0], "deviation": [1]}}, "images can only be classified"),
@@ -133,10 +139,11 @@ def test_an_image_has_a_mean_and_a_deviation_for_each_channel(values: dict[str, 
 
 
 def test_a_source_asks_for_its_language_and_ends_once(translate: TinyPackage) -> None:
-    manifest = translate.manifest
-    first, end = manifest.language_ids["sv"], manifest.special_ids.end
-    assert end is not None
+    manifest, end = translate.manifest, translate.manifest.special_ids.end
+    assert manifest.languages is not None and end is not None
+    first = manifest.languages.first_of_source("en", "sv")
 
-    assert manifest.source_of([7, 8], "sv") == [first, 7, 8, end]
-    assert manifest.source_of([7, 8, end], "sv") == [first, 7, 8, end]  # from a tokenizer that ends texts itself
-    assert manifest.model_copy(update={"language_ids": {}}).source_of([7], "sv") == [7, end]
+    assert first == [manifest.languages.ids["sv"]]
+    assert manifest.source_of([7, 8], first) == [*first, 7, 8, end]
+    assert manifest.source_of([7, 8, end], first) == [*first, 7, 8, end]  # from a tokenizer that ends texts itself
+    assert manifest.source_of([7]) == [7, end]
