@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import warnings
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,9 @@ from service.tasks.task import ANONYMOUS, Task
 from service.timeouts import Timeouts
 
 MAX_GATEWAY_REQUESTS = 4096
+# How long one thread keeps another waiting for the interpreter. A step takes it several times. By default it would wait
+# 5 ms each time, longer than a small model computes, whenever the event loop writes somebody's long answer.
+SWITCH_S = 0.0005
 LOOK_BACK_S = 4.0  # over which a replica's load is averaged
 MODEL = "model"  # the name of a model's deployment; the gateway's is that of its application
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # where a cluster's nodes listen; see service.serve_config
@@ -54,6 +58,7 @@ class ModelReplica:
         self._settings, self._metrics = _of_this_process()
         self._task = load_task(model, self._settings.limits, self._metrics)
         _spare_the_collector()
+        sys.setswitchinterval(SWITCH_S)
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
         return create_app([self._task], self._settings, self._metrics, is_behind_serve=True)

@@ -85,8 +85,9 @@ class Runner:
 
     def _decode(self, sequences: list[Sequence]) -> list[Choice | Failure | None]:
         self._decode_step.feed(sequences)
-        rows = isolated(self._decode_step.run, range(sum(len(sequence.slots) for sequence in sequences)))
-        failures = {slot: row for slot, row in enumerate(rows) if isinstance(row, Failure)}
+        slots = sorted(_slots(sequences))
+        rows = isolated(self._decode_step.run, slots)
+        failures = {slot: row for slot, row in zip(slots, rows, strict=True) if isinstance(row, Failure)}
         failed = {s: failures[slot] for s in sequences for slot in s.slots if slot in failures}
         whole = [sequence for sequence in sequences if sequence not in failed]
         logits = self._decode_step.logits
@@ -187,7 +188,10 @@ class Runner:
 
 
 class _DecodeStep:
-    """One new token for slots 0 … n−1: arrays that stay, bound anew only when their number or place changes."""
+    """One new token for slots 0 … n−1, or some of them: arrays that stay, bound anew when n or their place changes.
+
+    What belongs to a slot that rests is left over from before, and not looked at.
+    """
 
     def __init__(self, session: Session, cache: KVCache, vocab_size: int) -> None:
         self._cache, self.vocab_size = cache, vocab_size
@@ -205,7 +209,7 @@ class _DecodeStep:
 
     def feed(self, sequences: list[Sequence]) -> None:
         """Take each row's newest token."""
-        rows = sum(len(sequence.slots) for sequence in sequences)
+        rows = 1 + max(_slots(sequences))
         if self._bound != (rows, self._cache.generation):
             self._bind(rows)
         inputs = self._inputs
@@ -216,21 +220,23 @@ class _DecodeStep:
         inputs["input_ids"][:, 0] = tokens
         inputs["position_ids"][:, 0] = inputs["last_positions"][:] = positions
         inputs["total_length"][...] = max(positions) + 1
-        self._cache.hold(0, inputs["last_positions"] + 1)
+        for first, count in _stretches(sorted(_slots(sequences))):
+            self._cache.hold(first, inputs["last_positions"][first : first + count] + 1)
         if "source_last_positions" in inputs:
             lengths = self._cache.source_lengths[:rows]
             inputs["source_last_positions"][:] = lengths - 1
             inputs["source_total_length"][...] = lengths.max()
 
-    def run(self, rows: Several[int]) -> Several[None]:
-        """Compute the logits of consecutive rows of those that were fed; repeatable, as it writes the same again."""
-        if len(rows) == len(self._inputs["input_ids"]):
+    def run(self, slots: Several[int]) -> Several[None]:
+        """Compute the logits of slots that were fed, in their order; repeatable, as it writes the same again."""
+        if len(slots) == len(self._inputs["input_ids"]):
             self._all_rows.run()
         else:
-            some_rows = self._session.bound()
-            self._bind_rows(some_rows, rows[0], len(rows))
-            some_rows.run()
-        return [None] * len(rows)
+            for first, count in _stretches(slots):
+                some_rows = self._session.bound()
+                self._bind_rows(some_rows, first, count)
+                some_rows.run()
+        return [None] * len(slots)
 
     def _bind(self, rows: int) -> None:
         self._inputs = {
@@ -251,6 +257,20 @@ class _DecodeStep:
         some = slice(first, first + rows)
         inputs = {name: array[some] if array.ndim else array for name, array in self._inputs.items()}
         session.bind({**inputs, **cached}, {"logits": self._logits[some], **updated})
+
+
+def _stretches(slots: Several[int]) -> list[tuple[int, int]]:
+    """Return the first and the number of each stretch of consecutive slots; `slots` ascend."""
+    if slots[-1] - slots[0] == len(slots) - 1:
+        return [(slots[0], len(slots))]
+    stretches: list[tuple[int, int]] = []
+    for slot in slots:
+        first, count = stretches[-1] if stretches else (slot, 0)
+        if stretches and first + count == slot:
+            stretches[-1] = first, count + 1
+        else:
+            stretches.append((slot, 1))
+    return stretches
 
 
 def runs_alike(chunks: Several[Chunk], length_of: Callable[[Chunk], int]) -> list[list[Chunk]]:

@@ -6,12 +6,13 @@ sequences never wait for more than one prefill, which is never more than the tok
 While many rows run, newcomers gather for a few decode steps: several prompts in one prefill take much less time than
 each in its own.
 
-Whose turn it is says the `WaitingQueue`; who fits says the `Room`.
+Whose turn it is says the `WaitingQueue`; who fits says the `Room`; whose rows rest for a while say the `Shares`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Set
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ from service.engine.prefix_cache import BLOCK_TOKENS, Block, PrefixCache
 from service.engine.room import Room, tokens_of
 from service.engine.sampling import SampledToken
 from service.engine.sequence import Sampling, Search, Sequence
+from service.engine.shares import Shares
 from service.engine.slots import Slots
 from service.engine.waiting import WaitingQueue
 
@@ -79,7 +81,7 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Decode:
-    """One token for every row of the sequences, whose slots are 0 … n−1."""
+    """One token for every row of the sequences; if nobody rests, their slots are 0 … n−1."""
 
     sequences: list[Sequence]
     copies: list[Copy]
@@ -97,14 +99,14 @@ class Scheduler:
         self.prefix_cache = prefix_cache
         self._waiting: WaitingQueue[Sequence] = WaitingQueue()
         self._clients: set[str] = set()  # that were ever here
+        self._shares = Shares()
         self._changes = 0  # arrivals and departures
-        self._stuck_at: tuple[int, int] | None = None  # changes and running ones when last there was room for nobody
+        self._stuck_at: object = None  # what there was when last there was room for nobody
         self._prefilling: list[Sequence] = []  # one slot each, and their width promised
         self._decoding: list[Sequence] = []
         self._restored: dict[Sequence, list[Block]] = {}  # of the newly admitted
         self._slots = Slots(limits.max_slots)
         self._decodes = 0  # steps since the last prefill
-        self._owed_s = 0.0  # decode time before the next prefill, for a prefill that other clients had to wait for
 
     @property
     def waiting_sequences(self) -> int:
@@ -158,28 +160,40 @@ class Scheduler:
         self._decoding = [sequence for sequence in self._decoding if sequence.slots and not sequence.is_aborted]
         self._decoding += [sequence for sequence in self._prefilling if sequence.is_prefilled]
         self._prefilling = [sequence for sequence in self._prefilling if not sequence.is_prefilled]
-        copies = self._slots.lay_out(self._decoding)
-        if not self._decoding or (self._decodes >= self._decodes_due() and self._owed_s <= 0):
-            if not self._prefilling and self._stuck_at != (self._changes, len(self._decoding)):
-                self._admit()
-                self._stuck_at = None if self._prefilling else (self._changes, len(self._decoding))
-            if self._prefilling:
+        if len(self._clients) < 2:
+            return self._next(self._clients, self._slots.lay_out(self._decoding))
+        # A prompt that rests half computed is laid out too, or those who decode meanwhile could spread onto its slot.
+        copies = self._slots.lay_out(self.running)
+        present = {sequence.permit.client for sequence in self.running} | self._waiting.clients
+        first = self._shares.first(present)
+        # Those who are first may all be waiting for room, which only the others' end will give.
+        return self._next(first, copies) or (self._next(present, copies) if first != present else None)
+
+    def _next(self, clients: Set[str], copies: list[Copy]) -> Batch | None:
+        """Return the next step of some clients, while the others rest."""
+        decoding = self._of(clients, self._decoding)
+        if not decoding or self._decodes >= self._decodes_due(clients, decoding):
+            if not self._of(clients, self._prefilling):
+                self._admit_if_possible(clients)
+            if prefilling := self._of(clients, self._prefilling):
                 self._decodes = 0
-                chunks = self._chunks()
+                chunks = self._chunks(prefilling)
                 return Prefill(chunks, copies, self._extent(copies, chunks))
+        if not decoding:
+            return None
         self._decodes += 1
-        return Decode(list(self._decoding), copies, self._extent(copies)) if self._decoding else None
+        return Decode(decoding, copies, self._extent(copies))
 
     def update(self, batch: Batch, results: Several[Choice | Failure | None], seconds: float = 0.0) -> None:
         """Take a step's results: of a decode a choice for each sequence, of a prefill None for each chunk.
 
         A sequence with a failure instead ends, and those that share its chunk. `seconds` is how long the step took.
         """
+        if len(self._clients) > 1:
+            self._shares.charge(_work_of(batch), seconds)
         if isinstance(batch, Prefill):
-            self._owe(batch, seconds)
             self._update_prefilled(batch, results)
             return
-        self._owed_s = max(0.0, self._owed_s - seconds)
         for sequence, choice in zip(batch.sequences, results, strict=True):
             assert choice is not None, "bug: a decoding sequence without a choice"
             sequence.computed += 1
@@ -188,15 +202,6 @@ class Scheduler:
             elif not sequence.is_aborted:
                 beams = sequence.decoding.beams if isinstance(sequence.decoding, Search) else []
                 self._slots.advance(sequence, sequence.advance(choice), beams)
-
-    def _owe(self, batch: Prefill, seconds: float) -> None:
-        """Give those who decode as much time as one client's prefill took from the others.
-
-        Else a client with one long prompt after the other would make each of the others' tokens wait for a prefill.
-        """
-        clients = {chunk.sequence.permit.client for chunk in batch.chunks}
-        if any(sequence.permit.client not in clients for sequence in self._decoding):
-            self._owed_s = seconds
 
     def _update_prefilled(self, batch: Prefill, results: Several[Choice | Failure | None]) -> None:
         for chunk, result in zip(batch.chunks, results, strict=True):
@@ -214,10 +219,12 @@ class Scheduler:
         assert self.slots_used <= self.limits.max_slots, "bug: more slots are promised than there are"
         assert self.cache_tokens_used <= self.budget.tokens, "bug: more memory is promised than there is"
 
-    def _decodes_due(self) -> int:
+    def _decodes_due(self, clients: Set[str], decoding: Several[Sequence]) -> int:
         """Return how many decode steps come before the next prefill; only one before a prompt's next chunk."""
-        rows = sum(len(sequence.slots) for sequence in self._decoding)
-        return 1 if self._prefilling else max(1, min(rows // ROWS_A_DECODE, self.limits.max_decodes_between))
+        if self._of(clients, self._prefilling):
+            return 1
+        rows = sum(len(sequence.slots) for sequence in decoding)
+        return max(1, min(rows // ROWS_A_DECODE, self.limits.max_decodes_between))
 
     def _extent(self, copies: Several[Copy], chunks: Several[Chunk] = ()) -> Extent:
         running = self.running
@@ -231,14 +238,25 @@ class Scheduler:
             source_length=max(len(sequence.source_ids or ()) for sequence in running),
         )
 
-    def _admit(self) -> None:
+    def _of(self, clients: Set[str], sequences: Several[Sequence]) -> list[Sequence]:
+        if len(self._clients) < 2:  # as mostly
+            return list(sequences)
+        return [sequence for sequence in sequences if sequence.permit.client in clients]
+
+    def _admit_if_possible(self, clients: Set[str]) -> None:
+        """Admit newcomers, unless nothing has changed since there was room for nobody."""
+        state = self._changes, len(self._decoding), clients
+        if self._stuck_at != state:
+            self._stuck_at = None if self._admit(clients) else state
+
+    def _admit(self, clients: Set[str]) -> bool:
         """Admit sequences that fit the free slots and, padded to the longest, the token budget; at least one.
 
         One with the prompt of another that is admitted with it shares the other's work, and costs none of the budget.
         """
         first_slot, longest = self.slots_used, 0
         distinct: dict[object, list[Sequence]] = {}
-        for sequence in self._with_room():
+        for sequence in self._with_room(clients):
             key = _identity(sequence)
             longest = max(longest, len(sequence.source_ids or ()), len(sequence.prompt_ids))
             is_over_budget = key not in distinct and (len(distinct) + 1) * longest > self.limits.prefill_tokens
@@ -251,16 +269,18 @@ class Scheduler:
         # Those that are computed stand side by side, so that one run of the graph takes them all; the slots begin
         # behind all that the decoding rows may yet spread over.
         groups = sorted(distinct.values(), key=lambda group: group[0].waiting_tokens)  # alike ones side by side
-        self._prefilling = [group[0] for group in groups] + [sharer for group in groups for sharer in group[1:]]
-        for place, sequence in enumerate(self._prefilling):
+        admitted = [group[0] for group in groups] + [sharer for group in groups for sharer in group[1:]]
+        for place, sequence in enumerate(admitted):
             self._slots.assign(sequence, first_slot + place)
+        self._prefilling += admitted
         for group in groups:
             self._restore(group)
+        return bool(admitted)
 
-    def _with_room(self) -> Iterator[Sequence]:
-        """Yield the waiting sequences that there is room for, in turn; whoever asks for the next takes the last."""
+    def _with_room(self, clients: Set[str]) -> Iterator[Sequence]:
+        """Yield waiting sequences that there is room for, in turn; whoever asks for the next takes the last."""
         room = Room(self.limits.max_slots, self.budget, self.running, shares_clients=len(self._clients) > 1)
-        for sequence in self._waiting.in_turn():
+        for sequence in self._waiting.in_turn(clients):
             if room.is_used_up:
                 return
             if room.has_place_for(sequence):
@@ -278,15 +298,19 @@ class Scheduler:
             for sequence in group:
                 sequence.computed = len(blocks) * BLOCK_TOKENS
 
-    def _chunks(self) -> list[Chunk]:
-        """Give every prompt its next chunk; a prompt longer than the budget is alone here, with its sharers."""
+    def _chunks(self, prefilling: Several[Sequence]) -> list[Chunk]:
+        """Give prompts their next chunks, as many as fit the budget; one that is longer is alone, with its sharers."""
         leaders: dict[object, Chunk] = {}
-        for sequence in self._prefilling:
+        longest = 0
+        for sequence in prefilling:
             key = (_identity(sequence), sequence.computed)
             if key in leaders:
                 leaders[key].sharers.append(sequence)
                 continue
             tokens = self._chunk_tokens(sequence)
+            longest = max(longest, tokens, len(sequence.source_ids or ()))
+            if leaders and (len(leaders) + 1) * longest > self.limits.prefill_tokens:
+                break
             stop = sequence.computed + tokens
             is_plain = sequence.source_ids is None
             stored = self.prefix_cache.add(sequence.prefilled_ids[:stop]) if is_plain else []
@@ -298,6 +322,18 @@ class Scheduler:
         remaining = len(sequence.prefilled_ids) - sequence.computed
         budget = self.limits.prefill_tokens
         return budget - 1 if remaining == budget + 1 else min(remaining, budget)
+
+
+def _work_of(batch: Batch) -> Counter[str]:
+    """Return how many rows of each client a decode has, or how many tokens a prefill."""
+    work: Counter[str] = Counter()
+    if isinstance(batch, Prefill):
+        for chunk in batch.chunks:
+            work[chunk.sequence.permit.client] += max(1, chunk.tokens + len(chunk.sequence.source_ids or ()))
+    else:
+        for sequence in batch.sequences:
+            work[sequence.permit.client] += len(sequence.slots)
+    return work
 
 
 def _identity(sequence: Sequence) -> object:

@@ -69,8 +69,8 @@ class Slots:
 
     def check_integrity(self, decoding: Several[Sequence], running: Several[Sequence]) -> None:
         """Assert what must hold once a step is scheduled: slots dense, each owned once, holding what they should."""
-        slots = sorted(slot for sequence in decoding for slot in sequence.slots)
-        assert slots == list(range(len(slots))), f"bug: decoding slots are not dense: {slots}"
+        slots = {slot for sequence in decoding for slot in sequence.slots}
+        assert not slots or max(slots) < self._dense, f"bug: decoding slots are not dense: {slots}"
         everyone = [slot for sequence in running for slot in sequence.slots]
         assert len(set(everyone)) == len(everyone), f"bug: a slot has two owners: {everyone}"
         for sequence in running:

@@ -8,7 +8,7 @@ sentences delays the next one by a single sentence; yet each of them has its tur
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Generic, Protocol, TypeVar
 
 from service.engine.admission import Permit
@@ -42,9 +42,18 @@ class WaitingQueue(Generic[Item]):
         requests.setdefault(item.permit, deque()).append(item)
         self._length += 1
 
-    def in_turn(self) -> Iterator[Item]:
-        """Yield what waits in the order of turns; nothing may be added or taken meanwhile."""
-        return _round_robin(_round_robin(requests.values()) for requests in list(self._clients.values()))
+    @property
+    def clients(self) -> Set[str]:
+        """Who has something that waits."""
+        return self._clients.keys()
+
+    def in_turn(self, clients: Set[str] | None = None) -> Iterator[Item]:
+        """Yield what waits, of all or some clients, in the order of turns; nothing may be added or taken meanwhile."""
+        return _round_robin(
+            _round_robin(requests.values())
+            for client, requests in list(self._clients.items())
+            if clients is None or client in clients
+        )
 
     def take(self, item: Item) -> None:
         """Remove an item whose turn it was: its client and its request are the last to have another."""

@@ -1,7 +1,8 @@
 """No body within the limits stops the event loop, on which all other requests wait.
 
-What is measured is the loop's own work, in time of its processor: time on the clock would measure the machine's other
-work as well. How long the loop stands still on the clock, `python -m loadtests.hostile` measures from outside.
+What is measured is the loop's own work, in time of its processor, beside a piece of work of known length: time on the
+clock, or of a processor that is slow today, would measure the machine. How long the loop stands still on the clock,
+`python -m loadtests.hostile` measures from outside.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from PIL import Image
 from service.api.bodies import MAX_VALUES
 from tests.service.api.conftest import Client, OpenClient
 
-LONGEST_STALL_S = 0.05
-TRIES = 3  # what a neighbour does to the processor's caches counts, too, but not three times
+LONGEST_STALL_S = 0.05  # on a processor that parses `KNOWN` within `KNOWN_S`
+KNOWN, KNOWN_S = json.dumps([{"id": index, "text": "x" * (index % 9)} for index in range(20_000)]), 0.008
+TRIES = 5  # what a neighbour does to the processor's caches counts, too, but not five times
 SIZE = 2 * 1024 * 1024 - 100  # bytes: the limit of a body, less its beginning and end
 
 
@@ -102,17 +104,28 @@ def frozen() -> Iterator[None]:
 
 async def test_no_body_within_the_limits_stops_the_event_loop(open_client: OpenClient) -> None:
     slowest: dict[str, float] = {}
+    limit = LONGEST_STALL_S * max(1.0, known_work_s() / KNOWN_S)
     async with open_client("sentiment", "fashion", "stories", "translate") as client:
         with frozen():
             for kind, (path, content) in WORST.items():
-                slowest[kind] = await shortest_of_tries(client, path, content)
+                slowest[kind] = await shortest_of_tries(client, path, content, limit)
 
-    assert max(slowest.values()) < LONGEST_STALL_S, slowest
+    assert max(slowest.values()) < limit, {kind: stall for kind, stall in slowest.items() if stall >= limit}
 
 
-async def shortest_of_tries(client: Client, path: str, content: bytes) -> float:
+def known_work_s() -> float:
+    """Return how long the processor takes for what it takes `KNOWN_S` for at its usual pace."""
+    tries = []
+    for _ in range(TRIES):
+        started = time.thread_time()
+        json.loads(KNOWN)
+        tries.append(time.thread_time() - started)
+    return sorted(tries)[TRIES // 2]
+
+
+async def shortest_of_tries(client: Client, path: str, content: bytes, limit: float) -> float:
     stalls: list[float] = []
-    while len(stalls) < TRIES and min(stalls, default=LONGEST_STALL_S) >= LONGEST_STALL_S:
+    while len(stalls) < TRIES and min(stalls, default=limit) >= limit:
         stall, status = await longest_stall(client, path, content)
         assert status in {200, 400, 413, 422}
         stalls.append(stall)

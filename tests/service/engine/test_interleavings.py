@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.package.manifest import Precision
+from service.engine import shares
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
 from service.engine.mailbox import Output
@@ -26,8 +27,9 @@ BEGINNING = [7 + index % 50 for index in range(40)]  # shared by many prompts
 
 @dataclass(frozen=True)
 class Visit:
-    """One sequence: what it asks, when it comes, and after how many outputs it leaves."""
+    """One sequence: whose it is, what it asks, when it comes, and after how many outputs it leaves."""
 
+    client: str
     ids: tuple[int, ...]
     params: SamplingParams | BeamParams
     delay: int  # turns of the event loop
@@ -52,6 +54,7 @@ PROMPTS = st.one_of(
 VISITS = st.lists(
     st.builds(
         Visit,
+        client=st.sampled_from(["a", "b"]),
         ids=PROMPTS,
         params=SAMPLING | SEARCH,
         delay=st.integers(0, 30),
@@ -69,6 +72,15 @@ class Engines:
     crowded: Engine
     lonely: Engine
     ids: str  # what they are asked with: prompt_ids or source_ids
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hardly_any_patience() -> Iterator[None]:
+    """Let clients rest after steps as short as a tiny model's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shares, "AHEAD_S", 0.0005)
+        patch.setattr(shares, "CREDIT_S", 0.005)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -97,14 +109,16 @@ def make_engines(make_package: MakePackage) -> Iterator[Callable[[str, Precision
 async def answer(engine: Engine, ids: str, visit: Visit, patience: int | None = None) -> Output:
     """Return all of an answer, or what came before the reader left."""
     merged, taken = Output(), 0
-    async with aclosing(engine.generate(visit.params, **{ids: list(visit.ids)})) as outputs:
-        async for output in outputs:
-            tokens, prompt = [*merged.tokens, *output.tokens], [*merged.prompt, *output.prompt]
-            merged = Output(tokens, output.finish_reason, output.hypotheses, prompt)
-            taken += 1
-            engine.scheduler.check_integrity()
-            if taken == patience:
-                break
+    sequence = engine.sequence(visit.params, **{ids: list(visit.ids)})
+    with engine.admission.admit(visit.client, sequence.width, sequence.waiting_tokens) as permit:
+        async with aclosing(engine.run(permit, [sequence])) as outputs:
+            async for _, output in outputs:
+                tokens, prompt = [*merged.tokens, *output.tokens], [*merged.prompt, *output.prompt]
+                merged = Output(tokens, output.finish_reason, output.hypotheses, prompt)
+                taken += 1
+                engine.scheduler.check_integrity()
+                if taken == patience:
+                    break
     return merged
 
 

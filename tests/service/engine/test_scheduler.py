@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -28,6 +30,11 @@ def make_sequence(prompt: int = 4, max_tokens: int = 100, beam_size: int = 0, so
     if beam_size:
         return Sequence(ids, Search(BeamParams(max_tokens, beam_size), END), source_ids)
     return Sequence(ids, Sampling(SamplingParams(max_tokens, stop_ids=frozenset({END})), ids), source_ids)
+
+
+def of_client(name: str, sequence: Sequence) -> Sequence:
+    sequence.permit = Admission(AdmissionLimits()).admit(name, 1, 1)
+    return sequence
 
 
 def advance(scheduler: Scheduler, rng: random.Random | None = None) -> Batch:
@@ -266,7 +273,7 @@ def test_no_chunk_is_a_single_token_unless_the_prompt_is(remaining: int) -> None
     assert sum(tokens) == remaining and (1 not in tokens or remaining == 1)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(30))
 def test_random_joins_leaves_and_aborts_never_leak(seed: int) -> None:
     rng = random.Random(seed)
     scheduler = make_scheduler(rng.choice([0, 2, 9]), max_slots=rng.randint(4, 12), prefill_tokens=rng.choice([16, 64]))
@@ -276,7 +283,7 @@ def test_random_joins_leaves_and_aborts_never_leak(seed: int) -> None:
             sequence = make_sequence(
                 rng.randint(1, 20), rng.randint(1, 12), rng.choice([0, 0, 2, 3, 4]), rng.choice([0, 6])
             )
-            scheduler.add(sequence)
+            scheduler.add(of_client(rng.choice("abc"[: 1 + seed % 3]), sequence))
             alive.append(sequence)
         if alive and rng.random() < 0.1:
             scheduler.abort(alive.pop(rng.randrange(len(alive))))
@@ -290,26 +297,59 @@ def test_random_joins_leaves_and_aborts_never_leak(seed: int) -> None:
             assert longest * len(batch.chunks) <= scheduler.limits.prefill_tokens
         if alive and rng.random() < 0.1:
             scheduler.abort(rng.choice(alive))
-        scheduler.update(batch, choices(batch, rng))
+        scheduler.update(batch, choices(batch, rng), seconds=rng.random() / 10)
     scheduler.fail_all()
 
     assert scheduler.schedule() is None
     assert scheduler.slots_used == 0
 
 
-def test_prefills_of_one_client_leave_others_as_much_time_to_decode() -> None:
+def test_prefills_of_one_client_leave_others_time_to_decode() -> None:
     scheduler = make_scheduler(prefill_tokens=16)
-    stream, flood = make_sequence(prompt=2), make_sequence(prompt=100)
-    flood.permit = Admission(AdmissionLimits()).admit("flood", 1, 1)
+    stream, flood = of_client("stream", make_sequence(prompt=2)), of_client("flood", make_sequence(prompt=100))
     scheduler.add(stream)
     advance(scheduler)
     advance(scheduler)
     scheduler.add(flood)
 
     kinds = ""
-    for _ in range(12):
+    for _ in range(36):
         batch = scheduler.schedule()
         assert batch is not None
         kinds += "P" if isinstance(batch, Prefill) else "d"
         scheduler.update(batch, choices(batch), seconds=0.3 if isinstance(batch, Prefill) else 0.1)
-    assert kinds == "PdddPdddPddd"
+    assert re.fullmatch("d*(Pd{6,10})+", kinds), kinds
+
+
+def test_a_client_of_many_rows_rests_while_another_decodes_its_few() -> None:
+    scheduler = make_scheduler(prefill_tokens=64)
+    flood = [of_client("flood", make_sequence(max_tokens=1000)) for _ in range(6)]
+    stream = of_client("stream", make_sequence(max_tokens=1000))
+    for sequence in [*flood, stream]:
+        scheduler.add(sequence)
+
+    seconds, steps = dict.fromkeys(("flood", "stream"), 0.0), Counter[Sequence]()
+    for _ in range(400):
+        batch = scheduler.schedule()
+        scheduler.check_integrity()
+        assert batch is not None
+        decoded = sequences_of(batch)
+        steps.update(decoded)
+        seconds["flood" if flood[0] in decoded else "stream"] += 0.02 * len(decoded)
+        scheduler.update(batch, choices(batch), seconds=0.02 * len(decoded))
+
+    assert seconds["stream"] > seconds["flood"] > seconds["stream"] / 4
+    assert 4 * steps[flood[0]] < steps[stream]
+
+
+def test_one_who_waits_for_room_does_not_stop_those_who_have_it() -> None:
+    scheduler = make_scheduler(max_slots=4)
+    wide = of_client("wide", make_sequence(beam_size=3))
+    scheduler.add(wide)
+    advance(scheduler)
+    scheduler.add(of_client("other", make_sequence(beam_size=3)))
+
+    for _ in range(20):
+        batch = scheduler.schedule()
+        assert isinstance(batch, Decode) and batch.sequences == [wide]
+        scheduler.update(batch, choices(batch), seconds=1.0)

@@ -1,0 +1,54 @@
+"""Shares of the time that steps take: whose work goes on at once, and whose rests.
+
+All clients' rows are decoded together as long as that costs nobody more than a share. Else a client with many or dear
+rows would give its own pace to those with few: a step takes as long as all of its rows. So each client's time is
+counted (start-time fair queueing, Goyal et al. 1996), and one who is ahead of the others rests until they have had
+theirs. Whose steps are short pays less for them, down to a third: the greedy one of two keeps a quarter of the time, if
+the modest one wants the rest. Who comes back after a pause has credit, and does not rest in its short requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from service.engine.admission import SHARE
+
+CREDIT_S = 1.0  # at most, of what was not used: a few short requests
+AHEAD_S = 0.05  # at least, before anybody rests: decoding together is cheaper than in turns
+
+
+class Shares:
+    """Owner of how much time each client has had; keys are few, and so clients are."""
+
+    def __init__(self) -> None:
+        self._had: dict[str, float] = {}  # seconds; of newcomers as if they had been here
+        self._alone: dict[str, tuple[int, float]] = {}  # rows and seconds of the last step of a client alone
+        self._own: dict[str, float] = {}  # seconds of each client's part in its last step
+        self._present: Set[str] = frozenset()
+        self._least = 0.0  # of those who are here
+
+    def first(self, present: Set[str]) -> Set[str]:
+        """Return those of the present clients whose work goes on; the others rest."""
+        for client in present - self._present:
+            self._had[client] = max(self._had.get(client, 0.0), self._least - CREDIT_S)
+        self._present = present
+        least = min((self._had[client] for client in present), default=self._least)
+        self._least = max(self._least, least)
+        return {client for client in present if self._had[client] <= least + AHEAD_S}
+
+    def charge(self, work: Mapping[str, int], seconds: float) -> None:
+        """Count a step of so many rows (or tokens) of each client, which took so long.
+
+        Each pays by its rows, but no less than a step of its own would take: nobody need rest for a client who would be
+        no quicker alone.
+        """
+        total = sum(work.values())
+        for client, count in work.items():
+            if len(work) == 1:
+                self._alone[client] = count, seconds
+            alone_count, alone_s = self._alone.get(client, (1, 0.0))
+            self._own[client] = max(seconds * count / total, alone_s * min(1.0, count / alone_count))
+        longest = max(self._own.get(client, 0.0) for client in self._present | work.keys())
+        for client in work:
+            own = self._own[client]
+            self._had[client] = self._had.get(client, 0.0) + own * (max(1 / SHARE, own / longest) if longest else 1.0)

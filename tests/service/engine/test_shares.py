@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from service.engine.shares import AHEAD_S, CREDIT_S, Shares
+
+
+def had(shares: Shares, rows: Mapping[str, int], row_s: float, steps: int, step_s: float = 0.0) -> dict[str, float]:
+    """Let clients decode for so many steps, each so long and longer by each row; return the time each took part in."""
+    seconds = dict.fromkeys(rows, 0.0)
+    for _ in range(steps):
+        first = shares.first(rows.keys())
+        step = step_s + row_s * sum(rows[client] for client in first)
+        for client in first:
+            seconds[client] += step
+        shares.charge({client: rows[client] for client in first}, step)
+    return seconds
+
+
+def test_clients_who_cost_alike_decode_together() -> None:
+    seconds = had(Shares(), {"a": 8, "b": 8}, 0.001, 1000)
+    assert seconds["a"] == seconds["b"]
+
+
+def test_a_client_of_many_rows_keeps_a_quarter_of_the_time() -> None:
+    seconds = had(Shares(), {"few": 2, "many": 60}, 0.001, 10_000)
+    assert 0.2 < seconds["many"] / seconds["few"] < 0.4
+
+
+def test_nobody_rests_for_one_who_would_be_no_quicker_alone() -> None:
+    shares = Shares()
+    shares.first({"few"})
+    shares.charge({"few": 2}, 0.01)
+    seconds = had(shares, {"few": 2, "many": 60}, 0.0, 1000, step_s=0.01)
+    assert min(seconds.values()) > 9.9
+
+
+def test_who_comes_back_has_credit_and_no_more_than_that() -> None:
+    shares = Shares()
+    for _ in range(1000):
+        shares.first({"busy"})
+        shares.charge({"busy": 8}, 0.1)
+
+    used = 0.0
+    while shares.first({"busy", "back"}) == {"back"}:
+        shares.charge({"back": 8}, 0.1)
+        used += 0.1
+    assert CREDIT_S - AHEAD_S - 0.1 < used < CREDIT_S + 0.1
+
+
+def test_a_client_alone_never_rests() -> None:
+    shares = Shares()
+    for _ in range(100):
+        assert shares.first({"a"}) == {"a"}
+        shares.charge({"a": 1}, 1.0)
