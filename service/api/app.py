@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from fastapi_swagger import patch_fastapi
@@ -72,8 +72,15 @@ def create_app(
         lifespan=lifespan,
     )
     patch_fastapi(app, redirect_from_root_to_docs=False)  # /docs with its scripts, so that it works without internet
-    router = make_router(Tasks(tasks), settings.limits, metrics, draining, needs_keys=settings.needs_keys)
+
+    def routes_of(some: Sequence[Task]) -> APIRouter:
+        return make_router(Tasks(some), settings.limits, metrics, draining, needs_keys=settings.needs_keys)
+
+    router = routes_of(tasks)
     app.include_router(router)
+    for task in tasks:
+        if task.is_remote:  # until HAProxy knows the way to a replica, the model's own address leads here, too
+            app.include_router(routes_of([task]), prefix=f"/models/{task.manifest.name}", include_in_schema=False)
     # The one added last is passed first.
     limits = settings.limits
     app.add_middleware(LimitBody, max_body_bytes=limits.max_body_bytes, timeout_s=Timeouts.of(limits).body)

@@ -60,6 +60,7 @@ class Observed:
             self.tokens += 1
 
 
+_MODEL = re.compile("^/models/[^/]+(?=/)")
 _observed: ContextVar[Observed | None] = ContextVar("observed", default=None)
 
 
@@ -69,9 +70,9 @@ def observed() -> Observed:
 
 
 def route_path(scope: Scope) -> str:
-    """Return the path below the address that the app is mounted at: `/models/<name>`, or none."""
+    """Return the path below a model's address, `/models/<name>`, where the app is mounted or has a route."""
     path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
+    return _MODEL.sub("", path.removeprefix(scope.get("root_path", "")), count=1)
 
 
 class ObserveRequests:

@@ -113,6 +113,27 @@ async def test_a_model_that_serve_does_not_know_yet_is_not_ready(
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
 
 
+async def test_the_gateway_answers_at_a_models_own_address_until_haproxy_does(
+    sentiment: TinyPackage, stories: TinyPackage
+) -> None:
+    replicas = [Replica(), Replica()]
+    tasks = [
+        RemoteTask(package.manifest, cast("Any", replica), may_sleep=False)
+        for package, replica in zip((sentiment, stories), replicas, strict=True)
+    ]
+    transport = httpx.ASGITransport(create_app(tasks, Settings(api_keys=["secret"])))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        assert (await client.get("/models/stories/ready")).status_code == 200
+        assert [replica.asked for replica in replicas] == [0, 1]
+        assert (await client.get("/models/stories/v1/models")).status_code == 401
+        key = {"X-API-Key": "secret"}
+        wrong = await client.post("/models/stories/classify", json={"input": "good"}, headers=key)
+        unknown = await client.get("/models/none/ready", headers=key)
+
+    assert wrong.json()["error"]["message"] == "there is no model for classify here; there are stories (generate)"
+    assert unknown.status_code == 404
+
+
 async def test_a_flood_of_probes_at_the_gateway_asks_each_replica_once(
     sentiment: TinyPackage, stories: TinyPackage
 ) -> None:
