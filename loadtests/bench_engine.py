@@ -21,6 +21,7 @@ from loadtests import bench_workloads as workloads
 from loadtests.bench_models import BenchModels
 from loadtests.bench_sampling import MANY_BIASES, beside_greedy, echo
 from loadtests.bench_workloads import GREEDY
+from service.engine.constraints import Constraints
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ SAMPLING: list[tuple[str, float, dict[str, Any]]] = [
     ("top_p 0.95", 0.85, {"temperature": 0.8, "top_p": 0.95}),
     ("top_k 50", 0.9, {"temperature": 0.8, "top_k": 50}),
     ("logprobs 5", 0.85, {"logprobs": 5}),
-    ("repetition_penalty 1.1", 0.85, {"repetition_penalty": 1.1}),
-    ("300 entries of logit_bias", 0.9, {"logit_bias": MANY_BIASES}),
+    ("repetition_penalty 1.1", 0.85, {"constraints": Constraints(repetition_penalty=1.1)}),
+    ("300 entries of logit_bias", 0.9, {"constraints": Constraints(logit_bias=MANY_BIASES)}),
 ]
 WORKLOADS = [
     *(

@@ -58,9 +58,9 @@ def beam_search(
     """Return up to `n_best` hypotheses, best first.
 
     A hypothesis scores Σ log p / length^length_penalty, its length counting the end token (Wu et al. 2016, section 7,
-    in its simplest form). Of the 2·beam_size likeliest continuations, ends among the first beam_size finish; the
-    search stops when beam_size have finished; a search that may stop sooner, because no live beam can come among the
-    n_best any more, has the same result.
+    in its simplest form). Of the 2·beam_size likeliest continuations, those among the first beam_size finish that end,
+    or are as long as they may be; the search stops when beam_size have finished; a search that may stop sooner,
+    because no live beam can come among the n_best any more, has the same result.
     """
     live: list[tuple[list[int], float]] = [([], 0.0)]
     finished: list[Hypothesis] = []
@@ -75,12 +75,12 @@ def beam_search(
         candidates = sorted(candidates, key=lambda candidate: -candidate[0])[: 2 * beam_size]
         live = []
         for rank, (total, ids, token) in enumerate(candidates):
-            if token != end and len(live) < beam_size:
+            if token == end or length == max_tokens:
+                if rank < beam_size:
+                    output = ids if token == end else [*ids, token]
+                    finished.append(Hypothesis(output, total / length**length_penalty))
+            elif len(live) < beam_size:
                 live.append(([*ids, token], total))
-            elif token == end and rank < beam_size:
-                finished.append(Hypothesis(ids, total / length**length_penalty))
         if len(finished) >= beam_size:
             break
-    else:
-        finished += [Hypothesis(ids, total / max_tokens**length_penalty) for ids, total in live]
     return sorted(finished, key=lambda hypothesis: -hypothesis.score)[:n_best]

@@ -77,7 +77,7 @@ class _Search:
         return [row for row, _, _ in kept]
 
     def best(self) -> list[int]:
-        """Return the best hypothesis; the unfinished count if too few have finished."""
+        """Return the best hypothesis; the unfinished count if the steps are used up."""
         live = zip((self._totals / max(1, len(self.beams[0]))).tolist(), self.beams, strict=True)
-        rivals = self._finished if len(self._finished) >= len(self.beams) else [*self._finished, *live]
+        rivals = [*self._finished, *live] if len(self.beams[0]) >= self._steps else self._finished
         return max(rivals, key=lambda rival: rival[0])[1]

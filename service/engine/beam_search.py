@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.engine.constraints import FREE, Constraints
+
+EarlyStopping = bool | Literal["never"]
+
 
 @dataclass(frozen=True)
 class BeamParams:
-    """How one sequence is searched, and how many of its hypotheses are wanted."""
+    """How one sequence is searched, and how many of its hypotheses are wanted.
+
+    A search is over when beam_size hypotheses have finished, and, unless `early_stopping` is true, the best live beam
+    scores less than each of them: at its present length, or, if it is "never", at any that it may come to.
+    """
 
     max_tokens: int
     beam_size: int
     length_penalty: float = 1.0
     n_best: int = 1
+    early_stopping: EarlyStopping = True
+    stop_ids: frozenset[int] = frozenset()  # beside the model's own end
+    constraints: Constraints = FREE
 
 
 @dataclass(frozen=True)
@@ -29,7 +41,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The likeliest continuations of each row, best first: log probabilities and ids, (rows, candidates_of(beam_size)).
+    """The likeliest continuations of each row, best first: log probabilities and ids, (rows, candidates_of(…)).
 
     So many are enough for beam_size to live on if the others all end.
     """
@@ -38,9 +50,9 @@ class Candidates:
     ids: NDArray[np.int64]
 
 
-def candidates_of(beam_size: int) -> int:
-    """Return how many continuations of each row a search looks at."""
-    return 2 * beam_size
+def candidates_of(beam_size: int, ends: int = 1) -> int:
+    """Return how many continuations of each row a search looks at, if so many tokens end it."""
+    return max(2, 1 + ends) * beam_size
 
 
 class BeamSearch:
@@ -48,10 +60,10 @@ class BeamSearch:
 
     def __init__(self, params: BeamParams, end: int) -> None:
         self.params = params
-        self._end = end
+        self._ends = params.stop_ids | {end}
         self.beams: list[list[int]] = [[]]
         self._totals = np.zeros(1)
-        self._finished: list[Hypothesis] = []
+        self._finished: list[Hypothesis] = []  # beam_size at most, best first
         self._agreed = 0
 
     @property
@@ -59,28 +71,35 @@ class BeamSearch:
         """Whether the search has its result."""
         return not self.beams
 
+    @property
+    def candidates(self) -> int:
+        """How many continuations of each row it looks at."""
+        return candidates_of(self.params.beam_size, len(self._ends))
+
     def advance(self, continuations: Candidates) -> list[int]:
         """Take one step; return, for each new beam, the row it continues. No beam is left when the search is over."""
         size = self.params.beam_size
         totals = self._totals[:, None] + continuations.log_probabilities
-        order = np.argsort(-totals.ravel(), kind="stable")[: candidates_of(size)]
+        order = np.argsort(-totals.ravel(), kind="stable")[: self.candidates]
         length = len(self.beams[0]) + 1
+        is_last = length == self.params.max_tokens
         parents: list[int] = []
         beams: list[list[int]] = []
         kept: list[float] = []
         for rank, place in enumerate(order.tolist()):
             row, column = divmod(place, totals.shape[1])
             token, total = int(continuations.ids[row, column]), float(totals[row, column])
-            if token != self._end and len(beams) < size:
+            if total == -np.inf and (beams or self._finished):  # it may not come; something else can
+                break
+            ids = [*self.beams[row], token]
+            if token in self._ends or is_last:
+                if rank < size:
+                    self._finish(ids, total)
+            elif len(beams) < size:
                 parents.append(row)
-                beams.append([*self.beams[row], token])
+                beams.append(ids)
                 kept.append(total)
-            elif token == self._end and rank < size:
-                self._finish(self.beams[row], total, length, "stop")
-        if len(self._finished) < size and length == self.params.max_tokens:
-            for ids, total in zip(beams, kept, strict=True):
-                self._finish(ids, total, length, "length")
-        if length == self.params.max_tokens or self._is_decided(max(kept, default=-np.inf), length):
+        if is_last or self._is_decided(max(kept, default=-np.inf), length):
             parents, beams, kept = [], [], []
         self.beams, self._totals = beams, np.array(kept)
         return parents
@@ -100,20 +119,30 @@ class BeamSearch:
 
     def hypotheses(self) -> list[Hypothesis]:
         """Return the finished hypotheses, best first, n_best at most."""
-        return sorted(self._finished, key=lambda hypothesis: -hypothesis.score)[: self.params.n_best]
+        return self._finished[: self.params.n_best]
 
     def _is_decided(self, best_total: float, length: int) -> bool:
-        """Whether beam_size have finished, or no live beam can come among the n_best any more.
+        """Whether the search ends by its own rule, or no live beam can come among the n_best any more.
 
         A live beam's score is highest if it ends with certainty, at the next step or, as log p ≤ 0, at the very last.
         """
-        best = self.hypotheses()
-        if len(self._finished) >= self.params.beam_size:
-            return True
-        if len(best) < self.params.n_best:
+        params, finished = self.params, self._finished
+        if len(finished) == params.beam_size:
+            reaches = params.max_tokens if params.early_stopping == "never" and params.length_penalty > 0 else length
+            if params.early_stopping is True or self._score(best_total, reaches) <= finished[-1].score:
+                return True
+        if len(finished) < params.n_best:
             return False
-        lengths = (length + 1, self.params.max_tokens)
-        return best[-1].score >= max(float(best_total / at**self.params.length_penalty) for at in lengths)
+        best = max(self._score(best_total, at) for at in (length + 1, params.max_tokens))
+        return finished[params.n_best - 1].score >= best
 
-    def _finish(self, ids: list[int], total: float, length: int, reason: str) -> None:
-        self._finished.append(Hypothesis(ids, total / length**self.params.length_penalty, reason))
+    def _finish(self, ids: list[int], total: float) -> None:
+        """Add a hypothesis; ids with the end token, if it has one."""
+        ends, length = ids[-1] in self._ends, len(ids)
+        was_forced = length == self.params.max_tokens and ids[-1] == self.params.constraints.forced_end
+        reason = "stop" if ends and not was_forced else "length"
+        found = Hypothesis(ids[:-1] if ends else ids, self._score(total, length), reason)
+        self._finished = sorted([*self._finished, found], key=lambda each: -each.score)[: self.params.beam_size]
+
+    def _score(self, total: float, length: int) -> float:
+        return total / float(length**self.params.length_penalty)

@@ -61,7 +61,7 @@ class Engine:
         """Return a decoding of a prompt, or of a translation of a source, for `run`."""
         prompt_ids = prompt_ids or [self._start]
         if isinstance(params, BeamParams):
-            return Sequence(prompt_ids, Search(params, self._end), source_ids)
+            return Sequence(prompt_ids, Search(params, self._end, prompt_ids), source_ids)
         return Sequence(prompt_ids, Sampling(params, prompt_ids), source_ids)
 
     async def run(self, permit: Permit, sequences: Iterable[Sequence]) -> AsyncGenerator[tuple[Sequence, Output], None]:

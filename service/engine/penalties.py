@@ -1,26 +1,33 @@
-"""Changing logits before a token is chosen: penalties, bias, `min_tokens`. Only a row's own few entries are touched."""
+"""Changing logits before a token is chosen, as rows' constraints ask. Only a row's own few entries are touched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engine.sampling_params import Ids, Row
+from service.engine.constraints import Constraints, Held, Ids
 
 Logits = NDArray[np.float32]  # (rows, vocab_size)
 Entries = tuple[Ids, NDArray[np.float32]]  # of one row: ids, and their logits
 
 
 @contextmanager
-def adjusted(logits: Logits, rows: Sequence[Row]) -> Iterator[Logits]:
-    """Change the rows' logits in place, and put back what was there in the end: cheaper than a copy of them all."""
+def adjusted(
+    logits: Logits, held: Mapping[int, Held], totals: Mapping[int, np.float32] | None = None
+) -> Iterator[Logits]:
+    """Change the logits of some rows in place, and put back what was there in the end: cheaper than a copy of them all.
+
+    `totals` are the logarithms of rows' sums of exponentials: where they are given log probabilities are changed.
+    """
     before: list[tuple[int, list[Entries]]] = []
     try:
-        for place, row in enumerate(rows):
-            before.append((place, _adjust_row(logits[place], row)))
+        for place, row in held.items():
+            entries: list[Entries] = []
+            before.append((place, entries))
+            _adjust_row(logits[place], row, np.float32(0) if totals is None else totals[place], entries)
         yield logits
     finally:  # who fails must not spoil the logits for those who are tried again without it
         for place, entries in before:
@@ -28,30 +35,31 @@ def adjusted(logits: Logits, rows: Sequence[Row]) -> Iterator[Logits]:
                 logits[place, ids] = values
 
 
-def _adjust_row(logits: NDArray[np.float32], row: Row) -> list[Entries]:
-    """Change one row's logits (vocab_size,); return the entries that were there, in order of their change."""
-    params, before = row.params, []
-    if params.counts_tokens:
+def _adjust_row(logits: NDArray[np.float32], row: Held, total: np.float32, before: list[Entries]) -> None:
+    """Change one row's logits (vocab_size,); add the entries that were there to `before`, in order of their change."""
+    constraints = row.constraints
+    if constraints.counts_tokens:
         ids, counts = row.counts()
-        before.append((ids, values := logits[ids]))
-        logits[ids] = _penalized(values, counts, row)
-    if params.logit_bias:
-        ids, bias = row.bias
-        before.append((ids, values := logits[ids]))
+        values = logits[ids]
+        before.append((ids, values))
+        logits[ids] = _penalized(values - total, counts, constraints) + total
+    if constraints.logit_bias:
+        ids, bias = constraints.bias
+        values = logits[ids]
+        before.append((ids, values))
         logits[ids] = values + bias
-    if len(row.output_ids) < params.min_tokens:
-        before.append((row.stop_ids, logits[row.stop_ids]))
-        logits[row.stop_ids] = -np.inf
-    # A mask of what a grammar allows belongs here: it comes before every filter, and after nothing that could undo it.
-    return before
+    # A mask of what a grammar allows belongs here, too: before every filter, and after nothing that could undo it.
+    ids = row.banned()
+    if len(ids):
+        before.append((ids, logits[ids]))
+        logits[ids] = -np.inf
 
 
-def _penalized(values: NDArray[np.float32], counts: Ids, row: Row) -> NDArray[np.float32]:
+def _penalized(values: NDArray[np.float32], counts: Ids, constraints: Constraints) -> NDArray[np.float32]:
     """Return the logits of the ids that prompt or output has, (ids,); `counts` are the output's alone."""
-    params = row.params
-    if params.repetition_penalty != 1.0:  # Keskar et al. 2019: prompt and output count
-        penalty = np.float32(params.repetition_penalty)
+    if constraints.repetition_penalty != 1.0:  # Keskar et al. 2019: prompt and output count
+        penalty = np.float32(constraints.repetition_penalty)
         values = np.where(values > 0, values / penalty, values * penalty)
-    if params.presence_penalty or params.frequency_penalty:  # OpenAI: the output alone counts
-        values = values - (params.presence_penalty * (counts > 0) + params.frequency_penalty * counts)
+    if constraints.presence_penalty or constraints.frequency_penalty:  # OpenAI: the output alone counts
+        values = values - (constraints.presence_penalty * (counts > 0) + constraints.frequency_penalty * counts)
     return values.astype(np.float32, copy=False)

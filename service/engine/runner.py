@@ -11,7 +11,7 @@ import numpy as np
 
 from model.package import Manifest
 from model.package.inputs import encoder_inputs, pad_rows
-from service.engine.beam_search import Candidates, candidates_of
+from service.engine.beam_search import Candidates
 from service.engine.columns import take
 from service.engine.isolation import Failure, isolated
 from service.engine.kv_cache import Copy, KVCache
@@ -19,6 +19,7 @@ from service.engine.memory import trim_heap
 from service.engine.prefix_cache import BLOCK_TOKENS
 from service.engine.sampling import Logits, SamplingParams, sample, scored
 from service.engine.scheduler import Batch, Choice, Chunk, Decode, Extent, Prefill, SchedulerLimits
+from service.engine.searching import Likeliest, likeliest_allowed
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Array, BoundSession, Session, SessionOptions
 
@@ -26,8 +27,6 @@ from service.engine.session import Array, BoundSession, Session, SessionOptions
 # (at 50k words) are memory that is touched for the first time at every run, which is slower still.
 LOGPROB_TOKENS = 128
 FEW_TOKENS = 32  # in quarters: less padding than a run of the graph is worth
-# Logits (rows, V), count → log probabilities and ids, (rows, count) each, best first.
-Likeliest = Callable[[Logits, int], tuple[Array, Array]]
 
 
 class Runner:
@@ -318,13 +317,15 @@ def choose(logits: Logits, sequences: list[Sequence], likeliest: Likeliest) -> l
 def _search(logits: Logits, sequences: list[Sequence], likeliest: Likeliest) -> dict[Sequence, Choice]:
     """Return what each search among the sequences gets."""
     chosen: dict[Sequence, Choice] = {}
-    searches = [sequence for sequence in sequences if isinstance(sequence.decoding, Search)]
+    searches = {s: s.decoding for s in sequences if isinstance(s.decoding, Search)}
     if searches:
-        most = max(candidates_of(sequence.decoding.width) for sequence in searches)
-        log_probabilities, ids = likeliest(_rows(logits, _slots(searches)), most)
+        most = max(search.candidates for search in searches.values())
+        rows = [held for search in searches.values() for held in search.held()]
+        held = {place: row for place, row in enumerate(rows) if row is not None}
+        log_probabilities, ids = likeliest_allowed(_rows(logits, _slots([*searches])), held, most, likeliest)
         start = 0
-        for sequence in searches:
-            rows_of, count = slice(start, start + len(sequence.slots)), candidates_of(sequence.decoding.width)
+        for sequence, search in searches.items():
+            rows_of, count = slice(start, start + len(sequence.slots)), search.candidates
             chosen[sequence] = Candidates(log_probabilities[rows_of, :count], ids[rows_of, :count])
             start += len(sequence.slots)
     return chosen

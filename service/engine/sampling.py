@@ -23,8 +23,23 @@ def sample(logits: Logits, rows: Sequence[Row]) -> list[SampledToken]:
 
     The logits are changed meanwhile, and left as they were.
     """
-    with adjusted(logits, rows) as changed:
-        return _with_logprobs(changed, rows, draw(changed, rows))
+    held = {place: held for place, row in enumerate(rows) if (held := row.held()) is not None}
+    if not held:
+        return _with_logprobs(logits, rows, draw(logits, rows))
+    with adjusted(logits, held) as changed:
+        chosen = _with_logprobs(changed, rows, draw(changed, rows))
+    for place, row in held.items():
+        forced = row.forced()
+        if forced is not None:
+            chosen[place] = _certain(forced, rows[place].params.logprobs)
+    return chosen
+
+
+def _certain(token: int, alternatives: int | None) -> SampledToken:
+    """Return a token that had to come."""
+    if alternatives is None:
+        return SampledToken(token)
+    return SampledToken(token, 0.0, ((token, 0.0),) if alternatives else ())
 
 
 def _with_logprobs(logits: Logits, rows: Sequence[Row], tokens: Ids) -> list[SampledToken]:

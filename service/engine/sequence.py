@@ -10,6 +10,7 @@ import numpy as np
 
 from service.engine.admission import Permit
 from service.engine.beam_search import BeamParams, BeamSearch, Candidates
+from service.engine.constraints import FREE, Held
 from service.engine.mailbox import FinishReason, Mailbox, Output
 from service.engine.sampling import Row, SampledToken, SamplingParams
 
@@ -30,26 +31,38 @@ class Sampling:
 
     def advance(self, token: SampledToken) -> tuple[list[int], Output | None]:
         """Take the chosen token; return the rows to go on with, and what the reader gets."""
+        is_last = len(self.output_ids) + 1 == self.params.max_tokens
         if token.id in self.params.stop_ids:
-            return [], Output(finish_reason="stop")
+            was_forced = is_last and token.id == self.params.constraints.forced_end
+            return [], Output(finish_reason="length" if was_forced else "stop")
         self.output_ids.append(token.id)
-        if len(self.output_ids) == self.params.max_tokens:
-            return [], Output([token], "length")
-        return [0], Output([token])
+        return ([], Output([token], "length")) if is_last else ([0], Output([token]))
 
 
 class Search:
     """Beam search: up to beam_size rows."""
 
-    def __init__(self, params: BeamParams, end: int) -> None:
+    def __init__(self, params: BeamParams, end: int, prompt_ids: Ids[int] = ()) -> None:
         self.params = params
         self.width = params.beam_size
         self._search = BeamSearch(params, end)
+        self._held: list[Held] | None = None  # of every beam
+        if params.constraints != FREE:
+            self._held = [Held(params.constraints, prompt_ids, params.max_tokens, params.stop_ids | {end})]
 
     @property
     def beams(self) -> list[list[int]]:
         """The output ids of every beam; these lists are never changed, only replaced."""
         return self._search.beams
+
+    @property
+    def candidates(self) -> int:
+        """How many continuations of each row it looks at."""
+        return self._search.candidates
+
+    def held(self) -> Ids[Held | None]:
+        """Return what is known of every beam for its constraints; None where there are none."""
+        return self._held or [None] * len(self.beams)
 
     def last_tokens(self) -> list[int]:
         """Return the newest token of every beam, none before the first step."""
@@ -58,6 +71,9 @@ class Search:
     def advance(self, continuations: Candidates) -> tuple[list[int], Output | None]:
         """Take the likeliest continuations; return the rows the new beams continue, and what the reader gets."""
         parents = self._search.advance(continuations)
+        if self._held is not None:
+            rows = zip(parents, self.beams, strict=True)
+            self._held = [self._held[parent].continued(beam[-1]) for parent, beam in rows]
         tokens = [SampledToken(token) for token in self._search.newly_agreed()]
         if not self._search.is_finished:
             return parents, Output(tokens) if tokens else None

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from model.package import Manifest, PackageTokenizer
 from service.engine.admission import Permit
 from service.engine.beam_search import BeamParams
+from service.engine.constraints import Constraints
 from service.engine.engine import Engine
 from service.engine.sampling import SamplingParams
 from service.errors import InvalidRequest, TooLarge
@@ -33,10 +34,8 @@ ONLY_SAMPLING = {
     *("logprobs", "stop_ids", "min_tokens", "logit_bias"),
     *("repetition_penalty", "presence_penalty", "frequency_penalty"),
 }
-SAMPLING = (
-    *("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty"),
-    *("frequency_penalty", "logit_bias", "min_tokens", "logprobs"),
-)
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "logprobs")
+CONSTRAINTS = ("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "min_tokens")
 MAX_LOGPROBS = 163_840  # of one answer: about ten megabytes, and a collection of garbage of 40 ms
 
 
@@ -177,6 +176,7 @@ class Generate:
             prompt_logprobs=request.logprobs if request.echo else None,
             # Each choice of a seeded request has a seed of its own, or all would be alike.
             seed=None if request.seed is None else request.seed + number,
+            constraints=Constraints(**{field: getattr(request, field) for field in CONSTRAINTS}),
             **{field: getattr(request, field) for field in SAMPLING},
         )
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from model.package.manifest import Precision
 from service.engine import shares
 from service.engine.beam_search import BeamParams
+from service.engine.constraints import Constraints
 from service.engine.engine import Engine
 from service.engine.mailbox import Output
 from service.engine.sampling import SamplingParams
@@ -36,17 +37,34 @@ class Visit:
     patience: int | None
 
 
+CONSTRAINTS = st.builds(
+    Constraints,
+    repetition_penalty=st.sampled_from([1.0, 1.3]),
+    no_repeat_ngram_size=st.sampled_from([0, 0, 2]),
+    min_tokens=st.sampled_from([0, 0, 3]),
+    suppress_ids=st.sampled_from([frozenset(), frozenset({7, 30})]),
+    bad_words=st.sampled_from([(), ((5, 9), (8,))]),
+    forced_end=st.sampled_from([None, 2]),
+    renormalize=st.booleans(),
+)
 SAMPLING = st.builds(
     SamplingParams,
     max_tokens=st.integers(1, 8),
     temperature=st.sampled_from([0.0, 0.9]),
     top_k=st.sampled_from([0, 5]),
-    repetition_penalty=st.sampled_from([1.0, 1.3]),
+    constraints=CONSTRAINTS,
     seed=st.integers(0, 3),
     logprobs=st.just(1),
     prompt_logprobs=st.sampled_from([None, None, 1]),
 )
-SEARCH = st.builds(BeamParams, max_tokens=st.integers(1, 8), beam_size=st.integers(1, 4), n_best=st.integers(1, 2))
+SEARCH = st.builds(
+    BeamParams,
+    max_tokens=st.integers(1, 8),
+    beam_size=st.integers(1, 4),
+    n_best=st.integers(1, 2),
+    early_stopping=st.sampled_from([True, False]),
+    constraints=CONSTRAINTS,
+)
 PROMPTS = st.one_of(
     st.lists(st.integers(3, 200), min_size=1, max_size=24),
     st.builds(lambda cut, tail: BEGINNING[:cut] + tail, st.integers(14, 40), st.lists(st.integers(3, 200), max_size=6)),

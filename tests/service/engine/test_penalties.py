@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from service.engine.columns import Floats
+from service.engine.constraints import Constraints, Held
 from service.engine.penalties import adjusted
 from service.engine.sampling import sample
 from service.engine.sampling_params import Row, SamplingParams
@@ -16,23 +17,35 @@ KINDS: list[dict[str, Any]] = [
     {"presence_penalty": 0.6, "frequency_penalty": -0.3},
     {"logit_bias": {3: 2.0, 39: -100.0}},
     {"stop_ids": frozenset({0, 3}), "min_tokens": 100},
-    {"repetition_penalty": 0.5, "frequency_penalty": 1.1, "logit_bias": {5: 1.5}, "stop_ids": {5}, "min_tokens": 2},
+    {
+        "repetition_penalty": 0.5,
+        "frequency_penalty": 1.1,
+        "logit_bias": {5: 1.5},
+        "stop_ids": frozenset({5}),
+        "min_tokens": 2,
+    },
 ]
 
 
 def row(output: list[int], **params: Any) -> Row:
-    return Row(SamplingParams(max_tokens=200, **params), [1, 5, 5, 8], output, np.random.default_rng(0))
+    sampling = {name: params.pop(name) for name in ("stop_ids", "logprobs", "temperature") if name in params}
+    chosen = SamplingParams(max_tokens=200, constraints=Constraints(**params), **sampling)
+    return Row(chosen, [1, 5, 5, 8], output, np.random.default_rng(0))
+
+
+def held(rows: list[Row]) -> dict[int, Held]:
+    return {place: held for place, one in enumerate(rows) if (held := one.held()) is not None}
 
 
 def adjust(logits: Floats, rows: list[Row]) -> Floats:
     """Return what the logits are while a token is chosen."""
-    with adjusted(logits, rows) as changed:
+    with adjusted(logits, held(rows)) as changed:
         return changed.copy()
 
 
 def reference(logits: Floats, one: Row) -> list[float]:
     """Change one token's logit after the other."""
-    params = one.params
+    params = one.params.constraints
     values: list[float] = logits.tolist()
     for token in range(len(values)):
         count = list(one.output_ids).count(token)
@@ -41,7 +54,7 @@ def reference(logits: Floats, one: Row) -> list[float]:
             values[token] = values[token] / penalty if values[token] > 0 else values[token] * penalty
         values[token] -= params.presence_penalty * bool(count) + params.frequency_penalty * count
         values[token] += params.logit_bias.get(token, 0)
-        if token in params.stop_ids and len(one.output_ids) < params.min_tokens:
+        if token in one.params.stop_ids and len(one.output_ids) < params.min_tokens:
             values[token] = -np.inf
     return values
 
@@ -75,7 +88,7 @@ def test_the_logits_are_left_as_they_were() -> None:
     before = values.copy()
     rows = [row([1, 2, 2, 5], **{"logprobs": 3, "temperature": 0.5, **kind}) for kind in KINDS]
 
-    with adjusted(values, rows) as changed:
+    with adjusted(values, held(rows)) as changed:
         assert np.shares_memory(changed, values)
         assert (changed != before).any(axis=-1).all()
     sample(values, rows)

@@ -1,0 +1,54 @@
+"""The likeliest continuations of searched rows, as their constraints allow them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.engine.columns import column_maxima, take
+from service.engine.constraints import Held
+from service.engine.logprobs import log_sum_exp
+from service.engine.penalties import Logits, adjusted
+
+Array = NDArray[Any]
+# Logits (rows, V), count → log probabilities and ids, (rows, count) each, best first.
+Likeliest = Callable[[Logits, int], tuple[Array, Array]]
+
+
+def likeliest_allowed(
+    logits: Logits, held: Mapping[int, Held], count: int, likeliest: Likeliest
+) -> tuple[Array, Array]:
+    """Return what `likeliest` does, with the constraints of some rows; those of the others cost them nothing.
+
+    Log probabilities are changed, not logits, as `transformers` does: what may not come takes its share with it, unless
+    `renormalize` gives it to the rest. The logits are left as they were.
+    """
+    if not held:
+        return likeliest(logits, count)
+    totals = _totals(logits, list(held))
+    with adjusted(logits, held, totals) as changed:
+        log_probabilities, ids = likeliest(changed, count)
+        for place, row in held.items():
+            if not row.constraints.renormalize:
+                log_probabilities[place] = changed[place, ids[place]] - totals[place]
+    for place, row in held.items():
+        if (token := row.forced()) is not None:
+            log_probabilities[place], ids[place] = _certain(token, log_probabilities.shape[1])
+    return log_probabilities, ids
+
+
+def _totals(logits: Logits, places: Sequence[int]) -> dict[int, np.float32]:
+    """Return the logarithms of the sums of exponentials of some rows."""
+    rows = take(logits, np.array(places))
+    totals = log_sum_exp(rows, column_maxima(rows))[:, 0].astype(np.float32)
+    return dict(zip(places, totals, strict=True))
+
+
+def _certain(token: int, count: int) -> tuple[Array, Array]:
+    """Return the continuations of a row of which one must come, (count,) each."""
+    log_probabilities, ids = np.full(count, -np.inf, np.float32), np.zeros(count, np.int64)
+    log_probabilities[0], ids[0] = 0, token
+    return log_probabilities, ids

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from service.engine.beam_search import BeamParams, BeamSearch, Candidates, EarlyStopping
+
+END, OTHER = 2, 7
+
+
+def step(*continuations: tuple[int, float]) -> Candidates:
+    ids, log_probabilities = zip(*continuations, strict=True)
+    return Candidates(np.array([log_probabilities], np.float32), np.array([ids]))
+
+
+@pytest.mark.parametrize(("early_stopping", "ids"), [(True, []), (False, []), ("never", [OTHER])])
+def test_only_never_waits_for_what_a_beam_may_come_to(early_stopping: EarlyStopping, ids: list[int]) -> None:
+    search = BeamSearch(BeamParams(10, beam_size=1, early_stopping=early_stopping), END)
+    search.advance(step((END, -1.0), (OTHER, -1.1)))  # −1.1 of one token is worse, of several may be better
+    if not search.is_finished:
+        search.advance(step((END, -0.1), (OTHER, -3.0)))
+
+    assert search.hypotheses()[0].ids == ids
+
+
+def test_a_live_beam_that_is_better_at_its_length_goes_on_unless_the_search_stops_early() -> None:
+    for early_stopping, is_finished in ((True, True), (False, False)):
+        search = BeamSearch(BeamParams(10, beam_size=2, n_best=2, early_stopping=early_stopping), END)
+        search.advance(step((OTHER, -0.1), (END, -3.0), (5, -4.0), (6, -9.0)))
+        rows = [[-0.1, -2.0, -9.0, -9.0], [-5.0, -9.0, -9.0, -9.0]]
+        ids = [[OTHER, END, 5, 6], [END, 5, 6, OTHER]]
+        search.advance(Candidates(np.array(rows, np.float32), np.array(ids)))
+
+        assert search.is_finished is is_finished
+
+
+def test_what_may_not_come_is_no_beam() -> None:
+    search = BeamSearch(BeamParams(10, beam_size=2), END)
+
+    assert search.advance(step((OTHER, 0.0), (0, -np.inf), (0, -np.inf), (0, -np.inf))) == [0]
+    assert search.beams == [[OTHER]]
+
+
+def test_enough_continuations_are_looked_at_for_all_ends() -> None:
+    params = BeamParams(10, beam_size=3, stop_ids=frozenset({3, 4}))
+
+    assert BeamSearch(params, END).candidates == 12 and BeamSearch(BeamParams(10, 3), END).candidates == 6
