@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from model.package import Manifest, PackageError
+from model.package import PackageError
 from service.draining import Draining
 from service.logs import configure_logs
 from service.ray_environment import prepare_single_machine
@@ -28,22 +28,28 @@ OBJECT_STORE_BYTES = 256 * 2**20
 
 
 def main() -> None:
-    """Read the settings, start everything, wait for SIGINT or SIGTERM, finish what has begun, and stop it.
-
-    A signal during the start, or a second one, stops it at once.
-    """
-    configure_logs()
-    _exit_on_signals()
+    """Serve as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m service", description=__doc__)
     parser.add_argument("--host", help="address to listen on; overrides TRIFOLD_HOST")
     parser.add_argument("--port", type=int, help="port to listen on; overrides TRIFOLD_PORT")
     parser.add_argument("--models", type=Path, dest="models_file", help="models file; overrides TRIFOLD_MODELS_FILE")
     given = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
-    _set(**given)
     try:
-        run(Settings.read())
+        serve(**given)
     except (SettingsError, PackageError) as error:
         sys.exit(f"trifold: {error}")
+
+
+def serve(**given: object) -> None:
+    """Read the settings, start everything, wait for SIGINT or SIGTERM, finish what has begun, and stop it.
+
+    What is given overrides the environment. A signal during the start, or a second one, stops it at once. Raises
+    `SettingsError` and `PackageError`.
+    """
+    configure_logs()
+    _exit_on_signals()
+    _set(**given)
+    run(Settings.read())
 
 
 def _set(**settings: object) -> None:
@@ -134,7 +140,7 @@ def on_the_devices_there_are(models: list[ModelSettings], gpus: float) -> list[M
         if needed <= gpus:
             gpus -= needed
         elif model.cpu_fallback:
-            logger.warning("%s runs on the CPU: its GPU is not there", Manifest.load(model.package).name)
+            logger.warning("%s runs on the CPU: its GPU is not there", model.manifest().name)
             model = model.model_copy(update={"num_gpus": 0})
         else:
             raise SettingsError(

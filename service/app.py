@@ -180,7 +180,7 @@ class Gateway:
     def __init__(self, models: list[ModelSettings]) -> None:
         configure_logs()
         self._settings, self._metrics = _of_this_process()
-        self._models = [(Manifest.load(model.package), model.autoscaling.min_replicas == 0) for model in models]
+        self._models = [(model.manifest(), model.autoscaling.min_replicas == 0) for model in models]
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
         tasks: list[Task] = [

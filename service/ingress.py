@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where HAProxy finds them")
     try:
         settings = Settings.read()
-        manifests = [Manifest.load(model.package) for model in settings.models()]
+        manifests = [model.manifest() for model in settings.models()]
     except (SettingsError, PackageError) as error:
         sys.exit(f"trifold: {error}")
     body_timeout_s = Timeouts.of(settings.limits).body

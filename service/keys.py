@@ -143,27 +143,37 @@ def append(path: Path, key: Key) -> None:
         file.write(entry)
 
 
+def issue_key(name: str, path: Path | None, **limits: int | None) -> None:
+    """Make a key: it goes to stdout, and its entry into a file; without one the entry to stdout, and the key to stderr.
+
+    Raises `SettingsError` for a name, limit or file that cannot be.
+    """
+    try:
+        secret, key = make_key(name, **limits)
+        if path is not None:
+            append(path, key)
+    except ValidationError as error:
+        raise SettingsError(problems(error)) from None
+    except OSError as error:
+        raise SettingsError(str(error)) from None
+    if path is None:
+        sys.stdout.write(key.entry())
+    # Apart from the entry, so that `… >> keys.yaml` writes no key.
+    (sys.stdout if path else sys.stderr).write(f"{secret}\n")
+
+
 def main() -> None:
-    """Make a key: it goes to stdout, and its entry into `--file`; or the entry to stdout, and the key to stderr."""
+    """Make a key, as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m service.keys", description="Make an API key, shown this once.")
     parser.add_argument("name", metavar="NAME", help="whose it is, as logs and metrics will show")
     for limit, field in KeyLimits.model_fields.items():
         parser.add_argument(f"--{limit.replace('_', '-')}", type=int, metavar="N", help=field.description)
     parser.add_argument("--file", type=Path, help="keys file to append the entry to; else the entry is printed")
     given = vars(parser.parse_args())
-    path: Path | None = given.pop("file")
     try:
-        secret, key = make_key(**given)
-        if path is not None:
-            append(path, key)
-    except ValidationError as error:
-        sys.exit(f"trifold: {problems(error)}")
-    except (SettingsError, OSError) as error:
+        issue_key(given.pop("name"), given.pop("file"), **given)
+    except SettingsError as error:
         sys.exit(f"trifold: {error}")
-    if path is None:
-        sys.stdout.write(key.entry())
-    # Apart from the entry, so that `… >> keys.yaml` writes no key.
-    (sys.stdout if path else sys.stderr).write(f"{secret}\n")
 
 
 if __name__ == "__main__":

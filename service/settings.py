@@ -15,10 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
+from model.package import Manifest
+from model.package.manifest import NAME_PATTERN
+
 BUNDLED_MODELS = Path(__file__).parent / "models.yaml"
 PREFIX = "TRIFOLD_"
-# Not settings of the service: for haproxy.sh, and for the checks of the manifests.
-OTHER_VARIABLES = frozenset({"TRIFOLD_HAPROXY_BINARY", "TRIFOLD_CRDS"})
+# Not settings of the service: for haproxy.sh, for models by name, and for the checks of the manifests.
+OTHER_VARIABLES = frozenset({"TRIFOLD_HAPROXY_BINARY", "TRIFOLD_CACHE_DIR", "TRIFOLD_CRDS"})
 
 _KEY = re.compile(r"[!-~]+")  # what a header carries unchanged: visible ASCII
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@*]+")  # RFC 6454, 6.2
@@ -69,6 +72,7 @@ class ModelSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     package: Path = Field(description="folder of the package; relative to the models file")
+    name: str | None = Field(None, pattern=NAME_PATTERN, description="in the API; none: as the package is named")
     autoscaling: Autoscaling = Autoscaling()
     num_cpus: float = Field(0.1, ge=0, description="what Ray reserves for a replica when it places it")
     num_gpus: float = Field(0, ge=0, description="the same; more than 0 runs on CUDA, 0.25 lets four share a device")
@@ -94,6 +98,11 @@ class ModelSettings(BaseModel):
         if not self.num_gpus and (self.gpu_memory_mib or self.cpu_fallback):
             raise ValueError("gpu_memory_mib and cpu_fallback are for models with num_gpus more than 0")
         return self
+
+    def manifest(self) -> Manifest:
+        """Read the package's manifest, with the name that the model has here; raises `PackageError`."""
+        manifest = Manifest.load(self.package)
+        return manifest if self.name is None else manifest.model_copy(update={"name": self.name})
 
 
 class Limits(BaseModel):

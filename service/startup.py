@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from model.package import Manifest
 from service.keys import configured_keys
 from service.settings import ModelSettings, Settings, SettingsError
 from service.tracing import Tracing
@@ -26,13 +25,13 @@ def model_names(models: Sequence[ModelSettings]) -> list[str]:
     """Return the models' names, one of each; raises `PackageError`, and `SettingsError` for one that is not its own."""
     folders: dict[str, ModelSettings] = {}
     for model in models:
-        name = Manifest.load(model.package).name  # a manifest has only names that fit into an address
+        name = model.manifest().name  # which fits into an address
         if name == GATEWAY:
             raise SettingsError(f"{model.package}: a model cannot be named {GATEWAY}, as the gateway itself is")
         if name in folders:
             raise SettingsError(
                 f"{model.package}: there is another model named {name}, {folders[name].package}; "
-                "rename one in its manifest.json, or list it once with more replicas"
+                "give one of them a name in the models file, or list it once with more replicas"
             )
         folders[name] = model
     return list(folders)
@@ -41,7 +40,7 @@ def model_names(models: Sequence[ModelSettings]) -> list[str]:
 def check_caches(models: Sequence[ModelSettings]) -> None:
     """Refuse a model of which not even one sequence fits into its KV cache; raises `PackageError`."""
     for model in models:
-        manifest = Manifest.load(model.package)
+        manifest = model.manifest()
         if manifest.cache is not None:
             from service.tasks.kv_budget import kv_budget  # with ONNX Runtime, which only replicas need otherwise
 

@@ -43,6 +43,15 @@ def test_serving_is_free_of_torch() -> None:
     assert files_that_import("torch", "service") == set()
 
 
+@pytest.mark.parametrize("folder", ["model/hub", "model/commands"])
+def test_finding_a_model_by_name_is_free_of_torch(folder: str) -> None:
+    assert files_that_import("torch", folder) == set()
+
+
+def test_of_the_model_only_the_command_line_knows_of_the_service() -> None:
+    assert {path.rpartition("/")[0] for path in files_that_import("service", "model")} == {"model/commands"}
+
+
 def test_ray_is_imported_where_the_service_is_composed() -> None:
     assert files_that_import("ray", "service") == {"service/app.py", "service/__main__.py"}
 

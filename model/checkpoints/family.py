@@ -53,10 +53,11 @@ def convert(family: Family, config: HFConfig, tensors: Mapping[str, Tensor]) -> 
     """Make our transformer of a checkpoint's configuration and tensors.
 
     Strict: raises `CheckpointError` where a tensor is unknown, missing, of the wrong shape, or differs from its twin.
+    One tensor is held at a time beside the model, if the mapping reads them as they are asked for.
     """
     model = build(family.to_config(config)).eval()
     parameters = dict(model.named_parameters())
-    found: dict[str, Tensor] = {}
+    found: set[str] = set()
     for name, tensor in tensors.items():
         for target, part in _renamed(family, name, tensor):
             if target not in parameters:
@@ -64,13 +65,12 @@ def convert(family: Family, config: HFConfig, tensors: Mapping[str, Tensor]) -> 
             if part.shape != parameters[target].shape:
                 expected = tuple(parameters[target].shape)
                 raise CheckpointError(f"{name}: the shape is {tuple(part.shape)}; {target} needs {expected}")
-            if target in found and not found[target].equal(part):
+            if target in found and not parameters[target].data.equal(part.to(parameters[target].dtype)):
                 raise CheckpointError(f"{name}: differs from another tensor that is also {target}; untied words")
-            found[target] = part
-    if missing := sorted(parameters.keys() - found.keys()):
+            parameters[target].data.copy_(part)
+            found.add(target)
+    if missing := sorted(parameters.keys() - found):
         raise CheckpointError(f"the checkpoint lacks {len(missing)} parameters, the first {missing[0]}")
-    for target, tensor in found.items():
-        parameters[target].data.copy_(tensor)
     return model
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import torch
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from model.architectures import Transformer
 from model.card import Card, Tokens
@@ -17,38 +14,46 @@ from model.checkpoints.bart import BART, MARIAN
 from model.checkpoints.bert import BERT
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, convert
+from model.checkpoints.files import read_config
 from model.checkpoints.gpt2 import GPT2
+from model.checkpoints.weights import open_weights
 from model.config import Architecture, ConfigError
 from model.package import Languages, SpecialIds, Task
 from model.package.manifest import TOKENIZER_FILE
 
 FAMILIES: dict[str, Family] = {"gpt2": GPT2, "bart": BART, "marian": MARIAN, "bert": BERT}  # by `model_type`
 TASKS: dict[Architecture, Task] = {"encoder": "classify", "decoder": "generate", "encoder_decoder": "translate"}
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+
+
+def check_config(folder: Path) -> tuple[Family, HFConfig]:
+    """Return the family of a checkpoint, and its config.json, which it can be made a model of.
+
+    Needs nothing else of the folder; raises `CheckpointError`.
+    """
+    config = read_config(folder)
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        raise CheckpointError(f"{folder}: the family {family!r} is not supported; one of {', '.join(FAMILIES)} is")
+    with _config_errors(folder):
+        FAMILIES[family].to_config(config)
+    return FAMILIES[family], config
 
 
 def read_checkpoint(
-    folder: Path, name: str, licence: str, languages: tuple[str, str] | None = None
+    folder: Path, name: str, licence: str, languages: tuple[str, str] | None = None, *, allow_pickle: bool = False
 ) -> tuple[Transformer, Tokens, Card, str]:
     """Return a checkpoint's model, its tokens, a card of the given name, and its family; raises `CheckpointError`.
 
     `languages`, source and target, are what a translator needs and others have none of.
     """
-    config = _config(folder)
-    family = config.get("model_type")
-    if family not in FAMILIES:
-        raise CheckpointError(f"{folder}: the family {family!r} is not supported; one of {', '.join(FAMILIES)} is")
+    family, config = check_config(folder)
     if not (folder / TOKENIZER_FILE).is_file():
         raise CheckpointError(
             f"{folder}: there is no {TOKENIZER_FILE}; transformers' AutoTokenizer.from_pretrained(…).save_pretrained(…)"
             " writes one for every model that has a fast tokenizer"
         )
-    try:
-        model = convert(FAMILIES[family], config, _weights(folder))
-    except KeyError as error:
-        raise CheckpointError(f"{folder}: config.json has no {error}") from None
-    except ConfigError as error:
-        raise CheckpointError(f"{folder}: config.json: {error}") from None
+    with _config_errors(folder), open_weights(folder, allow_pickle=allow_pickle) as tensors:
+        model = convert(family, config, tensors)
     vocab_size = Tokenizer.from_file(str(folder / TOKENIZER_FILE)).get_vocab_size()
     if vocab_size > model.config.vocab_size:
         raise CheckpointError(
@@ -61,31 +66,23 @@ def read_checkpoint(
     card = Card(
         name=name,
         task=task,
-        description=f"Imported from a {family} checkpoint of Hugging Face's format.",
+        description=f"Imported from a {config['model_type']} checkpoint of Hugging Face's format.",
         licence=licence,
         training_data=(),
         labels=_labels(config) if task == "classify" else (),
     )
     directions = Languages(directions=[languages]) if languages else None
-    return model, Tokens(folder / TOKENIZER_FILE, _special_ids(config, task), directions), card, family
+    return model, Tokens(folder / TOKENIZER_FILE, _special_ids(config, task), directions), card, config["model_type"]
 
 
-def _config(folder: Path) -> dict[str, Any]:
+@contextmanager
+def _config_errors(folder: Path) -> Iterator[None]:
     try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder}: config.json cannot be read: {error}") from None
-    return config
-
-
-def _weights(folder: Path) -> dict[str, Tensor]:
-    path = next((folder / file for file in WEIGHTS if (folder / file).is_file()), None)
-    if path is None:
-        raise CheckpointError(f"{folder}: there is neither {' nor '.join(WEIGHTS)}")
-    if path.suffix == ".safetensors":
-        return load_file(path)
-    tensors: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    return tensors
+        yield
+    except KeyError as error:
+        raise CheckpointError(f"{folder}: config.json has no {error}") from None
+    except ConfigError as error:
+        raise CheckpointError(f"{folder}: config.json: {error}") from None
 
 
 def _labels(config: HFConfig) -> tuple[str, ...]:

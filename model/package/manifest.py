@@ -23,6 +23,7 @@ FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # in 
 FILE_NAME = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
 CURVES_FILE = "curves.png"
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"  # what fits into an address and a file's name
 
 
 class PackageError(Exception):
@@ -128,7 +129,7 @@ class Manifest(Part):
     """The description of one model package; graphs, limits and ids are what serving needs, the rest is its card."""
 
     format_version: Literal[3] = 3
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")
+    name: str = Field(pattern=NAME_PATTERN)
     task: Task
     family: str = "trifold"
     description: str

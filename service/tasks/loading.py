@@ -27,7 +27,7 @@ from service.tasks.translate import Translate
 def load_task(model: ModelSettings, limits: Limits, metrics: Metrics | None = None) -> LocalTask:
     """Open a model package and run it once, so that its first request is as fast as the rest; raises `PackageError`."""
     started = time.monotonic()
-    manifest = Manifest.load(model.package)
+    manifest = model.manifest()
     task = _open(model, manifest, limits, metrics.observer(manifest.name) if metrics else None)
     if metrics:
         metrics.loaded(manifest, 0 if manifest.cache is None else model.max_slots, time.monotonic() - started)

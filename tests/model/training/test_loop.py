@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.__main__ import RECIPE_NAMES
+from model.commands.choices import RECIPE_NAMES
 from model.config import TransformerConfig
 from model.training.errors import DataError, RunError
 from model.training.loop import Training, train

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from model.__main__ import app
+from model.commands.app import app
 from model.config import SIZES
 from model.package import Manifest, PackageError
 from model.training.errors import RunError
@@ -85,6 +85,13 @@ def test_the_summary_names_every_layer() -> None:
 
     assert "7,314,944 parameters" in output
     assert "1 × 7 × 256" in output
+
+
+def test_a_checkpoint_has_a_summary_too(checkpoints: Path) -> None:
+    output = run("summary", checkpoints / "gpt2")
+
+    assert "decoder.blocks.0" in output
+    assert "numbers of type F32" in output
 
 
 def test_an_unknown_recipe_is_refused_with_those_there_are() -> None:

@@ -1,0 +1,95 @@
+"""The files of a checkpoint's folder: what is read by everybody, and where its weights are."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from model.checkpoints.errors import CheckpointError
+
+CONFIG_FILE = "config.json"
+
+
+@dataclass(frozen=True)
+class WeightFormat:
+    """How weights are kept: in one file, or in the parts that an index lists."""
+
+    single: str
+    index: str
+
+    def parts(self, folder: Path) -> list[str]:
+        """Return the names of the files that should be there; raises `CheckpointError` for an index that is broken."""
+        if not (folder / self.index).is_file():
+            return [self.single]
+        index = read_json(folder / self.index)
+        places = index.get("weight_map")
+        if not isinstance(places, dict) or not places:
+            raise CheckpointError(f"{folder / self.index}: there is no weight_map; get the file again")
+        names = sorted(set(places.values()))
+        for name in names:
+            if Path(name).name != name:
+                raise CheckpointError(f"{folder / self.index}: {name!r} is not the name of a file beside it")
+        return names
+
+
+SAFETENSORS = WeightFormat("model.safetensors", "model.safetensors.index.json")
+PICKLE = WeightFormat("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def formats(*, allow_pickle: bool) -> Sequence[WeightFormat]:
+    """Return the formats to look for, the best first. Pickle can run code of its author's, and is never a default."""
+    return (SAFETENSORS, PICKLE) if allow_pickle else (SAFETENSORS,)
+
+
+def weight_files(folder: Path, *, allow_pickle: bool) -> list[Path]:
+    """Return the files of a folder's weights; raises `CheckpointError` naming what is missing."""
+    for kind in formats(allow_pickle=allow_pickle):
+        names = kind.parts(folder)
+        found = [folder / name for name in names if (folder / name).is_file()]
+        if len(found) == len(names):
+            return found
+        if found or (folder / kind.index).is_file():
+            missing = sorted(set(names) - {path.name for path in found})
+            raise CheckpointError(f"{folder}: {missing[0]} is missing, and {kind.index} lists it; get it again")
+    if (folder / PICKLE.single).is_file() or (folder / PICKLE.index).is_file():
+        raise CheckpointError(
+            f"{folder}: the weights are in {PICKLE.single}, a pickle, which is only taken with --allow-pickle: "
+            "do that if you trust its author"
+        )
+    raise CheckpointError(f"{folder}: there are no weights ({SAFETENSORS.single} or {SAFETENSORS.index})")
+
+
+def count_numbers(paths: Sequence[Path]) -> dict[str, int]:
+    """Return how many numbers of each type safetensors files hold, of their headers alone; raises `CheckpointError`."""
+    counts: dict[str, int] = {}
+    for path in paths:
+        with path.open("rb") as file:
+            try:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+                for tensor in (tensor for name, tensor in header.items() if name != "__metadata__"):
+                    counts[tensor["dtype"]] = counts.get(tensor["dtype"], 0) + math.prod(tensor["shape"])
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError):
+                raise CheckpointError(f"{path}: is no safetensors file; get it again") from None
+    return counts
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read config.json; raises `CheckpointError`."""
+    return read_json(folder / CONFIG_FILE)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file that holds one JSON object; raises `CheckpointError` naming it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path.parent}: there is no {path.name}; a checkpoint has one") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: must hold a JSON object")
+    return content

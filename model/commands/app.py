@@ -1,0 +1,52 @@
+"""`trifold`, or `python -m model`: all commands, and how what goes wrong is told."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from model.checkpoints.errors import CheckpointError
+from model.commands import examining, making, serving
+from model.hub.errors import HubError
+from model.package import PackageError
+from model.training.errors import DataError, RunError
+from service.settings import SettingsError
+
+ERRORS = (CheckpointError, DataError, HubError, PackageError, RunError, SettingsError)
+
+# Which extra of pyproject.toml has a library that some commands need and serving does not.
+EXTRAS = {
+    **dict.fromkeys(("torch", "onnx", "onnxscript", "safetensors"), "import"),
+    **dict.fromkeys(("matplotlib", "sacrebleu"), "train"),
+}
+
+app = typer.Typer(
+    name="trifold",
+    no_args_is_help=True,
+    add_completion=False,
+    help="Serve, import, train, export and examine transformers.",
+)
+app.command()(serving.serve)
+app.command(name="import")(making.import_checkpoint)
+app.command()(making.train)
+app.command()(making.export)
+app.command()(making.packages)
+app.command()(examining.verify)
+app.command()(examining.evaluate)
+app.command()(examining.generate)
+app.command()(examining.summary)
+app.command()(serving.key)
+
+
+def main() -> None:
+    """Run a command; an error that a user can do something about is a sentence on stderr, and status 1."""
+    try:
+        app()
+    except ERRORS as error:
+        sys.exit(f"trifold: {error}")
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        sys.exit(f"trifold: this needs {error.name}, which is not installed: pip install 'trifold[{extra}]'")

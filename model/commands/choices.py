@@ -1,0 +1,53 @@
+"""What several commands can be given; known without torch, so that help needs none."""
+
+from __future__ import annotations
+
+import shutil
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from model.package.manifest import Precision
+
+# Known here, so that help needs no torch; a test compares them with model.training.recipes.
+RECIPE_NAMES = [
+    *(
+        "pretrain-encoder",
+        "pretrain-encoder-longer",
+        "pretrain-encoder-reviews",
+        "finetune-classify-sentiment",
+        "finetune-classify-spam",
+        "finetune-classify-topics",
+    ),
+    *("finetune-classify-pairs", "finetune-tag", "finetune-answer", "contrastive-embed"),
+    *("pretrain-decoder", "pretrain-decoder-stories", "sft-decoder", "sft-decoder-longer"),
+    *("translate", "translate-names", "translate-german", "translate-swedish"),
+    *("translate-both-ways", "translate-both-ways-longer", "translate-both-ways-evenly"),
+    *("classify-image", "classify-image-longer"),
+]
+RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list
+PrecisionName = StrEnum("PrecisionName", {name: name for name in get_args(Precision)})  # type: ignore[misc]  # made from the type
+
+INT8 = PrecisionName("int8")
+HAS_COMPILER = shutil.which("g++") is not None
+
+PrecisionChoice = Annotated[PrecisionName, typer.Option(help="of the weights; int8 serves many, blocks serve one")]
+RunFolder = Annotated[Path, typer.Option("--run", help="folder of a training run", exists=True, file_okay=False)]
+Package = Annotated[Path, typer.Argument(help="folder of a model package", exists=True, file_okay=False)]
+Data = Annotated[Path, typer.Option("--data", help="folder of the data sets", exists=True, file_okay=False)]
+CompileModel = Annotated[bool, typer.Option("--compile/--no-compile", help="torch.compile; needs g++")]
+Languages = Annotated[
+    tuple[str, str] | None,
+    typer.Option(help="source and target language of a translator that does not tell its own, as: en de"),
+]
+AllowPickle = Annotated[
+    bool, typer.Option("--allow-pickle", help="take pytorch_model.bin where there are no safetensors")
+]
+
+
+def precision_of(name: PrecisionName) -> Precision:
+    """Return a precision as the rest of the code names it."""
+    value: Precision = name.value  # type: ignore[assignment]  # the names are made from the type
+    return value

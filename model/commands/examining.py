@@ -1,0 +1,87 @@
+"""Looking at what was made: figures, equality with torch, text, sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from model.commands.choices import Data, Package, RunFolder
+from model.config import SIZES
+
+console = Console()
+
+
+def evaluate(
+    package: Package,
+    data: Data,
+    reference: Annotated[
+        Path | None, typer.Option(help="the same model as a float32 package, to measure what the precision costs")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="rows of each data set; all unless given")] = None,
+) -> None:
+    """Measure a package's figures on test data and write them into its manifest."""
+    from model.export.evaluate import evaluate as measure
+
+    table = Table("data set", "metric", "value", "precision")
+    for figure in measure(package, data, limit=limit, reference=reference):
+        table.add_row(figure.dataset, figure.metric, f"{figure.value:g}", figure.precision)
+    console.print(table)
+
+
+def verify(package: Package, run: RunFolder) -> None:
+    """Compare a package's graphs with the run it was exported from, on random batches."""
+    from model.export.naive import open_package
+    from model.export.verify import TOLERANCE
+    from model.export.verify import verify as compare
+    from model.package import Manifest
+    from model.training.run import load_trained
+
+    manifest = Manifest.load(package)
+    report = compare(load_trained(run)[0], open_package(package, manifest))
+    console.print(f"{package}: {manifest.precision}, largest relative error {report.max_relative_error:.1e}")
+    if manifest.precision == "float32" and report.max_relative_error >= TOLERANCE:
+        raise typer.Exit(1)
+
+
+def generate(
+    run: RunFolder,
+    text: Annotated[str, typer.Argument(help="prompt, or sentence to translate")],
+    language: Annotated[str | None, typer.Option(help="target language of a translation")] = None,
+    beam_size: Annotated[int, typer.Option(min=1, help="1 is greedy")] = 1,
+    max_tokens: Annotated[int, typer.Option(min=1)] = 100,
+) -> None:
+    """Generate or translate with a run's checkpoint in torch, slowly and without a cache: the truth."""
+    from model.generate import continue_text
+
+    console.print(continue_text(run, text, language, beam_size, max_tokens), markup=False, highlight=False)
+
+
+def summary(
+    name: Annotated[str, typer.Argument(help=f"a size ({', '.join(SIZES)}), or a checkpoint: its folder, or org/name")],
+    rows: Annotated[int, typer.Option(min=1, help="rows of the batch")] = 1,
+    length: Annotated[int, typer.Option(min=1, help="tokens a row")] = 16,
+) -> None:
+    """Print parameters by layer, and the shape after every layer, of a named size or of a checkpoint."""
+    from model.summary import summarise
+
+    numbers: dict[str, int] = {}
+    if name in SIZES:
+        config = SIZES[name]
+    else:
+        from model.checkpoints.read import check_config
+        from model.hub.packages import Packages
+
+        folder, numbers = Packages().describe(name)
+        family, theirs = check_config(folder)
+        config = family.to_config(theirs)
+    layers, total = summarise(config, rows, length)
+    table = Table("layer", "kind", "shape", "parameters", title=f"{name}: {total:,} parameters")
+    for layer in layers:
+        table.add_row(layer.path, layer.kind, " × ".join(map(str, layer.shape)), f"{layer.parameters:,}")
+    console.print(table)
+    for kind, count in numbers.items():
+        console.print(f"in its files: {count:,} numbers of type {kind}", highlight=False)

@@ -1,0 +1,105 @@
+"""Making models: training, export, import of checkpoints."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from model.commands.choices import (
+    HAS_COMPILER,
+    INT8,
+    AllowPickle,
+    CompileModel,
+    Data,
+    Languages,
+    PrecisionChoice,
+    RecipeName,
+    RunFolder,
+    precision_of,
+)
+
+console = Console()
+
+
+def train(
+    recipe: RecipeName,
+    data: Data,
+    out: Annotated[Path, typer.Option(help="folder of the run; an interrupted run there is resumed")],
+    start_from: Annotated[Path | None, typer.Option(help="folder of another run, whose weights to begin with")] = None,
+    compile_model: CompileModel = HAS_COMPILER,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only print sizes, tokens, FLOPs and time")] = False,
+) -> None:
+    """Train a recipe."""
+    from model.training.loop import Training
+    from model.training.loop import train as run_training
+    from model.training.plan import plan
+    from model.training.recipes import RECIPES
+    from model.training.run import Run
+
+    if not dry_run:
+        run_training(RECIPES[recipe], data, out, start_from=start_from, compile_model=compile_model)
+        console.print(f"{out}: {Run(out).figures.read_text()}", highlight=False)
+        return
+    with tempfile.TemporaryDirectory() as folder:  # nothing is left of it
+        training = Training(RECIPES[recipe], data, Path(folder), start_from=start_from, compile_model=compile_model)
+        table = Table(title=f"{recipe}, not trained", show_header=False)
+        for name, value in plan(training).lines():
+            table.add_row(name, value)
+    console.print(table)
+
+
+def export(
+    run: RunFolder,
+    out: Annotated[Path, typer.Option(help="folder of the package")],
+    precision: PrecisionChoice = INT8,
+) -> None:
+    """Export a run's best weights as a model package, verified against torch."""
+    from model.export.export import export_run
+
+    manifest = export_run(run, out, precision=precision_of(precision))
+    console.print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
+
+
+def import_checkpoint(
+    checkpoint: Annotated[str, typer.Argument(help="org/name or org/name@revision on the hub, or a folder")],
+    out: Annotated[
+        Path | None, typer.Option(help="folder of the package; its name is the model's. Unless given, the cache")
+    ] = None,
+    precision: PrecisionChoice = INT8,
+    licence: Annotated[str | None, typer.Option(help="for the manifest, in place of what the card says")] = None,
+    languages: Languages = None,
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Make a model package of a Hugging Face checkpoint: GPT-2, BERT, BART or Marian."""
+    from model.hub.packages import ImportOptions, Packages
+    from model.package import Manifest
+
+    packages, options = Packages(), ImportOptions(precision_of(precision), languages, licence, allow_pickle)
+    if out is None:
+        out = packages.find(checkpoint, options)
+    else:
+        packages.make(checkpoint, out, options)
+    manifest = Manifest.load(out)
+    console.print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
+
+
+def packages(
+    data: Data,
+    runs: Annotated[Path, typer.Option(help="folder of the runs; interrupted ones are resumed")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="folder of the packages")] = Path("model/packages"),
+    only: Annotated[list[str] | None, typer.Option(help="a package; may be given more than once")] = None,
+    compile_model: CompileModel = HAS_COMPILER,
+) -> None:
+    """Make the bundled packages from nothing: train what each begins with and itself, export, evaluate."""
+    from model.bundle import make_packages
+    from model.training.recipes import PACKAGES
+
+    unknown = sorted(set(only or ()) - PACKAGES.keys())
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)}; there are {', '.join(PACKAGES)}", param_hint="--only")
+    make_packages(only or list(PACKAGES), data, runs, out, compile_model=compile_model)

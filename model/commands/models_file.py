@@ -1,0 +1,108 @@
+"""Models files in which models stand by name: `model: org/name` in place of `package: folder`.
+
+    models:
+      - model: Helsinki-NLP/opus-mt-en-de
+        precision: int8-blocks
+        max_slots: 16
+
+The names are made packages, and the service gets a file that lists only those.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Sequence, Set
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from model.hub.names import parse_name, served_name
+from model.hub.packages import ImportOptions, Packages
+from model.package.manifest import FILE_NAME, Precision
+from service.settings import ModelSettings, SettingsError, parse_yaml, problems
+
+Find = Callable[[str, ImportOptions], Path]
+
+
+class _NamedModel(BaseModel):
+    """An entry whose model is not a package yet; what is not here is for the service."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    model: str
+    name: str | None = None
+    precision: Precision = "int8"
+    languages: tuple[str, str] | None = None
+    allow_pickle: bool = False
+
+    @property
+    def options(self) -> ImportOptions:
+        """How its package is made."""
+        return ImportOptions(self.precision, self.languages, allow_pickle=self.allow_pickle)
+
+    def served(self, package: Path, taken: Set[str]) -> dict[str, Any]:
+        """Return the entry with its package, and a name that is not taken, unless it has one of its own."""
+        source = parse_name(self.model)
+        name = self.name
+        if name is None and not (isinstance(source, Path) and (source / FILE_NAME).is_file()):
+            name = served_name(source, taken)
+        return {**(self.model_extra or {}), "package": str(package.resolve()), **({"name": name} if name else {})}
+
+
+def read_entries(path: Path) -> list[Any]:
+    """Return the entries of a models file, with paths that do not depend on where it is; raises `SettingsError`."""
+    try:
+        content = parse_yaml(path, path.read_bytes())
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
+    entries = content.get("models") if isinstance(content, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise SettingsError(f"{path}: models: must be a list of models, each with package or model")
+    return [{key: _absolute(path.parent, key, value) for key, value in entry.items()} for entry in entries]
+
+
+def _absolute(folder: Path, key: str, value: Any) -> Any:
+    """Make a path absolute; a name stays what it is, unless it begins as a path does."""
+    is_path = isinstance(value, str) and (key == "package" or (key == "model" and value.startswith(".")))
+    return str((folder / value).resolve()) if is_path else value
+
+
+def with_packages(entries: Sequence[Any], find: Find) -> list[Any]:
+    """Return the entries with a package in each. All are checked before the first package is looked for.
+
+    Raises `SettingsError`, and what `find` raises.
+    """
+    checked = [_check(place, entry) for place, entry in enumerate(entries)]
+    taken = {entry["name"] for entry in entries if entry.get("name")}
+    resolved = []
+    for entry in checked:
+        made = entry.served(find(entry.model, entry.options), taken) if isinstance(entry, _NamedModel) else entry
+        taken.add(made.get("name"))
+        resolved.append(made)
+    return resolved
+
+
+def _check(place: int, entry: Any) -> Any:
+    try:
+        if "model" not in entry:
+            ModelSettings.model_validate(entry)
+            return entry
+        if "package" in entry:
+            raise SettingsError(f"models.{place}: either model or package; a model is made a package")
+        model = _NamedModel.model_validate(entry)
+        ModelSettings.model_validate({**(model.model_extra or {}), "package": ".", "name": model.name})
+    except ValidationError as error:
+        raise SettingsError(f"models.{place}: {problems(error)}") from None
+    return model
+
+
+def find_apart(name: str, options: ImportOptions) -> Path:
+    """Find or make a package in a process of its own, so that torch's memory does not stay with the service."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_find, name, options).result()
+
+
+def _find(name: str, options: ImportOptions) -> Path:
+    return Packages().find(name, options)

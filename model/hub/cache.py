@@ -1,0 +1,104 @@
+"""The packages that were made of checkpoints, each made once: by name, revision, precision, options and our own code.
+
+A package is written into a folder beside its place and then moved there, under a lock: who comes meanwhile waits and
+finds it. Nothing in it is ever changed, and whoever needs the space may delete any of its folders.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from filelock import FileLock
+
+from model.hub.names import HubName
+from model.package import Manifest, PackageError
+
+VARIABLE = "TRIFOLD_CACHE_DIR"
+# Whose change makes another package of the same checkpoint.
+EXPORTER = ("config.py", "card.py", "architectures", "checkpoints", "export", "layers", "package")
+
+
+@dataclass(frozen=True)
+class PackageCache:
+    """A folder of packages, and of what branches and tags meant when they were last looked up."""
+
+    folder: Path
+
+    @classmethod
+    def of_user(cls) -> PackageCache:
+        """Return the user's: `$TRIFOLD_CACHE_DIR`, or trifold in `$XDG_CACHE_HOME` or ~/.cache."""
+        given = os.environ.get(VARIABLE)
+        if given:
+            return cls(Path(given).expanduser())
+        return cls(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "trifold")
+
+    def get(self, key: str) -> Path | None:
+        """Return the folder of a package that is there and whole."""
+        folder = self.folder / "packages" / key
+        try:
+            Manifest.load(folder)
+        except PackageError:
+            return None
+        return folder
+
+    def get_or_make(self, key: str, make: Callable[[Path], None]) -> Path:
+        """Return a package's folder; `make` writes one that is not there, into a folder whose last part is its name."""
+        if found := self.get(key):
+            return found
+        place, partial = self.folder / "packages" / key, self.folder / "partial" / key
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{partial}.lock"):
+            if found := self.get(key):  # another process has made it meanwhile
+                return found
+            for rest in (partial, place):  # of a process that was killed, or a damaged one
+                shutil.rmtree(rest, ignore_errors=True)
+            make(partial)
+            partial.rename(place)
+        return place
+
+    def remember(self, name: HubName, commit: str) -> None:
+        """Note what a branch or tag means today."""
+        place = self._note(name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = place.with_name(f"{place.name}.{os.getpid()}")
+        partial.write_text(commit)
+        partial.rename(place)
+
+    def remembered(self, name: HubName) -> str | None:
+        """Return what a branch or tag meant when it was last looked up."""
+        if name.is_commit:
+            return name.revision
+        try:
+            return self._note(name).read_text()
+        except OSError:
+            return None
+
+    def _note(self, name: HubName) -> Path:
+        return self.folder / "revisions" / hashlib.sha256(str(name).encode()).hexdigest()
+
+
+def key_of(name: str, **parts: object) -> str:
+    """Return a package's key: its name, for people, and a digest of all that it depends on, for us."""
+    described = "\n".join(
+        f"{part}={value}" for part, value in sorted({**parts, "exporter": exporter_version()}.items())
+    )
+    return f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:16]}"
+
+
+@cache
+def exporter_version() -> str:
+    """Return a digest of the code that makes packages, so that one that was made by other code is never served."""
+    root = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for name in EXPORTER:
+        path = root / name
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            digest.update(file.relative_to(root).as_posix().encode() + file.read_bytes())
+    return digest.hexdigest()

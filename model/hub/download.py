@@ -1,0 +1,170 @@
+"""Checkpoints from the hub, into its own cache, which other programs share.
+
+Small files come first, so that a family that is not supported costs no download of weights. A connection that breaks is
+taken up again where it broke; files that came whole are kept, so the next start goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from huggingface_hub import HfApi, constants, is_offline_mode, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    NotASafetensorsRepoError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from tqdm.auto import tqdm
+
+from model.checkpoints.files import formats, weight_files
+from model.hub.errors import HubError, HubUnreachable
+from model.hub.names import HubName
+
+DESCRIPTION = ["*.json", "*.txt", "*.model", "*.spm", "*.jinja", "README.md"]
+NOT_OURS = ["onnx/*", "openvino/*", "coreml/*", "original/*"]  # the same model for other programs
+
+_SHA256, _SHA1 = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
+
+
+class _NoBar(tqdm):  # type: ignore[type-arg]  # is generic for the type checker alone
+    """In place of a progress bar, for files that are here in a moment."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "disable": True})
+
+
+@dataclass(frozen=True)
+class Hub:
+    """The hub, or a mirror of it; what is not given is as huggingface_hub has it from the environment (HF_…)."""
+
+    endpoint: str | None = None
+    folder: Path | None = None  # the hub's cache
+    offline: bool = False
+
+    @property
+    def address(self) -> str:
+        """Where it is."""
+        return self.endpoint or constants.ENDPOINT
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether only what has been downloaded before may be used."""
+        return self.offline or is_offline_mode()
+
+    def describe(self, name: HubName) -> Path:
+        """Return the folder with all of a model but its weights; its own name is the commit. Raises `HubError`."""
+        return self._fetch(name, name.revision, DESCRIPTION, _NoBar)
+
+    def fetch_weights(self, name: HubName, folder: Path, *, allow_pickle: bool) -> None:
+        """Bring the weights into the folder that `describe` returned.
+
+        Raises `HubError`, and `CheckpointError` where there are none that may be taken.
+        """
+        for kind in formats(allow_pickle=allow_pickle):
+            parts = kind.parts(folder)
+            self._fetch(name, folder.name, parts)
+            if all((folder / part).is_file() for part in parts):
+                return
+        weight_files(folder, allow_pickle=allow_pickle)  # says what is wrong
+
+    def count_numbers(self, name: HubName, folder: Path) -> dict[str, int]:
+        """Return how many numbers of each type the weights have; no more than the files' headers is downloaded."""
+        if self.is_offline:
+            return {}
+        with self._errors(name):
+            try:
+                found = HfApi(self.endpoint).get_safetensors_metadata(name.id, revision=folder.name)
+            except NotASafetensorsRepoError:
+                return {}
+        return {str(kind): count for kind, count in found.parameter_count.items()}
+
+    def _fetch(self, name: HubName, revision: str, files: Sequence[str], bar: type[tqdm[Any]] | None = None) -> Path:
+        with self._errors(name):
+            folder = Path(
+                snapshot_download(
+                    name.id,
+                    revision=revision,
+                    allow_patterns=list(files),
+                    ignore_patterns=NOT_OURS,
+                    cache_dir=self.folder,
+                    endpoint=self.endpoint,
+                    local_files_only=self.is_offline,
+                    tqdm_class=bar,
+                )
+            )
+        names = (path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")))
+        check_hashes(folder, [name for name in names if any(fnmatch(name, pattern) for pattern in files)])
+        return folder
+
+    @contextmanager
+    def _errors(self, name: HubName) -> Iterator[None]:
+        """Turn what the library raises into sentences; the more special errors come first."""
+        page = f"{self.address}/{name.id}"
+        try:
+            yield
+        except GatedRepoError:
+            raise HubError(
+                f"{name}: its authors ask that their terms are accepted first: do so at {page}, then set HF_TOKEN to a "
+                "token that may read it"
+            ) from None
+        except RepositoryNotFoundError:
+            raise HubError(
+                f"{name}: there is no such model at {self.address}, or it is private and HF_TOKEN may not read it"
+            ) from None
+        except RevisionNotFoundError:
+            raise HubError(f"{name}: {page} has no branch, tag or commit {name.revision!r}") from None
+        except LocalEntryNotFoundError as error:
+            raise HubUnreachable(self._unreachable(name, error)) from None
+        except HfHubHTTPError as error:
+            status = error.response.status_code
+            raise HubError(f"{name}: {self.address} answered with status {status}; try again later") from None
+        except httpx2.HTTPError as error:
+            raise HubError(f"{name}: the download was interrupted ({error}); start again, what came is kept") from None
+        except OSError as error:  # a full disk, or another size than announced
+            raise HubError(f"{name}: the download failed: {str(error).splitlines()[0]}") from None
+
+    def _unreachable(self, name: HubName, error: Exception) -> str:
+        if self.is_offline:
+            return f"{name}: not all of it was downloaded before, and HF_HUB_OFFLINE forbids it now"
+        cause = error.__cause__ or error
+        return f"{name}: {self.address} cannot be reached ({cause}), and not all of it was downloaded before"
+
+
+def check_hashes(folder: Path, names: Iterable[str]) -> None:
+    """Compare files of a snapshot with their hashes, by which the hub's cache names them; raises `HubError`.
+
+    A file that differs is removed, so that the next start downloads it again.
+    """
+    for path in (folder / name for name in names):
+        if not path.is_symlink():  # a cache on a disk without links has no names to compare with
+            continue
+        blob = path.parent / path.readlink()
+        if path.is_file() and not _is_named_by_its_hash(blob):
+            path.unlink()
+            blob.unlink()
+            raise HubError(f"{path}: its content differs from its hash on the hub; it was removed, so start again")
+
+
+def _is_named_by_its_hash(blob: Path) -> bool:
+    """Tell whether a file's content fits its name: SHA-256 for large files, git's SHA-1 for others."""
+    if _SHA256.fullmatch(blob.name):
+        digest = hashlib.sha256()
+    elif _SHA1.fullmatch(blob.name):
+        digest = hashlib.sha1(f"blob {blob.stat().st_size}\0".encode(), usedforsecurity=False)
+    else:
+        return True
+    with blob.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest() == blob.name

@@ -1,0 +1,11 @@
+"""What can be wrong with a model that is asked for by name."""
+
+from __future__ import annotations
+
+
+class HubError(Exception):
+    """A name leads to no model that can be served; the message says why, and what to do."""
+
+
+class HubUnreachable(HubError):
+    """The hub does not answer, or must not be asked; what has been downloaded before may still do."""

@@ -1,0 +1,70 @@
+"""What a name means: a bundled package, a folder, or a model on the hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.hub.errors import HubError
+from model.package.manifest import FILE_NAME
+
+BUNDLED = Path(__file__).parent.parent / "packages"
+LONGEST = 63  # characters of a served name, by the manifest's rule
+
+_ID = re.compile(r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*", re.ASCII)  # org/name; the hub's oldest models have no org
+_REVISION = re.compile(r"[\w./-]+", re.ASCII)  # a branch, a tag or a commit
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class HubName:
+    """A model on the hub, at a branch, tag or commit."""
+
+    id: str
+    revision: str = "main"
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether the revision is a commit, which never changes."""
+        return _COMMIT.fullmatch(self.revision) is not None
+
+    def __str__(self) -> str:
+        return self.id if self.revision == "main" else f"{self.id}@{self.revision}"
+
+
+def parse_name(name: str) -> Path | HubName:
+    """Return the folder or the model on the hub that a name means: `sentiment`, `./folder`, `org/name@revision`.
+
+    A folder that exists comes first, then the bundled packages; raises `HubError` for what can be neither.
+    """
+    folder = Path(name).expanduser()
+    if name and folder.is_dir():
+        return folder
+    if (BUNDLED / name / FILE_NAME).is_file():
+        return BUNDLED / name
+    identifier, at, revision = name.partition("@")
+    if name.startswith(("/", ".", "~")) or not _ID.fullmatch(identifier):
+        raise HubError(
+            f"{name}: there is no such folder, and models on the hub are named org/name or org/name@revision"
+        )
+    if at and not _REVISION.fullmatch(revision):
+        raise HubError(f"{name}: {revision!r} is no branch, tag or commit")
+    return HubName(identifier, revision or "main")
+
+
+def served_name(name: Path | HubName, taken: Iterable[str] = ()) -> str:
+    """Return a name that fits into an address, of the last part of a folder or id; one that is not taken.
+
+    Where it is taken the organisation, or the folder above, comes before it, and then numbers after it.
+    """
+    parts = name.id.split("/") if isinstance(name, HubName) else name.resolve().parts
+    taken = set(taken)
+    short, longer = _slug(parts[-1]), _slug("-".join(parts[-2:]))
+    candidates = [short, longer, *(f"{longer[: LONGEST - 4]}-{number}" for number in range(2, len(taken) + 3))]
+    return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("._-")[:LONGEST] or "model"

@@ -1,0 +1,140 @@
+"""From a name to a package's folder: found, or downloaded, imported and kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+from model.checkpoints.files import CONFIG_FILE, count_numbers, weight_files
+from model.hub.cache import PackageCache, key_of
+from model.hub.card import read_card
+from model.hub.download import DESCRIPTION, Hub
+from model.hub.errors import HubError, HubUnreachable
+from model.hub.names import HubName, parse_name, served_name
+from model.package.manifest import FILE_NAME, Precision, sha256_of
+
+NEEDED = ("torch", "onnx", "onnxscript", "safetensors")  # to import; the extra `import` has them
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How a package is made of a checkpoint."""
+
+    precision: Precision = "int8"
+    languages: tuple[str, str] | None = None  # of a translator that does not tell its own
+    licence: str | None = None  # none: what its card says
+    allow_pickle: bool = False
+
+
+@dataclass(frozen=True)
+class Packages:
+    """Packages by name."""
+
+    hub: Hub = field(default_factory=Hub)
+    cache: PackageCache = field(default_factory=PackageCache.of_user)
+    report: Callable[[str], None] = print  # tells people what takes long
+
+    def find(self, name: str, options: ImportOptions) -> Path:
+        """Return the folder of the package that a name means, made if need be.
+
+        Raises `HubError`, `CheckpointError`, `PackageError`, and `ModuleNotFoundError` where something must be imported
+        and the libraries for it are not installed.
+        """
+        source = parse_name(name)
+        if isinstance(source, HubName):
+            return self._find_on_hub(source, options)
+        if (source / FILE_NAME).is_file():
+            return source
+        key = _key(source, content_of(source, options), options)
+        return self.cache.get_or_make(key, lambda out: self._import(source, served_name(source), out, options))
+
+    def make(self, name: str, out: Path, options: ImportOptions) -> None:
+        """Make the package of a checkpoint in a folder of its own, which the model is named after."""
+        source = parse_name(name)
+        folder = self._download(source, self.hub.describe(source), options) if isinstance(source, HubName) else source
+        self._import(folder, out.name, out, options)
+
+    def describe(self, name: str) -> tuple[Path, dict[str, int]]:
+        """Return a checkpoint's folder with its config.json, and how many numbers of each type its weights have.
+
+        No weights are read or downloaded, only their headers. Raises `HubError` and `CheckpointError`.
+        """
+        source = parse_name(name)
+        if isinstance(source, HubName):
+            folder = self.hub.describe(source)
+            return folder, self.hub.count_numbers(source, folder)
+        return source, count_numbers(weight_files(source, allow_pickle=False))
+
+    def _find_on_hub(self, source: HubName, options: ImportOptions) -> Path:
+        if source.is_commit and (found := self.cache.get(_key(source, source.revision, options))):
+            return found
+        try:
+            described = self.hub.describe(source)
+        except HubUnreachable:
+            commit = self.cache.remembered(source)
+            found = self.cache.get(_key(source, commit, options)) if commit else None
+            if found is None:
+                raise
+            return found
+        self.cache.remember(source, described.name)
+
+        def make(out: Path) -> None:
+            self._import(self._download(source, described, options), served_name(source), out, options)
+
+        return self.cache.get_or_make(_key(source, described.name, options), make)
+
+    def _download(self, source: HubName, described: Path, options: ImportOptions) -> Path:
+        require_libraries()
+        from model.checkpoints.read import check_config
+
+        check_config(described)  # before the weights, which may be gigabytes
+        self.report(f"{source}: downloading revision {described.name[:12]}")
+        self.hub.fetch_weights(source, described, allow_pickle=options.allow_pickle)
+        return described
+
+    def _import(self, folder: Path, name: str, out: Path, options: ImportOptions) -> None:
+        require_libraries()
+        from model.checkpoints.read import read_checkpoint
+        from model.export.export import export_package
+
+        self.report(f"{name}: importing from {folder}, {options.precision}")
+        licence = options.licence or read_card(folder).licence
+        model, tokens, card, family = read_checkpoint(
+            folder, name, licence, options.languages, allow_pickle=options.allow_pickle
+        )
+        export_package(model, tokens, card, out, precision=options.precision, family=family)
+
+
+def _key(source: Path | HubName, revision: str, options: ImportOptions) -> str:
+    return key_of(
+        served_name(source),
+        source=source.id if isinstance(source, HubName) else "a folder",
+        revision=revision,
+        precision=options.precision,
+        languages=options.languages,
+        licence=options.licence,
+    )
+
+
+def require_libraries() -> None:
+    """Raise `ModuleNotFoundError` where a library is missing, before anything is downloaded or computed."""
+    for library in NEEDED:
+        import_module(library)
+
+
+def content_of(folder: Path, options: ImportOptions) -> str:
+    """Return a digest of all files that an import reads; raises `HubError` for a folder that is no checkpoint."""
+    if not (folder / CONFIG_FILE).is_file():
+        raise HubError(
+            f"{folder}: there is neither {FILE_NAME}, as a package has, nor {CONFIG_FILE}, as a checkpoint has"
+        )
+    files = {path for pattern in DESCRIPTION for path in folder.glob(pattern)}
+    files |= set(folder.glob("*_*/config.json"))  # of sentence-transformers' modules
+    files |= set(weight_files(folder, allow_pickle=options.allow_pickle))
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(f"{path.relative_to(folder)} {sha256_of(path)}\n".encode())
+    return digest.hexdigest()

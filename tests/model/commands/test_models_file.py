@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from model.commands.models_file import read_entries, with_packages
+from model.hub.packages import ImportOptions
+from service.settings import Settings, SettingsError
+
+Asked = list[tuple[str, ImportOptions]]
+
+
+def resolve(entries: list[dict[str, Any]]) -> tuple[list[Any], Asked]:
+    """Return the entries with packages, and what was looked for."""
+    asked: Asked = []
+
+    def find(name: str, options: ImportOptions) -> Path:
+        asked.append((name, options))
+        return Path("/cache") / name
+
+    return with_packages(entries, find), asked
+
+
+def test_names_become_packages_and_keep_what_is_for_the_service() -> None:
+    entries, asked = resolve(
+        [
+            {"model": "Org/Chat", "precision": "int8-blocks", "max_slots": 16},
+            {"model": "org/mt", "languages": ["en", "de"], "name": "en-de"},
+            {"package": "/packages/mine", "threads": 2},
+        ]
+    )
+
+    assert entries == [
+        {"package": "/cache/Org/Chat", "name": "chat", "max_slots": 16},
+        {"package": "/cache/org/mt", "name": "en-de"},
+        {"package": "/packages/mine", "threads": 2},
+    ]
+    assert asked == [("Org/Chat", ImportOptions("int8-blocks")), ("org/mt", ImportOptions(languages=("en", "de")))]
+
+
+def test_models_of_one_name_get_names_that_differ() -> None:
+    entries, _ = resolve([{"model": "a/bert"}, {"model": "b/bert"}, {"model": "c/x", "name": "b-bert"}])
+
+    assert [entry["name"] for entry in entries] == ["bert", "b-bert-2", "b-bert"]
+
+
+def test_a_bundled_package_keeps_its_name() -> None:
+    entries, _ = resolve([{"model": "stories"}])
+
+    assert "name" not in entries[0]
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"model": "a/b", "max_slot": 1}, r"models\.1: max_slot: Extra inputs are not permitted"),
+        ({"model": "a/b", "max_slots": 0}, r"models\.1: max_slots: .*greater than or equal to 1"),
+        ({"model": "a/b", "precision": "int3"}, r"models\.1: precision: .*'float32', 'float16', 'int8'"),
+        ({"model": "a/b", "name": "A B"}, r"models\.1: name: "),
+        ({"model": "a/b", "package": "c"}, r"models\.1: either model or package"),
+        ({"threads": 2}, r"models\.1: package: Field required"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_looked_for(entry: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        with_packages([{"model": "a/first"}, entry], lambda *_: pytest.fail("looked for"))
+
+
+def test_paths_of_a_models_file_are_relative_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "models.yaml"
+    path.write_text("models:\n- package: mine\n- model: ./checkpoint\n- model: org/name\n  max_slots: 2\n")
+
+    assert read_entries(path) == [
+        {"package": str(tmp_path / "mine")},
+        {"model": str(tmp_path / "checkpoint")},
+        {"model": "org/name", "max_slots": 2},
+    ]
+
+
+@pytest.mark.parametrize("content", ["", "models: 3", "models: [a]", "- model: a/b"])
+def test_a_file_that_is_no_models_file_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "models.yaml"
+    path.write_text(content)
+    with pytest.raises(SettingsError, match="must be a list of models, each with package or model"):
+        read_entries(path)
+    with pytest.raises(SettingsError, match="No such file"):
+        read_entries(tmp_path / "none.yaml")
+
+
+def test_the_service_reads_what_comes_out(tmp_path: Path) -> None:
+    entries, _ = resolve([{"model": "a/bert", "max_slots": 3}])
+    path = tmp_path / "models.yaml"
+    path.write_text(yaml.safe_dump({"models": entries}))
+
+    (model,) = Settings(models_file=path).models()
+    assert (str(model.package), model.name, model.max_slots) == ("/cache/a/bert", "bert", 3)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from model.commands.app import app
+from service.keys import hash_of, read_keys
+
+ROOT = Path(__file__).parent.parent.parent.parent
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["a/b", "--models", "models.yaml"], "give names or a models file, not both"),
+        (["a/b", "c/d", "--name", "x"], "1 names for 2 models"),
+        (["a/b", "--set", "max_slots"], "'max_slots' is not FIELD=VALUE"),
+        (["a/b", "--precision", "int3"], "int8-blocks"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(app, ["serve", *arguments], env={"COLUMNS": "200"})
+
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def trifold(*arguments: str, without: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, where some libraries may not be installed."""
+    missing = "".join(f"sys.modules[{name!r}] = None; " for name in without.split())
+    code = f"import sys; {missing}from model.commands.app import main; sys.argv[0] = 'trifold'; main()"
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_help_and_serving_need_no_torch_and_what_needs_it_says_what_to_install(tmp_path: Path) -> None:
+    libraries = "torch onnx onnxscript safetensors matplotlib sacrebleu"
+    assert "serve" in trifold("--help", without=libraries).stdout
+
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    lacking = trifold("import", str(tmp_path), without=libraries)
+    assert lacking.returncode == 1
+    assert lacking.stderr.splitlines()[-1] == (
+        "trifold: this needs torch, which is not installed: pip install 'trifold[import]'"
+    )
+
+
+def test_an_error_is_a_sentence() -> None:
+    done = trifold("serve", "./none")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("trifold: ./none: there is no such folder, and models on the hub are named org/name")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_key_is_made_and_its_hash_kept(tmp_path: Path) -> None:
+    path = tmp_path / "keys.yaml"
+    result = CliRunner().invoke(app, ["key", "billing", "--requests-per-minute", "60", "--file", str(path)])
+
+    (kept,) = read_keys(path)
+    assert kept.hash == hash_of(result.stdout.strip())
+    assert (kept.name, kept.requests_per_minute) == ("billing", 60)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model.hub.cache import PackageCache, key_of
+from model.hub.names import HubName
+from tests.conftest import TinyPackage
+
+Make = Callable[[Path], None]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> PackageCache:
+    return PackageCache(tmp_path / "cache")
+
+
+@pytest.fixture
+def make(sentiment: TinyPackage) -> Make:
+    def copy(out: Path) -> None:
+        shutil.copytree(sentiment.folder, out)
+
+    return copy
+
+
+def never(_out: Path) -> None:
+    raise AssertionError("made again")
+
+
+def test_a_package_is_made_once(cache: PackageCache, make: Make) -> None:
+    assert cache.get("a") is None
+
+    folder = cache.get_or_make("a", make)
+
+    assert cache.get_or_make("a", never) == folder == cache.get("a")
+
+
+def test_processes_that_want_the_same_package_wait_for_the_one_that_makes_it(cache: PackageCache, make: Make) -> None:
+    made, found = [], []
+
+    def slowly(out: Path) -> None:
+        made.append(out)
+        make(out)
+
+    threads = [threading.Thread(target=lambda: found.append(cache.get_or_make("a", slowly))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(made) == 1 and len(set(found)) == 1
+
+
+def test_what_was_interrupted_is_begun_again(cache: PackageCache, make: Make) -> None:
+    def interrupted(out: Path) -> None:
+        make(out)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.get_or_make("a", interrupted)
+
+    assert cache.get("a") is None
+    assert cache.get(cache.get_or_make("a", make).name) is not None
+
+
+def test_a_package_that_was_damaged_is_made_again(cache: PackageCache, make: Make) -> None:
+    folder = cache.get_or_make("a", make)
+    (folder / "encoder.onnx").write_bytes(b"")
+
+    assert cache.get("a") is None
+    assert cache.get_or_make("a", make) == cache.get("a")
+
+
+def test_a_key_depends_on_everything_that_a_package_is_made_of() -> None:
+    parts = {"revision": "1", "precision": "int8"}
+    keys = {key_of("bert", **{**parts, **change}) for change in ({}, {"revision": "2"}, {"precision": "float32"})}
+
+    assert len(keys) == 3
+    assert key_of("bert", **parts) in keys
+    assert all(key.startswith("bert-") for key in keys)
+
+
+def test_our_own_code_is_part_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = key_of("bert", revision="1")
+    monkeypatch.setattr("model.hub.cache.exporter_version", lambda: "another")
+
+    assert key_of("bert", revision="1") != before
+
+
+def test_it_remembers_what_a_branch_meant(cache: PackageCache) -> None:
+    assert cache.remembered(HubName("org/name")) is None
+    cache.remember(HubName("org/name"), "1" * 40)
+    cache.remember(HubName("org/name", "refs/pr/1"), "2" * 40)
+
+    assert cache.remembered(HubName("org/name")) == "1" * 40
+    assert cache.remembered(HubName("org/name", "refs/pr/1")) == "2" * 40
+    assert cache.remembered(HubName("org/other", "3" * 40)) == "3" * 40
+
+
+def test_it_lies_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TRIFOLD_CACHE_DIR", raising=False)
+    assert PackageCache.of_user().folder == tmp_path / "trifold"
+
+    monkeypatch.setenv("TRIFOLD_CACHE_DIR", str(tmp_path / "mine"))
+    assert PackageCache.of_user().folder == tmp_path / "mine"

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from model.checkpoints.errors import CheckpointError
+from model.hub.download import Hub
+from model.hub.errors import HubError, HubUnreachable
+from model.hub.names import HubName
+from tests.local_hub import LocalHub
+from tests.model.conftest import AddModel
+
+BERT = HubName("tiny/bert")
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def _retries_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    patient = SimpleNamespace(sleep=lambda _seconds: None, time=time.time, monotonic=time.monotonic)
+    monkeypatch.setattr("huggingface_hub.file_download.time", patient)
+
+
+def download(hub: Hub, name: HubName = BERT, *, allow_pickle: bool = False) -> Path:
+    folder = hub.describe(name)
+    hub.fetch_weights(name, folder, allow_pickle=allow_pickle)
+    return folder
+
+
+def split(folder: Path) -> None:
+    """Keep the weights in two files with an index."""
+    tensors = load_file(folder / WEIGHTS)
+    (folder / WEIGHTS).unlink()
+    names = sorted(tensors)
+    files = {name: f"model-0000{1 + (place % 2)}-of-00002.safetensors" for place, name in enumerate(names)}
+    for file in set(files.values()):
+        save_file({name: tensors[name] for name in names if files[name] == file}, folder / file)
+    (folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+
+
+def test_weights_are_downloaded_after_all_else_and_nothing_else_is(
+    hub: Hub, running_hub: LocalHub, add_model: AddModel
+) -> None:
+    repository = add_model("tiny/bert")
+    (repository.folder / "onnx").mkdir()
+    for name in ("onnx/config.json", "pytorch_model.bin", "tf_model.h5", "model.fp16.safetensors"):
+        (repository.folder / name).write_text("not ours")
+
+    folder = hub.describe(BERT)
+    before = {path.name for path in folder.iterdir()}
+    hub.fetch_weights(BERT, folder, allow_pickle=False)
+
+    assert folder.name == repository.commit
+    assert before == {"config.json", "tokenizer.json", "README.md"}
+    assert {path.name for path in folder.iterdir()} - before == {WEIGHTS}
+    assert (folder / WEIGHTS).read_bytes() == (repository.folder / WEIGHTS).read_bytes()
+
+
+def test_what_is_here_is_not_downloaded_again(hub: Hub, running_hub: LocalHub, add_model: AddModel) -> None:
+    add_model("tiny/bert")
+    download(hub)
+    running_hub.requests.clear()
+
+    download(hub)
+
+    assert [path for _, path, _ in running_hub.requests] == ["/api/models/tiny/bert/revision/main"]
+
+
+def test_a_connection_that_breaks_is_taken_up_where_it_broke(
+    hub: Hub, running_hub: LocalHub, add_model: AddModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 500)  # 10 MiB: whole chunks are kept
+    repository = add_model("tiny/bert")
+    repository.cut_after = {WEIGHTS: 1000}
+
+    folder = download(hub)
+
+    assert running_hub.asked_for(WEIGHTS) == [None, "bytes=1000-"]
+    assert (folder / WEIGHTS).read_bytes() == (repository.folder / WEIGHTS).read_bytes()
+
+
+def test_an_interrupted_download_goes_on_with_the_files_that_lack(
+    hub: Hub, running_hub: LocalHub, add_model: AddModel
+) -> None:
+    repository = add_model("tiny/bert")
+    split(repository.folder)
+    first, second = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+    repository.cut_after, repository.breaks_left = {second: 0}, 1000
+
+    with pytest.raises(HubError, match=r"tiny/bert: the download was interrupted .*; start again, what came is kept"):
+        download(hub)
+    repository.breaks_left = 0
+    running_hub.requests.clear()
+    folder = download(hub)
+
+    assert (len(running_hub.asked_for(first)), len(running_hub.asked_for(second))) == (0, 1)
+    assert {path.name for path in folder.glob("*.safetensors")} == {first, second}
+
+
+def test_a_file_of_another_size_than_announced_is_refused(hub: Hub, add_model: AddModel) -> None:
+    repository = add_model("tiny/bert")
+    repository.content_instead = {WEIGHTS: b"too short"}
+
+    with pytest.raises(HubError, match=r"tiny/bert: the download failed: .*should be of size \d+ but has size 9"):
+        download(hub)
+
+
+@pytest.mark.parametrize("file", [WEIGHTS, "config.json"])
+def test_a_file_that_differs_from_its_hash_is_named_and_downloaded_again(
+    file: str, hub: Hub, running_hub: LocalHub, add_model: AddModel
+) -> None:
+    repository = add_model("tiny/bert")
+    content = (repository.folder / file).read_bytes()
+    repository.content_instead = {file: content[:-1] + b"?"}
+
+    with pytest.raises(HubError, match=rf"{re.escape(file)}: its content differs from its hash.*start again"):
+        download(hub)
+    repository.content_instead = {}
+    folder = download(hub)
+
+    assert (folder / file).read_bytes() == content
+    assert len(running_hub.asked_for(file)) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (HubName("tiny/none"), "tiny/none: there is no such model at http.*or it is private and HF_TOKEN may not read"),
+        (HubName("tiny/bert", "v2"), r"tiny/bert@v2: http\S+/tiny/bert has no branch, tag or commit 'v2'"),
+        (HubName("tiny/bert", "0" * 40), "has no branch, tag or commit '0000"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_told(name: HubName, words: str, hub: Hub, add_model: AddModel) -> None:
+    add_model("tiny/bert")
+
+    with pytest.raises(HubError, match=words):
+        hub.describe(name)
+
+
+@pytest.mark.parametrize("token", [None, "hf_of_somebody_else"])
+def test_a_gated_model_says_where_its_terms_are(
+    token: str | None, hub: Hub, add_model: AddModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_model("tiny/bert").is_gated = True
+    if token:
+        monkeypatch.setenv("HF_TOKEN", token)
+
+    with pytest.raises(HubError, match=r"accepted first: do so at http\S+/tiny/bert, then set HF_TOKEN"):
+        hub.describe(BERT)
+
+
+def test_offline_nothing_is_asked_and_what_is_here_does(hub: Hub, running_hub: LocalHub, add_model: AddModel) -> None:
+    add_model("tiny/bert")
+    offline = replace(hub, offline=True)
+    with pytest.raises(
+        HubUnreachable, match="tiny/bert: not all of it was downloaded before, and HF_HUB_OFFLINE forbids"
+    ):
+        offline.describe(BERT)
+    folder = hub.describe(BERT)
+    with pytest.raises(HubUnreachable, match="HF_HUB_OFFLINE"):
+        offline.fetch_weights(BERT, folder, allow_pickle=False)
+    hub.fetch_weights(BERT, folder, allow_pickle=False)
+    running_hub.requests.clear()
+
+    assert download(offline) == folder
+    assert running_hub.requests == []
+
+
+def test_without_a_network_what_is_here_does(hub: Hub, add_model: AddModel) -> None:
+    add_model("tiny/bert")
+    folder = download(hub)
+    nowhere = replace(hub, endpoint="http://127.0.0.1:9")  # discard: nobody listens
+
+    assert download(nowhere) == folder
+    with pytest.raises(HubUnreachable, match=r"tiny/other: http://127\.0\.0\.1:9 cannot be reached"):
+        nowhere.describe(HubName("tiny/other"))
+
+
+def test_a_pickle_is_only_taken_when_asked_for(hub: Hub, add_model: AddModel) -> None:
+    folder = add_model("tiny/bert").folder
+    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
+
+    with pytest.raises(CheckpointError, match="no weights"):
+        download(hub)
+    assert (download(hub, allow_pickle=True) / "pytorch_model.bin").is_file()

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+
+from model.checkpoints.errors import CheckpointError
+from model.hub.download import Hub
+from model.hub.errors import HubError, HubUnreachable
+from model.hub.packages import ImportOptions, Packages
+from model.package import Manifest
+from tests.conftest import TinyPackage
+from tests.local_hub import LocalHub
+from tests.model.conftest import AddModel
+
+FLOAT32 = ImportOptions("float32")
+
+
+def test_a_model_is_imported_once_and_then_found_with_and_without_the_hub(
+    packages: Packages, hub: Hub, running_hub: LocalHub, add_model: AddModel
+) -> None:
+    repository = add_model("Tiny/BERT")
+    folder = packages.find("Tiny/BERT", FLOAT32)
+    manifest = Manifest.load(folder)
+
+    assert (manifest.name, manifest.family, manifest.licence, manifest.labels) == (
+        "bert",
+        "bert",
+        "apache-2.0",
+        ["bad", "good"],
+    )
+    running_hub.requests.clear()
+    assert packages.find("Tiny/BERT", FLOAT32) == folder
+    assert [path for _, path, _ in running_hub.requests] == ["/api/models/Tiny/BERT/revision/main"]
+
+    running_hub.requests.clear()
+    assert packages.find(f"Tiny/BERT@{repository.commit}", FLOAT32) == folder
+    assert running_hub.requests == []
+
+    assert hub.folder is not None
+    shutil.rmtree(hub.folder)  # what was downloaded is needed no longer
+    unreachable = replace(packages, hub=replace(hub, endpoint="http://127.0.0.1:9"))
+    offline = replace(packages, hub=replace(hub, offline=True))
+    for without in (unreachable, offline):
+        assert without.find("Tiny/BERT", FLOAT32) == folder
+        with pytest.raises(HubUnreachable):
+            without.find("Tiny/BERT", ImportOptions("int8"))
+
+    (repository.folder / "README.md").write_text("---\nlicense: mit\n---\n")  # another commit
+    changed = packages.find("Tiny/BERT", FLOAT32)
+    assert changed != folder and Manifest.load(changed).licence == "mit"
+
+
+def test_a_folder_is_known_by_its_content(packages: Packages, checkpoints: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "other" / "gpt2"
+    shutil.copytree(checkpoints / "gpt2", copy)
+
+    folder = packages.find(str(checkpoints / "gpt2"), FLOAT32)
+    assert packages.find(str(copy), FLOAT32) == folder
+
+    config = json.loads((copy / "config.json").read_text()) | {"layer_norm_epsilon": 1e-3}
+    (copy / "config.json").write_text(json.dumps(config))
+    assert packages.find(str(copy), FLOAT32) != folder
+
+
+def test_a_package_is_taken_as_it_is(packages: Packages, sentiment: TinyPackage) -> None:
+    assert packages.find(str(sentiment.folder), FLOAT32) == sentiment.folder
+    assert packages.find("stories", FLOAT32).name == "stories"
+
+
+def test_a_family_that_is_not_supported_is_refused_before_its_weights_come(
+    packages: Packages, running_hub: LocalHub, add_model: AddModel
+) -> None:
+    add_model("tiny/new", model_type="brand_new")
+    with pytest.raises(CheckpointError, match="the family 'brand_new' is not supported; one of gpt2"):
+        packages.find("tiny/new", FLOAT32)
+
+    add_model("tiny/odd", hidden_act="mish")
+    with pytest.raises(CheckpointError, match="the activation 'mish' is not supported"):
+        packages.find("tiny/odd", FLOAT32)
+    assert running_hub.asked_for("model.safetensors") == []
+
+
+def test_a_folder_that_is_neither_says_what_it_lacks(packages: Packages, tmp_path: Path) -> None:
+    with pytest.raises(HubError, match=r"there is neither manifest\.json, as a package has, nor config\.json"):
+        packages.find(str(tmp_path), FLOAT32)
+
+
+def test_without_torch_what_was_imported_is_found_and_nothing_is_downloaded_in_vain(
+    packages: Packages, running_hub: LocalHub, add_model: AddModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_model("tiny/gpt2", "gpt2")
+    folder = packages.find("tiny/gpt2", FLOAT32)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    running_hub.requests.clear()
+
+    assert packages.find("tiny/gpt2", FLOAT32) == folder
+    with pytest.raises(ModuleNotFoundError, match="torch"):
+        packages.find("tiny/gpt2", ImportOptions("int8"))
+    assert running_hub.asked_for("model.safetensors") == []
+
+
+def test_weights_that_cannot_be_read_are_named(packages: Packages, checkpoints: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(checkpoints / "bert", folder)
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[: len(content) // 2])
+
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: cannot be read .*; delete it and get it again"):
+        packages.find(str(folder), FLOAT32)
+
+
+def test_a_summary_needs_no_weights(
+    packages: Packages, checkpoints: Path, running_hub: LocalHub, add_model: AddModel
+) -> None:
+    add_model("tiny/bert")
+    here, numbers = packages.describe(str(checkpoints / "bert"))
+    there, numbers_there = packages.describe("tiny/bert")
+
+    with safe_open(here / "model.safetensors", framework="pt") as file:
+        assert numbers == {"F32": sum(file.get_tensor(name).numel() for name in file.keys())}  # noqa: SIM118
+    assert numbers_there == numbers
+    assert (there / "config.json").read_bytes() == (here / "config.json").read_bytes()
+    assert running_hub.asked_for("model.safetensors") == ["bytes=0-100000"]
+    assert not (there / "model.safetensors").exists()
