@@ -1,22 +1,26 @@
-"""Sizes and choices of a transformer, and the named sizes of the papers."""
+"""Sizes and choices of a transformer, in groups; `model.sizes` has the named sizes of the papers."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from types import UnionType
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 Architecture = Literal["encoder", "decoder", "encoder_decoder", "vision"]
-Head = Literal["classify", "pretrain", "tag", "answer", "embed"]
-Positions = Literal["sinusoidal", "sinusoidal-halves", "learned"]
-NormPlacement = Literal["pre", "post"]
-Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
+PositionKind = Literal["sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned", "rotary", "none"]
+RelativeKind = Literal["bucketed", "disentangled"]
+NormKind = Literal["layer", "rms"]
+NormPlacement = Literal["pre", "post", "sandwich"]
+Activation = Literal["relu", "gelu", "gelu-tanh", "quick-gelu", "silu", "tanh"]
+HeadKind = Literal["words", "classify", "tag", "answer", "embed", "fill", "pretrain"]
+Pooling = Literal["first", "mean", "last", "weighted"]
 
-CHOICES: dict[str, tuple[str, ...]] = {
-    "architecture": get_args(Architecture),
-    "head": get_args(Head),
-    "positions": get_args(Positions),
-    "norm_placement": get_args(NormPlacement),
-    "activation": get_args(Activation),
+HEADS_OF: dict[Architecture, tuple[HeadKind, ...]] = {
+    "encoder": ("classify", "tag", "answer", "embed", "fill", "pretrain"),
+    "decoder": ("words", "classify", "tag", "embed"),
+    "encoder_decoder": ("words",),
+    "vision": ("classify",),
 }
 
 
@@ -24,8 +28,265 @@ class ConfigError(ValueError):
     """A field of a configuration has a value that is not allowed."""
 
 
+class _Checked:
+    """A group of fields that names the one that is wrong, its value, and what is allowed."""
+
+    GROUP: ClassVar[str] = ""  # before the fields' names in errors
+
+    def _check(self, field: str, allowed: bool, what: str) -> None:
+        if not allowed:
+            raise ConfigError(f"{self.GROUP}{field} is {getattr(self, field)!r}; it must be {what}")
+
+    def _check_at_least(self, least: int, *names: str) -> None:
+        for field in names:
+            self._check(field, getattr(self, field) >= least, f"at least {least}")
+
+    def _check_choices(self) -> None:
+        for field, hint in get_type_hints(type(self)).items():
+            if get_origin(hint) is Literal:
+                allowed = get_args(hint)
+                self._check(field, getattr(self, field) in allowed, f"one of {', '.join(allowed)}")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote; raises `ConfigError` for a field that is unknown, missing, or wrong."""
+        hints = {field.name: get_type_hints(cls)[field.name] for field in fields(cls)}  # type: ignore[arg-type]  # all are
+        if unknown := values.keys() - hints.keys():
+            raise ConfigError(f"{cls.GROUP}{min(unknown)} is no field; one of {', '.join(hints)} is")
+        try:
+            return cls(**{name: _read(hints[name], value) for name, value in values.items()})
+        except TypeError as error:
+            raise ConfigError(f"a field of {cls.__name__} is missing or wrong: {error}") from None
+
+
+def _read(hint: Any, value: Any) -> Any:
+    """Return a field's value as its type has it: groups from mappings, tuples from lists."""
+    kinds = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
+    group = next((kind for kind in kinds if is_dataclass(kind)), None)
+    if group is not None and isinstance(value, Mapping):
+        return group.from_dict(value)  # type: ignore[union-attr]  # all groups have it
+    return tuple(value) if isinstance(value, list) else value
+
+
 @dataclass(frozen=True)
-class TransformerConfig:
+class RelativeConfig(_Checked):
+    """Scores that know how far a key is from its query.
+
+    `bucketed`: each head adds a learned number for each bucket of distances; one table for all layers of a stack (T5,
+    Raffel et al. 2020, section 2.1). `disentangled`: what a query is meets where a key is and the other way round, by
+    the layers' own query and key maps (DeBERTa, He et al. 2021, section 3.1, with the shared maps and the log buckets
+    of version 3). Both: near distances have buckets of their own, far ones share them.
+    """
+
+    GROUP = "attention.relative."
+    kind: RelativeKind
+    num_buckets: int = 32
+    max_distance: int = 128  # from here on all are alike
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+        self._check("num_buckets", self.num_buckets >= 4 and self.num_buckets % 2 == 0, "even and at least 4")
+        half = self.num_buckets // 2
+        self._check("max_distance", self.max_distance > half, f"more than half of num_buckets ({half})")
+
+
+@dataclass(frozen=True)
+class AttentionConfig(_Checked):
+    """Scaled dot-product attention in several heads (Vaswani et al. 2017, section 3.2)."""
+
+    GROUP = "attention."
+    num_heads: int
+    num_kv_heads: int | None = None  # None: as many as num_heads (fewer: Ainslie et al. 2023, GQA)
+    head_dim: int | None = None  # None: d_model / num_heads (its own: T5, Qwen3, Gemma 3)
+    qkv_bias: bool = True
+    output_bias: bool = True
+    qk_norm: bool = False  # an RMS norm over each head's query and key (Henry et al. 2020; Qwen3, Gemma 3)
+    scale: float | None = None  # what scores are multiplied by; None: 1/√head_dim (1: T5, GPT-Neo)
+    # Local attention (Beltagy et al. 2020): a decoder's token sees itself and the window − 1 tokens before it; an
+    # encoder's those at most window / 2 away. Of the layers named; the others see everything.
+    window: int | None = None
+    local_layers: tuple[int, ...] = ()
+    relative: RelativeConfig | None = None
+
+    def __post_init__(self) -> None:
+        self._check_at_least(1, "num_heads")
+        self._check(
+            "num_kv_heads",
+            self.num_kv_heads is None or (self.num_kv_heads >= 1 and self.num_heads % self.num_kv_heads == 0),
+            f"a divisor of num_heads ({self.num_heads})",
+        )
+        self._check("head_dim", self.head_dim is None or self.head_dim >= 1, "at least 1")
+        self._check("scale", self.scale is None or self.scale > 0, "greater than 0")
+        self._check("window", self.window is None or self.window >= 1, "at least 1")
+        layers = self.local_layers
+        self._check("local_layers", list(layers) == sorted({*layers}), "numbers of layers, each once, in order")
+        has_both = (self.window is None) == (not layers)
+        self._check("local_layers", has_both, f"of layers, if there is a window, and only then ({self.window})")
+
+
+@dataclass(frozen=True)
+class RotaryScaling(_Checked):
+    """Slower rotations for texts longer than those of pretraining (Llama 3, Grattafiori et al. 2024, section 3.4.2).
+
+    Waves longer than original_max_positions / low_frequency_factor turn `factor` times as slowly, those shorter than
+    original_max_positions / high_frequency_factor as fast as ever, those between by a mean of both.
+    """
+
+    GROUP = "positions.scaling."
+    factor: float
+    low_frequency_factor: float
+    high_frequency_factor: float
+    original_max_positions: int
+
+    def __post_init__(self) -> None:
+        self._check("factor", self.factor >= 1, "at least 1")
+        self._check("low_frequency_factor", self.low_frequency_factor > 0, "greater than 0")
+        low = self.low_frequency_factor
+        self._check(
+            "high_frequency_factor", self.high_frequency_factor > low, f"more than low_frequency_factor ({low})"
+        )
+        self._check_at_least(1, "original_max_positions")
+
+
+@dataclass(frozen=True)
+class PositionsConfig(_Checked):
+    """What tells the order of tokens.
+
+    `sinusoidal`: waves added to the embeddings (Vaswani et al. 2017, section 3.5); `-halves` has all sines before all
+    cosines (Marian), `-fairseq` too and with wave lengths that reach 10000 · 2π exactly (M2M100). `learned`: a vector a
+    position (Gehring et al. 2017; GPT, BERT). `rotary`: queries and keys turn with their position (Su et al. 2021).
+    `none`: nothing is added; see `attention.relative`.
+    """
+
+    GROUP = "positions."
+    kind: PositionKind = "learned"
+    offset: int = 0  # which wave the first token has (2: M2M100); of a learned table cut the first rows instead
+    base: float = 10000.0  # rotary: wave lengths are 2π · base^(2i/dim)
+    local_base: float | None = None  # rotary: of layers with a window; None: base
+    rotary_dim: int | None = None  # rotary: how much of each head turns; None: all of it
+    scaling: RotaryScaling | None = None  # rotary: of layers without a window
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+        computed = self.kind.startswith("sinusoidal")
+        self._check("offset", self.offset == 0 or (computed and self.offset > 0), "0, or more of computed waves")
+        self._check("base", self.base > 1, "greater than 1")
+        self._check("local_base", self.local_base is None or self.local_base > 1, "greater than 1")
+        for field in ("local_base", "rotary_dim", "scaling"):
+            self._check(field, self.kind == "rotary" or getattr(self, field) is None, "None unless kind is rotary")
+
+
+@dataclass(frozen=True)
+class NormConfig(_Checked):
+    """Normalisation of each position's vector: LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019).
+
+    `post`: behind the sum of sublayer and residual (Vaswani et al. 2017); `pre`: before the sublayer, and once more at
+    the end (Xiong et al. 2020); `sandwich`: before and behind the sublayer (Ding et al. 2021, CogView; Gemma 2 and 3).
+    """
+
+    GROUP = "norm."
+    kind: NormKind = "layer"
+    placement: NormPlacement = "pre"
+    epsilon: float = 1e-5
+    bias: bool = True  # LayerNorm's shift; an RMSNorm has none
+    skips_first: bool = False  # the first block attends from the normalised embeddings as they are (ModernBERT)
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+        self._check("epsilon", self.epsilon > 0, "greater than 0")
+        self._check("bias", self.kind == "layer" or not self.bias, "False where kind is rms")
+        self._check("skips_first", self.placement == "pre" or not self.skips_first, "False unless placement is pre")
+
+
+@dataclass(frozen=True)
+class FeedForwardConfig(_Checked):
+    """The position-wise feed-forward network (Vaswani et al. 2017, section 3.3), gated or not (Shazeer 2020)."""
+
+    GROUP = "feed_forward."
+    d_ff: int
+    activation: Activation = "gelu"
+    gated: bool = False  # activation(gate x) ⊙ expand x: SwiGLU with silu, GeGLU with a gelu, ReGLU with relu
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+        self._check_at_least(1, "d_ff")
+
+
+@dataclass(frozen=True)
+class EmbeddingsConfig(_Checked):
+    """What is added to a word's vector, and done with the sum, before the first block."""
+
+    GROUP = "embeddings."
+    scale: bool = False  # words times √d_model (Vaswani et al. 2017, section 3.4; Gemma)
+    norm: bool = False  # a norm over the sum (Devlin et al. 2019, BERT)
+    segments: int = 0  # BERT's vectors of sentence A and sentence B
+
+    def __post_init__(self) -> None:
+        self._check_at_least(0, "segments")
+
+
+@dataclass(frozen=True)
+class VisionConfig(_Checked):
+    """Square images, cut into square patches (Dosovitskiy et al. 2021)."""
+
+    GROUP = "vision."
+    image_size: int  # pixels a side
+    patch_size: int  # pixels a side
+    num_channels: int = 3  # 1 grey, 3 colours
+    patch_overlap: int = 0  # pixels by which a patch reaches over each of its sides
+
+    def __post_init__(self) -> None:
+        self._check_at_least(1, "num_channels", "patch_size")
+        self._check_at_least(0, "patch_overlap")
+        fits = self.image_size >= 1 and self.image_size % self.patch_size == 0
+        self._check("image_size", fits, f"a multiple of patch_size ({self.patch_size})")
+
+    @property
+    def num_patches(self) -> int:
+        """Patches of an image."""
+        return (self.image_size // self.patch_size) ** 2
+
+
+@dataclass(frozen=True)
+class HeadConfig(_Checked):
+    """What becomes of the last hidden states.
+
+    | kind | of | answer |
+    |---|---|---|
+    | `words` | each position | logits of the next word |
+    | `fill` | each position | logits of the word that is masked there |
+    | `classify` | the pooled text | logits of labels |
+    | `tag`, `answer` | each token | logits of its labels; of being an answer's start and end |
+    | `embed` | the pooled text | a vector |
+    | `pretrain` | both | BERT's training: masked words, and whether one text follows another |
+
+    All but `words` may have a linear map and an activation (`dense`), then a norm, before the output.
+    """
+
+    GROUP = "head."
+    kind: HeadKind = "words"
+    num_labels: int = 0  # classify, tag, answer
+    pooling: Pooling = "first"  # classify, embed: CLS, the mean, the last token; `weighted`: see `WeightedVectorHead`
+    dense: bool = False
+    dense_bias: bool = True
+    activation: Activation = "tanh"  # behind the dense map
+    norm: bool = False  # behind the activation
+    bias: bool = False  # of the output: a number a label, or a word
+    tied: bool = True  # words, fill: the output matrix is the word embedding (Press and Wolf 2017)
+    scale: float | None = None  # words: what hidden states are multiplied by before the output (T5 with tied words)
+    normalise: bool = False  # embed: vectors of length 1
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+        self._check_at_least(0, "num_labels")
+        self._check("dense", self.kind != "words" or not self.dense, "False where kind is words")
+        weighted = self.pooling == "weighted"
+        self._check("pooling", not weighted or self.kind == "embed", "one of first, mean, last unless kind is embed")
+
+
+@dataclass(frozen=True)
+class TransformerConfig(_Checked):
     """Everything that fixes the shape of a transformer; weights fit exactly one configuration.
 
     Raises `ConfigError` naming the field, its value and what is allowed.
@@ -34,46 +295,41 @@ class TransformerConfig:
     architecture: Architecture
     vocab_size: int
     d_model: int
-    d_ff: int
-    num_heads: int
+    attention: AttentionConfig
+    feed_forward: FeedForwardConfig
     num_encoder_layers: int = 0
     num_decoder_layers: int = 0
-    num_kv_heads: int | None = None  # None: as many as num_heads
     max_positions: int = 512
-    positions: Positions = "learned"
-    norm_placement: NormPlacement = "pre"
-    activation: Activation = "gelu"
-    scale_embeddings: bool = False  # times sqrt(d_model), as in "Attention Is All You Need", 3.4
-    embedding_norm: bool = False  # a layer norm over the summed embeddings, as in BERT
-    output_bias: bool = False  # a bias a word on the logits, as in BART and Marian
-    num_segments: int = 0  # BERT's sentence A / sentence B embeddings
-    head: Head = "classify"  # what an encoder ends in
-    num_labels: int = 0  # outputs of the heads classify (over CLS), tag and answer (over each token)
-    image_size: int = 0  # vision: pixels a side, of square images
-    patch_size: int = 0  # vision: pixels a side
-    patch_overlap: int = 0  # vision: pixels by which a patch reaches over each of its sides
-    num_channels: int = 0  # vision: 1 grey, 3 colours
+    positions: PositionsConfig = PositionsConfig()
+    norm: NormConfig = NormConfig()
+    embeddings: EmbeddingsConfig = EmbeddingsConfig()
+    head: HeadConfig = HeadConfig()
+    vision: VisionConfig | None = None  # of architecture vision
     dropout: float = 0.1
-    norm_epsilon: float = 1e-5
 
     def __post_init__(self) -> None:
-        for field, allowed in CHOICES.items():
-            self._check(field, getattr(self, field) in allowed, f"one of {', '.join(allowed)}")
-        for field in ("d_model", "d_ff", "num_heads", "max_positions"):
-            self._check(field, getattr(self, field) >= 1, "at least 1")
-        self._check_input()
-        for field in ("num_encoder_layers", "num_decoder_layers", "num_segments", "num_labels"):
-            self._check(field, getattr(self, field) >= 0, "at least 0")
-        self._check("d_model", self.d_model % self.num_heads == 0, f"a multiple of num_heads ({self.num_heads})")
-        self._check(
-            "num_kv_heads",
-            self.num_kv_heads is None or (self.num_kv_heads >= 1 and self.num_heads % self.num_kv_heads == 0),
-            f"a divisor of num_heads ({self.num_heads})",
-        )
+        self._check_choices()
+        self._check_at_least(1, "d_model", "max_positions")
+        self._check_at_least(0, "num_encoder_layers", "num_decoder_layers")
         self._check("dropout", 0 <= self.dropout < 1, "at least 0 and less than 1")
-        self._check("norm_epsilon", self.norm_epsilon > 0, "greater than 0")
-        even = self.positions == "learned" or self.d_model % 2 == 0
-        self._check("d_model", even, "even, for sinusoidal positions pair sines with cosines")
+        self._check_input()
+        self._check_layers()
+        self._check_widths()
+        self._check_head()
+
+    def _check_input(self) -> None:
+        """Texts come as ids of a vocabulary, images as patches."""
+        is_vision = self.architecture == "vision"
+        self._check("vision", (self.vision is not None) == is_vision, "given in architecture vision, and only there")
+        if self.vision is None:
+            self._check_at_least(1, "vocab_size")
+            return
+        self._check("vocab_size", self.vocab_size == 0, "0, for images have no vocabulary")
+        self._check("d_model", self.d_model % 4 == 0, "a multiple of 4, for sines and cosines of row and column")
+        patches = self.vision.num_patches
+        self._check("max_positions", self.max_positions == patches + 1, f"{patches + 1}: CLS and {patches} patches")
+
+    def _check_layers(self) -> None:
         for field, has_it in (
             ("num_encoder_layers", self.architecture != "decoder"),
             ("num_decoder_layers", "decoder" in self.architecture),
@@ -82,150 +338,51 @@ class TransformerConfig:
                 self._check(field, getattr(self, field) >= 1, f"at least 1 in architecture {self.architecture}")
             else:
                 self._check(field, getattr(self, field) == 0, f"0 in architecture {self.architecture}")
+        last = max(self.num_encoder_layers, self.num_decoder_layers) - 1
+        self.attention._check("local_layers", all(0 <= i <= last for i in self.attention.local_layers), f"0 to {last}")
+        relative = self.attention.relative
+        if relative is not None and relative.kind == "disentangled":
+            relative._check("kind", self.architecture == "encoder", "bucketed but in architecture encoder")
 
-    def _check_input(self) -> None:
-        """Texts come as ids of a vocabulary, images as patches."""
-        if self.architecture != "vision":
-            self._check("vocab_size", self.vocab_size >= 1, "at least 1")
-            return
-        self._check("vocab_size", self.vocab_size == 0, "0, for images have no vocabulary")
-        for field in ("num_channels", "patch_size"):
-            self._check(field, getattr(self, field) >= 1, "at least 1")
-        self._check("patch_overlap", self.patch_overlap >= 0, "at least 0")
-        fits = self.image_size >= 1 and self.image_size % self.patch_size == 0
-        self._check("image_size", fits, f"a multiple of patch_size ({self.patch_size})")
-        self._check("d_model", self.d_model % 4 == 0, "a multiple of 4, for sines and cosines of row and column")
-        needed = self.num_patches + 1
-        self._check("max_positions", self.max_positions == needed, f"{needed}: CLS and {self.num_patches} patches")
+    def _check_widths(self) -> None:
+        heads, positions = self.attention.num_heads, self.positions
+        if self.attention.head_dim is None:
+            self._check("d_model", self.d_model % heads == 0, f"a multiple of attention.num_heads ({heads})")
+        even = not positions.kind.startswith("sinusoidal") or self.d_model % 2 == 0
+        self._check("d_model", even, "even, for sinusoidal positions pair sines with cosines")
+        if positions.kind == "rotary":
+            turning = positions.rotary_dim if positions.rotary_dim is not None else self.head_dim
+            fits = turning % 2 == 0 and 2 <= turning <= self.head_dim
+            name = "rotary_dim" if positions.rotary_dim is not None else "kind"
+            positions._check(name, fits, f"of an even width of at most head_dim ({self.head_dim})")
 
-    def _check(self, field: str, allowed: bool, what: str) -> None:
-        if not allowed:
-            raise ConfigError(f"{field} is {getattr(self, field)!r}; it must be {what}")
+    def _check_head(self) -> None:
+        allowed = HEADS_OF[self.architecture]
+        self.head._check("kind", self.head.kind in allowed, f"one of {', '.join(allowed)} in {self.architecture}")
 
     @property
     def head_dim(self) -> int:
         """Width of one attention head."""
-        return self.d_model // self.num_heads
+        return self.attention.head_dim or self.d_model // self.attention.num_heads
 
     @property
     def kv_heads(self) -> int:
         """Heads of keys and values; each serves num_heads / kv_heads query heads."""
-        return self.num_kv_heads or self.num_heads
-
-    @property
-    def num_patches(self) -> int:
-        """Patches of an image."""
-        return (self.image_size // self.patch_size) ** 2
+        return self.attention.num_kv_heads or self.attention.num_heads
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, for a checkpoint or a manifest."""
+        """Return the fields as plain values, groups as dictionaries, for a checkpoint or a manifest."""
         return asdict(self)
 
-
-def _bert(vocab_size: int = 30522, **sizes: Any) -> TransformerConfig:
-    return TransformerConfig(
-        architecture="encoder",
-        vocab_size=vocab_size,
-        norm_placement="post",
-        embedding_norm=True,
-        num_segments=2,
-        num_labels=2,
-        norm_epsilon=1e-12,
-        **sizes,
-    )
+    def differences(self, other: TransformerConfig) -> dict[str, tuple[Any, Any]]:
+        """Return the fields, `group.field`, in which two configurations differ, with both values."""
+        ours, theirs = _flat(self.to_dict()), _flat(other.to_dict())
+        values = {name: (ours.get(name), theirs.get(name)) for name in [*ours, *(theirs.keys() - ours.keys())]}
+        return {name: pair for name, pair in values.items() if pair[0] != pair[1]}
 
 
-SIZES: dict[str, TransformerConfig] = {
-    # Vaswani et al. 2017, table 3, base; the 37k shared BPE of its WMT en-de.
-    "transformer-base": TransformerConfig(
-        architecture="encoder_decoder",
-        vocab_size=37000,
-        d_model=512,
-        d_ff=2048,
-        num_heads=8,
-        num_encoder_layers=6,
-        num_decoder_layers=6,
-        positions="sinusoidal",
-        norm_placement="post",
-        activation="relu",
-        scale_embeddings=True,
-    ),
-    # Jiao et al. 2020 (TinyBERT, 4 layers): the "BERT small" of 15 M parameters.
-    "bert-small": _bert(d_model=312, d_ff=1200, num_heads=12, num_encoder_layers=4),
-    # Devlin et al. 2019.
-    "bert-base": _bert(d_model=768, d_ff=3072, num_heads=12, num_encoder_layers=12),
-    "bert-large": _bert(d_model=1024, d_ff=4096, num_heads=16, num_encoder_layers=24),
-    # Radford et al. 2018: twelve decoder layers, post-norm, 512 positions, 117 M parameters.
-    "gpt": TransformerConfig(
-        architecture="decoder",
-        vocab_size=40478,
-        d_model=768,
-        d_ff=3072,
-        num_heads=12,
-        num_decoder_layers=12,
-        norm_placement="post",
-    ),
-    # Dosovitskiy et al. 2021, ViT-B/16 on ImageNet.
-    "vit-base": TransformerConfig(
-        architecture="vision",
-        vocab_size=0,
-        d_model=768,
-        d_ff=3072,
-        num_heads=12,
-        num_encoder_layers=12,
-        max_positions=197,
-        num_labels=1000,
-        image_size=224,
-        patch_size=16,
-        num_channels=3,
-        norm_epsilon=1e-6,
-    ),
-    # The bundled packages (model/README.md says how these were chosen).
-    "mini-encoder": TransformerConfig(
-        architecture="encoder",
-        vocab_size=16000,
-        d_model=256,
-        d_ff=1024,
-        num_heads=4,
-        num_encoder_layers=4,
-        embedding_norm=True,
-        num_segments=2,
-        num_labels=2,
-    ),
-    "mini-vision": TransformerConfig(
-        architecture="vision",
-        vocab_size=0,
-        d_model=128,
-        d_ff=512,
-        num_heads=4,
-        num_encoder_layers=5,
-        max_positions=50,
-        num_labels=10,
-        image_size=28,
-        patch_size=4,
-        patch_overlap=4,
-        num_channels=1,
-    ),
-    "stories": TransformerConfig(
-        architecture="decoder",
-        vocab_size=4096,
-        d_model=256,
-        d_ff=1024,
-        num_heads=4,
-        num_decoder_layers=4,
-        max_positions=512,
-    ),
-    "translate": TransformerConfig(
-        architecture="encoder_decoder",
-        vocab_size=8000,
-        d_model=256,
-        d_ff=1024,
-        num_heads=4,
-        num_encoder_layers=4,
-        num_decoder_layers=2,
-        max_positions=256,
-        positions="sinusoidal",
-        activation="relu",
-        scale_embeddings=True,
-    ),
-}
+def _flat(values: Mapping[str, Any], group: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{group}{name}.") if isinstance(value, Mapping) else {f"{group}{name}": value}
+    return flat

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from model.architectures import EncoderDecoder, TextEncoder, Transformer, VisionTransformer, build
+from model.architectures import EncoderDecoder, TextReader, Transformer, VisionTransformer, build
 from model.config import TransformerConfig
 
 
@@ -42,9 +42,11 @@ def summarise(config: TransformerConfig, rows: int = 1, length: int = 16) -> tup
 
 def _inputs(model: Transformer, rows: int, length: int) -> tuple[Tensor, ...]:
     if isinstance(model, VisionTransformer):
-        return (torch.zeros(rows, model.config.num_channels, model.config.image_size, model.config.image_size),)
+        vision = model.config.vision
+        assert vision is not None
+        return (torch.zeros(rows, vision.num_channels, vision.image_size, vision.image_size),)
     ids = torch.ones(rows, length, dtype=torch.int64)
-    if isinstance(model, TextEncoder):
+    if isinstance(model, TextReader):
         return ids, ids
     return (ids, ids, ids) if isinstance(model, EncoderDecoder) else (ids,)
 

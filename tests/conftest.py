@@ -10,10 +10,20 @@ import pytest
 import torch
 
 from model.architectures import Transformer, build
-from model.config import TransformerConfig
+from model.config import (
+    AttentionConfig,
+    EmbeddingsConfig,
+    FeedForwardConfig,
+    HeadConfig,
+    NormConfig,
+    PositionsConfig,
+    TransformerConfig,
+    VisionConfig,
+)
 from model.export.export import export_package
 from model.package import Manifest
 from model.package.manifest import TOKENIZER_FILE, Precision
+from model.sizes import default_head
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.tokenizers import tokens_of
 
@@ -30,21 +40,19 @@ TINY: dict[str, TransformerConfig] = {
         architecture="encoder",
         vocab_size=160,
         d_model=32,
-        d_ff=64,
-        num_heads=4,
+        attention=AttentionConfig(4),
+        feed_forward=FeedForwardConfig(64),
         num_encoder_layers=2,
         max_positions=64,
-        embedding_norm=True,
-        num_segments=2,
-        num_labels=2,
+        embeddings=EmbeddingsConfig(norm=True, segments=2),
+        head=default_head("classify", 2),
     ),
     "stories": TransformerConfig(
         architecture="decoder",
         vocab_size=320,
         d_model=32,
-        d_ff=64,
-        num_heads=4,
-        num_kv_heads=2,
+        attention=AttentionConfig(4, num_kv_heads=2),
+        feed_forward=FeedForwardConfig(64),
         num_decoder_layers=2,
         max_positions=128,
     ),
@@ -52,33 +60,29 @@ TINY: dict[str, TransformerConfig] = {
         architecture="encoder_decoder",
         vocab_size=320,
         d_model=32,
-        d_ff=64,
-        num_heads=4,
+        attention=AttentionConfig(4),
+        feed_forward=FeedForwardConfig(64, "relu"),
         num_encoder_layers=2,
         num_decoder_layers=2,
         max_positions=64,
-        positions="sinusoidal",
-        activation="relu",
-        scale_embeddings=True,
-        norm_placement="post",
+        positions=PositionsConfig("sinusoidal"),
+        norm=NormConfig(placement="post"),
+        embeddings=EmbeddingsConfig(scale=True),
     ),
 }
 
 
-TINY["embed"] = replace(TINY["sentiment"], head="embed", num_labels=0)
+TINY["embed"] = replace(TINY["sentiment"], head=default_head("embed"))
 TINY["fashion"] = TransformerConfig(
     architecture="vision",
     vocab_size=0,
     d_model=32,
-    d_ff=64,
-    num_heads=4,
+    attention=AttentionConfig(4),
+    feed_forward=FeedForwardConfig(64),
     num_encoder_layers=2,
     max_positions=17,
-    num_labels=10,
-    image_size=28,
-    patch_size=7,
-    patch_overlap=2,
-    num_channels=1,
+    head=HeadConfig("classify", 10, bias=True),
+    vision=VisionConfig(28, 7, num_channels=1, patch_overlap=2),
 )
 
 

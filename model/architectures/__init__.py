@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from model.architectures.decoder import DecoderLM
-from model.architectures.encoder import HEADS, EncoderClassifier, PretrainingEncoder, SentenceEncoder, TextEncoder
+from model.architectures.encoder import DecoderReader, TextEncoder, TextReader
 from model.architectures.encoder_decoder import EncoderDecoder
 from model.architectures.vision import VisionTransformer
 from model.config import TransformerConfig
 
 __all__ = [
     "DecoderLM",
-    "EncoderClassifier",
+    "DecoderReader",
     "EncoderDecoder",
-    "PretrainingEncoder",
-    "SentenceEncoder",
     "TextEncoder",
+    "TextReader",
     "Transformer",
     "VisionTransformer",
     "build",
 ]
 
-Transformer = TextEncoder | DecoderLM | EncoderDecoder | VisionTransformer
+Transformer = TextReader | DecoderLM | EncoderDecoder | VisionTransformer
 
 
 def build(config: TransformerConfig) -> Transformer:
     """Make the untrained transformer that a configuration describes."""
     if config.architecture == "encoder":
-        return HEADS[config.head](config)
+        return TextEncoder(config)
     if config.architecture == "decoder":
-        return DecoderLM(config)
+        return DecoderLM(config) if config.head.kind == "words" else DecoderReader(config)
     return EncoderDecoder(config) if config.architecture == "encoder_decoder" else VisionTransformer(config)

@@ -16,12 +16,14 @@ def initialise(module: nn.Module, config: TransformerConfig) -> None:
     Where embeddings are scaled up, as in Vaswani et al. 2017: embeddings from N(0, 1/d_model), linear maps uniform
     after Glorot. Else all from N(0, 0.02²), as BERT and GPT do.
     """
+    is_scaled = config.embeddings.scale
     for part in module.modules():
         if isinstance(part, nn.Embedding):
-            nn.init.normal_(part.weight, std=config.d_model**-0.5 if config.scale_embeddings else 0.02)
+            nn.init.normal_(part.weight, std=config.d_model**-0.5 if is_scaled else 0.02)
         elif isinstance(part, nn.Linear):
-            nn.init.xavier_uniform_(part.weight) if config.scale_embeddings else nn.init.normal_(part.weight, std=0.02)
-            nn.init.zeros_(part.bias)
+            nn.init.xavier_uniform_(part.weight) if is_scaled else nn.init.normal_(part.weight, std=0.02)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
 
 
 def initialise_blocks_by_width(module: nn.Module) -> None:

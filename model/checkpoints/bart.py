@@ -5,13 +5,19 @@ BART learns its positions, each side its own, and normalises the embeddings; Mar
 
 from __future__ import annotations
 
-from typing import Any
-
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
-from model.config import TransformerConfig
+from model.config import (
+    AttentionConfig,
+    EmbeddingsConfig,
+    FeedForwardConfig,
+    HeadConfig,
+    NormConfig,
+    PositionsConfig,
+    TransformerConfig,
+)
 
 
-def _to_config(config: HFConfig, **choices: Any) -> TransformerConfig:
+def _to_config(config: HFConfig, positions: PositionsConfig, *, norm: bool) -> TransformerConfig:
     require(config, tie_word_embeddings=True, share_encoder_decoder_embeddings=True)
     require(config, decoder_attention_heads=config["encoder_attention_heads"])
     require(config, decoder_ffn_dim=config["encoder_ffn_dim"])
@@ -19,28 +25,27 @@ def _to_config(config: HFConfig, **choices: Any) -> TransformerConfig:
         architecture="encoder_decoder",
         vocab_size=config["vocab_size"],
         d_model=config["d_model"],
-        d_ff=config["encoder_ffn_dim"],
-        num_heads=config["encoder_attention_heads"],
+        attention=AttentionConfig(config["encoder_attention_heads"]),
+        feed_forward=FeedForwardConfig(config["encoder_ffn_dim"], activation(config["activation_function"])),
         num_encoder_layers=config["encoder_layers"],
         num_decoder_layers=config["decoder_layers"],
         max_positions=config["max_position_embeddings"],
-        norm_placement="post",
-        activation=activation(config["activation_function"]),
-        scale_embeddings=config["scale_embedding"],
-        output_bias=True,
+        positions=positions,
+        norm=NormConfig(placement="post"),
+        embeddings=EmbeddingsConfig(scale=config["scale_embedding"], norm=norm),
+        head=HeadConfig(bias=True),
         dropout=config["dropout"],
-        **choices,
     )
 
 
 def bart_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a BART."""
-    return _to_config(config, positions="learned", embedding_norm=True)
+    return _to_config(config, PositionsConfig("learned"), norm=True)
 
 
 def marian_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a Marian model."""
-    return _to_config(config, positions="sinusoidal-halves")
+    return _to_config(config, PositionsConfig("sinusoidal-halves"), norm=False)
 
 
 def _block(side: str, parts: tuple[str, ...]) -> dict[str, str]:
@@ -62,7 +67,7 @@ SHARED: Names = {
     "encoder.embed_tokens.weight": "embeddings.words.weight",
     "decoder.embed_tokens.weight": "embeddings.words.weight",
     "lm_head.weight": "embeddings.words.weight",
-    "final_logits_bias": Parts(("output_bias",), lambda bias: (bias[0],)),
+    "final_logits_bias": Parts(("head.bias",), lambda bias: (bias[0],)),
     **BLOCKS,
 }
 

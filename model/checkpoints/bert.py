@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases, require
-from model.config import TransformerConfig
+from model.config import AttentionConfig, EmbeddingsConfig, FeedForwardConfig, NormConfig, TransformerConfig
+from model.sizes import default_head
 
 
 def to_config(config: HFConfig) -> TransformerConfig:
@@ -13,17 +14,14 @@ def to_config(config: HFConfig) -> TransformerConfig:
         architecture="encoder",
         vocab_size=config["vocab_size"],
         d_model=config["hidden_size"],
-        d_ff=config["intermediate_size"],
-        num_heads=config["num_attention_heads"],
+        attention=AttentionConfig(config["num_attention_heads"]),
+        feed_forward=FeedForwardConfig(config["intermediate_size"], activation(config["hidden_act"])),
         num_encoder_layers=config["num_hidden_layers"],
         max_positions=config["max_position_embeddings"],
-        norm_placement="post",
-        activation=activation(config["hidden_act"]),
-        embedding_norm=True,
-        num_segments=config["type_vocab_size"],
-        num_labels=len(config.get("id2label") or (0, 1)),
+        norm=NormConfig(placement="post", epsilon=config["layer_norm_eps"]),
+        embeddings=EmbeddingsConfig(norm=True, segments=config["type_vocab_size"]),
+        head=default_head("classify", len(config.get("id2label") or (0, 1))),
         dropout=config["hidden_dropout_prob"],
-        norm_epsilon=config["layer_norm_eps"],
     )
 
 
@@ -44,8 +42,8 @@ NAMES: Names = {
             f"{LAYER}.intermediate.dense": f"{BLOCK}.feed_forward.expand",
             f"{LAYER}.output.dense": f"{BLOCK}.feed_forward.contract",
             f"{LAYER}.output.LayerNorm": f"{BLOCK}.feed_forward_residual.norm",
-            "pooler.dense": "pooler",
-            "classifier": "classifier",
+            "pooler.dense": "head.transform.dense",
+            "classifier": "head.output",
         }
     ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
-from model.config import TransformerConfig
+from model.config import AttentionConfig, FeedForwardConfig, NormConfig, TransformerConfig
 
 
 def to_config(config: HFConfig) -> TransformerConfig:
@@ -14,13 +14,14 @@ def to_config(config: HFConfig) -> TransformerConfig:
         architecture="decoder",
         vocab_size=config["vocab_size"],
         d_model=config["n_embd"],
-        d_ff=config.get("n_inner") or 4 * config["n_embd"],
-        num_heads=config["n_head"],
+        attention=AttentionConfig(config["n_head"]),
+        feed_forward=FeedForwardConfig(
+            config.get("n_inner") or 4 * config["n_embd"], activation(config["activation_function"])
+        ),
         num_decoder_layers=config["n_layer"],
         max_positions=config["n_positions"],
-        activation=activation(config["activation_function"]),
+        norm=NormConfig(epsilon=config["layer_norm_epsilon"]),
         dropout=config["resid_pdrop"],
-        norm_epsilon=config["layer_norm_epsilon"],
     )
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from model.commands.choices import Data, Package, RunFolder
-from model.config import SIZES
+from model.sizes import SIZES
 
 console = Console()
 

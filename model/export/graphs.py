@@ -3,9 +3,11 @@
 Letters: B rows, T new tokens, S source length or cache capacity, K key/value heads, D head width, P positions asked
 for; i counts the decoder's layers.
 
-Encoder of a classifier or of sentence vectors
-    in:  input_ids, segment_ids (B, T); last_positions (B,), of each row's last real token; total_length (), which is T
-    out: logits (B, num_labels), or embeddings (B, d_model), each of length 1
+What reads a text: a classifier, sentence vectors, a tagger, a filler
+    in:  input_ids, segment_ids (B, T); last_positions (B,), of each row's last real token; total_length (), which is T;
+         of a filler logit_positions (B, P), which tokens' words are wanted
+    out: logits (B, num_labels), of a tagger (B, T, num_labels), of a filler (B, P, vocab_size); or embeddings
+         (B, d_model)
 Encoder of images
     in:  pixels (B, C, H, W), normalised
     out: logits (B, num_labels)
@@ -41,29 +43,39 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from model.architectures import DecoderLM, EncoderDecoder, SentenceEncoder, TextEncoder, Transformer, VisionTransformer
+from model.architectures import DecoderLM, EncoderDecoder, TextReader, Transformer, VisionTransformer
+from model.architectures.heads import FillHead, Read
 from model.layers.block import Block
-from model.layers.cache import CrossAttentionCache, SelfAttentionCache
-from model.layers.ragged import RaggedSelfAttention
+from model.layers.operator import CachedAttention, CachedCrossAttention, Pair, RaggedAttention, positions_below
 from model.package.inputs import cache_names
 
 OPSET = 21
 
 
-class EncoderGraph(nn.Module):
-    """An encoder of texts with its head."""
+class ReaderGraph(nn.Module):
+    """What reads a text, with its head."""
 
-    def __init__(self, model: TextEncoder) -> None:
+    def __init__(self, model: TextReader) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: Tensor, segment_ids: Tensor, last_positions: Tensor, total_length: Tensor) -> Tensor:
-        """Return the labels' logits, or the vectors."""
-        attention = _ragged(self.model, last_positions, total_length)
-        embedded = self.model.embeddings(input_ids, segment_ids=segment_ids)
+    def forward(
+        self,
+        input_ids: Tensor,
+        segment_ids: Tensor,
+        last_positions: Tensor,
+        total_length: Tensor,
+        logit_positions: Tensor | None = None,
+    ) -> Tensor:
+        """Return what the head makes of the texts; a filler's words at the positions asked for."""
+        model = self.model
+        x = model.embeddings(input_ids, segment_ids=segment_ids)
+        hidden = model.stack(x, _ragged(x, last_positions, total_length))
+        if isinstance(model.head, FillHead):
+            assert logit_positions is not None
+            return model.head.word_logits(_at(hidden, logit_positions), model.embeddings.words)
         attention_mask = torch.arange(input_ids.shape[1])[None] <= last_positions[:, None]
-        hidden = self.model.encoder.forward_ragged(embedded, attention)
-        return self.model.project(hidden, input_ids, attention_mask)
+        return model.head(Read(hidden, input_ids, attention_mask, model.embeddings.words))
 
 
 class VisionGraph(nn.Module):
@@ -74,8 +86,11 @@ class VisionGraph(nn.Module):
         self.model = model
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Return the labels' logits."""
-        return self.model.forward_ragged(pixels)
+        """Return the labels' logits; all rows are equally long."""
+        length = self.model.config.max_positions
+        last, positions = torch.full((pixels.shape[0],), length - 1, dtype=torch.int32), torch.arange(length)
+        total_length = torch.tensor(length, dtype=torch.int32)
+        return self.model(pixels, RaggedAttention(positions, positions, last, total_length))
 
 
 class SourceGraph(nn.Module):
@@ -87,12 +102,13 @@ class SourceGraph(nn.Module):
 
     def forward(self, input_ids: Tensor, last_positions: Tensor, total_length: Tensor) -> list[Tensor]:
         """Return the key and the value of layer 0, then of layer 1, and so on."""
-        attention = _ragged(self.model, last_positions, total_length)
-        source = self.model.encoder.forward_ragged(self.model.embeddings(input_ids), attention)
+        x = self.model.embeddings(input_ids)
+        source = self.model.encoder(x, _ragged(x, last_positions, total_length))
         outputs: list[Tensor] = []
         for block in self.model.decoder.blocks:
             assert isinstance(block, Block) and block.cross_attention is not None
-            outputs += block.cross_attention.project_source(source)
+            layer = block.cross_attention
+            outputs += [layer.split(projected) for projected in layer.keys_and_values(source)]
         return outputs
 
 
@@ -114,35 +130,41 @@ class DecoderGraph(nn.Module):
         source: Source | None = None,
     ) -> list[Tensor]:
         """Return the logits, the present key and value of every layer, and in a translator the kept ones."""
-        heads = self.model.config.num_heads
-        caches = [
-            SelfAttentionCache(key, value, last_positions, total_length, heads)
-            for key, value in zip(past[::2], past[1::2], strict=True)
-        ]
-        cross_caches = None if source is None else _cross_caches(source, heads)
         model = self.model
+        has_bias = model.decoder.relative is not None
+        keys = positions_below(total_length, capacity=past[0].shape[2]) if has_bias else position_ids
+        attention = CachedAttention(position_ids, keys, last_positions, total_length, _pairs(past))
+        cross = None if source is None else _cross(position_ids, source)
         embeddings = model.target_embeddings if isinstance(model, EncoderDecoder) else model.embeddings
-        hidden = model.decoder.forward_cached(embeddings(input_ids, position_ids), caches, cross_caches)
-        wanted = hidden.gather(1, logit_positions[:, :, None].expand(-1, -1, hidden.shape[-1]))  # (B, P, d_model)
-        presents = [tensor for cache in caches for tensor in (cache.key, cache.value)]
-        kept = [tensor for cache in cross_caches or [] for tensor in (cache.key, cache.value)]
-        return [model.project(wanted), *presents, *kept]
+        hidden = model.decoder(embeddings(input_ids, position_ids), attention, cross)
+        logits = model.project(_at(hidden, logit_positions))
+        kept = [] if cross is None else cross.kept
+        return [logits, *(tensor for pair in [*attention.present, *kept] for tensor in pair)]
 
 
 # A translator's: last positions, the longest source, keys and values, and those of the last tokens.
 Source = tuple[Tensor, Tensor, list[Tensor], list[Tensor]]
 
 
-def _ragged(model: TextEncoder | EncoderDecoder, last_positions: Tensor, total_length: Tensor) -> RaggedSelfAttention:
-    return RaggedSelfAttention(last_positions, total_length, model.config.num_heads, model.config.kv_heads)
+def _ragged(x: Tensor, last_positions: Tensor, total_length: Tensor) -> RaggedAttention:
+    positions = torch.arange(x.shape[1])
+    return RaggedAttention(positions, positions, last_positions, total_length)
 
 
-def _cross_caches(source: Source, heads: int) -> list[CrossAttentionCache]:
-    last_positions, total_length, cross, last = source
-    return [
-        CrossAttentionCache(*tensors, last_positions, total_length, heads)
-        for tensors in zip(cross[::2], cross[1::2], last[::2], last[1::2], strict=True)
-    ]
+def _cross(position_ids: Tensor, source: Source) -> CachedCrossAttention:
+    last_positions, total_length, keys_and_values, last = source
+    return CachedCrossAttention(
+        position_ids, position_ids, last_positions, total_length, _pairs(keys_and_values), _pairs(last)
+    )
+
+
+def _pairs(tensors: list[Tensor]) -> list[Pair]:
+    return list(zip(tensors[::2], tensors[1::2], strict=True))
+
+
+def _at(hidden: Tensor, positions: Tensor) -> Tensor:
+    """Return the hidden states (B, T, d_model) at positions (B, P): (B, P, d_model)."""
+    return hidden.gather(1, positions[:, :, None].expand(-1, -1, hidden.shape[-1]))
 
 
 @dataclass(frozen=True)
@@ -159,31 +181,35 @@ def export_graphs(model: Transformer, folder: Path) -> dict[str, GraphFile]:
     model.eval()
     if isinstance(model, VisionTransformer):
         return {"encoder": _export_vision(model, folder)}
-    if isinstance(model, TextEncoder):
-        return {"encoder": _export_encoder(model, folder)}
+    if isinstance(model, TextReader):
+        return {"encoder": _export_reader(model, folder)}
     if isinstance(model, EncoderDecoder):
         return {"encoder": _export_source(model, folder), "decoder": _export_decoder(model, folder)}
     return {"decoder": _export_decoder(model, folder)}
 
 
-# The example sizes are odd primes, so that the exporter cannot mistake one dimension for another.
-ROWS, LENGTH, CAPACITY, SOURCE = 2, 3, 11, 7
+# The example sizes are primes, so that the exporter cannot mistake one dimension for another.
+ROWS, LENGTH, CAPACITY, SOURCE, WANTED = 2, 3, 11, 7, 5
 
 
 def _export_vision(model: VisionTransformer, folder: Path) -> GraphFile:
-    config = model.config
-    pixels = torch.zeros(ROWS, config.num_channels, config.image_size, config.image_size)
+    vision = model.config.vision
+    assert vision is not None
+    pixels = torch.zeros(ROWS, vision.num_channels, vision.image_size, vision.image_size)
     return _export(VisionGraph(model), (pixels,), ({0: Dim.DYNAMIC},), ["pixels"], ["logits"], folder / "encoder.onnx")
 
 
-def _export_encoder(model: TextEncoder, folder: Path) -> GraphFile:
+def _export_reader(model: TextReader, folder: Path) -> GraphFile:
     ids = torch.ones(ROWS, LENGTH, dtype=torch.int64)
     shape = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
-    inputs = (ids, torch.zeros_like(ids), *_lengths(LENGTH))
+    inputs: tuple[object, ...] = (ids, torch.zeros_like(ids), *_lengths(LENGTH))
     names = ["input_ids", "segment_ids", "last_positions", "total_length"]
     shapes: tuple[object, ...] = (shape, shape, {0: Dim.DYNAMIC}, {})
-    outputs = ["embeddings" if isinstance(model, SentenceEncoder) else "logits"]
-    return _export(EncoderGraph(model), inputs, shapes, names, outputs, folder / "encoder.onnx")
+    if isinstance(model.head, FillHead):
+        inputs, shapes = (*inputs, torch.zeros(ROWS, WANTED, dtype=torch.int64)), (*shapes, shape)
+        names.append("logit_positions")
+    outputs = ["embeddings" if model.config.head.kind == "embed" else "logits"]
+    return _export(ReaderGraph(model), inputs, shapes, names, outputs, folder / "encoder.onnx")
 
 
 def _lengths(longest: int) -> tuple[Tensor, Tensor]:

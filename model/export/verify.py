@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.architectures import DecoderLM, EncoderDecoder, TextEncoder, Transformer, VisionTransformer
+from model.architectures import DecoderLM, EncoderDecoder, TextReader, Transformer, VisionTransformer
 from model.export.naive import NaiveDecoder, NaiveGraph, text_inputs
 from model.package import CacheShape, Verification
 from model.package.inputs import encoder_inputs, pad_rows
@@ -41,7 +41,7 @@ def verify(model: Transformer, graphs: Mapping[str, NaiveGraph], *, batches: int
         for _ in range(batches):
             if isinstance(model, VisionTransformer):
                 _verify_vision(model, graphs["encoder"], rng, errors)
-            elif isinstance(model, TextEncoder):
+            elif isinstance(model, TextReader):
                 _verify_encoder(model, graphs["encoder"], rng, errors)
             elif isinstance(model, DecoderLM):
                 _verify_decoder(model, graphs["decoder"], rng, errors)
@@ -57,15 +57,18 @@ def _random_rows(model: Transformer, rng: np.random.Generator, rows: int, longes
 
 
 def _verify_vision(model: VisionTransformer, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
-    config = model.config
-    shape = int(rng.integers(1, 6)), config.num_channels, config.image_size, config.image_size
+    vision = model.config.vision
+    assert vision is not None
+    shape = int(rng.integers(1, 6)), vision.num_channels, vision.image_size, vision.image_size
     pixels = rng.standard_normal(shape).astype(np.float32)
     errors.compare(graph.run({"pixels": pixels})["logits"], model(torch.from_numpy(pixels)))
 
 
-def _verify_encoder(model: TextEncoder, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
+def _verify_encoder(model: TextReader, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
     rows = _random_rows(model, rng, rows=int(rng.integers(1, 6)), longest=40)
-    inputs = text_inputs(rows, [rng.integers(0, max(1, model.config.num_segments), len(row)).tolist() for row in rows])
+    inputs = text_inputs(
+        rows, [rng.integers(0, max(1, model.config.embeddings.segments), len(row)).tolist() for row in rows]
+    )
     ids, segments = (torch.from_numpy(inputs[name]) for name in ("input_ids", "segment_ids"))
     expected = model(ids, torch.arange(ids.shape[1]) <= torch.from_numpy(inputs["last_positions"])[:, None], segments)
     (output,) = graph.run(inputs).values()

@@ -1,33 +1,40 @@
 """Scaled dot-product and multi-head attention (Vaswani et al. 2017, section 3.2).
 
-Letters in shape comments: B batch, T query length, S key length, H query heads, K key/value heads, D head width.
+`FullAttention` computes everything anew, and is the definition. `model.layers.operator` has the forms that an exported
+graph attends with, over a cache and over rows of different lengths; they stand in its place.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from model.layers.cache import CrossAttentionCache, SelfAttentionCache
-    from model.layers.ragged import RaggedSelfAttention
+from model.config import TransformerConfig
+from model.layers.norms import RMSNorm
+from model.layers.rotary import Rotary
 
 
-def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return softmax(Q Kᵀ / √D) V, equation 1 of the paper.
+def attention_weights(
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Return softmax(Q Kᵀ · scale + bias): how much each query looks at each key, (B, H, T, S).
 
-    query (B, H, T, D), key and value (B, K, S, D) with H a multiple of K; mask broadcasts to (B, H, T, S) and is True
-    where a query may look. Returns (B, H, T, D).
+    query (B, H, T, D), key (B, K, S, D) with H a multiple of K; mask, True where a query may look, and bias broadcast
+    to (B, H, T, S); the scale is 1/√D unless given.
     """
-    return attention_weights(query, key, mask) @ repeat_heads(value, query.shape[1])
-
-
-def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return softmax(Q Kᵀ / √D): how much each query looks at each key, (B, H, T, S)."""
-    scores = query @ repeat_heads(key, query.shape[1]).transpose(-1, -2) / math.sqrt(query.shape[-1])
+    scores = query @ repeat_heads(key, query.shape[1]).transpose(-1, -2)
+    scores = scores * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if bias is not None:
+        scores = scores + bias
     if mask is not None:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return scores.softmax(dim=-1)
@@ -38,46 +45,133 @@ def repeat_heads(x: Tensor, num_heads: int) -> Tensor:
     return x if x.shape[1] == num_heads else x.repeat_interleave(num_heads // x.shape[1], dim=1)
 
 
-def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
-    """Return the (T, T) mask that lets position t see positions up to t."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+def visible(query_positions: Tensor, key_positions: Tensor, *, is_causal: bool, window: int | None = None) -> Tensor:
+    """Return which keys (S,) a query at each position (…, T) may look at: (…, T, S).
+
+    Causal: itself and what came before, with a window at most `window` tokens in all; else what is at most window / 2
+    away (Beltagy et al. 2020, Longformer, section 3.1).
+    """
+    distance = query_positions[..., None] - key_positions
+    sees = distance >= 0 if is_causal else torch.ones_like(distance, dtype=torch.bool)
+    if window is None:
+        return sees
+    return sees & (distance < window if is_causal else distance.abs() <= window // 2)
 
 
-def padding_mask(attention_mask: Tensor) -> Tensor:
-    """Turn (B, S), True or 1 at real tokens, into a mask over keys, (B, 1, 1, S)."""
-    return attention_mask.bool()[:, None, None, :]
+class Attention(Protocol):
+    """How the queries of a layer meet keys and values: all anew, or over a cache. Positions are those of the tokens."""
+
+    @property
+    def query_positions(self) -> Tensor:
+        """Return those of the queries, (T,), or (B, T) where rows begin at different ones."""
+
+    @property
+    def key_positions(self) -> Tensor:
+        """Return those of the keys, (S,)."""
+
+    def keys_and_values(self, layer: MultiHeadAttention, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values that belong to x (B, T, d_model), each (B, S, K·D)."""
+
+    def attend(
+        self, layer: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """Attend from query (B, T, H·D) to key and value (B, S, K·D); returns (B, T, H·D)."""
+
+
+@dataclass(frozen=True)
+class FullAttention:
+    """Every query meets every key that it may see; of a source, in cross-attention."""
+
+    query_positions: Tensor  # (T,)
+    key_positions: Tensor  # (S,)
+    is_real: Tensor | None = None  # (B, S), True or 1 at keys that are not padding
+    source: Tensor | None = None  # (B, S, d_model)
+
+    @classmethod
+    def within(cls, x: Tensor, is_real: Tensor | None = None) -> Self:
+        """Return the self-attention of ids or embeddings x (B, T, …)."""
+        positions = torch.arange(x.shape[1], device=x.device)
+        return cls(positions, positions, is_real)
+
+    @classmethod
+    def across(cls, x: Tensor, source: Tensor, is_real: Tensor) -> Self:
+        """Return the cross-attention from ids or embeddings x (B, T, …) to a source (B, S, d_model)."""
+        query_positions, key_positions = (torch.arange(t.shape[1], device=t.device) for t in (x, source))
+        return cls(query_positions, key_positions, is_real, source)
+
+    def keys_and_values(self, layer: MultiHeadAttention, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of x, or of the source."""
+        return layer.keys_and_values(x if self.source is None else self.source)
+
+    def attend(
+        self, layer: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """Return softmax(Q Kᵀ · scale + bias) V, equation 1 of the paper, of each head."""
+        query, key, value = layer.split(query), layer.split(key), layer.split(value)  # (B, H or K, T or S, D)
+        if layer.rotary is not None:
+            query = layer.rotary(query, self.query_positions)
+            key = layer.rotary(key, self.key_positions)
+        mask = visible(self.query_positions, self.key_positions, is_causal=layer.is_causal, window=layer.window)
+        if self.is_real is not None:
+            mask = mask & self.is_real.bool()[:, None, None, :]  # (B, 1, T, S)
+        weights = attention_weights(query, key, mask, scale=layer.scale, bias=bias)  # (B, H, T, S)
+        return layer.merge(weights @ repeat_heads(value, layer.num_heads))
 
 
 class MultiHeadAttention(nn.Module):
-    """Attention in `num_heads` subspaces at once; self-attention, or cross-attention where a source is given."""
+    """Attention in `num_heads` subspaces at once, each with its own maps of query, key and value."""
 
-    def __init__(self, d_model: int, num_heads: int, num_kv_heads: int) -> None:
+    def __init__(
+        self,
+        config: TransformerConfig,
+        index: int = 0,
+        *,
+        is_causal: bool = False,
+        window: int | None = None,
+        rotary: Rotary | None = None,
+    ) -> None:
         super().__init__()
-        self.head_dim = d_model // num_heads
-        self.query = nn.Linear(d_model, num_heads * self.head_dim)
-        self.key = nn.Linear(d_model, num_kv_heads * self.head_dim)
-        self.value = nn.Linear(d_model, num_kv_heads * self.head_dim)
-        self.output = nn.Linear(num_heads * self.head_dim, d_model)
+        attention = config.attention
+        self.num_heads, self.num_kv_heads, self.head_dim = attention.num_heads, config.kv_heads, config.head_dim
+        self.scale = attention.scale or 1 / math.sqrt(config.head_dim)
+        self.index = index  # of its block in the stack
+        self.is_causal, self.window, self.rotary = is_causal, window, rotary
+        width, kv_width = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        self.query = nn.Linear(config.d_model, width, bias=attention.qkv_bias)
+        self.key = nn.Linear(config.d_model, kv_width, bias=attention.qkv_bias)
+        self.value = nn.Linear(config.d_model, kv_width, bias=attention.qkv_bias)
+        self.output = nn.Linear(width, config.d_model, bias=attention.output_bias)
+        has_norms = attention.qk_norm
+        self.query_norm = RMSNorm(config.head_dim, config.norm.epsilon) if has_norms else nn.Identity()
+        self.key_norm = RMSNorm(config.head_dim, config.norm.epsilon) if has_norms else nn.Identity()
 
-    def forward(self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """Attend from x (B, T, d_model) to the source (B, S, d_model), or to x itself; returns (B, T, d_model)."""
-        key, value = self.project_source(x if source is None else source)
-        return self._merge(scaled_dot_product_attention(self._split(self.query(x)), key, value, mask))
+    def forward(self, x: Tensor, attention: Attention, relative: Tensor | None = None) -> Tensor:
+        """Attend from x (B, T, d_model), as `attention` does; returns (B, T, d_model).
 
-    def project_source(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the keys and values of a source (B, S, d_model), each (B, K, S, D)."""
-        return self._split(self.key(source)), self._split(self.value(source))
+        `relative` is what a stack's relative positions add to the scores, and broadcasts to (B, H, T, S).
+        """
+        query = self._normalised(self.query(x), self.query_norm)
+        key, value = attention.keys_and_values(self, x)
+        bias = self.bias(query, key, relative)
+        return self.output(attention.attend(self, query, key, value, bias))
 
-    def forward_cached(self, x: Tensor, cache: SelfAttentionCache | RaggedSelfAttention) -> Tensor:
-        """Attend from the new tokens x (B, T, d_model) to themselves and to everything in the cache."""
-        return self.output(cache.attend(self.query(x), self.key(x), self.value(x)))
+    def keys_and_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of a source (B, S, d_model), each (B, S, K·D)."""
+        return self._normalised(self.key(source), self.key_norm), self.value(source)
 
-    def forward_cross_cached(self, x: Tensor, cache: CrossAttentionCache) -> Tensor:
-        """Attend from x (B, T, d_model) to a source whose keys and values were projected once."""
-        return self.output(cache.attend(self.query(x)))
+    def bias(self, query: Tensor, key: Tensor, relative: Tensor | None) -> Tensor | None:
+        """Return what is added to the scores."""
+        return relative
 
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, T, H·D) → (B, H, T, D)
+    def split(self, x: Tensor) -> Tensor:
+        """Cut into heads: (B, T, H·D) → (B, H, T, D)."""
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
-    def _merge(self, x: Tensor) -> Tensor:
-        return self.output(x.transpose(1, 2).flatten(2))  # (B, H, T, D) → (B, T, d_model)
+    def merge(self, x: Tensor) -> Tensor:
+        """Lay heads side by side: (B, H, T, D) → (B, T, H·D)."""
+        return x.transpose(1, 2).flatten(2)
+
+    def _normalised(self, x: Tensor, norm: nn.Module) -> Tensor:
+        if isinstance(norm, nn.Identity):
+            return x
+        return norm(x.unflatten(-1, (-1, self.head_dim))).flatten(-2)

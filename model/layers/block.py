@@ -1,72 +1,146 @@
-"""The block that encoders and decoders stack: attention and feed-forward, each with Add & Norm."""
+"""The block, attention and feed-forward, each with Add & Norm; and the stack of blocks that an architecture is made of.
+
+One class of each for encoders and decoders; cross-attention is an optional member.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+import torch
 from torch import Tensor, nn
 
-from model.config import TransformerConfig
-from model.layers.attention import MultiHeadAttention
-from model.layers.cache import CrossAttentionCache, SelfAttentionCache
-from model.layers.feedforward import FeedForward
-from model.layers.norms import LayerNorm
-from model.layers.ragged import RaggedSelfAttention
+from model.config import Activation, FeedForwardConfig, TransformerConfig
+from model.layers.attention import Attention, MultiHeadAttention
+from model.layers.norms import make_norm
+from model.layers.relative import BucketedBias, DisentangledAttention, RelativeEmbeddings
+from model.layers.rotary import Rotary, rotaries
+
+
+class QuickGELU(nn.Module):
+    """x · sigmoid(1.702 x), a cheaper gelu (Hendrycks and Gimpel 2016; CLIP)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map each number."""
+        return x * torch.sigmoid(1.702 * x)
+
+
+ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "gelu-tanh": partial(nn.GELU, approximate="tanh"),  # GPT-2's
+    "quick-gelu": QuickGELU,
+    "silu": nn.SiLU,  # also called swish
+    "tanh": nn.Tanh,
+}
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with an activation between, at each position alone; a third is the gate."""
+
+    def __init__(self, d_model: int, config: FeedForwardConfig) -> None:
+        super().__init__()
+        self.expand = nn.Linear(d_model, config.d_ff, bias=config.bias)
+        self.gate = nn.Linear(d_model, config.d_ff, bias=config.bias) if config.gated else None
+        self.activation = ACTIVATIONS[config.activation]()
+        self.contract = nn.Linear(config.d_ff, d_model, bias=config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, T, d_model) to (B, T, d_model)."""
+        if self.gate is None:
+            return self.contract(self.activation(self.expand(x)))
+        return self.contract(self.activation(self.gate(x)) * self.expand(x))
 
 
 class Residual(nn.Module):
-    """Add & Norm around a sublayer: the norm after the sum (post, as published in 2017) or before it all (pre)."""
+    """Add & Norm around a sublayer: the norm behind the sum, before the sublayer, or before and behind it."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, *, has_norm: bool = True) -> None:
         super().__init__()
-        self.norm = LayerNorm(config.d_model, config.norm_epsilon)
+        self.placement = config.norm.placement
+        self.norm = make_norm(config.norm, config.d_model) if has_norm else nn.Identity()
+        is_sandwich = self.placement == "sandwich"
+        self.output_norm = make_norm(config.norm, config.d_model) if is_sandwich else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
-        self.is_pre_norm = config.norm_placement == "pre"
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Return x plus the sublayer's answer, normalised."""
-        if self.is_pre_norm:
-            return x + self.dropout(sublayer(self.norm(x)))
-        normalised: Tensor = self.norm(x + self.dropout(sublayer(x)))
-        return normalised
+        if self.placement == "post":
+            return self.norm(x + self.dropout(sublayer(x)))
+        return x + self.dropout(self.output_norm(sublayer(self.norm(x))))
 
 
 class Block(nn.Module):
-    """Self-attention, optional cross-attention, feed-forward. One class for encoders and decoders."""
+    """Self-attention, optional cross-attention, feed-forward."""
 
-    def __init__(self, config: TransformerConfig, *, has_cross_attention: bool = False) -> None:
+    def __init__(
+        self,
+        config: TransformerConfig,
+        index: int,
+        *,
+        is_causal: bool,
+        has_cross_attention: bool = False,
+        rotary: Rotary | None = None,
+    ) -> None:
         super().__init__()
-
-        def attention() -> MultiHeadAttention:
-            return MultiHeadAttention(config.d_model, config.num_heads, config.kv_heads)
-
-        self.self_attention = attention()
-        self.self_attention_residual = Residual(config)
-        self.cross_attention = attention() if has_cross_attention else None
+        window = config.attention.window if index in config.attention.local_layers else None
+        attention = DisentangledAttention if _is_disentangled(config) else MultiHeadAttention
+        self.self_attention = attention(config, index, is_causal=is_causal, window=window, rotary=rotary)
+        self.self_attention_residual = Residual(config, has_norm=not (index == 0 and config.norm.skips_first))
+        self.cross_attention = MultiHeadAttention(config, index) if has_cross_attention else None
         self.cross_attention_residual = Residual(config) if has_cross_attention else None
-        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation)
+        self.feed_forward = FeedForward(config.d_model, config.feed_forward)
         self.feed_forward_residual = Residual(config)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, source: Tensor | None = None, source_mask: Tensor | None = None
+        self, x: Tensor, attention: Attention, cross: Attention | None = None, relative: Tensor | None = None
     ) -> Tensor:
-        """Transform x (B, T, d_model); masks broadcast to (B, H, T, keys), True where a query may look."""
-        x = self.self_attention_residual(x, lambda h: self.self_attention(h, mask=mask))
+        """Transform x (B, T, d_model)."""
+        x = self.self_attention_residual(x, lambda h: self.self_attention(h, attention, relative))
         if self.cross_attention is not None and self.cross_attention_residual is not None:
             attend = self.cross_attention
-            x = self.cross_attention_residual(x, lambda h: attend(h, source=source, mask=source_mask))
+            assert cross is not None, "bug: a block with cross-attention needs a source"
+            x = self.cross_attention_residual(x, lambda h: attend(h, cross))
         return self.feed_forward_residual(x, self.feed_forward)
 
-    def forward_cached(
-        self,
-        x: Tensor,
-        cache: SelfAttentionCache | RaggedSelfAttention,
-        cross_cache: CrossAttentionCache | None = None,
-    ) -> Tensor:
-        """Transform only the new tokens x (B, T, d_model); what came before is in the caches."""
-        x = self.self_attention_residual(x, lambda h: self.self_attention.forward_cached(h, cache))
-        if self.cross_attention is not None and self.cross_attention_residual is not None:
-            attend = self.cross_attention.forward_cross_cached
-            assert cross_cache is not None, "a block with cross-attention needs the source's keys and values"
-            x = self.cross_attention_residual(x, lambda h: attend(h, cross_cache))
-        return self.feed_forward_residual(x, self.feed_forward)
+
+class Stack(nn.Module):
+    """Blocks one behind the other: an encoder, whose positions see one another, or a decoder, where `is_causal`."""
+
+    def __init__(
+        self, config: TransformerConfig, num_layers: int, *, is_causal: bool, has_cross_attention: bool = False
+    ) -> None:
+        super().__init__()
+        self.rotary, self.local_rotary = rotaries(config)
+        self.blocks = nn.ModuleList(
+            Block(
+                config,
+                index,
+                is_causal=is_causal,
+                has_cross_attention=has_cross_attention,
+                rotary=self.local_rotary if index in config.attention.local_layers else self.rotary,
+            )
+            for index in range(num_layers)
+        )
+        self.relative: BucketedBias | RelativeEmbeddings | None = None
+        if config.attention.relative is not None:
+            kind = RelativeEmbeddings if _is_disentangled(config) else BucketedBias
+            self.relative = kind(config, config.attention.relative, is_causal=is_causal)
+        # Unless a norm is behind it, the sum of all blocks is not normalised, so one comes last (Xiong et al. 2020).
+        is_post = config.norm.placement == "post"
+        self.final_norm = nn.Identity() if is_post else make_norm(config.norm, config.d_model)
+
+    def forward(self, x: Tensor, attention: Attention, cross: Attention | None = None) -> Tensor:
+        """Map embeddings (B, T, d_model) to (B, T, d_model); `cross` is the attention to a source."""
+        relative = None
+        if self.relative is not None:
+            relative = self.relative(attention.query_positions, attention.key_positions)
+        for block in self.blocks:
+            x = block(x, attention, cross, relative)
+        return self.final_norm(x)
+
+
+def _is_disentangled(config: TransformerConfig) -> bool:
+    relative = config.attention.relative
+    return relative is not None and relative.kind == "disentangled"

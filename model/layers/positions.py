@@ -1,4 +1,4 @@
-"""What tells a transformer the order of its tokens: sinusoidal and learned positions."""
+"""Vectors that tell a transformer the order of its tokens: waves and learned positions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from model.config import Positions
+from model.config import TransformerConfig
 
 
 def sinusoidal_table(max_positions: int, d_model: int) -> Tensor:
@@ -15,9 +15,23 @@ def sinusoidal_table(max_positions: int, d_model: int) -> Tensor:
 
     Shape (max_positions, d_model).
     """
-    frequencies = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
-    angles = torch.arange(max_positions)[:, None] * frequencies
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
+    return _waves(max_positions, torch.arange(0, d_model, 2) / d_model).flatten(1)
+
+
+def halves_table(max_positions: int, d_model: int) -> Tensor:
+    """Return the same waves with all sines before all cosines, as Marian orders them."""
+    return _waves(max_positions, torch.arange(0, d_model, 2) / d_model).transpose(1, 2).flatten(1)
+
+
+def fairseq_table(max_positions: int, d_model: int) -> Tensor:
+    """Return sines before cosines with wave lengths from 2π to 10000 · 2π, both reached, as fairseq has them."""
+    return _waves(max_positions, torch.arange(d_model // 2) / (d_model // 2 - 1)).transpose(1, 2).flatten(1)
+
+
+def _waves(max_positions: int, exponents: Tensor) -> Tensor:
+    """Return sine and cosine of each position / 10000^exponent, (max_positions, exponents, 2)."""
+    angles = torch.arange(max_positions)[:, None] * torch.exp(exponents * -math.log(10000.0))
+    return torch.stack((angles.sin(), angles.cos()), dim=-1)
 
 
 def grid_table(side: int, d_model: int) -> Tensor:
@@ -34,29 +48,27 @@ class SinusoidalPositions(nn.Module):
 
     table: Tensor
 
-    def __init__(self, max_positions: int, d_model: int) -> None:
+    def __init__(self, table: Tensor) -> None:
         super().__init__()
-        self.register_buffer("table", sinusoidal_table(max_positions, d_model), persistent=False)
+        self.register_buffer("table", table, persistent=False)
 
     def forward(self, position_ids: Tensor) -> Tensor:
         """Return the vectors of positions (B, T): (B, T, d_model)."""
         return nn.functional.embedding(position_ids, self.table)
 
 
-class SinusoidalHalvesPositions(SinusoidalPositions):
-    """The same waves with all sines before all cosines, as Marian orders them."""
-
-    def __init__(self, max_positions: int, d_model: int) -> None:
-        super().__init__(max_positions, d_model)
-        self.table = torch.cat((self.table[:, ::2], self.table[:, 1::2]), dim=1)
-
-
 class LearnedPositions(nn.Embedding):
     """A vector per position, learned like a word's."""
 
 
-POSITIONS: dict[Positions, type[nn.Module]] = {
-    "sinusoidal": SinusoidalPositions,
-    "sinusoidal-halves": SinusoidalHalvesPositions,
-    "learned": LearnedPositions,
-}
+TABLES = {"sinusoidal": sinusoidal_table, "sinusoidal-halves": halves_table, "sinusoidal-fairseq": fairseq_table}
+
+
+def make_positions(config: TransformerConfig) -> SinusoidalPositions | LearnedPositions | None:
+    """Return what is added to the embeddings, if anything is."""
+    kind, offset = config.positions.kind, config.positions.offset
+    if kind == "learned":
+        return LearnedPositions(config.max_positions, config.d_model)
+    if kind not in TABLES:
+        return None
+    return SinusoidalPositions(TABLES[kind](config.max_positions + offset, config.d_model)[offset:])

@@ -43,10 +43,11 @@ def _missing(manifest: Manifest) -> Iterator[str]:
     files = manifest.files - manifest.sha256.keys()
     if files:
         yield f"sha256 lacks {sorted(files)}"
-    sizes = {"vocab_size", "max_positions", "d_model"} | ({"num_labels"} if manifest.task in LABELS_OF_TASK else set())
-    for size in sorted(sizes):
+    for size in ("d_model", "max_positions", "vocab_size"):
         if not isinstance(manifest.config.get(size), int):
             yield f"config has no {size}, or none that is a whole number"
+    if manifest.task in LABELS_OF_TASK and not isinstance(manifest.config.get("head", {}).get("num_labels"), int):
+        yield "config has no head.num_labels, or none that is a whole number"
 
 
 def _too_large(manifest: Manifest) -> Iterator[str]:
@@ -69,7 +70,7 @@ def _too_large(manifest: Manifest) -> Iterator[str]:
 
 
 def _of_labels(manifest: Manifest) -> Iterator[str]:
-    task, count, outputs = manifest.task, len(manifest.labels), manifest.config["num_labels"]
+    task, count, outputs = manifest.task, len(manifest.labels), manifest.config["head"]["num_labels"]
     wanted = LABELS_OF_TASK[task]
     if not count:
         yield f"task {task} needs labels"

@@ -20,7 +20,8 @@ from torch import nn
 from tqdm import tqdm
 
 from model.architectures import Transformer, build
-from model.config import SIZES, TransformerConfig
+from model.config import TransformerConfig
+from model.sizes import SIZES
 from model.training.errors import DataError, RunError
 from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, parameter_groups
@@ -308,7 +309,6 @@ def begin_with(model: Transformer, other: Transformer) -> None:
 
 def check_start(config: TransformerConfig, other: TransformerConfig) -> None:
     """Refuse weights that are not of the same sizes but for the head; raises `RunError`."""
-    ours, theirs = config.to_dict(), other.to_dict()
-    for field in sorted(ours.keys() - {"head", "num_labels", "dropout", "vocab_size"}):
-        if ours[field] != theirs[field]:
-            raise RunError(f"the other run's weights do not fit: their {field} is {theirs[field]}, not {ours[field]}")
+    for field, (ours, theirs) in config.differences(other).items():
+        if field not in {"dropout", "vocab_size"} and not field.startswith("head."):
+            raise RunError(f"the other run's weights do not fit: their {field} is {theirs}, not {ours}")

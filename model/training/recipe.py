@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 
 from model.architectures import Transformer
 from model.card import Card
-from model.config import Head, TransformerConfig
+from model.config import HeadKind, TransformerConfig
+from model.sizes import default_head
 from model.training.objectives import Objective
 from model.training.readers import Split
 
@@ -22,7 +23,7 @@ class Recipe:
 
     name: str
     card: Card  # of what is learned here; what it begins with adds its training data
-    size: str  # a key of model.config.SIZES
+    size: str  # a key of model.sizes.SIZES
     read: Callable[[Path, Split], list[Any]]
     objective: Callable[[Any, TransformerConfig], Objective]  # of a tokenizer, or None for images
     epochs: float
@@ -34,7 +35,7 @@ class Recipe:
     train_tokenizer: Callable[[Sequence[str], int], Tokenizer] | None = None  # none for images
     added_tokens: tuple[str, ...] = ()  # special ones, that the tokenizer of the run it begins with has not
     initialise: Callable[[Transformer, Objective], None] | None = None  # what to do with fresh weights
-    head: Head = "classify"  # of an encoder
+    head: HeadKind | None = None  # of an encoder of texts; others have their size's
     dropout: float | None = None  # the size's own unless given
     weight_decay: float = 0.01
     layer_decay: float = 1.0  # learning rate of each layer beside the one above it
@@ -48,4 +49,6 @@ class Recipe:
     def configure(self, size: TransformerConfig) -> TransformerConfig:
         """Return a size with what this recipe wants of it: head, labels, dropout."""
         dropout = size.dropout if self.dropout is None else self.dropout
-        return replace(size, head=self.head, num_labels=len(self.card.labels), dropout=dropout)
+        labels = len(self.card.labels)
+        head = replace(size.head, num_labels=labels) if self.head is None else default_head(self.head, labels)
+        return replace(size, head=head, dropout=dropout)

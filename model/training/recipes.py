@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from model.architectures import PretrainingEncoder, SentenceEncoder, Transformer
+from model.architectures import TextEncoder, Transformer
+from model.architectures.heads import PretrainingHead, WeightedVectorHead
 from model.card import Card
 from model.config import TransformerConfig
 from model.training import cards, readers
@@ -33,12 +34,13 @@ from model.training.tokenizers import END, END_OF_TEXT, PAD, START, language_tok
 
 def _words_from_counts(model: Transformer, objective: Objective) -> None:
     """Begin with what stands near what, and with how frequent words are."""
-    assert isinstance(model, PretrainingEncoder) and isinstance(objective, MaskedLM)
+    assert isinstance(model, TextEncoder) and isinstance(model.head, PretrainingHead)
+    assert isinstance(objective, MaskedLM) and model.head.words.bias is not None
     texts = [[token for sentence in document for token in sentence] for document in objective.documents]
     words, frequencies = cooccurrence_embeddings(texts, model.config.vocab_size, model.config.d_model)
     with torch.no_grad():
         model.embeddings.words.weight.copy_(words)
-        model.output_bias.copy_(frequencies)
+        model.head.words.bias.copy_(frequencies)
 
 
 _PRETRAIN_ENCODER = Recipe(
@@ -62,9 +64,10 @@ _PRETRAIN_ENCODER = Recipe(
 
 def _weigh_rare_words(model: Transformer, objective: Objective) -> None:
     """Let rare words count for more in a text's vector, by how often all of them are in the training texts."""
-    assert isinstance(model, SentenceEncoder) and isinstance(objective, Contrastive)
+    assert isinstance(model, TextEncoder) and isinstance(model.head, WeightedVectorHead)
+    assert isinstance(objective, Contrastive)
     ids = torch.tensor([token for text in (*objective.first, *objective.second) for token in text.ids])
-    model.weigh_rare_words(torch.bincount(ids, minlength=model.config.vocab_size))
+    model.head.weigh_rare_words(torch.bincount(ids, minlength=model.config.vocab_size))
 
 
 def _finetune(name: str, card: Card, read: Callable[[Path, Split], list[Any]], **values: Any) -> Recipe:
@@ -161,7 +164,7 @@ _IMAGES = Recipe(
     card=cards.FASHION,
     size="mini-vision",
     read=readers.read_clothes,
-    objective=lambda _, config: ClassifyImages(cards.FASHION_IMAGES, config.num_patches + 1, label_smoothing=0.1),
+    objective=lambda _, config: ClassifyImages(cards.FASHION_IMAGES, config.max_positions, label_smoothing=0.1),
     dropout=0.0,  # images are varied instead
     epochs=20,
     batch_tokens=3200,  # 64 images

@@ -123,7 +123,7 @@ def load_trained(folder: Path) -> tuple[Transformer, Tokenizer | None, dict[str,
     if not path.exists():
         raise RunError(f"{folder}: there is no {path.name}; it is not the folder of a training run, or one just begun")
     state = torch.load(path, map_location="cpu", weights_only=True)
-    model = build(TransformerConfig(**state["config"]))
+    model = build(TransformerConfig.from_dict(state["config"]))
     model.load_state_dict(state["model"])
     tokenizer = Tokenizer.from_file(str(run.tokenizer)) if run.tokenizer.exists() else None
     return model.eval(), tokenizer, state

@@ -14,7 +14,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from model.architectures import PretrainingEncoder
+from model.architectures import TextEncoder
+from model.architectures.heads import PretrainingHead
 from model.package.tokenizer import token_id
 from model.training.data import length_batches
 from model.training.objectives.objective import IGNORED, Batch, predicted
@@ -168,10 +169,11 @@ class MaskedLM:
         return cross_entropy(words.float(), batch["targets"]), cross_entropy(follows.float(), batch["follows"])
 
     def _logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        assert isinstance(model, PretrainingEncoder)
+        assert isinstance(model, TextEncoder) and isinstance(model.head, PretrainingHead)
         hidden = model.encode(batch["input_ids"], batch["attention_mask"], batch["segment_ids"])
         # Only the masked positions reach the vocabulary, which is the costliest product.
-        return model.word_logits(hidden.flatten(0, 1)[batch["masked_places"]]), model.follows_logits(hidden)
+        masked = hidden.flatten(0, 1)[batch["masked_places"]]
+        return model.head.word_logits(masked, model.embeddings.words), model.head.follows_logits(hidden)
 
     def score(self, model: nn.Module, batch: Batch) -> tuple[float, int, float, int, int]:
         """Return the sums of both losses, what they were summed over, and the right guesses of what follows."""

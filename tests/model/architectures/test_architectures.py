@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder, SentenceEncoder, VisionTransformer, build
-from model.config import SIZES
+from model.architectures import DecoderLM, EncoderDecoder, TextEncoder, VisionTransformer, build
+from model.architectures.heads import WeightedVectorHead
+from model.config import VisionConfig
+from model.sizes import SIZES
 from model.summary import summarise
 from tests.conftest import TINY, random_model
 
@@ -47,7 +49,7 @@ def test_a_decoder_does_not_see_the_future() -> None:
 
 def test_padding_changes_no_classification() -> None:
     model = random_model(TINY["sentiment"])
-    assert isinstance(model, EncoderClassifier)
+    assert isinstance(model, TextEncoder)
     ids = torch.randint(0, 160, (1, 6))
     padded = torch.cat([ids, torch.zeros(1, 4, dtype=torch.int64)], dim=1)
     mask = torch.tensor([[1] * 6 + [0] * 4])
@@ -58,7 +60,7 @@ def test_padding_changes_no_classification() -> None:
 
 def test_padding_changes_no_vector() -> None:
     model = random_model(TINY["embed"])
-    assert isinstance(model, SentenceEncoder)
+    assert isinstance(model, TextEncoder)
     ids = torch.randint(0, 160, (1, 6))
     padded = torch.cat([ids, torch.full((1, 4), 7)], dim=1)
     mask = torch.tensor([[1] * 6 + [0] * 4])
@@ -71,11 +73,11 @@ def test_padding_changes_no_vector() -> None:
 
 def test_rare_words_count_for_more_in_a_vector() -> None:
     model = random_model(TINY["embed"])
-    assert isinstance(model, SentenceEncoder)
+    assert isinstance(model, TextEncoder) and isinstance(model.head, WeightedVectorHead)
     rare, frequent, both = torch.tensor([[5]]), torch.tensor([[9]]), torch.tensor([[5, 9]])
     counts = torch.zeros(model.config.vocab_size)
     counts[[5, 9]] = torch.tensor([1.0, 999.0])
-    model.weigh_rare_words(counts)
+    model.head.weigh_rare_words(counts)
 
     with torch.no_grad():
         vectors = [model(ids, torch.ones_like(ids))[0] for ids in (both, rare, frequent)]
@@ -96,7 +98,7 @@ def test_padding_of_the_source_changes_no_translation() -> None:
 
 @pytest.mark.parametrize(("overlap", "seen"), [(0, {0}), (2, {0, 1})])
 def test_a_patch_sees_the_pixels_that_its_neighbours_share_with_it(overlap: int, seen: set[int]) -> None:
-    model = random_model(replace(TINY["fashion"], patch_overlap=overlap))
+    model = random_model(replace(TINY["fashion"], vision=VisionConfig(28, 7, 1, overlap)))
     assert isinstance(model, VisionTransformer)
     dark, lit = torch.zeros(2, 1, 1, 28, 28)
     lit[0, 0, 0, 6] = 1  # the last column of the first patch, whose sides are 7 pixels long
@@ -108,7 +110,7 @@ def test_a_patch_sees_the_pixels_that_its_neighbours_share_with_it(overlap: int,
 
 def test_segments_tell_two_sentences_apart() -> None:
     model = random_model(replace(TINY["sentiment"]))
-    assert isinstance(model, EncoderClassifier)
+    assert isinstance(model, TextEncoder)
     ids = torch.randint(0, 160, (1, 6))
     second = torch.tensor([[0, 0, 0, 1, 1, 1]])
 

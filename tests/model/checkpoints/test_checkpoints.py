@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import save_file
 from torch import Tensor
 
-from model.architectures import DecoderLM, EncoderClassifier, EncoderDecoder
+from model.architectures import DecoderLM, EncoderDecoder, TextEncoder
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import convert
 from model.checkpoints.read import FAMILIES, read_checkpoint
@@ -102,7 +102,7 @@ def test_bert_gives_the_logits_of_transformers() -> None:
     theirs = random_weights(bert())
     ours = converted(theirs)
 
-    assert isinstance(ours, EncoderClassifier)
+    assert isinstance(ours, TextEncoder)
     assert_equal(ours(IDS, MASK, IDS % 2), theirs(IDS, MASK, token_type_ids=IDS % 2).logits)
 
 

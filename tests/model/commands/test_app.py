@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from model.commands.app import app
-from model.config import SIZES
+from model.config import NormConfig
 from model.package import Manifest, PackageError
+from model.sizes import SIZES
 from model.training.errors import RunError
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.run import Run
@@ -44,7 +45,7 @@ def run(*arguments: str | Path) -> str:
 def test_the_whole_path_from_data_to_an_evaluated_package(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SIZES, "translate", replace(TINY["translate"], norm_placement="pre", dropout=0.0))
+    monkeypatch.setitem(SIZES, "translate", replace(TINY["translate"], norm=NormConfig(), dropout=0.0))
     monkeypatch.setitem(
         RECIPES,
         "translate",

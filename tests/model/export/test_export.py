@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from model.architectures import build
+from model.config import AttentionConfig
 from model.export import export as exporting
 from model.export.export import export_package
 from model.export.graphs import export_graphs
@@ -106,8 +107,8 @@ def test_a_graph_that_differs_from_torch_is_not_packaged(
         )
 
 
-def test_grouped_and_full_heads_export_alike(tmp_path: Path, make_package: MakePackage) -> None:
-    config = dataclasses.replace(make_package("stories").model.config, num_kv_heads=None, num_decoder_layers=1)
+def test_grouped_and_full_heads_export_alike(tmp_path: Path) -> None:
+    config = dataclasses.replace(TINY["stories"], attention=AttentionConfig(4), num_decoder_layers=1)
     model = random_model(config)
 
     with torch.no_grad():

@@ -3,7 +3,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from model.layers.norms import LayerNorm
+from model.config import NormConfig
+from model.layers.norms import LayerNorm, RMSNorm, make_norm
 
 
 def test_the_worked_example_of_the_notes() -> None:
@@ -30,9 +31,32 @@ def test_every_position_is_normalised_alone() -> None:
 
 def test_it_is_the_formula_of_its_docstring() -> None:
     norm, x = LayerNorm(8, epsilon=0.1), torch.randn(5, 8)
+    assert norm.bias is not None
     with torch.no_grad():
         norm.weight.normal_()
         norm.bias.normal_()
 
     mean, variance = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
     assert torch.allclose(norm(x), (x - mean) / (variance + 0.1).sqrt() * norm.weight + norm.bias, atol=1e-6)
+
+
+def test_a_layer_norm_may_have_no_shift() -> None:
+    norm, x = make_norm(NormConfig(bias=False), 8), torch.randn(5, 8)
+
+    assert norm.bias is None
+    assert torch.allclose(norm(x), LayerNorm(8)(x))
+
+
+def test_an_rms_norm_is_the_formula_of_its_docstring() -> None:
+    norm, x = RMSNorm(8, epsilon=0.1), torch.randn(5, 8)
+    with torch.no_grad():
+        norm.weight.normal_()
+
+    assert torch.allclose(norm(x), x / (x.pow(2).mean(-1, keepdim=True) + 0.1).sqrt() * norm.weight, atol=1e-6)
+    assert torch.allclose(norm(x), nn.functional.rms_norm(x, (8,), norm.weight, 0.1), atol=1e-6)
+
+
+def test_an_rms_norm_of_halves_does_not_overflow() -> None:
+    norm = RMSNorm(4).half()
+
+    assert torch.allclose(norm(torch.full((4,), 3e4, dtype=torch.float16)).float(), torch.ones(4), atol=1e-3)

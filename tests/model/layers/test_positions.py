@@ -3,8 +3,19 @@ from __future__ import annotations
 import math
 
 import torch
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-from model.layers.positions import LearnedPositions, SinusoidalPositions, grid_table, sinusoidal_table
+from model.config import PositionsConfig
+from model.layers.positions import (
+    LearnedPositions,
+    fairseq_table,
+    grid_table,
+    halves_table,
+    make_positions,
+    sinusoidal_table,
+)
+from tests.model.layers.configs import decoder
 
 
 def test_the_table_is_the_papers_formula() -> None:
@@ -32,5 +43,24 @@ def test_half_of_a_grids_vector_tells_the_row_and_half_the_column() -> None:
 def test_positions_are_looked_up_by_id() -> None:
     ids = torch.tensor([[4, 0, 2]])
 
-    assert torch.equal(SinusoidalPositions(8, 6)(ids)[0, 1], sinusoidal_table(8, 6)[0])
+    waves = make_positions(decoder(positions=PositionsConfig("sinusoidal")))
+    assert waves is not None
+    assert torch.equal(waves(ids)[0, 1], sinusoidal_table(64, 32)[0])
     assert LearnedPositions(8, 6)(ids).shape == (1, 3, 6)
+
+
+def test_sines_before_cosines_are_marians() -> None:
+    theirs = MarianSinusoidalPositionalEmbedding(20, 16)
+    expected = theirs.create_weight()
+
+    assert torch.allclose(halves_table(20, 16), expected, atol=1e-6)
+
+
+def test_the_third_order_of_waves_is_m2ms_and_the_offset_shifts_them() -> None:
+    theirs = M2M100SinusoidalPositionalEmbedding(20, 32, padding_idx=1)
+    ours = make_positions(decoder(positions=PositionsConfig("sinusoidal-fairseq", offset=2)))
+
+    assert ours is not None
+    expected = theirs(torch.full((1, 7), 5))
+    assert torch.allclose(ours(torch.arange(7)[None]), expected, atol=1e-5)
+    assert torch.allclose(fairseq_table(9, 32)[2:], expected[0], atol=1e-5)

@@ -121,7 +121,7 @@ def test_what_is_wrong_with_an_encoder_is_named(
 
 def test_a_single_label_needs_another_activation_and_then_ranks_too(sentiment: TinyPackage, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(sentiment.folder, tmp_path / "package"))
-    one_label = {"labels": ["alike"], "config": {**sentiment.manifest.config, "num_labels": 1}}
+    one_label = {"labels": ["alike"], "config": {**sentiment.manifest.config, "head": {"num_labels": 1}}}
     edit(folder, **one_label)
     with pytest.raises(PackageError, match="a single label always scores 1"):
         Manifest.load(folder)

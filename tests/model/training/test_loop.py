@@ -95,7 +95,7 @@ def test_a_run_leaves_all_that_tells_how_it_went(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["card"]["labels"] == ["ham", "spam"] and config["recipe"]["learning_rate"] == 1e-2
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert load_trained(tmp_path)[0].config.num_labels == 2
+    assert load_trained(tmp_path)[0].config.head.num_labels == 2
 
 
 @pytest.mark.parametrize("name", ["pretrain-decoder", "pretrain-encoder", "classify-image"])
@@ -216,7 +216,7 @@ def test_rare_words_weigh_more_in_vectors_whatever_these_begin_with(tmp_path: Pa
     tokenizer = load_trained(tmp_path / "tuned")[1]
     assert tokenizer is not None
     ids = [tokenizer.token_to_id(token) for token in ("[CLS]", "good", "[MASK]")]
-    weights = tuned["token_weights"][ids, 0].tolist()
+    weights = tuned["head.token_weights"][ids, 0].tolist()
     assert weights == sorted(weights) and weights[-1] == 1  # in every text, in some, in none
 
 

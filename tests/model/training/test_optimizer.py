@@ -23,7 +23,7 @@ def test_deeper_layers_learn_more_slowly() -> None:
     }
     scales = {name: scale_of[id(parameter)] for name, parameter in model.named_parameters()}
 
-    assert scales["classifier.weight"] == scales["encoder.final_norm.weight"] == 1.0
+    assert scales["head.output.weight"] == scales["encoder.final_norm.weight"] == 1.0
     assert scales["encoder.blocks.1.self_attention.query.weight"] == 0.5
     assert scales["encoder.blocks.0.feed_forward.expand.bias"] == 0.25
     assert scales["embeddings.words.weight"] == 0.125

@@ -1,0 +1,192 @@
+"""What becomes of hidden states: labels of a text or of its tokens, its vector, its missing words."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from model.config import HeadConfig, HeadKind, Pooling, TransformerConfig
+from model.layers.block import ACTIVATIONS
+from model.layers.embeddings import WordHead
+from model.layers.norms import LayerNorm, make_norm
+
+
+@dataclass(frozen=True)
+class Read:
+    """A text that was read: what a head may look at."""
+
+    hidden: Tensor  # (B, T, d_model): the last hidden states
+    input_ids: Tensor  # (B, T)
+    attention_mask: Tensor  # (B, T), True or 1 at real tokens, which come first
+    words: nn.Embedding  # the word embedding
+
+
+def first(read: Read) -> Tensor:
+    """Return the hidden state of CLS, (B, d_model)."""
+    return read.hidden[:, 0]
+
+
+def mean(read: Read) -> Tensor:
+    """Return the mean of the real tokens' hidden states, (B, d_model)."""
+    mask = read.attention_mask[:, :, None].to(read.hidden.dtype)
+    return (read.hidden * mask).sum(1) / mask.sum(1)
+
+
+def last(read: Read) -> Tensor:
+    """Return the hidden state of each text's last token, (B, d_model)."""
+    places = read.attention_mask.long().sum(1) - 1  # (B,)
+    return read.hidden.gather(1, places[:, None, None].expand(-1, 1, read.hidden.shape[-1]))[:, 0]
+
+
+POOLINGS: dict[Pooling, Callable[[Read], Tensor]] = {"first": first, "mean": mean, "last": last}
+
+
+class Transform(nn.Module):
+    """A linear map, an activation and a norm, each if the head has it."""
+
+    def __init__(self, config: TransformerConfig, head: HeadConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.d_model, config.d_model, bias=head.dense_bias) if head.dense else None
+        self.activation = ACTIVATIONS[head.activation]()
+        self.norm = make_norm(config.norm, config.d_model) if head.norm else nn.Identity()
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Map (…, d_model) to (…, d_model)."""
+        if self.dense is not None:
+            hidden = self.activation(self.dense(hidden))
+        return self.norm(hidden)
+
+
+class Head(nn.Module, ABC):
+    """What reads the hidden states of a whole text."""
+
+    @abstractmethod
+    def forward(self, read: Read) -> Tensor:
+        """Return the answer."""
+
+
+class LabelHead(Head):
+    """The logits of a text's labels, from its pooled hidden states."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.pool = POOLINGS[config.head.pooling]
+        self.transform = Transform(config, config.head)
+        self.dropout = nn.Dropout(config.dropout)
+        self.output = nn.Linear(config.d_model, config.head.num_labels, bias=config.head.bias)
+
+    def forward(self, read: Read) -> Tensor:
+        """Return the logits, (B, num_labels)."""
+        return self.output(self.dropout(self.transform(self.pool(read))))
+
+
+class TokenLabelHead(Head):
+    """The logits of each token's labels: tags of entities, or where an answer starts and ends."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.transform = Transform(config, config.head)
+        self.dropout = nn.Dropout(config.dropout)
+        self.output = nn.Linear(config.d_model, config.head.num_labels, bias=config.head.bias)
+
+    def forward(self, read: Read) -> Tensor:
+        """Return the logits, (B, T, num_labels)."""
+        return self.output(self.dropout(self.transform(read.hidden)))
+
+
+class VectorHead(Head):
+    """A text's vector: its pooled hidden states (Reimers and Gurevych 2019, Sentence-BERT)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.pool = POOLINGS[config.head.pooling]
+        self.transform = Transform(config, config.head)
+        self.normalise = config.head.normalise
+
+    def forward(self, read: Read) -> Tensor:
+        """Return the vectors, (B, d_model)."""
+        vectors = self.transform(self.pool(read))
+        return normalize(vectors.float(), dim=-1) if self.normalise else vectors
+
+
+class WeightedVectorHead(Head):
+    """One vector of length 1 for a text: the weighted mean over its tokens of word embedding and hidden state.
+
+    Word embeddings are normalised first. Hidden states count little at the beginning and as much as is learned: a small
+    encoder tells texts apart by their words first. Each token of the vocabulary has a weight, 1 until
+    `weigh_rare_words`.
+    """
+
+    token_weights: Tensor  # (vocab_size, 1)
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.word_norm = LayerNorm(config.d_model, config.norm.epsilon)
+        self.context_weight = nn.Parameter(torch.tensor(0.1))
+        self.register_buffer("token_weights", torch.ones(config.vocab_size, 1))
+
+    def weigh_rare_words(self, counts: Tensor) -> None:
+        """Set each token's weight to a / (a + its share of `counts`, (vocab_size,)), a being 0.001.
+
+        Arora et al. 2017, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings".
+        """
+        self.token_weights.copy_(1e-3 / (1e-3 + counts / counts.sum())[:, None])
+
+    def forward(self, read: Read) -> Tensor:
+        """Return the vectors, (B, d_model)."""
+        # Sums of halves, and cosines of them, would be coarse.
+        tokens = self.word_norm(read.words(read.input_ids)).float() + self.context_weight * read.hidden.float()
+        weights = self.token_weights[read.input_ids] * read.attention_mask[:, :, None]
+        return normalize((tokens * weights).sum(1), dim=-1)
+
+
+class FillHead(Head):
+    """The logits of the words that are masked (Devlin et al. 2019, section 3.1)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.word_transform = Transform(config, config.head)
+        self.words = WordHead(config)
+
+    def forward(self, read: Read) -> Tensor:
+        """Return the logits of the words at every position, (B, T, vocab_size)."""
+        return self.word_logits(read.hidden, read.words)
+
+    def word_logits(self, hidden: Tensor, words: nn.Embedding) -> Tensor:
+        """Map hidden states (…, d_model) to the logits of words (…, vocab_size)."""
+        return self.words(self.word_transform(hidden), words)
+
+
+class PretrainingHead(FillHead):
+    """Masked words, and whether one text follows another (Devlin et al. 2019, sections 3.1, A.1)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.transform = Transform(config, replace(config.head, dense=True, activation="tanh", norm=False))
+        self.follows = nn.Linear(config.d_model, 2)
+
+    def follows_logits(self, hidden: Tensor) -> Tensor:
+        """Map hidden states (B, T, d_model) to the logits of "does not follow" and "follows", (B, 2)."""
+        return self.follows(self.transform(hidden[:, 0]))
+
+
+def make_head(config: TransformerConfig) -> Head:
+    """Return the head that a configuration asks for, of a model that reads whole texts."""
+    if config.head.pooling == "weighted":
+        return WeightedVectorHead(config)
+    return HEADS[config.head.kind](config)
+
+
+HEADS: dict[HeadKind, Callable[[TransformerConfig], Head]] = {
+    "classify": LabelHead,
+    "tag": TokenLabelHead,
+    "answer": TokenLabelHead,
+    "embed": VectorHead,
+    "fill": FillHead,
+    "pretrain": PretrainingHead,
+}
