@@ -45,6 +45,7 @@ def bart_config(config: HFConfig) -> TransformerConfig:
 
 def marian_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a Marian model."""
+    require(config, decoder_vocab_size=config["vocab_size"])
     return _to_config(config, PositionsConfig("sinusoidal-halves"), norm=False)
 
 
@@ -66,10 +67,28 @@ SHARED: Names = {
     "shared.weight": "embeddings.words.weight",
     "encoder.embed_tokens.weight": "embeddings.words.weight",
     "decoder.embed_tokens.weight": "embeddings.words.weight",
-    "lm_head.weight": "embeddings.words.weight",
+    "lm_head.weight": "head.output.weight",
     "final_logits_bias": Parts(("head.bias",), lambda bias: (bias[0],)),
     **BLOCKS,
 }
+
+BART_DEFAULTS = {
+    "vocab_size": 50265,
+    "d_model": 1024,
+    "encoder_layers": 12,
+    "encoder_ffn_dim": 4096,
+    "encoder_attention_heads": 16,
+    "decoder_layers": 12,
+    "decoder_ffn_dim": 4096,
+    "decoder_attention_heads": 16,
+    "max_position_embeddings": 1024,
+    "activation_function": "gelu",
+    "scale_embedding": False,
+    "tie_word_embeddings": True,
+    "share_encoder_decoder_embeddings": True,
+    "dropout": 0.1,
+}
+MARIAN_DEFAULTS = {**BART_DEFAULTS, "vocab_size": 58101}
 
 FIRST_POSITION = 2  # BART counts its positions from 2
 
@@ -88,12 +107,14 @@ BART = Family(
             }
         ),
     },
+    BART_DEFAULTS,
     prefix="model.",
 )
 
 MARIAN = Family(
     marian_config,
     SHARED,
+    MARIAN_DEFAULTS,
     prefix="model.",
     computed=frozenset({"encoder.embed_positions.weight", "decoder.embed_positions.weight"}),
 )

@@ -20,10 +20,25 @@ def to_config(config: HFConfig) -> TransformerConfig:
         max_positions=config["max_position_embeddings"],
         norm=NormConfig(placement="post", epsilon=config["layer_norm_eps"]),
         embeddings=EmbeddingsConfig(norm=True, segments=config["type_vocab_size"]),
-        head=default_head("classify", len(config.get("id2label") or (0, 1))),
+        head=default_head("classify", len(config["id2label"] or (0, 1))),
         dropout=config["hidden_dropout_prob"],
     )
 
+
+DEFAULTS = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "id2label": None,
+    "tie_word_embeddings": True,
+}
 
 LAYER, BLOCK = "encoder.layer.{}", "encoder.blocks.{}"
 
@@ -48,4 +63,4 @@ NAMES: Names = {
     ),
 }
 
-BERT = Family(to_config, NAMES, prefix="bert.", computed=frozenset({"embeddings.position_ids"}))
+BERT = Family(to_config, NAMES, DEFAULTS, prefix="bert.", computed=frozenset({"embeddings.position_ids"}))

@@ -1,7 +1,8 @@
 """What a family of Hugging Face checkpoints is: its configuration in our words, and a table of names.
 
 A table maps a tensor's name, with `{}` for a layer's number, to a parameter of ours. Two names may lead to one
-parameter, for the word embedding is stored once, twice or four times; the values must then be equal.
+parameter, for the word embedding is stored once, twice or four times; the values must then be equal. The output matrix
+is `head.output.weight`, or `head.words.output.weight`, in all tables, be it tied to the word embedding or not.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from model.architectures import Transformer, build
 from model.checkpoints.errors import CheckpointError
+from model.checkpoints.fields import Fields, unsupported
 from model.config import Activation, TransformerConfig
 
 HFConfig = Mapping[str, Any]  # a config.json
@@ -26,6 +28,10 @@ ACTIVATION_NAMES: dict[str, Activation] = {
     "swish": "silu",
     "silu": "silu",
 }
+
+
+WORDS = "embeddings.words.weight"
+OUTPUTS = frozenset({"head.output.weight", "head.words.output.weight"})  # are the word embedding where words are tied
 
 
 @dataclass(frozen=True)
@@ -43,10 +49,19 @@ Names = Mapping[str, str | Parts]
 class Family:
     """One kind of checkpoint."""
 
-    to_config: Callable[[HFConfig], TransformerConfig]
+    configure: Callable[[HFConfig], TransformerConfig]
     names: Names
+    defaults: Mapping[str, Any]  # of what a config.json may leave out: those of its class in transformers
+    harmless: frozenset[str] = frozenset()  # fields that change no answer, beside those of all families
     prefix: str = ""  # that some checkpoints have before all their names and others have not
     computed: frozenset[str] = frozenset()  # tensors that follow from the configuration, and are not read
+
+    def to_config(self, config: HFConfig) -> TransformerConfig:
+        """Return our configuration of a config.json; raises `CheckpointError` for a field that is not supported."""
+        fields = Fields(config, self.defaults)
+        made = self.configure(fields)
+        fields.refuse_the_rest(self.harmless)
+        return made
 
 
 def convert(family: Family, config: HFConfig, tensors: Mapping[str, Tensor]) -> Transformer:
@@ -60,6 +75,8 @@ def convert(family: Family, config: HFConfig, tensors: Mapping[str, Tensor]) -> 
     found: set[str] = set()
     for name, tensor in tensors.items():
         for target, part in _renamed(family, name, tensor):
+            if target in OUTPUTS and target not in parameters:
+                target = WORDS  # noqa: PLW2901 — the two are tied
             if target not in parameters:
                 raise CheckpointError(f"{name}: this configuration has no {target}")
             if part.shape != parameters[target].shape:
@@ -92,7 +109,7 @@ def require(config: HFConfig, **values: object) -> None:
     """Refuse a configuration that asks for what is not supported; a missing key counts as the value required."""
     for key, value in values.items():
         if config.get(key, value) != value:
-            raise CheckpointError(f"config.json: {key} is {config[key]!r}; only {value!r} is supported")
+            raise CheckpointError(unsupported(key, config[key], f"only {value!r} is supported"))
 
 
 def activation(name: str) -> Activation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
+from model.checkpoints.fields import names
 from model.config import AttentionConfig, FeedForwardConfig, NormConfig, TransformerConfig
 
 
@@ -16,7 +17,7 @@ def to_config(config: HFConfig) -> TransformerConfig:
         d_model=config["n_embd"],
         attention=AttentionConfig(config["n_head"]),
         feed_forward=FeedForwardConfig(
-            config.get("n_inner") or 4 * config["n_embd"], activation(config["activation_function"])
+            config["n_inner"] or 4 * config["n_embd"], activation(config["activation_function"])
         ),
         num_decoder_layers=config["n_layer"],
         max_positions=config["n_positions"],
@@ -25,13 +26,33 @@ def to_config(config: HFConfig) -> TransformerConfig:
     )
 
 
+DEFAULTS = {
+    "vocab_size": 50257,
+    "n_positions": 1024,
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_head": 12,
+    "n_inner": None,
+    "activation_function": "gelu_new",
+    "resid_pdrop": 0.1,
+    "layer_norm_epsilon": 1e-5,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
+# A head for multiple choice, the precision of scores, and another name of n_positions.
+HARMLESS = names("summary_type summary_use_proj summary_activation summary_proj_to_labels") | names(
+    "reorder_and_upcast_attn n_ctx"
+)
+
 QKV = tuple(f"decoder.blocks.{{}}.self_attention.{part}" for part in ("query", "key", "value"))
 OUTPUT = "decoder.blocks.{}.self_attention.output"
 EXPAND, CONTRACT = "decoder.blocks.{}.feed_forward.expand", "decoder.blocks.{}.feed_forward.contract"
 
 NAMES: Names = {
     "wte.weight": "embeddings.words.weight",
-    "lm_head.weight": "embeddings.words.weight",
+    "lm_head.weight": "head.output.weight",
     "wpe.weight": "embeddings.positions.weight",
     "h.{}.attn.c_attn.weight": Parts(tuple(f"{part}.weight" for part in QKV), lambda w: w.T.chunk(3)),
     "h.{}.attn.c_attn.bias": Parts(tuple(f"{part}.bias" for part in QKV), lambda b: b.chunk(3)),
@@ -58,6 +79,8 @@ NAMES: Names = {
 GPT2 = Family(
     to_config,
     NAMES,
+    DEFAULTS,
+    HARMLESS,
     prefix="transformer.",
     computed=frozenset({"h.{}.attn.bias", "h.{}.attn.masked_bias"}),  # the causal mask
 )

@@ -1,0 +1,73 @@
+"""The fields of a config.json, of which none is ignored in silence."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from model.checkpoints.errors import CheckpointError
+
+
+def names(text: str) -> frozenset[str]:
+    """Return the words of a list of fields."""
+    return frozenset(text.split())
+
+
+# What changes no answer of any family, and what others read.
+HARMLESS = (
+    # where a file comes from and how it was computed
+    names("_name_or_path _commit_hash _attn_implementation_autoset attn_implementation auto_map dtype model_type")
+    | names("name_or_path torch_dtype transformers_version transformers.js_config")
+    # what a call returns, and how its work is cut
+    | names("cache_implementation chunk_size_feed_forward output_attentions output_hidden_states pretraining_tp")
+    | names("return_dict torchscript use_bfloat16 use_cache")
+    # training
+    | names("activation_dropout attention_dropout attention_probs_dropout_prob attn_pdrop classif_dropout")
+    | names(
+        "classifier_dropout classifier_dropout_prob decoder_layerdrop dropout dropout_rate embd_pdrop embed_dropout"
+    )
+    | names("encoder_layerdrop gradient_checkpointing hidden_dropout_prob init_std initializer_cutoff_factor")
+    | names("initializer_factor initializer_range layerdrop resid_dropout resid_pdrop summary_first_dropout")
+    # heads and labels
+    | names("architectures finetuning_task id2label label2id num_labels _num_labels problem_type")
+    # the tokenizer, and how outputs are chosen
+    | names("bad_words_ids begin_suppress_tokens bos_token_id decoder_start_token_id do_sample early_stopping")
+    | names("eos_token_id forced_bos_token_id forced_eos_token_id is_encoder_decoder length_penalty max_length")
+    | names("min_length no_repeat_ngram_size num_beams num_return_sequences pad_token_id prefix repetition_penalty")
+    | names("sep_token_id suppress_tokens task_specific_params temperature tokenizer_class top_k top_p")
+)
+NOTHING: tuple[object, ...] = (None, False, "", [], {})  # values that ask for nothing, of fields that nobody knows
+
+
+class Fields(Mapping[str, Any]):
+    """A config.json that notes what is read of it; what it leaves out has the default that transformers gives it."""
+
+    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        self._config, self._defaults = config, defaults
+        self._read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return self._config[name] if name in self._config else self._defaults[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._defaults, **self._config})
+
+    def __len__(self) -> int:
+        return len({**self._defaults, **self._config})
+
+    def refuse_the_rest(self, harmless: frozenset[str]) -> None:
+        """Raise `CheckpointError` for a field that was not read, is not known as harmless, and asks for something."""
+        for name in sorted(self._config.keys() - self._read - HARMLESS - harmless):
+            value = self._config[name]
+            if name in self._defaults:
+                if value != self._defaults[name]:
+                    raise CheckpointError(unsupported(name, value, f"only {self._defaults[name]!r} is supported"))
+            elif value not in NOTHING:
+                raise CheckpointError(unsupported(name, value, "this field is not known, and may change the answers"))
+
+
+def unsupported(name: str, value: object, why: str) -> str:
+    """Return the sentence that refuses a field's value."""
+    return f"config.json: {name} is {reprlib.repr(value)}; {why}"
