@@ -45,10 +45,12 @@ SAMPLING: list[tuple[str, float, dict[str, Any]]] = [
 ]
 WORKLOADS = [
     *(
-        Workload(f"gpt2, 64-token prompts, decode, {n} streams", "tokens/s", floor, workloads.gpt2(n, prompt=64))
+        Workload(
+            f"gpt2, 64-token prompts, decode, {n} streams", "tokens/s", floor, workloads.decode("gpt2", n, prompt=64)
+        )
         for n, floor in ((1, 2.0), (8, 2.5), (32, 1.5))
     ),
-    Workload("gpt2, 400-token prompts, decode, 32 streams", "tokens/s", 5.0, workloads.gpt2(32, prompt=400)),
+    Workload("gpt2, 400-token prompts, decode, 32 streams", "tokens/s", 5.0, workloads.decode("gpt2", 32, prompt=400)),
     *(
         Workload(f"gpt2, sampling beside greedy, {name}", "tokens/s", floor, beside_greedy(replace(GREEDY, **params)))
         for name, floor, params in SAMPLING
@@ -58,18 +60,37 @@ WORKLOADS = [
         "gpt2, sampling, temperature 0.8, top_k 50, 32 streams",
         "tokens/s",
         1.5,
-        workloads.gpt2(32, prompt=64, temperature=0.8, top_k=50),
+        workloads.decode("gpt2", 32, prompt=64, temperature=0.8, top_k=50),
     ),
     *(
-        Workload(f"base, 24 → 24, greedy, {n} sentences", "tokens/s", floor, workloads.base(n, beam_size=1))
+        Workload(
+            f"base, 24 → 24, greedy, {n} sentences", "tokens/s", floor, workloads.translation("base", n, beam_size=1)
+        )
         for n, floor in ((1, 3.0), (8, 3.5), (32, 2.2))
     ),
     *(
-        Workload(f"base, 24 → 24, beam 4, {n} sentences", "tokens/s", floor, workloads.base(n, beam_size=4))
+        Workload(
+            f"base, 24 → 24, beam 4, {n} sentences", "tokens/s", floor, workloads.translation("base", n, beam_size=4)
+        )
         for n, floor in ((1, 3.0), (8, 2.0), (32, 1.4))
     ),
     Workload("base, Poisson arrivals, p95 latency", "ms", 0.4, workloads.arrivals, is_latency=True),
-    Workload("bert, 16–256 tokens ragged", "sequences/s", 3.0, workloads.bert),
+    *(
+        Workload(
+            f"smollm2, 64-token prompts, decode, {n} streams", "tokens/s", floor, workloads.decode("smollm2", n, 64)
+        )
+        for n, floor in ((1, 1.5), (8, 1.5), (32, 1.3))
+    ),
+    Workload("t5, 24 → 24, greedy, 8 sentences", "tokens/s", 2.0, workloads.translation("t5", 8, beam_size=1)),
+    Workload(
+        "bert, 16–256 tokens ragged",
+        "sequences/s",
+        3.0,
+        workloads.encoding("bert", "BertForSequenceClassification", longest=256),
+    ),
+    Workload(
+        "minilm, 16–128 tokens ragged", "sequences/s", 3.0, workloads.encoding("minilm", "BertModel", longest=128)
+    ),
     Workload("gpt2, one stream, of the memory's bandwidth", "GB/s", 0.7, workloads.bandwidth),
     *(
         Workload(f"{name}, 8 streams, step beside session.run", "ms", most, workloads.overhead(name), is_latency=True)

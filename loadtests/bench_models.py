@@ -58,8 +58,49 @@ def _bert() -> Any:
     return transformers.BertForSequenceClassification(transformers.BertConfig())
 
 
-MODELS: dict[str, Callable[[], Any]] = {"gpt2": _gpt2, "base": _base, "bert": _bert}
-END_TOKENS = {"gpt2": 50256, "base": 2, "bert": 0}
+def _smollm2() -> Any:
+    """SmolLM2 135M (Ben Allal et al. 2025), a small Llama."""
+    config = transformers.LlamaConfig(
+        vocab_size=49152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        max_position_embeddings=8192,
+        rope_parameters={"rope_type": "default", "rope_theta": 100_000.0},
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=2,
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+def _t5() -> Any:
+    """T5-small (Raffel et al. 2020)."""
+    config = transformers.T5Config(
+        vocab_size=32128, d_model=512, d_kv=64, d_ff=2048, num_layers=6, num_heads=8, decoder_start_token_id=0
+    )
+    return transformers.T5ForConditionalGeneration(config)
+
+
+def _minilm() -> Any:
+    """MiniLM-L6 (Wang et al. 2020), of which most sentence vectors are made."""
+    config = transformers.BertConfig(
+        hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
+    )
+    return transformers.BertModel(config)
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "gpt2": _gpt2,
+    "base": _base,
+    "bert": _bert,
+    "smollm2": _smollm2,
+    "t5": _t5,
+    "minilm": _minilm,
+}
+END_TOKENS = {"gpt2": 50256, "base": 2, "bert": 0, "smollm2": 2, "t5": 1, "minilm": 0}
 
 
 class BenchModels:
@@ -86,7 +127,7 @@ class BenchModels:
         """Return the folder of our package."""
         path = self.folder / name / precision
         if not (path / FILE_NAME).exists():
-            languages = ("en", "de") if name == "base" else None
+            languages = ("en", "de") if name in {"base", "t5"} else None
             model, tokens, card, family = read_checkpoint(self.checkpoint(name), name, "none", languages)
             export_package(model, tokens, card, path, precision=precision, family=family)
         return path

@@ -78,7 +78,7 @@ async def repeated(seconds: float, run: Callable[[], float | Awaitable[float]]) 
     return median(values)
 
 
-def gpt2(streams: int, prompt: int, temperature: float = 0, top_k: int = 1) -> Workload:
+def decode(name: str, streams: int, prompt: int, temperature: float = 0, top_k: int = 1) -> Workload:
     """Decode after prompts, prefill not counted: ours by the times of streamed tokens, theirs by a difference.
 
     A temperature of 0 is greedy, for which theirs has a top-k of 1.
@@ -89,9 +89,9 @@ def gpt2(streams: int, prompt: int, temperature: float = 0, top_k: int = 1) -> W
         rng = np.random.default_rng(0)
         prompts = [random_ids(rng, prompt) for _ in range(streams)]
         # One stream is what weights in blocks are for; many are what whole rows are for.
-        package = models.package("gpt2", "int8-blocks" if streams == 1 else "int8")
+        package = models.package(name, "int8-blocks" if streams == 1 else "int8")
         generator = ctranslate2.Generator(
-            str(models.ctranslate2("gpt2")), compute_type="int8", inter_threads=1, intra_threads=THREADS
+            str(models.ctranslate2(name)), compute_type="int8", inter_threads=1, intra_threads=THREADS
         )
 
         def theirs() -> float:
@@ -137,7 +137,7 @@ async def decode_rate(engine: Engine, prompts: list[list[int]], params: Sampling
     return sum(moment > start for times in streams for moment in times) / (end - start)
 
 
-def base(sentences: int, beam_size: int) -> Workload:
+def translation(name: str, sentences: int, beam_size: int) -> Workload:
     """Translate sentences that come together, encoder included."""
 
     @asynccontextmanager
@@ -145,7 +145,7 @@ def base(sentences: int, beam_size: int) -> Workload:
         rng = np.random.default_rng(0)
         sources = [random_ids(rng, SENTENCE) for _ in range(sentences)]
         is_single = sentences == 1 and beam_size == 1
-        translator = translator_of(models)
+        translator = translator_of(models, name)
 
         def theirs() -> float:
             started = time.perf_counter()
@@ -154,7 +154,7 @@ def base(sentences: int, beam_size: int) -> Workload:
             )
             return sentences * SENTENCE / (time.perf_counter() - started)
 
-        async with engine_of(models.package("base", "int8-blocks" if is_single else "int8")) as engine:
+        async with engine_of(models.package(name, "int8-blocks" if is_single else "int8")) as engine:
 
             async def translate_all() -> float:
                 started = time.perf_counter()
@@ -172,10 +172,10 @@ def base(sentences: int, beam_size: int) -> Workload:
     return sides
 
 
-def translator_of(models: BenchModels) -> ctranslate2.Translator:
+def translator_of(models: BenchModels, name: str) -> ctranslate2.Translator:
     """Open CTranslate2's translator."""
     return ctranslate2.Translator(
-        str(models.ctranslate2("base")), compute_type="int8", inter_threads=1, intra_threads=THREADS
+        str(models.ctranslate2(name)), compute_type="int8", inter_threads=1, intra_threads=THREADS
     )
 
 
@@ -199,7 +199,7 @@ async def arrivals(models: BenchModels, seconds: float) -> AsyncGenerator[Sides,
     """
     rng = np.random.default_rng(0)
     lengths = np.clip(np.exp(rng.normal(np.log(20), 0.7, 10_000)), 1, 120).astype(int).tolist()
-    translator = translator_of(models)
+    translator = translator_of(models, "base")
 
     def translate_batch(batch: list[int]) -> None:
         mean = round(sum(batch) / len(batch))
@@ -275,43 +275,47 @@ class _Window:
                 answer.set_result(None)
 
 
-@asynccontextmanager
-async def bert(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
-    """Classify 128 texts of 16 to 256 tokens; theirs sorted by length into batches of 32."""
-    rng = np.random.default_rng(0)
-    texts = [random_ids(rng, int(length)) for length in rng.integers(16, 257, 128)]
-    torch.set_num_threads(THREADS)
-    model = transformers.BertForSequenceClassification.from_pretrained(models.checkpoint("bert")).eval()
-    package = models.package("bert")
-    batcher = Batcher(package, Manifest.load(package), SessionOptions(THREADS), admission=ADMISSION)
+def encoding(name: str, model_class: str, longest: int) -> Workload:
+    """Encode 128 texts of 16 to `longest` tokens; theirs by a class of `transformers`, sorted into batches of 32."""
 
-    def theirs() -> float:
-        started = time.perf_counter()
-        ordered = sorted(texts, key=len)
-        with torch.inference_mode():
-            for first in range(0, len(ordered), 32):
-                rows = [torch.tensor(row) for row in ordered[first : first + 32]]
-                ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-                model(ids, attention_mask=ids != 0)
-        return len(texts) / (time.perf_counter() - started)
+    @asynccontextmanager
+    async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
+        rng = np.random.default_rng(0)
+        texts = [random_ids(rng, int(length)) for length in rng.integers(16, longest + 1, 128)]
+        torch.set_num_threads(THREADS)
+        model = getattr(transformers, model_class).from_pretrained(models.checkpoint(name)).eval()
+        package = models.package(name)
+        batcher = Batcher(package, Manifest.load(package), SessionOptions(THREADS), admission=ADMISSION)
 
-    async def classify(ids: list[int]) -> None:
-        with batcher.admission.admit("", 1, len(ids)) as permit:
-            await batcher.run(permit, [TextInput(ids, [0] * len(ids))])
+        def theirs() -> float:
+            started = time.perf_counter()
+            ordered = sorted(texts, key=len)
+            with torch.inference_mode():
+                for first in range(0, len(ordered), 32):
+                    rows = [torch.tensor(row) for row in ordered[first : first + 32]]
+                    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+                    model(ids, attention_mask=ids != 0)
+            return len(texts) / (time.perf_counter() - started)
 
-    async def classify_all() -> float:
-        started = time.perf_counter()
-        await asyncio.gather(*(classify(ids) for ids in texts))
-        return len(texts) / (time.perf_counter() - started)
+        async def encode(ids: list[int]) -> None:
+            with batcher.admission.admit("", 1, len(ids)) as permit:
+                await batcher.run(permit, [TextInput(ids, [0] * len(ids))])
 
-    async def peer() -> float:
-        return await repeated(seconds, theirs)
+        async def encode_all() -> float:
+            started = time.perf_counter()
+            await asyncio.gather(*(encode(ids) for ids in texts))
+            return len(texts) / (time.perf_counter() - started)
 
-    async def ours() -> float:
-        return await repeated(seconds, classify_all)
+        async def peer() -> float:
+            return await repeated(seconds, theirs)
 
-    yield Sides(ours, peer)
-    await batcher.close()
+        async def ours() -> float:
+            return await repeated(seconds, encode_all)
+
+        yield Sides(ours, peer)
+        await batcher.close()
+
+    return sides
 
 
 @asynccontextmanager
