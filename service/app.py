@@ -29,6 +29,7 @@ from service.errors import InternalError, NotReady, ServerOverloaded, ServiceErr
 from service.keys import configured_keys
 from service.logs import configure_logs
 from service.metrics import Metrics
+from service.metrics_port import export
 from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
 from service.settings import Autoscaling, ModelSettings, Settings, SettingsError
 from service.startup import GATEWAY, model_names
@@ -104,7 +105,7 @@ def _of_this_process() -> tuple[Settings, Metrics]:
     settings = Settings.read()
     settings.check_exposure(settings.host)
     metrics = Metrics(settings.metrics_dir)
-    metrics.export(settings.host, settings.metrics_port)
+    export(metrics, settings.host, settings.metrics_port)
     return settings, metrics
 
 

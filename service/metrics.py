@@ -2,8 +2,7 @@
 
 A replica is one process among several on a node, and a load balancer before them would ask a random one. So each
 process keeps its numbers in files of one directory of the node (prometheus-client's multiprocess mode), and whoever is
-asked on that node adds them all up. One of the processes answers on the node's metrics port; when it dies, another
-takes the port over.
+asked on that node adds them all up: the service's own address, and the node's metrics port (`metrics_port.py`).
 
 Labels are few and bounded: model, task, code, phase, reason, and client, which is the name of an API key. Never a
 prompt, a key or an id.
@@ -18,7 +17,6 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,8 +39,6 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 FLUSH_S = 0.25  # how often the engine's numbers go into the files
 SETTLE_S = 3.0  # after which the numbers of an idle engine are written once more
 FRESH_S = 1.0  # how long the page of a node is shown before its files are read again
-PATIENCE_S = 10.0  # with who has connected to the metrics port and says nothing
-RETRY_S = 2.0  # how often a process without the metrics port tries to take it
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 STEP_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -132,36 +128,6 @@ class Metrics:
                 self._page, self._read_again_at = generate_latest(registry), time.monotonic() + FRESH_S
             return self._page
 
-    def export(self, host: str, port: int) -> None:
-        """Answer on the node's metrics port as soon as it is free, from a thread of its own; 0 is no port at all."""
-        if port:
-            threading.Thread(target=self._export, args=(host, port), name="metrics", daemon=True).start()
-
-    def _export(self, host: str, port: int) -> None:
-        metrics = self
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout = PATIENCE_S
-
-            def do_GET(self) -> None:
-                page = metrics.exposition()
-                self.send_response(200)
-                self.send_header("Content-Type", CONTENT_TYPE)
-                self.send_header("Content-Length", str(len(page)))
-                self.end_headers()
-                self.wfile.write(page)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        while True:
-            try:
-                server = ThreadingHTTPServer((host, port), Handler)
-            except OSError:
-                time.sleep(RETRY_S)
-                continue
-            server.serve_forever()
-
     def observer(self, model: str) -> EngineMetrics:
         """Return what counts the work of a model's engine."""
         return EngineMetrics(self, model)
@@ -237,12 +203,12 @@ class EngineMetrics:
         self._queue.add(waited_s)
         self._prompt_tokens += tokens
 
-    def began(self, after_s: float) -> None:
+    def first_token(self, after_s: float) -> None:
         """Count a first token."""
         self._first.add(after_s)
         self._generated_tokens += 1
 
-    def went_on(self, after_s: float, sequences: int = 1) -> None:
+    def next_tokens(self, after_s: float, sequences: int = 1) -> None:
         """Count another token of each."""
         self._inter.add(after_s, sequences)
         self._generated_tokens += sequences

@@ -33,7 +33,7 @@ from service.tracing import Span, Tracing
 
 logger = logging.getLogger(__name__)
 
-LEFT = "499"  # the code that nginx made usual for a client that left before its answer
+CLIENT_LEFT = "499"  # the code that nginx made usual for a client that left before its answer
 UNKNOWN = "unknown"
 PROBES = ("/health", "/ready")  # of load balancers and orchestrators: without keys, limits and spans
 UNTRACED = (*PROBES, "/metrics")
@@ -96,7 +96,7 @@ class ObserveRequests:
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
         request_id = given if _SAFE_ID.fullmatch(given) else uuid4().hex
-        request, code, is_whole = Observed(), LEFT, False
+        request, code, is_whole = Observed(), CLIENT_LEFT, False
         _observed.set(request)
         started = time.perf_counter()
 
@@ -121,7 +121,7 @@ class ObserveRequests:
                 raise
             finally:
                 if request.reason is not None or request.model != UNKNOWN:
-                    self._tell(scope, request, code if is_whole else LEFT, time.perf_counter() - started, span)
+                    self._tell(scope, request, code if is_whole else CLIENT_LEFT, time.perf_counter() - started, span)
 
     def _span(self, scope: Scope, headers: Headers) -> AbstractContextManager[Span]:
         path = route_path(scope)
@@ -133,7 +133,7 @@ class ObserveRequests:
         metrics = self._metrics
         if request.reason is not None:
             metrics.rejections.labels(request.model, request.reason).inc()
-        if code == LEFT:
+        if code == CLIENT_LEFT:
             metrics.cancellations.labels(request.model).inc()
         metrics.requests.labels(request.model, request.task, code).inc()
         if request.client != ANONYMOUS:

@@ -14,11 +14,12 @@ from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.beam_search import BeamParams
 from service.engine.errors import EngineFailed
 from service.engine.mailbox import Mailbox, Output
-from service.engine.observer import Load, Observer, Silent, Step
+from service.engine.observer import Load, Observer, Silent
 from service.engine.prefix_cache import BLOCK_TOKENS, PrefixCache
+from service.engine.reporting import Reporter
 from service.engine.runner import Runner
 from service.engine.sampling import SamplingParams
-from service.engine.scheduler import Batch, Prefill, Scheduler, SchedulerLimits
+from service.engine.scheduler import Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import SessionOptions
 from service.engine.worker import Worker
@@ -48,9 +49,9 @@ class Engine:
         self.admission = Admission(admission or AdmissionLimits())
         self._runner.warm_up()
         self._worker = Worker(f"engine-{manifest.name}", self._work, self._runner.rest)
-        self._last_decode_at: float = -1.0
-        self._observer = observer or Silent()
-        self._observer.watch(self.load)
+        observer = observer or Silent()
+        observer.watch(self.load)
+        self._reporter = Reporter(observer)
 
     def sequence(
         self,
@@ -149,43 +150,12 @@ class Engine:
         try:
             while (batch := self.scheduler.schedule()) is not None:
                 started, padded = time.perf_counter(), self._runner.prefilled_tokens
-                rows = sum(len(sequence.slots) for sequence in _sequences(batch))
+                rows = sum(len(sequence.slots) for sequence in batch.sequences)
                 results = await self._worker.run(self._runner.run, batch)
                 self.scheduler.update(batch, results, time.perf_counter() - started)
-                self._tell(batch, rows, self._runner.prefilled_tokens - padded, started)
+                self._reporter.tell(batch, rows, self._runner.prefilled_tokens - padded, started)
         except Exception:
             # The runner answers for the graphs; whatever else fails is a bug, after which no state can be trusted.
             logger.exception("the engine's loop failed; all sequences end, and the replica asks to be replaced")
             self._worker.is_broken = True
             self.scheduler.fail_all()
-
-    def _tell(self, batch: Batch, rows: int, prefilled: int, started: float) -> None:
-        """Tell the observer of a step of so many rows, which computed `prefilled` tokens, padding included."""
-        ended = time.perf_counter()
-        if isinstance(batch, Prefill):
-            tokens = sum(chunk.tokens + len(chunk.sequence.source_ids or ()) for chunk in batch.chunks)
-            for sequence in _sequences(batch):
-                if sequence.admitted_at is None:
-                    sequence.admitted_at = started
-                    self._observer.admitted(started - sequence.arrived_at, sequence.waiting_tokens)
-            self._observer.stepped(Step("prefill", ended - started, rows, tokens, max(tokens, prefilled)))
-            return
-        together = 0
-        for sequence in batch.sequences:
-            before, sequence.last_token_at = sequence.last_token_at, ended
-            if before is self._last_decode_at:  # as of most, so that they can be told together
-                together += 1
-            elif before is None:
-                self._observer.began(ended - sequence.arrived_at)
-            else:
-                self._observer.went_on(ended - before)
-        if together:
-            self._observer.went_on(ended - self._last_decode_at, together)
-        self._last_decode_at = ended
-        self._observer.stepped(Step("decode", ended - started, rows, rows, rows))
-
-
-def _sequences(batch: Batch) -> list[Sequence]:
-    if isinstance(batch, Prefill):
-        return [sequence for chunk in batch.chunks for sequence in (chunk.sequence, *chunk.sharers)]
-    return batch.sequences

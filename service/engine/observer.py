@@ -43,10 +43,10 @@ class Observer(Protocol):
     def admitted(self, waited_s: float, tokens: int) -> None:
         """Hear that a sequence of so many prompt tokens has left the queue."""
 
-    def began(self, after_s: float) -> None:
+    def first_token(self, after_s: float) -> None:
         """Hear that a sequence has its first token, so long after its arrival."""
 
-    def went_on(self, after_s: float, sequences: int = 1) -> None:
+    def next_tokens(self, after_s: float, sequences: int = 1) -> None:
         """Hear that sequences have another token, so long after the one before."""
 
 
@@ -62,8 +62,8 @@ class Silent:
     def admitted(self, waited_s: float, tokens: int) -> None:
         """Do nothing."""
 
-    def began(self, after_s: float) -> None:
+    def first_token(self, after_s: float) -> None:
         """Do nothing."""
 
-    def went_on(self, after_s: float, sequences: int = 1) -> None:
+    def next_tokens(self, after_s: float, sequences: int = 1) -> None:
         """Do nothing."""

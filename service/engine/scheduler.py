@@ -78,6 +78,11 @@ class Prefill:
     copies: list[Copy]
     extent: Extent
 
+    @property
+    def sequences(self) -> list[Sequence]:
+        """All that are brought forward, those who share another's chunk included."""
+        return [sequence for chunk in self.chunks for sequence in (chunk.sequence, *chunk.sharers)]
+
 
 @dataclass(frozen=True)
 class Decode:

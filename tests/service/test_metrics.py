@@ -40,14 +40,15 @@ WORKER = """
     from pathlib import Path
     from service.engine.observer import Load, Step
     from service.metrics import Metrics
+    from service.metrics_port import export
 
     async def work():
         metrics = Metrics(Path(sys.argv[1]))
         observer = metrics.observer("stories")
         observer.watch(lambda: Load(running=2, waiting=1, queued_tokens=7, slots_used=3))
-        metrics.export("127.0.0.1", int(sys.argv[2]))
+        export(metrics, "127.0.0.1", int(sys.argv[2]))
         for _ in range(5):
-            observer.began(0.01)
+            observer.first_token(0.01)
             observer.stepped(Step("decode", 0.002, 2, 2, 2))
         await asyncio.sleep(0.5)
         print("ready", flush=True)

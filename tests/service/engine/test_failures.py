@@ -87,7 +87,7 @@ async def test_a_failure_outside_the_graphs_leaves_nobody_waiting_and_is_not_hea
     stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(stories, max_slots=1) as engine:
-        monkeypatch.setattr(engine._observer, "stepped", lambda step: 1 / 0)
+        monkeypatch.setattr(engine._reporter, "tell", lambda *_: 1 / 0)
         tasks = [collect(engine, GREEDY, prompt_ids=[5]) for _ in range(3)]
         results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
 

@@ -1,0 +1,48 @@
+"""From steps to what an observer hears: who was admitted, who has a token, and what a step cost."""
+
+from __future__ import annotations
+
+import time
+
+from service.engine.observer import Observer, Step
+from service.engine.scheduler import Batch, Prefill
+
+
+class Reporter:
+    """Tells an observer of an engine's steps, in their order."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._last_decode_at = -1.0
+
+    def tell(self, batch: Batch, rows: int, prefilled: int, started: float) -> None:
+        """Tell of a step of so many rows, which computed `prefilled` tokens, padding included."""
+        ended = time.perf_counter()
+        if isinstance(batch, Prefill):
+            self._tell_prefill(batch, rows, prefilled, started, ended)
+        else:
+            self._tell_tokens(batch, ended)
+            self._observer.stepped(Step("decode", ended - started, rows, rows, rows))
+
+    def _tell_prefill(self, batch: Prefill, rows: int, prefilled: int, started: float, ended: float) -> None:
+        tokens = sum(chunk.tokens + len(chunk.sequence.source_ids or ()) for chunk in batch.chunks)
+        for sequence in batch.sequences:
+            if sequence.admitted_at is None:
+                sequence.admitted_at = started
+                self._observer.admitted(started - sequence.arrived_at, sequence.waiting_tokens)
+        self._observer.stepped(Step("prefill", ended - started, rows, tokens, max(tokens, prefilled)))
+
+    def _tell_tokens(self, batch: Batch, ended: float) -> None:
+        """Tell of each sequence's token; those that had one in the decode before, most of them, are told together."""
+        together = 0
+        for sequence in batch.sequences:
+            before, sequence.last_token_at = sequence.last_token_at, ended
+            if before == self._last_decode_at:
+                together += 1
+            elif before is None:
+                self._observer.first_token(ended - sequence.arrived_at)
+            else:
+                self._observer.next_tokens(ended - before)
+        if together:
+            self._observer.next_tokens(ended - self._last_decode_at, together)
+        self._last_decode_at = ended
