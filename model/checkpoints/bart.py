@@ -1,26 +1,61 @@
-"""BART (Lewis et al. 2020) and Marian (Junczys-Dowmunt et al. 2018): post-norm encoder–decoders, named alike.
+"""Encoder–decoders named alike: BART, and by the same tables mBART, Marian, Pegasus and M2M100.
 
-BART learns its positions, each side its own, and normalises the embeddings; Marian computes its positions.
+BART (Lewis et al. 2020) is post-norm, learns its positions, each side its own, and normalises the embeddings. mBART
+(Liu et al. 2020; with 50 languages Tang et al. 2020) is the same, pre-norm.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
+from model.checkpoints.fields import names
 from model.config import (
     AttentionConfig,
     EmbeddingsConfig,
     FeedForwardConfig,
     HeadConfig,
     NormConfig,
+    NormPlacement,
     PositionsConfig,
     TransformerConfig,
 )
 
+DEFAULTS: Mapping[str, object] = {
+    "vocab_size": 50265,
+    "d_model": 1024,
+    "encoder_layers": 12,
+    "encoder_ffn_dim": 4096,
+    "encoder_attention_heads": 16,
+    "decoder_layers": 12,
+    "decoder_ffn_dim": 4096,
+    "decoder_attention_heads": 16,
+    "max_position_embeddings": 1024,
+    "activation_function": "gelu",
+    "scale_embedding": False,
+    "tie_word_embeddings": True,
+    "dropout": 0.1,
+}
+HARMLESS = (
+    # what a family always has, said again by old files
+    names("add_bias_logits add_final_layer_norm extra_pos_embeddings normalize_before normalize_embedding")
+    | names("num_hidden_layers static_position_embeddings")
+    # what nothing reads any more
+    | names("force_bos_token_to_be_generated replacing_rate save_step student_decoder_layers student_encoder_layers")
+)
 
-def _to_config(config: HFConfig, positions: PositionsConfig, *, norm: bool) -> TransformerConfig:
-    require(config, tie_word_embeddings=True, share_encoder_decoder_embeddings=True)
+
+def configure(
+    config: HFConfig,
+    positions: PositionsConfig,
+    placement: NormPlacement,
+    *,
+    norm: bool = False,
+    bias: bool = True,
+) -> TransformerConfig:
+    """Return our configuration; `norm`: of the embeddings, `bias`: of the output."""
     require(config, decoder_attention_heads=config["encoder_attention_heads"])
-    require(config, decoder_ffn_dim=config["encoder_ffn_dim"])
+    require(config, decoder_ffn_dim=config["encoder_ffn_dim"], tie_word_embeddings=True)
     return TransformerConfig(
         architecture="encoder_decoder",
         vocab_size=config["vocab_size"],
@@ -31,22 +66,21 @@ def _to_config(config: HFConfig, positions: PositionsConfig, *, norm: bool) -> T
         num_decoder_layers=config["decoder_layers"],
         max_positions=config["max_position_embeddings"],
         positions=positions,
-        norm=NormConfig(placement="post"),
+        norm=NormConfig(placement=placement),
         embeddings=EmbeddingsConfig(scale=config["scale_embedding"], norm=norm),
-        head=HeadConfig(bias=True),
+        head=HeadConfig(bias=bias),
         dropout=config["dropout"],
     )
 
 
 def bart_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a BART."""
-    return _to_config(config, PositionsConfig("learned"), norm=True)
+    return configure(config, PositionsConfig("learned"), "post", norm=True)
 
 
-def marian_config(config: HFConfig) -> TransformerConfig:
-    """Return our configuration of a Marian model."""
-    require(config, decoder_vocab_size=config["vocab_size"])
-    return _to_config(config, PositionsConfig("sinusoidal-halves"), norm=False)
+def mbart_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of an mBART."""
+    return configure(config, PositionsConfig("learned"), "pre", norm=True)
 
 
 def _block(side: str, parts: tuple[str, ...]) -> dict[str, str]:
@@ -61,60 +95,31 @@ def _block(side: str, parts: tuple[str, ...]) -> dict[str, str]:
     return norms_and_biases({f"{theirs}.{key}": f"{ours}.{value}" for key, value in modules.items()})
 
 
-BLOCKS = {**_block("encoder", ("self_attn",)), **_block("decoder", ("self_attn", "encoder_attn"))}
-
 SHARED: Names = {
     "shared.weight": "embeddings.words.weight",
     "encoder.embed_tokens.weight": "embeddings.words.weight",
     "decoder.embed_tokens.weight": "embeddings.words.weight",
     "lm_head.weight": "head.output.weight",
     "final_logits_bias": Parts(("head.bias",), lambda bias: (bias[0],)),
-    **BLOCKS,
+    **_block("encoder", ("self_attn",)),
+    **_block("decoder", ("self_attn", "encoder_attn")),
 }
-
-BART_DEFAULTS = {
-    "vocab_size": 50265,
-    "d_model": 1024,
-    "encoder_layers": 12,
-    "encoder_ffn_dim": 4096,
-    "encoder_attention_heads": 16,
-    "decoder_layers": 12,
-    "decoder_ffn_dim": 4096,
-    "decoder_attention_heads": 16,
-    "max_position_embeddings": 1024,
-    "activation_function": "gelu",
-    "scale_embedding": False,
-    "tie_word_embeddings": True,
-    "share_encoder_decoder_embeddings": True,
-    "dropout": 0.1,
-}
-MARIAN_DEFAULTS = {**BART_DEFAULTS, "vocab_size": 58101}
+FINAL_NORMS = norms_and_biases({f"{side}.layer_norm": f"{side}.final_norm" for side in ("encoder", "decoder")})
+COMPUTED_POSITIONS = frozenset({"encoder.embed_positions.weight", "decoder.embed_positions.weight"})
 
 FIRST_POSITION = 2  # BART counts its positions from 2
+SIDES = {"encoder": "embeddings", "decoder": "target_embeddings"}
+LEARNED_POSITIONS: Names = {
+    f"{side}.embed_positions.weight": Parts((f"{ours}.positions.weight",), lambda w: (w[FIRST_POSITION:],))
+    for side, ours in SIDES.items()
+}
+EMBEDDING_NORMS = norms_and_biases({f"{side}.layernorm_embedding": f"{ours}.norm" for side, ours in SIDES.items()})
 
-BART = Family(
-    bart_config,
-    {
-        **SHARED,
-        **{
-            f"{side}.embed_positions.weight": Parts((f"{ours}.positions.weight",), lambda w: (w[FIRST_POSITION:],))
-            for side, ours in (("encoder", "embeddings"), ("decoder", "target_embeddings"))
-        },
-        **norms_and_biases(
-            {
-                "encoder.layernorm_embedding": "embeddings.norm",
-                "decoder.layernorm_embedding": "target_embeddings.norm",
-            }
-        ),
-    },
-    BART_DEFAULTS,
+BART = Family(bart_config, {**SHARED, **LEARNED_POSITIONS, **EMBEDDING_NORMS}, DEFAULTS, HARMLESS, prefix="model.")
+MBART = Family(
+    mbart_config,
+    {**SHARED, **LEARNED_POSITIONS, **EMBEDDING_NORMS, **FINAL_NORMS},
+    DEFAULTS,
+    HARMLESS,
     prefix="model.",
-)
-
-MARIAN = Family(
-    marian_config,
-    SHARED,
-    MARIAN_DEFAULTS,
-    prefix="model.",
-    computed=frozenset({"encoder.embed_positions.weight", "decoder.embed_positions.weight"}),
 )

@@ -1,15 +1,16 @@
 """What a family of Hugging Face checkpoints is: its configuration in our words, and a table of names.
 
-A table maps a tensor's name, with `{}` for a layer's number, to a parameter of ours. Two names may lead to one
-parameter, for the word embedding is stored once, twice or four times; the values must then be equal. The output matrix
-is `head.output.weight`, or `head.words.output.weight`, in all tables, be it tied to the word embedding or not.
+A table maps a tensor's name, with `{}` for its first number, which is the layer's, to a parameter of ours. Two names
+may lead to one parameter, for the word embedding is stored once, twice or four times; the values must then be equal.
+The output matrix is `head.output.weight`, or `head.words.output.weight`, in all tables, whether it is tied to the word
+embedding or not.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -30,6 +31,7 @@ ACTIVATION_NAMES: dict[str, Activation] = {
 }
 
 
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # the first in a name is the layer's
 WORDS = "embeddings.words.weight"
 OUTPUTS = frozenset({"head.output.weight", "head.words.output.weight"})  # are the word embedding where words are tied
 
@@ -70,7 +72,7 @@ def convert(family: Family, config: HFConfig, tensors: Mapping[str, Tensor]) -> 
     Strict: raises `CheckpointError` where a tensor is unknown, missing, of the wrong shape, or differs from its twin.
     One tensor is held at a time beside the model, if the mapping reads them as they are asked for.
     """
-    model = build(family.to_config(config)).eval()
+    model = build(_as_stored(family, family.to_config(config), tensors)).eval()
     parameters = dict(model.named_parameters())
     found: set[str] = set()
     for name, tensor in tensors.items():
@@ -83,7 +85,7 @@ def convert(family: Family, config: HFConfig, tensors: Mapping[str, Tensor]) -> 
                 expected = tuple(parameters[target].shape)
                 raise CheckpointError(f"{name}: the shape is {tuple(part.shape)}; {target} needs {expected}")
             if target in found and not parameters[target].data.equal(part.to(parameters[target].dtype)):
-                raise CheckpointError(f"{name}: differs from another tensor that is also {target}; untied words")
+                raise CheckpointError(f"{name}: differs from another tensor that is also {target}")
             parameters[target].data.copy_(part)
             found.add(target)
     if missing := sorted(parameters.keys() - found):
@@ -91,18 +93,38 @@ def convert(family: Family, config: HFConfig, tensors: Mapping[str, Tensor]) -> 
     return model
 
 
+def _as_stored(family: Family, config: TransformerConfig, tensors: Mapping[str, Tensor]) -> TransformerConfig:
+    """Return the configuration with an output matrix of its own, if there is one and it is not the word embedding.
+
+    Files say that they are tied when they are not, as those of T5 1.1, so the numbers decide, as in transformers.
+    """
+    names = {target: name for name in tensors for target in _targets(family, name)}
+    output = next((names[target] for target in OUTPUTS if target in names), None)
+    if not config.head.tied or output is None or WORDS not in names or tensors[output].equal(tensors[names[WORDS]]):
+        return config
+    return replace(config, head=replace(config.head, tied=False))
+
+
 def _renamed(family: Family, name: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
-    short = name.removeprefix(family.prefix)
-    pattern = re.sub(r"(?<=\.)\d+(?=\.)", "{}", short)
-    layer = re.findall(r"(?<=\.)\d+(?=\.)", short)
+    targets = _targets(family, name)
+    entry = family.names.get(_pattern(family, name))
+    parts = entry.change(tensor) if isinstance(entry, Parts) else (tensor,) * len(targets)
+    return list(zip(targets, parts, strict=True))
+
+
+def _targets(family: Family, name: str) -> list[str]:
+    """Return the parameters that a tensor becomes; raises `CheckpointError` for an unknown name."""
+    pattern, layer = _pattern(family, name), NUMBER.findall(name)[:1]
     if pattern in family.computed:
         return []
     if pattern not in family.names:
         raise CheckpointError(f"{name}: no parameter has this name in the family's table")
     entry = family.names[pattern]
-    if isinstance(entry, str):
-        return [(entry.format(*layer), tensor)]
-    return [(target.format(*layer), part) for target, part in zip(entry.targets, entry.change(tensor), strict=True)]
+    return [target.format(*layer) for target in (entry.targets if isinstance(entry, Parts) else (entry,))]
+
+
+def _pattern(family: Family, name: str) -> str:
+    return NUMBER.sub("{}", name.removeprefix(family.prefix), count=1)
 
 
 def require(config: HFConfig, **values: object) -> None:

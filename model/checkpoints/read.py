@@ -10,18 +10,31 @@ from tokenizers import Tokenizer
 
 from model.architectures import Transformer
 from model.card import Card, Tokens
-from model.checkpoints.bart import BART, MARIAN
+from model.checkpoints.bart import BART, MBART
 from model.checkpoints.bert import BERT
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, convert
 from model.checkpoints.files import read_config
 from model.checkpoints.gpt2 import GPT2
+from model.checkpoints.m2m100 import M2M100
+from model.checkpoints.marian import MARIAN, PEGASUS
+from model.checkpoints.t5 import MT5, T5
 from model.checkpoints.weights import open_weights
 from model.config import Architecture, ConfigError
 from model.package import Languages, SpecialIds, Task
 from model.package.manifest import TOKENIZER_FILE
 
-FAMILIES: dict[str, Family] = {"gpt2": GPT2, "bart": BART, "marian": MARIAN, "bert": BERT}  # by `model_type`
+FAMILIES: dict[str, Family] = {  # by `model_type`
+    "bart": BART,
+    "bert": BERT,
+    "gpt2": GPT2,
+    "m2m_100": M2M100,
+    "marian": MARIAN,
+    "mbart": MBART,
+    "mt5": MT5,
+    "pegasus": PEGASUS,
+    "t5": T5,
+}
 TASKS: dict[Architecture, Task] = {"encoder": "classify", "decoder": "generate", "encoder_decoder": "translate"}
 
 
