@@ -77,7 +77,7 @@ def test_a_family_that_is_not_supported_is_refused_before_its_weights_come(
     packages: Packages, running_hub: LocalHub, add_model: AddModel
 ) -> None:
     add_model("tiny/new", model_type="brand_new")
-    with pytest.raises(CheckpointError, match="the family 'brand_new' is not supported; one of gpt2"):
+    with pytest.raises(CheckpointError, match="the family 'brand_new' is not supported; one of bart"):
         packages.find("tiny/new", FLOAT32)
 
     add_model("tiny/odd", hidden_act="mish")
