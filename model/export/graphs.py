@@ -45,6 +45,7 @@ from torch.export import Dim
 
 from model.architectures import DecoderLM, EncoderDecoder, TextReader, Transformer, VisionTransformer
 from model.architectures.heads import FillHead, Read
+from model.export.prepare import padded_width, prepared
 from model.layers.block import Block
 from model.layers.operator import CachedAttention, CachedCrossAttention, Pair, RaggedAttention, positions_below
 from model.package.inputs import cache_names
@@ -178,7 +179,7 @@ class GraphFile:
 
 def export_graphs(model: Transformer, folder: Path) -> dict[str, GraphFile]:
     """Write a model's graphs in float32 into a folder; returns them by name: encoder, decoder."""
-    model.eval()
+    model = prepared(model.eval())
     if isinstance(model, VisionTransformer):
         return {"encoder": _export_vision(model, folder)}
     if isinstance(model, TextReader):
@@ -233,7 +234,8 @@ def _export_decoder(model: DecoderLM | EncoderDecoder, folder: Path) -> GraphFil
     layers = config.num_decoder_layers
     ids = torch.ones(ROWS, LENGTH, dtype=torch.int64)
     dtype = next(model.parameters()).dtype
-    past = [torch.zeros(ROWS, config.kv_heads, CAPACITY, config.head_dim, dtype=dtype) for _ in range(2 * layers)]
+    heads, width = config.kv_heads, padded_width(config)
+    past = [torch.zeros(ROWS, heads, CAPACITY, width, dtype=dtype) for _ in range(2 * layers)]
     inputs: list[object] = [
         ids,
         torch.arange(LENGTH).expand(ROWS, LENGTH).contiguous(),
@@ -249,7 +251,6 @@ def _export_decoder(model: DecoderLM | EncoderDecoder, folder: Path) -> GraphFil
         # One new token a row, for the operator of cross-attention takes no more.
         inputs[0], inputs[1] = ids[:, :1], torch.full((ROWS, 1), LENGTH - 1)
         shapes[0] = shapes[1] = rows
-        heads, width = config.kv_heads, config.head_dim
         cross = [torch.zeros(ROWS, heads, SOURCE, width, dtype=dtype) for _ in range(2 * layers)]
         last = [torch.zeros(ROWS, 1, heads * width, dtype=dtype) for _ in range(2 * layers)]
         inputs.append((*_lengths(SOURCE), cross, last))

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model.architectures import DecoderLM, EncoderDecoder, TextReader, Transformer, VisionTransformer
+from model.architectures.heads import FillHead, TokenLabelHead
 from model.export.naive import NaiveDecoder, NaiveGraph, text_inputs
+from model.export.prepare import padded_width
 from model.package import CacheShape, Verification
 from model.package.inputs import encoder_inputs, pad_rows
 
@@ -70,8 +72,13 @@ def _verify_encoder(model: TextReader, graph: NaiveGraph, rng: np.random.Generat
         rows, [rng.integers(0, max(1, model.config.embeddings.segments), len(row)).tolist() for row in rows]
     )
     ids, segments = (torch.from_numpy(inputs[name]) for name in ("input_ids", "segment_ids"))
-    expected = model(ids, torch.arange(ids.shape[1]) <= torch.from_numpy(inputs["last_positions"])[:, None], segments)
+    is_real = torch.arange(ids.shape[1]) <= torch.from_numpy(inputs["last_positions"])[:, None]
+    expected = model(ids, is_real, segments)
+    if isinstance(model.head, FillHead):
+        inputs["logit_positions"] = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
     (output,) = graph.run(inputs).values()
+    if isinstance(model.head, FillHead | TokenLabelHead):  # what is said of padding means nothing
+        output, expected = output[is_real.numpy()], expected[is_real]
     errors.compare(output, expected)
 
 
@@ -85,7 +92,7 @@ def cache_shape(model: DecoderLM | EncoderDecoder) -> CacheShape:
     return CacheShape(
         num_layers=config.num_decoder_layers,
         num_kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
+        head_dim=padded_width(config),
         dtype="float16" if next(model.parameters()).dtype == torch.float16 else "float32",
     )
 

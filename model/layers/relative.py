@@ -71,7 +71,11 @@ class RelativeEmbeddings(nn.Module):
         span = self.relative.num_buckets
         distance = query_positions[:, None] - key_positions
         bucket = log_bucket_of(distance, span, self.relative.max_distance)
-        return self.norm(self.table.weight)[None], (bucket + span).clamp(0, 2 * span - 1)
+        return self.vectors(), (bucket + span).clamp(0, 2 * span - 1)
+
+    def vectors(self) -> Tensor:
+        """Return the vectors of all buckets, (1, 2 · buckets, d_model)."""
+        return self.norm(self.table.weight)[None]
 
 
 class DisentangledAttention(MultiHeadAttention):
@@ -79,6 +83,9 @@ class DisentangledAttention(MultiHeadAttention):
 
     All three are divided by √(3 D). Position keys and queries come of the layer's own key and query maps.
     """
+
+    position_query: Tensor | None  # (1, H, R, D), where it is fixed
+    position_key: Tensor | None
 
     def __init__(
         self,
@@ -91,13 +98,25 @@ class DisentangledAttention(MultiHeadAttention):
     ) -> None:
         super().__init__(config, index, is_causal=is_causal, window=window, rotary=rotary)
         self.scale = config.attention.scale or 1 / math.sqrt(3 * config.head_dim)
+        self.register_buffer("position_query", None, persistent=False)
+        self.register_buffer("position_key", None, persistent=False)
+
+    def fix_positions(self, vectors: Tensor) -> None:
+        """Compute once and for all what depends on weights alone: for an export."""
+        self.position_query, self.position_key = self._position_maps(vectors)
+
+    def _position_maps(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the queries and keys of vectors (1, R, d_model), each (1, H, R, D)."""
+        return self.split(self.query(vectors)), self.split(self.key(vectors))
 
     def bias(self, query: Tensor, key: Tensor, relative: tuple[Tensor, Tensor] | None) -> Tensor:  # type: ignore[override]  # its stack hands it both
         """Return the scores with positions, (B, H, T, T)."""
         assert relative is not None, "bug: the stack has no relative embeddings"
         vectors, places = relative  # (1, R, d_model), (T, T)
         content_query, content_key = self.split(query), self.split(key)  # (B, H, T, D)
-        position_query, position_key = self.split(self.query(vectors)), self.split(self.key(vectors))  # (1, H, R, D)
+        position_query, position_key = self.position_query, self.position_key
+        if position_query is None or position_key is None:
+            position_query, position_key = self._position_maps(vectors)
         to_position = content_query @ position_key.transpose(-1, -2)  # (B, H, T, R)
         from_position = content_key @ position_query.transpose(-1, -2)  # (B, H, S, R)
         shape = (*to_position.shape[:2], *places.shape)
