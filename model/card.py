@@ -52,3 +52,4 @@ class Tokens:
     generation: Generation | None = None
     task_prompts: Mapping[Task, TaskPrompt] = field(default_factory=dict)
     chat_template: ChatTemplate | None = None
+    starts_prompts: bool = True  # whether the start token goes before a prompt's text

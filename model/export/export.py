@@ -102,6 +102,7 @@ def export_package(
             generation=tokens.generation if tokens else None,
             task_prompts=dict(tokens.task_prompts) if tokens else {},
             chat_template=tokens.chat_template if tokens else None,
+            starts_prompts=tokens is None or tokens.starts_prompts,
             precision=precision,
             opset=OPSET,
             exported_with={library: version(library) for library in EXPORTERS},

@@ -69,10 +69,11 @@ class Generation(Part):
                 yield name, getattr(self, name)
 
     def updated(self, other: Generation | None) -> Generation:
-        """Return it with the fields that another one states."""
+        """Return it with what another one states."""
         if other is None:
             return self
-        return self.model_copy(update={name: getattr(other, name) for name in other.model_fields_set})
+        stated = {name: value for name, value in other if value != type(other).model_fields[name].default}
+        return self.model_copy(update=stated)
 
 
 class TaskPrompt(Part):

@@ -151,6 +151,10 @@ class Manifest(Part):
     task_prompts: dict[Task, TaskPrompt] = Field(
         {}, description="further tasks of an encoder–decoder that is asked in words"
     )
+    starts_prompts: bool = Field(
+        True,
+        description="whether special_ids.start goes before a prompt's text; else only what the tokenizer puts there",
+    )
     chat_template: ChatTemplate | None = Field(None, description="of a decoder that was trained on conversations")
     precision: Precision
     opset: int

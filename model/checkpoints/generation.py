@@ -1,0 +1,287 @@
+"""How a checkpoint's users expect its outputs to be chosen: `generation_config.json`, `tokenizer_config.json`.
+
+Every field of a `generation_config.json` is read, known to change no answer, or refused by its name and value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from model.checkpoints.errors import CheckpointError
+from model.package import ChatTemplate, Generation, Languages, SpecialIds, Task, TaskPrompt
+from model.package.chat import TemplateError, compiled
+
+GENERATION_FILE = "generation_config.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+CHAT_TEMPLATE_FILE = "chat_template.jinja"
+
+Values = Mapping[str, Any]
+
+# What is not supported, with the values that change nothing; None never does.
+ONLY: Mapping[str, tuple[object, ...]] = {
+    "constraints": (),
+    "diversity_penalty": (0,),
+    "dola_layers": (),
+    "encoder_no_repeat_ngram_size": (0,),
+    "encoder_repetition_penalty": (1,),
+    "epsilon_cutoff": (0,),
+    "eta_cutoff": (0,),
+    "exponential_decay_length_penalty": (),
+    "force_bos_token_to_be_generated": (False,),
+    "force_words_ids": (),
+    "guidance_scale": (1,),
+    "low_memory": (False,),
+    "max_time": (),
+    "num_beam_groups": (1,),
+    "num_return_sequences": (1,),
+    "penalty_alpha": (0,),
+    "sequence_bias": (),
+    "token_healing": (False,),
+    "top_h": (),
+    "typical_p": (1,),
+    "watermarking_config": (),
+}
+# What says where, how fast, and beside what else the same answer is computed.
+WITHOUT_EFFECT = frozenset(
+    {
+        *("use_cache", "cache_implementation", "cache_config", "max_cache_len", "return_legacy_cache"),
+        *("output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
+        *("remove_invalid_values", "transformers_version", "_from_model_config", "_commit_hash"),
+        *("is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold"),
+        *("prompt_lookup_num_tokens", "max_matching_ngram_size", "assistant_early_exit", "assistant_lookbehind"),
+        *("target_lookbehind", "assistant_ensemble_weight", "speculation_type", "use_mtp"),
+        *("compile_config", "disable_compile", "continuous_batching_config", "prefill_chunk_size"),
+    }
+)
+RENAMED: Mapping[str, str] = {
+    "forced_bos_token_id": "forced_start",
+    "suppress_tokens": "suppress_ids",
+    "begin_suppress_tokens": "begin_suppress_ids",
+    "bad_words_ids": "bad_words",
+    "renormalize_logits": "renormalize",
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram_size",
+    "num_beams": "beam_size",
+    "length_penalty": "length_penalty",
+}
+READ = frozenset(
+    {
+        *RENAMED,
+        *("do_sample", "temperature", "top_k", "max_length", "min_length", "stop_strings", "early_stopping"),
+        *("forced_eos_token_id", "eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id"),
+    }
+)
+# transformers' own, which hold where a checkpoint says nothing.
+DEFAULT_TOP_K = 50
+DEFAULT_MAX_LENGTH = 20  # means "not stated": nobody wants so short an answer, and old files write every default
+
+SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+SUMMARIZATION = "summarization"
+TRANSLATION = re.compile(r"translation_(\w+?)_to_(\w+)")
+
+
+@dataclass(frozen=True)
+class OutputSettings:
+    """What a checkpoint's folder says of its outputs, in a manifest's words."""
+
+    special_ids: SpecialIds
+    generation: Generation
+    task_prompts: Mapping[Task, TaskPrompt] = field(default_factory=dict)
+    languages: Languages | None = None  # that it is asked for in words
+    chat_template: ChatTemplate | None = None
+
+    @property
+    def is_summarizer(self) -> bool:
+        """Whether it summarizes without being asked to, as BART does after it was fine-tuned for that."""
+        prompt = self.task_prompts.get("summarize")
+        return prompt is not None and not prompt.prefix
+
+
+def read_output_settings(folder: Path, config: Values, *, is_encoder_decoder: bool) -> OutputSettings:
+    """Read how a generating checkpoint's outputs are chosen; raises `CheckpointError`, by a field's name and value.
+
+    `config` is its `config.json`, where older checkpoints keep all of it, and all what differs from task to task.
+    """
+    stated = _object(folder / GENERATION_FILE)
+    source = GENERATION_FILE
+    if stated is None:
+        stated = {name: value for name, value in config.items() if name in READ or name in ONLY}
+        source = "config.json"
+    per_task = config.get("task_specific_params") or {}
+    if not is_encoder_decoder:
+        stated = {**stated, **per_task.get("text-generation", {})}
+    read = _reader(folder, source, is_encoder_decoder=is_encoder_decoder)
+    prompts, languages = _prompts(per_task, stated, read) if is_encoder_decoder else ({}, None)
+    return OutputSettings(
+        _special_ids(folder, {**config, **_set(stated)}, is_encoder_decoder=is_encoder_decoder),
+        read(stated),
+        prompts,
+        languages,
+        None if is_encoder_decoder else read_chat_template(folder),
+    )
+
+
+def read_chat_template(folder: Path) -> ChatTemplate | None:
+    """Return the template of a checkpoint's conversations, if it has one; raises `CheckpointError`."""
+    config = _object(folder / TOKENIZER_CONFIG_FILE) or {}
+    source = _template_source(folder, config.get("chat_template"))
+    if source is None:
+        return None
+    named = {**(_object(folder / "special_tokens_map.json") or {}), **_set(config)}
+    tokens = {name: named[name] for name in SPECIAL_TOKENS if named.get(name) is not None}
+    try:
+        compiled(source)
+        return ChatTemplate(
+            source=source,
+            tokens={name: token["content"] if isinstance(token, dict) else token for name, token in tokens.items()},
+        )
+    except (TemplateError, ValidationError, KeyError) as error:
+        raise CheckpointError(f"{folder}: the chat template cannot be used: {error}") from None
+
+
+def _template_source(folder: Path, configured: object) -> str | None:
+    file = folder / CHAT_TEMPLATE_FILE
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    if isinstance(configured, list):  # of several templates, by name
+        named = {entry.get("name"): entry.get("template") for entry in configured if isinstance(entry, dict)}
+        if "default" not in named:
+            raise CheckpointError(
+                f"{folder / TOKENIZER_CONFIG_FILE}: chat_template has {', '.join(map(str, named))}, but no default"
+            )
+        configured = named["default"]
+    if configured is not None and not isinstance(configured, str):
+        raise CheckpointError(f"{folder / TOKENIZER_CONFIG_FILE}: chat_template is not a text")
+    return configured
+
+
+def _reader(folder: Path, source: str, *, is_encoder_decoder: bool) -> Callable[[Values], Generation]:
+    def read(values: Values) -> Generation:
+        """Translate fields of `transformers` into ours."""
+        values = _set(values)
+        for name, value in values.items():
+            if name in ONLY and value not in ONLY[name]:
+                allowed = "".join(f"; only {only!r} is" for only in ONLY[name])
+                raise CheckpointError(f"{folder / source}: {name} is {value!r}, which is not supported{allowed}")
+            if name not in ONLY and name not in READ and name not in WITHOUT_EFFECT:
+                raise CheckpointError(
+                    f"{folder / source}: {name} is {value!r}, and what it means is not known; "
+                    "remove it if the answers are right without it"
+                )
+        found = {ours: values[theirs] for theirs, ours in RENAMED.items() if theirs in values}
+        found |= _lengths(values, is_encoder_decoder=is_encoder_decoder) | _strategy(folder / source, values)
+        ends, last = _as_list(values.get("eos_token_id")), _as_list(values.get("forced_eos_token_id"))
+        if len(ends) > 1:
+            found["end_ids"] = ends[1:]
+        if last:
+            found["forced_end"] = min(last)  # each of several would end the same output
+        if "bad_words" in found:
+            found["bad_words"] = [word for word in found["bad_words"] if word not in [[end] for end in ends]]
+        try:
+            return Generation.model_validate(found)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            at = ".".join(map(str, problem["loc"]))
+            given = "" if not at else f" is {problem['input']!r}"
+            raise CheckpointError(f"{folder / source}: {at}{given}: {problem['msg']}") from None
+
+    return read
+
+
+def _strategy(file: Path, values: Values) -> dict[str, Any]:
+    """Return how tokens are chosen: greedily, drawn, or searched."""
+    does_sample, beams = values.get("do_sample", False), values.get("num_beams", 1)
+    if does_sample and beams > 1:
+        raise CheckpointError(
+            f"{file}: num_beams is {beams} and do_sample is true; beams that are drawn are not supported"
+        )
+    found = {name: values[name] for name in ("top_k",) if name in values}
+    if does_sample:
+        found = {"temperature": values.get("temperature", 1.0), "top_k": values.get("top_k", DEFAULT_TOP_K)}
+    else:
+        found["temperature"] = 0
+    found["early_stopping"] = values.get("early_stopping", False)
+    if "stop_strings" in values:
+        found["stop"] = _as_list(values["stop_strings"])
+    return found
+
+
+def _lengths(values: Values, *, is_encoder_decoder: bool) -> dict[str, int]:
+    """Return bounds of lengths; those of an encoder–decoder's output count the token that it begins with."""
+    found = {}
+    for name, tokens in (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens")):
+        stated = values.get(name)
+        if not stated or tokens in values or (name == "max_length" and stated == DEFAULT_MAX_LENGTH):
+            continue
+        if is_encoder_decoder:
+            found[RENAMED[tokens]] = stated - 1
+        else:
+            found[name] = stated
+    return found
+
+
+def _prompts(
+    per_task: Mapping[str, Values], stated: Values, read: Callable[[Values], Generation]
+) -> tuple[dict[Task, TaskPrompt], Languages | None]:
+    """Return the tasks that a text-to-text model is asked for in words, and the languages, as T5's config has them."""
+    prompts: dict[Task, TaskPrompt] = {}
+    prefixes: dict[tuple[str, str], str] = {}
+    for name, values in per_task.items():
+        others = {key: value for key, value in values.items() if key != "prefix"}
+        generation = read({**stated, **others})
+        direction = TRANSLATION.fullmatch(name)
+        if name == SUMMARIZATION:
+            prompts["summarize"] = TaskPrompt(prefix=values.get("prefix", ""), generation=generation)
+        elif direction and "prefix" in values:
+            prefixes[direction[1], direction[2]] = values["prefix"]
+            prompts.setdefault("translate", TaskPrompt(generation=generation))
+    named = {f"{source}-{target}": prefix for (source, target), prefix in prefixes.items()}
+    return prompts, Languages(directions=list(prefixes), prefixes=named) if prefixes else None
+
+
+def _special_ids(folder: Path, config: Values, *, is_encoder_decoder: bool) -> SpecialIds:
+    ends, pad = _as_list(config.get("eos_token_id")), config.get("pad_token_id")
+    start = config.get("bos_token_id")
+    if is_encoder_decoder and config.get("decoder_start_token_id") is not None:
+        start = config["decoder_start_token_id"]
+    if not ends:
+        raise CheckpointError(f"{folder}: neither {GENERATION_FILE} nor config.json has an eos_token_id")
+    if start is None and not is_encoder_decoder:
+        start = ends[0]  # only an empty prompt needs one
+    if not isinstance(start, int):
+        raise CheckpointError(f"{folder}: decoder_start_token_id is {start!r}; it must be one id")
+    return SpecialIds(pad=ends[0] if pad is None else pad, start=start, end=ends[0])
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    """Return a file's JSON object, or None where there is no file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: must hold a JSON object")
+    return content
+
+
+def _set(values: Values) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list) else [value]

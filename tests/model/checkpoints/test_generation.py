@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.generation import OutputSettings, read_chat_template, read_output_settings
+from model.package import Generation, SpecialIds
+
+ENDS = {"eos_token_id": 2, "bos_token_id": 0, "pad_token_id": 1}
+
+
+def read(folder: Path, generation: dict[str, Any] | None, *, seq2seq: bool = False, **config: Any) -> OutputSettings:
+    if generation is not None:
+        (folder / "generation_config.json").write_text(json.dumps(generation))
+    return read_output_settings(folder, config, is_encoder_decoder=seq2seq)
+
+
+def test_qwens_sampling_and_ends(tmp_path: Path) -> None:
+    stated = {
+        "bos_token_id": 151643,
+        "do_sample": True,
+        "eos_token_id": [151645, 151643],
+        "pad_token_id": 151643,
+        "temperature": 0.6,
+        "top_k": 20,
+        "top_p": 0.95,
+        "repetition_penalty": 1.05,
+        "transformers_version": "4.51.0",
+    }
+    settings = read(tmp_path, stated, eos_token_id=151645, vocab_size=151936)
+
+    assert settings.special_ids == SpecialIds(pad=151643, start=151643, end=151645)
+    assert settings.generation == Generation(
+        end_ids=[151643], temperature=0.6, top_k=20, top_p=0.95, repetition_penalty=1.05, early_stopping=False
+    )
+
+
+def test_marians_padding_is_a_bad_word(tmp_path: Path) -> None:
+    stated = {
+        "bad_words_ids": [[58100], [0]],
+        "bos_token_id": 0,
+        "decoder_start_token_id": 58100,
+        "eos_token_id": 0,
+        "forced_eos_token_id": 0,
+        "max_length": 512,
+        "num_beams": 4,
+        "pad_token_id": 58100,
+        "renormalize_logits": True,
+    }
+    settings = read(tmp_path, stated, seq2seq=True)
+
+    assert settings.special_ids == SpecialIds(pad=58100, start=58100, end=0)
+    assert settings.generation == Generation(
+        bad_words=[[58100]],  # an end is never one
+        forced_end=0,
+        max_tokens=511,  # the token that it begins with counts there
+        beam_size=4,
+        renormalize=True,
+        temperature=0,
+        early_stopping=False,
+    )
+
+
+def test_barts_summaries(tmp_path: Path) -> None:
+    stated = {
+        **{"bos_token_id": 0, "decoder_start_token_id": 2, "eos_token_id": 2, "pad_token_id": 1},
+        **{"early_stopping": True, "forced_bos_token_id": 0, "forced_eos_token_id": 2, "length_penalty": 2.0},
+        **{"max_length": 142, "min_length": 56, "no_repeat_ngram_size": 3, "num_beams": 4},
+    }
+    settings = read(tmp_path, stated, seq2seq=True, task_specific_params={"summarization": {"max_length": 100}})
+
+    assert settings.is_summarizer and settings.generation.max_tokens == 141 and settings.generation.min_tokens == 55
+    assert settings.generation.early_stopping is True and settings.generation.forced_start == 0
+    summary = settings.task_prompts["summarize"].generation
+    assert summary is not None and (summary.max_tokens, summary.min_tokens, summary.beam_size) == (99, 55, 4)
+
+
+def test_what_t5_is_asked_for_in_words(tmp_path: Path) -> None:
+    beams = {"early_stopping": True, "num_beams": 4}
+    tasks = {
+        "summarization": {**beams, "max_length": 200, "min_length": 30, "prefix": "summarize: "},
+        "translation_en_to_de": {**beams, "max_length": 300, "prefix": "translate English to German: "},
+        "translation_en_to_fr": {**beams, "max_length": 300, "prefix": "translate English to French: "},
+    }
+    stated = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
+    settings = read(tmp_path, stated, seq2seq=True, task_specific_params=tasks)
+
+    assert settings.task_prompts.keys() == {"summarize", "translate"} and not settings.is_summarizer
+    assert settings.task_prompts["summarize"].prefix == "summarize: "
+    translation = settings.task_prompts["translate"].generation
+    assert translation is not None and (translation.max_tokens, translation.beam_size) == (299, 4)
+    assert settings.languages is not None and settings.languages.directions == [("en", "de"), ("en", "fr")]
+    assert settings.languages.prefix_of("en", "fr") == "translate English to French: "
+    assert settings.generation.beam_size is None  # of other texts
+
+
+def test_an_old_checkpoint_has_all_in_its_config(tmp_path: Path) -> None:
+    config: dict[str, Any] = {**ENDS, "top_k": 50, "max_length": 20, "num_beams": 1, "n_embd": 32, "model_type": "gpt2"}
+    settings = read(tmp_path, None, **config, task_specific_params={"text-generation": {"do_sample": True}})
+
+    assert settings.generation == Generation(temperature=1.0, top_k=50, beam_size=1, early_stopping=False)
+
+
+def test_a_checkpoint_that_says_nothing_is_greedy(tmp_path: Path) -> None:
+    generation = read(tmp_path, {"_from_model_config": True, **ENDS}).generation
+
+    assert generation == Generation(temperature=0, early_stopping=False)
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        ({"penalty_alpha": 0.6}, "penalty_alpha is 0.6, which is not supported; only 0 is"),
+        ({"num_beam_groups": 2}, "num_beam_groups is 2, which is not supported; only 1 is"),
+        ({"guidance_scale": 1.5}, "guidance_scale is 1.5, which is not supported"),
+        ({"typical_p": 0.9}, "typical_p is 0.9, which is not supported"),
+        ({"exponential_decay_length_penalty": [5, 1.1]}, r"exponential_decay_length_penalty is \[5, 1.1\]"),
+        ({"do_sample": True, "num_beams": 4}, "beams that are drawn are not supported"),
+        ({"lang_to_id": {"<|en|>": 50259}}, "lang_to_id is .*, and what it means is not known"),
+        ({"top_p": 1.5}, "top_p is 1.5: Input should be less than or equal to 1"),
+        ({"suppress_tokens": [1, -1]}, "suppress_ids.1 is -1"),
+        ({"eos_token_id": None}, "neither generation_config.json nor config.json has an eos_token_id"),
+    ],
+)
+def test_what_would_change_the_answer_is_refused_by_name_and_value(
+    tmp_path: Path, stated: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        read(tmp_path, {**ENDS, **stated})
+
+
+def test_values_that_change_nothing_are_taken(tmp_path: Path) -> None:
+    neutral = {
+        "penalty_alpha": None,
+        "guidance_scale": 1.0,
+        "num_beam_groups": 1,
+        "diversity_penalty": 0.0,
+        "cache_implementation": "hybrid",
+    }
+
+    assert read(tmp_path, {**ENDS, **neutral}).generation == Generation(temperature=0, early_stopping=False)
+
+
+def test_a_chat_template_is_found_where_it_may_be(tmp_path: Path) -> None:
+    config = tmp_path / "tokenizer_config.json"
+    assert read_chat_template(tmp_path) is None
+
+    config.write_text(json.dumps({"chat_template": "{{ bos_token }}", "bos_token": {"content": "<s>"}}))
+    found = read_chat_template(tmp_path)
+    assert found is not None and (found.source, found.tokens) == ("{{ bos_token }}", {"bos_token": "<s>"})
+
+    named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]
+    config.write_text(json.dumps({"chat_template": named}))
+    found = read_chat_template(tmp_path)
+    assert found is not None and found.source == "plain"
+
+    (tmp_path / "chat_template.jinja").write_text("of a file")
+    found = read_chat_template(tmp_path)
+    assert found is not None and found.source == "of a file"
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"chat_template": "{% for %}"}, "the chat template cannot be used: Expected an expression"),
+        ({"chat_template": [{"name": "rag", "template": ""}]}, "chat_template has rag, but no default"),
+        ({"chat_template": 5}, "chat_template is not a text"),
+    ],
+)
+def test_a_chat_template_that_cannot_be_used_is_refused(tmp_path: Path, config: dict[str, Any], words: str) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+
+    with pytest.raises(CheckpointError, match=words):
+        read_chat_template(tmp_path)
