@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from model.checkpoints.errors import CheckpointError
+from model.checkpoints.generation import OF_OUTPUTS
 
 
 def names(text: str) -> frozenset[str]:
@@ -32,10 +33,8 @@ HARMLESS = (
     # heads and labels
     | names("architectures finetuning_task id2label label2id num_labels _num_labels problem_type")
     # the tokenizer, and how outputs are chosen
-    | names("bad_words_ids begin_suppress_tokens bos_token_id decoder_start_token_id do_sample early_stopping")
-    | names("eos_token_id forced_bos_token_id forced_eos_token_id is_encoder_decoder length_penalty max_length")
-    | names("min_length no_repeat_ngram_size num_beams num_return_sequences pad_token_id prefix repetition_penalty")
-    | names("sep_token_id suppress_tokens task_specific_params temperature tokenizer_class top_k top_p")
+    | OF_OUTPUTS
+    | names("is_encoder_decoder prefix sep_token_id task_specific_params tokenizer_class")
 )
 NOTHING: tuple[object, ...] = (None, False, "", [], {})  # values that ask for nothing, of fields that nobody knows
 

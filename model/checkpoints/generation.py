@@ -5,7 +5,6 @@ Every field of a `generation_config.json` is read, known to change no answer, or
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from model.checkpoints.errors import CheckpointError
+from model.checkpoints.files import read_json
 from model.package import ChatTemplate, Generation, Languages, SpecialIds, Task, TaskPrompt
 from model.package.chat import TemplateError, compiled
 
@@ -82,6 +82,7 @@ READ = frozenset(
         *("forced_eos_token_id", "eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id"),
     }
 )
+OF_OUTPUTS = READ | WITHOUT_EFFECT | ONLY.keys()  # of a config.json they are looked at here, and nowhere else
 # transformers' own, which hold where a checkpoint says nothing.
 DEFAULT_TOP_K = 50
 DEFAULT_MAX_LENGTH = 20  # means "not stated": nobody wants so short an answer, and old files write every default
@@ -116,7 +117,7 @@ def read_output_settings(folder: Path, config: Values, *, is_encoder_decoder: bo
     stated = _object(folder / GENERATION_FILE)
     source = GENERATION_FILE
     if stated is None:
-        stated = {name: value for name, value in config.items() if name in READ or name in ONLY}
+        stated = {name: value for name, value in config.items() if name in OF_OUTPUTS}
         source = "config.json"
     per_task = config.get("task_specific_params") or {}
     if not is_encoder_decoder:
@@ -266,15 +267,7 @@ def _special_ids(folder: Path, config: Values, *, is_encoder_decoder: bool) -> S
 
 def _object(path: Path) -> dict[str, Any] | None:
     """Return a file's JSON object, or None where there is no file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path}: must hold a JSON object")
-    return content
+    return read_json(path) if path.is_file() else None
 
 
 def _set(values: Values) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -15,13 +16,15 @@ from model.checkpoints.bert import BERT
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, convert
 from model.checkpoints.files import read_config
+from model.checkpoints.generation import OutputSettings, read_output_settings
 from model.checkpoints.gpt2 import GPT2
+from model.checkpoints.languages import read_languages
 from model.checkpoints.m2m100 import M2M100
 from model.checkpoints.marian import MARIAN, PEGASUS
 from model.checkpoints.t5 import MT5, T5
 from model.checkpoints.weights import open_weights
 from model.config import Architecture, ConfigError
-from model.package import Languages, SpecialIds, Task
+from model.package import SpecialIds, Task
 from model.package.manifest import TOKENIZER_FILE
 
 FAMILIES: dict[str, Family] = {  # by `model_type`
@@ -35,20 +38,23 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "pegasus": PEGASUS,
     "t5": T5,
 }
-TASKS: dict[Architecture, Task] = {"encoder": "classify", "decoder": "generate", "encoder_decoder": "translate"}
+TASKS: dict[Architecture, Task] = {"encoder": "classify", "decoder": "generate", "encoder_decoder": "generate"}
+TRANSLATORS = frozenset({"marian", "m2m_100"})  # families that do nothing else
 
 
 def check_config(folder: Path) -> tuple[Family, HFConfig]:
     """Return the family of a checkpoint, and its config.json, which it can be made a model of.
 
-    Needs nothing else of the folder; raises `CheckpointError`.
+    Needs neither weights nor tokenizer; raises `CheckpointError`, also for outputs chosen in ways that are not known.
     """
     config = read_config(folder)
     family = config.get("model_type")
     if family not in FAMILIES:
         raise CheckpointError(f"{folder}: the family {family!r} is not supported; one of {', '.join(FAMILIES)} is")
     with _config_errors(folder):
-        FAMILIES[family].to_config(config)
+        architecture = FAMILIES[family].to_config(config).architecture
+    if TASKS[architecture] == "generate":
+        _output_settings(folder, config, architecture)
     return FAMILIES[family], config
 
 
@@ -57,7 +63,8 @@ def read_checkpoint(
 ) -> tuple[Transformer, Tokens, Card, str]:
     """Return a checkpoint's model, its tokens, a card of the given name, and its family; raises `CheckpointError`.
 
-    `languages`, source and target, are what a translator needs and others have none of.
+    `languages`, source and target, are what a translator needs that names none in its tokens. An encoder–decoder
+    without any summarizes, if it was made for that, or turns texts into texts.
     """
     family, config = check_config(folder)
     if not (folder / TOKENIZER_FILE).is_file():
@@ -67,15 +74,23 @@ def read_checkpoint(
         )
     with _config_errors(folder), open_weights(folder, allow_pickle=allow_pickle) as tensors:
         model = convert(family, config, tensors)
-    vocab_size = Tokenizer.from_file(str(folder / TOKENIZER_FILE)).get_vocab_size()
-    if vocab_size > model.config.vocab_size:
-        raise CheckpointError(
-            f"{folder}: the tokenizer has {vocab_size} ids, but the model knows {model.config.vocab_size}"
-        )
-    task = TASKS[model.config.architecture]
-    if (task == "translate") != (languages is not None):
-        wanted = "needs the source and the target language" if languages is None else "has no languages"
-        raise CheckpointError(f"{folder}: a model for {task} {wanted}")
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    if (size := tokenizer.get_vocab_size()) > model.config.vocab_size:
+        raise CheckpointError(f"{folder}: the tokenizer has {size} ids, but the model knows {model.config.vocab_size}")
+    architecture = model.config.architecture
+    task = TASKS[architecture]
+    tokens = Tokens(folder / TOKENIZER_FILE, SpecialIds(pad=config.get("pad_token_id") or 0))
+    if task == "generate":
+        settings = _output_settings(folder, config, architecture)
+        tokens = _tokens_of_outputs(tokens.file, settings)
+    if architecture == "encoder_decoder":
+        known = read_languages(tokenizer, languages)
+        task = "translate" if known else "summarize" if settings.is_summarizer else "generate"
+        tokens = tokens if known is None else replace(tokens, languages=known, task_prompts={})
+    elif languages is not None:
+        raise CheckpointError(f"{folder}: a model for {task} has no languages")
+    if config["model_type"] in TRANSLATORS and task != "translate":
+        raise CheckpointError(f"{folder}: a model for translate needs the source and the target language")
     card = Card(
         name=name,
         task=task,
@@ -84,8 +99,27 @@ def read_checkpoint(
         training_data=(),
         labels=_labels(config) if task == "classify" else (),
     )
-    directions = Languages(directions=[languages]) if languages else None
-    return model, Tokens(folder / TOKENIZER_FILE, _special_ids(config, task), directions), card, config["model_type"]
+    return model, tokens, card, config["model_type"]
+
+
+def _output_settings(folder: Path, config: HFConfig, architecture: Architecture) -> OutputSettings:
+    return read_output_settings(folder, config, is_encoder_decoder=architecture == "encoder_decoder")
+
+
+def _tokens_of_outputs(file: Path, settings: OutputSettings) -> Tokens:
+    """Return the tokens of a model that generates; its own tokenizer says what a prompt begins with."""
+    prompts, generation = dict(settings.task_prompts), settings.generation
+    if settings.is_summarizer:  # nobody has to ask
+        generation = generation.updated(prompts.pop("summarize").generation)
+    return Tokens(
+        file,
+        settings.special_ids,
+        settings.languages,
+        generation,
+        prompts,
+        settings.chat_template,
+        starts_prompts=False,
+    )
 
 
 @contextmanager
@@ -101,14 +135,3 @@ def _config_errors(folder: Path) -> Iterator[None]:
 def _labels(config: HFConfig) -> tuple[str, ...]:
     named = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     return tuple(named[key] for key in sorted(named, key=int))
-
-
-def _special_ids(config: HFConfig, task: Task) -> SpecialIds:
-    end = config.get("eos_token_id")
-    pad = config.get("pad_token_id")
-    if task == "classify":
-        return SpecialIds(pad=pad or 0)
-    start = config.get("decoder_start_token_id") if task == "translate" else config.get("bos_token_id", end)
-    if not isinstance(start, int) or not isinstance(end, int):
-        raise CheckpointError("config.json: a decoder needs one eos_token_id, and one id that its output begins with")
-    return SpecialIds(pad=end if pad is None else pad, start=start, end=end)
