@@ -26,6 +26,7 @@ ACTIVATION_NAMES: dict[str, Activation] = {
     "relu": "relu",
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
     "swish": "silu",
     "silu": "silu",
 }

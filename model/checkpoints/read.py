@@ -17,8 +17,10 @@ from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, convert
 from model.checkpoints.files import read_config
 from model.checkpoints.generation import OutputSettings, read_output_settings
+from model.checkpoints.gemma import GEMMA3
 from model.checkpoints.gpt2 import GPT2
 from model.checkpoints.languages import read_languages
+from model.checkpoints.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from model.checkpoints.m2m100 import M2M100
 from model.checkpoints.marian import MARIAN, PEGASUS
 from model.checkpoints.t5 import MT5, T5
@@ -30,12 +32,17 @@ from model.package.manifest import TOKENIZER_FILE
 FAMILIES: dict[str, Family] = {  # by `model_type`
     "bart": BART,
     "bert": BERT,
+    "gemma3_text": GEMMA3,
     "gpt2": GPT2,
+    "llama": LLAMA,
     "m2m_100": M2M100,
     "marian": MARIAN,
     "mbart": MBART,
+    "mistral": MISTRAL,
     "mt5": MT5,
     "pegasus": PEGASUS,
+    "qwen2": QWEN2,
+    "qwen3": QWEN3,
     "t5": T5,
 }
 TASKS: dict[Architecture, Task] = {"encoder": "classify", "decoder": "generate", "encoder_decoder": "generate"}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from model.architectures import Transformer
 from model.checkpoints.family import convert
+from model.checkpoints.files import read_config
 from model.checkpoints.read import FAMILIES
+from model.checkpoints.weights import open_weights
 
 TOLERANCE = 1e-4
 
@@ -22,6 +26,27 @@ def random_weights(model: Any, seed: int = 1) -> Any:
     if hasattr(model, "final_logits_bias"):
         model.final_logits_bias.normal_(generator=generator)
     return model.eval()
+
+
+@torch.no_grad()
+def loud_weights(model: Any, seed: int = 1) -> Any:
+    """Make all weights random, and so large that scores are far from equal: places and windows matter."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if parameter.dim() > 1:
+            parameter.copy_(noise * 1.5 / parameter.shape[-1] ** 0.5)
+        else:
+            parameter.add_(noise * 0.3)
+    return model.eval()
+
+
+def imported(theirs: Any, folder: Path) -> Transformer:
+    """Return ours of the files that transformers saves, where tensors have their published names."""
+    theirs.save_pretrained(folder)
+    config = read_config(folder)
+    with open_weights(folder) as tensors:
+        return convert(FAMILIES[config["model_type"]], config, tensors)
 
 
 def converted(theirs: Any, **config: Any) -> Any:

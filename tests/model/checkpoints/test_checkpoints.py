@@ -115,6 +115,6 @@ def test_what_a_folder_lacks_is_named(tmp_path: Path) -> None:
     (tmp_path / TOKENIZER_FILE).unlink()
     with pytest.raises(CheckpointError, match=r"there is no tokenizer\.json"):
         read_checkpoint(tmp_path, "tiny", "MIT")
-    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(CheckpointError, match="the family 'llama' is not supported; one of bart, bert"):
+    (tmp_path / "config.json").write_text('{"model_type": "rwkv"}')
+    with pytest.raises(CheckpointError, match="the family 'rwkv' is not supported; one of bart, bert"):
         read_checkpoint(tmp_path, "tiny", "MIT")

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import transformers
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.fields import Fields
@@ -47,4 +48,4 @@ def test_what_is_read_is_not_refused() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_refuses_a_field_that_it_does_not_know(family: str) -> None:
     with pytest.raises(CheckpointError, match=r"rope_twist is 3; this field is not known"):
-        FAMILIES[family].to_config({"rope_twist": 3})
+        FAMILIES[family].to_config({**transformers.AutoConfig.for_model(family).to_dict(), "rope_twist": 3})

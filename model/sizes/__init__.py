@@ -15,6 +15,7 @@ from model.config import (
     TransformerConfig,
     VisionConfig,
 )
+from model.sizes.decoders import DECODERS
 
 
 def default_head(kind: HeadKind, num_labels: int = 0) -> HeadConfig:
@@ -89,6 +90,7 @@ SIZES: dict[str, TransformerConfig] = {
     "bert-base": _bert(768, 3072, 12, 12),
     "bert-large": _bert(1024, 4096, 16, 24),
     "gpt": _GPT,
+    **DECODERS,
     # Dosovitskiy et al. 2021, ViT-B/16 on ImageNet.
     "vit-base": replace(_vit(768, 3072, 12, 12, VisionConfig(224, 16)), norm=NormConfig(epsilon=1e-6)),
     # The bundled packages (model/README.md says how these were chosen).

@@ -1,0 +1,60 @@
+"""The text of Gemma 3 (Gemma Team 2025): a Llama with more norms, scaled embeddings, and mostly windows.
+
+Norms multiply by 1 + w, which is folded here; scores have a scale of their own; embeddings are multiplied by √d_model.
+"""
+
+from __future__ import annotations
+
+from model.checkpoints.family import Family, HFConfig, Names, Parts, require
+from model.checkpoints.fields import names
+from model.checkpoints.llama import BLOCK, COMPUTED, DEFAULTS, MAPS, NORMS, attention, configure
+from model.checkpoints.rope import layers_with_window
+from model.config import TransformerConfig
+
+
+def gemma3_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a Gemma 3, where every sixth layer sees everything unless the file says otherwise."""
+    require(config, attn_logit_softcapping=None, final_logit_softcapping=None, use_bidirectional_attention=False)
+    every = config["sliding_window_pattern"]
+    local = [layer for layer in range(config["num_hidden_layers"]) if (layer + 1) % every]
+    heads = attention(
+        config,
+        bias=config["attention_bias"],
+        qk_norm=True,
+        local=layers_with_window(config, local),
+        scale=config["query_pre_attn_scalar"] ** -0.5,
+    )
+    return configure(config, heads, is_gemma=True)
+
+
+ALL_NORMS = {
+    **NORMS,
+    "layers.{}.post_attention_layernorm.weight": f"{BLOCK}.self_attention_residual.output_norm.weight",
+    "layers.{}.pre_feedforward_layernorm.weight": f"{BLOCK}.feed_forward_residual.norm.weight",
+    "layers.{}.post_feedforward_layernorm.weight": f"{BLOCK}.feed_forward_residual.output_norm.weight",
+}
+NAMES: Names = {
+    **MAPS,
+    **{theirs: Parts((ours,), lambda weight: (1 + weight.float(),)) for theirs, ours in ALL_NORMS.items()},
+}
+
+GEMMA3_DEFAULTS = {
+    **DEFAULTS,
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "tie_word_embeddings": True,
+    "rope_theta": 1_000_000.0,
+    "rope_local_base_freq": 10_000.0,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "sliding_window_pattern": 6,
+}
+
+GEMMA3 = Family(
+    gemma3_config,
+    NAMES,
+    GEMMA3_DEFAULTS,
+    names("_sliding_window_pattern sliding_window"),
+    prefix="model.",
+    computed=COMPUTED,
+)

@@ -1,0 +1,139 @@
+"""Llama (Touvron et al. 2023), SmolLM2, Mistral, Qwen2 and 2.5, Qwen3: one architecture with switches.
+
+Pre-norm decoders with rotary positions, RMS norms, gated feed-forward, and heads that share keys and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases
+from model.checkpoints.fields import names
+from model.checkpoints.rope import layers_with_window, rotary_positions
+from model.config import (
+    AttentionConfig,
+    EmbeddingsConfig,
+    FeedForwardConfig,
+    HeadConfig,
+    NormConfig,
+    TransformerConfig,
+)
+
+
+def llama_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a Llama."""
+    return configure(config, attention(config, bias=config["attention_bias"]))
+
+
+def mistral_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a Mistral; if there is a window all layers have it."""
+    return configure(config, attention(config, local=range(config["num_hidden_layers"])))
+
+
+def qwen2_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a Qwen2 or 2.5, which has biases on queries, keys and values alone."""
+    return configure(config, attention(config, bias=True, output_bias=False, local=_qwen_windows(config)))
+
+
+def qwen3_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a Qwen3, which has norms on queries and keys."""
+    local = _qwen_windows(config)
+    return configure(config, attention(config, bias=config["attention_bias"], qk_norm=True, local=local))
+
+
+def _qwen_windows(config: HFConfig) -> Sequence[int]:
+    if not config["use_sliding_window"]:
+        return ()
+    return layers_with_window(config, range(config["max_window_layers"], config["num_hidden_layers"]))
+
+
+def attention(
+    config: HFConfig,
+    *,
+    bias: bool = False,
+    output_bias: bool | None = None,
+    qk_norm: bool = False,
+    local: Sequence[int] = (),
+    scale: float | None = None,
+) -> AttentionConfig:
+    """Return the attention; the bias of the output is there with the others unless given."""
+    window = config["sliding_window"] if local else None
+    return AttentionConfig(
+        config["num_attention_heads"],
+        num_kv_heads=config["num_key_value_heads"],
+        head_dim=config["head_dim"],
+        qkv_bias=bias,
+        output_bias=bias if output_bias is None else output_bias,
+        qk_norm=qk_norm,
+        scale=scale,
+        window=window,
+        local_layers=() if window is None else tuple(local),
+    )
+
+
+def configure(config: HFConfig, heads: AttentionConfig, *, is_gemma: bool = False) -> TransformerConfig:
+    """Return our configuration with an attention; Gemma's embeddings are scaled, and its norms twice as many."""
+    name = activation(config["hidden_activation" if is_gemma else "hidden_act"])
+    return TransformerConfig(
+        architecture="decoder",
+        vocab_size=config["vocab_size"],
+        d_model=config["hidden_size"],
+        attention=heads,
+        feed_forward=FeedForwardConfig(config["intermediate_size"], name, gated=True, bias=config["mlp_bias"]),
+        num_decoder_layers=config["num_hidden_layers"],
+        max_positions=config["max_position_embeddings"],
+        positions=rotary_positions(config, has_windows=heads.window is not None),
+        norm=NormConfig("rms", "sandwich" if is_gemma else "pre", epsilon=config["rms_norm_eps"], bias=False),
+        embeddings=EmbeddingsConfig(scale=is_gemma),
+        head=HeadConfig(tied=config["tie_word_embeddings"]),
+        dropout=0.0,
+    )
+
+
+BLOCK = "decoder.blocks.{}"
+MAPS: Names = {
+    "embed_tokens.weight": "embeddings.words.weight",
+    "lm_head.weight": "head.output.weight",
+    **norms_and_biases(
+        {
+            "layers.{}.self_attn.q_proj": f"{BLOCK}.self_attention.query",
+            "layers.{}.self_attn.k_proj": f"{BLOCK}.self_attention.key",
+            "layers.{}.self_attn.v_proj": f"{BLOCK}.self_attention.value",
+            "layers.{}.self_attn.o_proj": f"{BLOCK}.self_attention.output",
+            "layers.{}.mlp.gate_proj": f"{BLOCK}.feed_forward.gate",
+            "layers.{}.mlp.up_proj": f"{BLOCK}.feed_forward.expand",
+            "layers.{}.mlp.down_proj": f"{BLOCK}.feed_forward.contract",
+        }
+    ),
+}
+NORMS = {
+    "layers.{}.self_attn.q_norm.weight": f"{BLOCK}.self_attention.query_norm.weight",
+    "layers.{}.self_attn.k_norm.weight": f"{BLOCK}.self_attention.key_norm.weight",
+    "layers.{}.input_layernorm.weight": f"{BLOCK}.self_attention_residual.norm.weight",
+    "norm.weight": "decoder.final_norm.weight",
+}
+NAMES: Names = {
+    **MAPS,
+    **NORMS,
+    "layers.{}.post_attention_layernorm.weight": f"{BLOCK}.feed_forward_residual.norm.weight",
+}
+
+# What older files leave out.
+DEFAULTS: Mapping[str, Any] = {"head_dim": None, "attention_bias": False, "mlp_bias": False, "layer_types": None} | {
+    "rope_parameters": None,
+    "rope_theta": 10000.0,
+    "rope_scaling": None,
+    "rope_local_base_freq": None,
+}
+QWEN_DEFAULTS = {**DEFAULTS, "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
+WINDOWLESS = names("sliding_window max_window_layers layer_types")  # where there are no windows
+COMPUTED = frozenset({"layers.{}.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"})
+
+
+LLAMA = Family(
+    llama_config, NAMES, {**DEFAULTS, "num_key_value_heads": None}, names("is_llama_config"), "model.", COMPUTED
+)
+MISTRAL = Family(mistral_config, NAMES, {**DEFAULTS, "sliding_window": 4096}, prefix="model.", computed=COMPUTED)
+QWEN2 = Family(qwen2_config, NAMES, QWEN_DEFAULTS, WINDOWLESS, "model.", COMPUTED)
+QWEN3 = Family(qwen3_config, NAMES, {**QWEN_DEFAULTS, "head_dim": 128}, WINDOWLESS, "model.", COMPUTED)

@@ -1,0 +1,64 @@
+"""Rotary positions and windows, as a config.json has them.
+
+Older files have `rope_theta`, `rope_scaling` and `rope_local_base_freq`; newer ones `rope_parameters`, of each layer
+type where those differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.family import HFConfig
+from model.checkpoints.fields import unsupported
+from model.config import PositionsConfig, RotaryScaling
+
+EVERYWHERE, WINDOW = LAYER_TYPES = ("full_attention", "sliding_attention")
+SCALING = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+KINDS = {"default": {"rope_theta"}, "llama3": {"rope_theta", *SCALING}}  # with the fields that each has
+
+
+def layers_with_window(config: HFConfig, otherwise: Sequence[int]) -> tuple[int, ...]:
+    """Return the layers that have a window: those of that type, where `layer_types` has them all, or others."""
+    types = config["layer_types"]
+    if types is None:
+        return tuple(otherwise)
+    if set(types) - set(LAYER_TYPES) or len(types) != config["num_hidden_layers"]:
+        raise CheckpointError(unsupported("layer_types", types, f"each layer must be one of {', '.join(LAYER_TYPES)}"))
+    return tuple(layer for layer, kind in enumerate(types) if kind == WINDOW)
+
+
+def rotary_positions(config: HFConfig, *, has_windows: bool) -> PositionsConfig:
+    """Return the rotation of the layers that see everything, and that of those with a window.
+
+    Raises `CheckpointError` for waves that are scaled otherwise than Llama 3's, or in layers with a window.
+    """
+    given: dict[str, Any] = config["rope_parameters"] or {}
+    full: dict[str, Any] = {
+        "rope_theta": config["rope_theta"],
+        **given.get(EVERYWHERE, given),
+        **(config["rope_scaling"] or {}),
+    }
+    local = full
+    if config["rope_local_base_freq"] is not None:  # Gemma's
+        local = {"rope_theta": config["rope_local_base_freq"], **given.get(WINDOW, {})}
+    scaling = _scaling(full, config)
+    if not has_windows:
+        return PositionsConfig("rotary", base=full["rope_theta"], scaling=scaling)
+    if _scaling(local, config) is not None:
+        raise CheckpointError(unsupported("rope_parameters", local, "layers with a window cannot have scaled waves"))
+    return PositionsConfig("rotary", base=full["rope_theta"], local_base=local["rope_theta"], scaling=scaling)
+
+
+def _scaling(rope: dict[str, Any], config: HFConfig) -> RotaryScaling | None:
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind not in KINDS:
+        raise CheckpointError(unsupported("rope_type", kind, f"only {' and '.join(KINDS)} are supported"))
+    for name, value in rope.items():
+        if name not in {"rope_type", "type", *KINDS[kind]} and value is not None:
+            raise CheckpointError(unsupported(f"rope_parameters.{name}", value, f"rope_type {kind} has no such field"))
+    if kind == "default":
+        return None
+    original = rope.get("original_max_position_embeddings") or config["max_position_embeddings"]
+    return RotaryScaling(rope["factor"], rope["low_freq_factor"], rope["high_freq_factor"], original)

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from model.architectures import DecoderLM
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.read import FAMILIES
+from model.config import ConfigError
+from model.layers.attention import FullAttention
+from model.sizes import SIZES
+from tests.model.checkpoints.parity import assert_equal, imported, loud_weights
+from tests.model.checkpoints.published import PUBLISHED
+
+CLASSES: dict[str, tuple[Any, Any]] = {
+    "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+    "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
+    "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
+    "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+    "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
+}
+LENGTH = 24  # of the longer row
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+def random_config(family: str, seed: int) -> Any:
+    """Draw a tiny configuration; every switch of the family is drawn too."""
+    draw = random.Random(f"{family} {seed}")
+    kv_heads, width = draw.choice([1, 2, 3]), draw.choice([4, 6, 10, 16, 20, 24])
+    heads = kv_heads * draw.choice([1, 2, 3])
+    layers, theta = draw.choice([1, 2, 3, 7]), draw.choice([100.0, 10000.0, 500000.0])
+    sizes: dict[str, Any] = {
+        "vocab_size": draw.choice([61, 97, 104]),
+        "hidden_size": heads * draw.choice([4, 7, 12]),
+        "intermediate_size": draw.choice([22, 37, 48]),
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "max_position_embeddings": draw.choice([LENGTH, 40]),
+        "rms_norm_eps": draw.choice([1e-6, 1e-5, 1e-2]),
+        "tie_word_embeddings": draw.choice([True, False]),
+        "head_dim": width,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    rope = {"rope_type": "default", "rope_theta": theta}
+    scaled = {**rope, **LLAMA3, "original_max_position_embeddings": 16}
+    act = draw.choice(["silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu"])
+    if family == "gemma3":
+        sizes |= {"hidden_activation": act, "attention_bias": draw.choice([True, False])}
+        sizes |= {"query_pre_attn_scalar": draw.choice([3, 16]), "sliding_window": draw.choice([1, 5, 30])}
+        local = {"rope_type": "default", "rope_theta": draw.choice([50.0, 10000.0])}
+        sizes |= {"rope_parameters": {"full_attention": draw.choice([rope, scaled]), "sliding_attention": local}}
+        kinds = ["full_attention", "sliding_attention"]
+        sizes |= {"layer_types": draw.choice([None, [draw.choice(kinds) for _ in range(layers)]])}
+    else:
+        sizes |= {"hidden_act": act}
+        window = draw.choice([None, 1, 5, 30]) if family != "llama" else None
+        sizes |= {"rope_parameters": draw.choice([rope, scaled]) if window is None else rope}
+        if family == "mistral":
+            sizes |= {"sliding_window": window}
+        if family in {"qwen2", "qwen3"}:
+            sizes |= {"use_sliding_window": window is not None, "sliding_window": window}
+            sizes |= {"max_window_layers": draw.randrange(layers)}
+        if family in {"llama", "qwen3"}:
+            sizes |= {"attention_bias": draw.choice([True, False])}
+        if family == "llama":
+            sizes |= {"mlp_bias": draw.choice([True, False])}
+    return CLASSES[family][0](**sizes)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_configuration_is_read(name: str) -> None:
+    config = PUBLISHED[name]
+
+    assert FAMILIES[config["model_type"]].to_config(config) == SIZES[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("qwen2.5-0.5b", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_type is 'yarn'; only default and"),
+        (
+            "llama-3.2-1b",
+            {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+            "rope_type is 'linear'; only default",
+        ),
+        (
+            "llama-3.2-1b",
+            {"rope_parameters": {"partial_rotary_factor": 0.5}},
+            "rope_parameters.partial_rotary_factor is 0.5",
+        ),
+        ("llama-3.2-1b", {"rope_interleaved": True}, "rope_interleaved is True; this field is not known"),
+        ("llama-3.2-1b", {"head_dim": 63}, "positions.kind is 'rotary'; it must be of an even width"),
+        ("gemma-3-270m", {"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0; only None"),
+        ("gemma-3-270m", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True; only False"),
+        ("gemma-3-270m", {"layer_types": ["linear_attention"] * 18}, "each layer must be one of full_attention"),
+        (
+            "qwen3-0.6b",
+            {"use_sliding_window": True, "max_window_layers": 3, "sliding_window": 9, "rope_scaling": LLAMA3},
+            "layers with a window cannot have scaled waves",
+        ),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name_and_value(name: str, changes: dict[str, Any], words: str) -> None:
+    config = {**PUBLISHED[name], **changes}
+    with pytest.raises((CheckpointError, ConfigError)) as error:
+        FAMILIES[config["model_type"]].to_config(config)
+    assert words in str(error.value)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("family", CLASSES)
+def test_logits_and_hidden_states_are_those_of_transformers(family: str, seed: int, tmp_path: Path) -> None:
+    config = random_config(family, seed)
+    theirs = loud_weights(CLASSES[family][1](config), seed)
+    ours = imported(theirs, tmp_path)
+    assert isinstance(ours, DecoderLM)
+    ids = torch.randint(3, config.vocab_size, (2, LENGTH), generator=torch.Generator().manual_seed(seed))
+    mask = torch.ones_like(ids)
+    mask[1, 15:] = 0  # behind real tokens, as ours are padded
+
+    hidden = ours.decoder(ours.embeddings(ids), FullAttention.within(ids))
+    expected = theirs(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+    for row, length in enumerate((LENGTH, 15)):
+        assert_equal(hidden[row, :length], expected.hidden_states[-1][row, :length])
+        assert_equal(ours.project(hidden)[row, :length], expected.logits[row, :length])
