@@ -16,8 +16,8 @@ from model.checkpoints.bert import BERT
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, convert
 from model.checkpoints.files import read_config
-from model.checkpoints.generation import OutputSettings, read_output_settings
 from model.checkpoints.gemma import GEMMA3
+from model.checkpoints.generation import OutputSettings, read_output_settings
 from model.checkpoints.gpt2 import GPT2
 from model.checkpoints.languages import read_languages
 from model.checkpoints.llama import LLAMA, MISTRAL, QWEN2, QWEN3
