@@ -128,7 +128,9 @@ class BenchModels:
         path = self.folder / name / precision
         if not (path / FILE_NAME).exists():
             languages = ("en", "de") if name in {"base", "t5"} else None
-            model, tokens, card, family = read_checkpoint(self.checkpoint(name), name, "none", languages)
+            model, tokens, card, family = read_checkpoint(
+                self.checkpoint(name), name, "none", languages, scratch=self.folder
+            )
             export_package(model, tokens, card, path, precision=precision, family=family)
         return path
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from model.checkpoints.errors import CheckpointError
+from model.checkpoints.tokenizer.files import TokenizerFiles
 from model.package import Languages
 
 # Special tokens that stand for a language: M2M100's __en__, mBART-50's en_XX, NLLB's eng_Latn.
@@ -36,6 +38,13 @@ def read_languages(tokenizer: Tokenizer, given: tuple[str, str] | None) -> Langu
         return Languages(directions=[given])
     chosen = {given[1]: targets[given[1]]} if given[1] in targets else targets
     return Languages(directions=[(given[0], target) for target in chosen], ids=chosen, source_begins_with="target")
+
+
+def languages_in_files(folder: Path) -> tuple[str, str] | None:
+    """Return the source and the target that tokenizer_config.json names, as Marian's does."""
+    files = TokenizerFiles.read(folder)
+    source, target = files.option("source_lang", None), files.option("target_lang", None)
+    return (str(source), str(target)) if source and target else None
 
 
 def _special(tokenizer: Tokenizer) -> Mapping[str, int]:

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
 from model.architectures import Transformer
 from model.card import Card, Tokens
 from model.checkpoints.bart import BART, MBART
@@ -19,15 +17,15 @@ from model.checkpoints.files import read_config
 from model.checkpoints.gemma import GEMMA3
 from model.checkpoints.generation import OutputSettings, read_output_settings
 from model.checkpoints.gpt2 import GPT2
-from model.checkpoints.languages import read_languages
+from model.checkpoints.languages import languages_in_files, read_languages
 from model.checkpoints.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from model.checkpoints.m2m100 import M2M100
 from model.checkpoints.marian import MARIAN, PEGASUS
 from model.checkpoints.t5 import MT5, T5
+from model.checkpoints.tokenizer import read_tokenizer, write_tokenizer
 from model.checkpoints.weights import open_weights
 from model.config import Architecture, ConfigError
 from model.package import SpecialIds, Task
-from model.package.manifest import TOKENIZER_FILE
 
 FAMILIES: dict[str, Family] = {  # by `model_type`
     "bart": BART,
@@ -66,32 +64,35 @@ def check_config(folder: Path) -> tuple[Family, HFConfig]:
 
 
 def read_checkpoint(
-    folder: Path, name: str, licence: str, languages: tuple[str, str] | None = None, *, allow_pickle: bool = False
+    folder: Path,
+    name: str,
+    licence: str,
+    languages: tuple[str, str] | None = None,
+    *,
+    scratch: Path,
+    allow_pickle: bool = False,
 ) -> tuple[Transformer, Tokens, Card, str]:
     """Return a checkpoint's model, its tokens, a card of the given name, and its family; raises `CheckpointError`.
 
-    `languages`, source and target, are what a translator needs that names none in its tokens. An encoder–decoder
-    without any summarizes, if it was made for that, or turns texts into texts.
+    `languages`, source and target, are what a translator needs whose files and tokens name none. An encoder–decoder
+    without any summarizes, if it was made for that, or turns texts into texts. `scratch` is a folder for a tokenizer
+    that must be made; it has to stay until that is copied.
     """
     family, config = check_config(folder)
-    if not (folder / TOKENIZER_FILE).is_file():
-        raise CheckpointError(
-            f"{folder}: there is no {TOKENIZER_FILE}; transformers' AutoTokenizer.from_pretrained(…).save_pretrained(…)"
-            " writes one for every model that has a fast tokenizer"
-        )
+    file = write_tokenizer(folder, config["model_type"], scratch)
+    tokenizer = read_tokenizer(file)
     with _config_errors(folder), open_weights(folder, allow_pickle=allow_pickle) as tensors:
         model = convert(family, config, tensors)
-    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     if (size := tokenizer.get_vocab_size()) > model.config.vocab_size:
         raise CheckpointError(f"{folder}: the tokenizer has {size} ids, but the model knows {model.config.vocab_size}")
     architecture = model.config.architecture
     task = TASKS[architecture]
-    tokens = Tokens(folder / TOKENIZER_FILE, SpecialIds(pad=config.get("pad_token_id") or 0))
+    tokens = Tokens(file, SpecialIds(pad=config.get("pad_token_id") or 0))
     if task == "generate":
         settings = _output_settings(folder, config, architecture)
-        tokens = _tokens_of_outputs(tokens.file, settings)
+        tokens = _tokens_of_outputs(file, settings)
     if architecture == "encoder_decoder":
-        known = read_languages(tokenizer, languages)
+        known = read_languages(tokenizer, languages or languages_in_files(folder))
         task = "translate" if known else "summarize" if settings.is_summarizer else "generate"
         tokens = tokens if known is None else replace(tokens, languages=known, task_prompts={})
     elif languages is not None:

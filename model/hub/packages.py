@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from model.checkpoints.files import CONFIG_FILE, count_numbers, weight_files
 from model.hub.cache import PackageCache, key_of
@@ -16,7 +17,7 @@ from model.hub.errors import HubError, HubUnreachable
 from model.hub.names import HubName, parse_name, served_name
 from model.package.manifest import FILE_NAME, Precision, sha256_of
 
-NEEDED = ("torch", "onnx", "onnxscript", "safetensors")  # to import; the extra `import` has them
+NEEDED = ("torch", "onnx", "onnxscript", "safetensors", "sentencepiece")  # to import; the extra `import` has them
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,12 @@ class Packages:
         from model.export.export import export_package
 
         self.report(f"{name}: importing from {folder}, {options.precision}")
-        licence = options.licence or read_card(folder).licence
-        model, tokens, card, family = read_checkpoint(
-            folder, name, licence, options.languages, allow_pickle=options.allow_pickle
-        )
-        export_package(model, tokens, card, out, precision=options.precision, family=family)
+        licence, pickle = options.licence or read_card(folder).licence, options.allow_pickle
+        with TemporaryDirectory() as made:
+            model, tokens, card, family = read_checkpoint(
+                folder, name, licence, options.languages, scratch=Path(made), allow_pickle=pickle
+            )
+            export_package(model, tokens, card, out, precision=options.precision, family=family)
 
 
 def _key(source: Path | HubName, revision: str, options: ImportOptions) -> str:

@@ -1,20 +1,15 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from safetensors.torch import save_file
 
 from model.architectures import DecoderLM, TextEncoder
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import convert
-from model.checkpoints.read import FAMILIES, read_checkpoint
-from model.package.manifest import TOKENIZER_FILE
-from model.training.tokenizers import train_wordpiece
+from model.checkpoints.read import FAMILIES
 from tests.model.checkpoints.parity import assert_equal, converted, random_weights
 
 SIZES: dict[str, Any] = {"vocab_size": 99, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
@@ -88,33 +83,3 @@ def test_an_output_matrix_that_is_not_the_word_embedding_is_the_models_own() -> 
     theirs.lm_head.weight = torch.nn.Parameter(torch.ones(99, 32))
     assert not ours.config.head.tied
     assert_equal(ours(IDS), theirs(IDS).logits)
-
-
-def save(model: Any, folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps(model.config.to_dict()))
-    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
-    save_file(tensors, folder / "model.safetensors")
-    train_wordpiece(["a b c"], 60).save(str(folder / TOKENIZER_FILE))
-
-
-def test_a_folder_is_read_with_its_tokens_and_task(tmp_path: Path) -> None:
-    save(gpt2(), tmp_path)
-    model, tokens, card, family = read_checkpoint(tmp_path, "tiny", "MIT")
-
-    assert isinstance(model, DecoderLM) and family == "gpt2"
-    assert (card.name, card.task, card.licence) == ("tiny", "generate", "MIT")
-    assert (tokens.special_ids.pad, tokens.special_ids.start, tokens.special_ids.end) == (1, 0, 2)
-
-
-def test_what_a_folder_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"there is no config\.json"):
-        read_checkpoint(tmp_path, "tiny", "MIT")
-    save(gpt2(), tmp_path)
-    with pytest.raises(CheckpointError, match="a model for generate has no languages"):
-        read_checkpoint(tmp_path, "tiny", "MIT", ("en", "de"))
-    (tmp_path / TOKENIZER_FILE).unlink()
-    with pytest.raises(CheckpointError, match=r"there is no tokenizer\.json"):
-        read_checkpoint(tmp_path, "tiny", "MIT")
-    (tmp_path / "config.json").write_text('{"model_type": "rwkv"}')
-    with pytest.raises(CheckpointError, match="the family 'rwkv' is not supported; one of bart, bert"):
-        read_checkpoint(tmp_path, "tiny", "MIT")

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.languages import read_languages
+from model.checkpoints.languages import languages_in_files, read_languages
 from model.checkpoints.read import read_checkpoint
 from model.package.manifest import TOKENIZER_FILE
 from model.training.tokenizers import train_wordpiece
@@ -72,6 +72,12 @@ def test_a_translator_of_one_direction_has_no_tokens_for_it() -> None:
     assert languages.first_of_source("en", "de") == [] and languages.first_of_target("de") is None
 
 
+def test_a_translators_files_may_tell_its_direction(tmp_path: Path) -> None:
+    assert languages_in_files(tmp_path) is None
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"source_lang": "en", "target_lang": "de"}))
+    assert languages_in_files(tmp_path) == ("en", "de")
+
+
 BART: dict[str, Any] = {
     **{"vocab_size": 99, "d_model": 32, "max_position_embeddings": 40, "decoder_start_token_id": 2},
     **dict.fromkeys(("encoder_layers", "decoder_layers"), 1),
@@ -99,7 +105,7 @@ def test_an_encoder_decoder_does_what_it_was_made_for(
     save_file({name: tensors[name] for name in tensors.keys() - twins}, tmp_path / "model.safetensors")
     train_wordpiece(["a b c"], 60).save(str(tmp_path / TOKENIZER_FILE))
 
-    _, tokens, card, _ = read_checkpoint(tmp_path, "tiny", "MIT", languages)
+    _, tokens, card, _ = read_checkpoint(tmp_path, "tiny", "MIT", languages, scratch=tmp_path)
 
     assert card.task == task and tokens.special_ids.start == 2 and not tokens.starts_prompts
     assert (tokens.languages is None) == (task != "translate")

@@ -1,0 +1,83 @@
+"""What the small files beside a vocabulary say: special tokens, added tokens, options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.files import read_json
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """A folder's tokenizer_config.json, special_tokens_map.json and added_tokens.json; each may be missing."""
+
+    folder: Path
+    config: Mapping[str, Any] = field(default_factory=dict)
+    specials: Mapping[str, Any] = field(default_factory=dict)
+    added: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> TokenizerFiles:
+        """Read what is there; raises `CheckpointError` for a file that is broken."""
+        names = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+        return cls(folder, *(read_json(folder / name) if (folder / name).is_file() else {} for name in names))
+
+    def path(self, *names: str) -> Path:
+        """Return the first file of these that is there; raises `CheckpointError`."""
+        for name in names:
+            if (self.folder / name).is_file():
+                return self.folder / name
+        raise CheckpointError(f"{self.folder}: there is neither tokenizer.json nor {' nor '.join(names)}")
+
+    def option(self, name: str, default: Any) -> Any:
+        """Return a field of tokenizer_config.json."""
+        value = self.config.get(name)
+        return default if value is None else value
+
+    def token(self, name: str, default: str) -> str:
+        """Return a special token, as `eos_token`."""
+        return _content(self.config.get(name) or self.specials.get(name) or default)
+
+    @property
+    def additional(self) -> list[str]:
+        """The special tokens without a name of their own, as a translator's languages."""
+        for source in (self.specials, self.config):
+            for name in ("additional_special_tokens", "extra_special_tokens"):
+                if isinstance(source.get(name), list) and source[name]:
+                    return [_content(token) for token in source[name]]
+        return []
+
+    def vocabulary(self, name: str) -> dict[str, int]:
+        """Read a JSON file of tokens and their ids, which must be without gaps; raises `CheckpointError`."""
+        ids = read_json(self.path(name))
+        if sorted(ids.values()) != list(range(len(ids))):
+            raise CheckpointError(f"{self.folder / name}: the ids are not 0 to {len(ids) - 1}, each once")
+        return ids
+
+    def add_tokens(self, tokenizer: Tokenizer, specials: Iterable[str | AddedToken]) -> None:
+        """Add a family's special tokens, and those that the files add, each at its id.
+
+        Raises `CheckpointError` where that id is not the next one.
+        """
+        tokenizer.add_special_tokens([*specials])
+        flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+        added = {int(key): value for key, value in self.option("added_tokens_decoder", {}).items()}
+        added |= {place: {"content": token} for token, place in self.added.items() if place not in added}
+        for place, entry in sorted(added.items()):
+            token = AddedToken(entry["content"], **{flag: entry[flag] for flag in flags if flag in entry})
+            if tokenizer.token_to_id(token.content) is None and tokenizer.get_vocab_size() != place:
+                raise CheckpointError(
+                    f"{self.folder}: the token {token.content!r} is to have the id {place}, but the vocabulary has "
+                    f"{tokenizer.get_vocab_size()} before it"
+                )
+            (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+
+
+def _content(token: Any) -> str:
+    return str(token["content"]) if isinstance(token, dict) else str(token)

@@ -1,0 +1,77 @@
+"""Which tokenizer a checkpoint has: `tokenizer.json`, or what the name of its class stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.tokenizer import pieces, words
+from model.checkpoints.tokenizer.files import TokenizerFiles
+from model.package.manifest import TOKENIZER_FILE
+
+Make = Callable[[TokenizerFiles], Tokenizer]
+
+BY_CLASS: dict[str, Make] = {  # as tokenizer_config.json names it
+    **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer"), words.wordpiece),
+    "GPT2Tokenizer": words.byte_pairs,
+    **dict.fromkeys(("RobertaTokenizer", "BartTokenizer"), words.byte_pairs_in_sentences),
+    **dict.fromkeys(("T5Tokenizer", "MT5Tokenizer"), pieces.t5),
+    "XLMRobertaTokenizer": pieces.xlm_roberta,
+    **dict.fromkeys(("MBartTokenizer", "MBart50Tokenizer"), pieces.mbart),
+    "NllbTokenizer": pieces.nllb,
+    "M2M100Tokenizer": pieces.m2m_100,
+    "MarianTokenizer": pieces.marian,
+    "DebertaV2Tokenizer": pieces.deberta,
+}
+CLASSES = {  # of families whose files may name none
+    **{"bert": "BertTokenizer", "distilbert": "DistilBertTokenizer"},
+    **{"gpt2": "GPT2Tokenizer", "gpt_neo": "GPT2Tokenizer"},
+    **{"roberta": "RobertaTokenizer", "bart": "BartTokenizer", "xlm-roberta": "XLMRobertaTokenizer"},
+    **{"t5": "T5Tokenizer", "mt5": "T5Tokenizer", "mbart": "MBartTokenizer", "m2m_100": "M2M100Tokenizer"},
+    **{"marian": "MarianTokenizer", "deberta-v2": "DebertaV2Tokenizer"},
+}
+TRANSLATORS = frozenset({"m2m_100", "mbart"})  # families whose tokenizer.json adds one language's token to every text
+
+
+def write_tokenizer(folder: Path, family: str, scratch: Path) -> Path:
+    """Return a checkpoint's `tokenizer.json`: its own, or one that is written into the folder `scratch`.
+
+    Raises `CheckpointError` where there are no files to make it of, or they are of a kind that is not supported.
+    """
+    own = folder / TOKENIZER_FILE
+    if family == "mbart" and _class_of(TokenizerFiles.read(folder), family) == "MBartTokenizer":
+        raise CheckpointError(
+            f"{folder}: the first mBART ends a source with its language's token, which is not supported; mBART-50 is"
+        )
+    if own.is_file() and family not in TRANSLATORS:
+        return own
+    made = pieces.ends_alone(read_tokenizer(own)) if own.is_file() else make_tokenizer(folder, family)
+    made.save(str(scratch / TOKENIZER_FILE))
+    return scratch / TOKENIZER_FILE
+
+
+def make_tokenizer(folder: Path, family: str) -> Tokenizer:
+    """Make a tokenizer of the files that a checkpoint has in place of `tokenizer.json`; raises `CheckpointError`."""
+    files = TokenizerFiles.read(folder)
+    name = _class_of(files, family)
+    if name not in BY_CLASS:
+        raise CheckpointError(
+            f"{folder}: there is no {TOKENIZER_FILE}, and none can be made of a {name or family!r}; transformers' "
+            "AutoTokenizer.from_pretrained(…).save_pretrained(…) writes one for every model that has a fast tokenizer"
+        )
+    return BY_CLASS[name](files)
+
+
+def _class_of(files: TokenizerFiles, family: str) -> str:
+    return str(files.option("tokenizer_class", CLASSES.get(family, ""))).removesuffix("Fast")
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Read a `tokenizer.json`; raises `CheckpointError`."""
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more special
+        raise CheckpointError(f"{path}: cannot be read ({error}); get it again") from None

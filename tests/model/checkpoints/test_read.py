@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from model.architectures import DecoderLM
+from model.card import Card, Tokens
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.files import count_numbers
+from model.checkpoints.read import check_config, read_checkpoint
+from model.checkpoints.weights import open_weights
+from model.package.manifest import TOKENIZER_FILE
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+@pytest.fixture
+def folder(checkpoints: Path, tmp_path: Path) -> Path:
+    """A copy of a tiny GPT-2."""
+    shutil.copytree(checkpoints / "gpt2", tmp_path / "gpt2")
+    return tmp_path / "gpt2"
+
+
+Read = Callable[..., tuple[Any, Tokens, Card, str]]
+
+
+@pytest.fixture
+def read(folder: Path, tmp_path: Path) -> Read:
+    return lambda **options: read_checkpoint(folder, "tiny", "MIT", scratch=tmp_path, **options)
+
+
+def change(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def split(folder: Path) -> list[str]:
+    """Keep the weights in two files with an index; their names."""
+    tensors = load_file(folder / WEIGHTS)
+    names = sorted(tensors)
+    files = {name: f"model-0000{1 + place % 2}-of-00002.safetensors" for place, name in enumerate(names)}
+    for file in set(files.values()):
+        save_file({name: tensors[name] for name in names if files[name] == file}, folder / file)
+    (folder / WEIGHTS).unlink()
+    (folder / INDEX).write_text(json.dumps({"weight_map": files}))
+    return sorted(set(files.values()))
+
+
+def test_a_folder_is_read_with_its_tokens_and_task(folder: Path, read: Read) -> None:
+    model, tokens, card, family = read()
+
+    assert isinstance(model, DecoderLM) and family == "gpt2"
+    assert (card.name, card.task, card.licence) == ("tiny", "generate", "MIT")
+    end = json.loads((folder / "config.json").read_text())["eos_token_id"]
+    assert (tokens.special_ids.start, tokens.special_ids.end, tokens.file) == (end, end, folder / TOKENIZER_FILE)
+
+
+def test_weights_may_be_in_several_files(folder: Path, read: Read) -> None:
+    whole, *_ = read()
+    split(folder)
+    parts, *_ = read()
+
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
+
+
+def test_what_of_several_files_is_missing_is_named(folder: Path, read: Read) -> None:
+    first, _ = split(folder)
+    (folder / first).unlink()
+    with pytest.raises(CheckpointError, match=f"{first} is missing, and model.safetensors.index.json lists it"):
+        read()
+    (folder / INDEX).write_text(json.dumps({"weight_map": {"a": "../elsewhere.safetensors"}}))
+    with pytest.raises(CheckpointError, match=r"'\.\./elsewhere\.safetensors' is not the name of a file"):
+        read()
+    (folder / INDEX).write_text("{}")
+    with pytest.raises(CheckpointError, match="there is no weight_map"):
+        read()
+
+
+def test_a_pickle_is_only_read_when_asked_for(folder: Path, read: Read) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    torch.save(tensors, folder / "pytorch_model.bin")
+    (folder / WEIGHTS).unlink()
+
+    with pytest.raises(CheckpointError, match=r"in pytorch_model\.bin, a pickle, which is only taken with --allow"):
+        read()
+    model, *_ = read(allow_pickle=True)
+    assert torch.equal(model.embeddings.words.weight, tensors["transformer.wte.weight"])
+
+
+def test_a_tensor_is_read_when_it_is_asked_for(folder: Path) -> None:
+    expected = load_file(folder / WEIGHTS)
+    with open_weights(folder) as tensors:
+        assert set(tensors) == set(expected) and len(tensors) == len(expected)
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in tensors.items())
+        with pytest.raises(KeyError):
+            tensors["none"]
+
+
+def test_weights_of_half_precision_are_read(folder: Path, read: Read) -> None:
+    whole, *_ = read()
+    save_file({name: tensor.bfloat16() for name, tensor in load_file(folder / WEIGHTS).items()}, folder / WEIGHTS)
+    half, *_ = read()
+
+    assert {parameter.dtype for parameter in half.parameters()} == {torch.float32}
+    assert all(torch.allclose(a, b, atol=1e-2) for a, b in zip(whole.parameters(), half.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 100, b"\x08\0\0\0\0\0\0\0{}      "])
+def test_a_broken_file_is_named(content: bytes, folder: Path, read: Read) -> None:
+    (folder / WEIGHTS).write_bytes(content)
+
+    with pytest.raises(CheckpointError, match=rf"{WEIGHTS}: cannot be read|the checkpoint lacks"):
+        read()
+    if content != b"\x08\0\0\0\0\0\0\0{}      ":
+        with pytest.raises(CheckpointError, match=f"{WEIGHTS}: is no safetensors file"):
+            count_numbers([folder / WEIGHTS])
+
+
+def test_what_a_folder_lacks_is_named(folder: Path, read: Read) -> None:
+    with pytest.raises(CheckpointError, match="a model for generate has no languages"):
+        read(languages=("en", "de"))
+    (folder / TOKENIZER_FILE).unlink()
+    with pytest.raises(CheckpointError, match=r"there is neither tokenizer\.json nor vocab\.json"):
+        read()
+    (folder / TOKENIZER_FILE).write_text("{}")
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: cannot be read"):
+        read()
+    (folder / WEIGHTS).unlink()
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: cannot be read|there are no weights"):
+        read()
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"there is no config\.json"):
+        read()
+
+
+def test_a_configuration_is_checked_without_anything_else(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.name != "config.json":
+            path.unlink()
+    _, config = check_config(folder)
+    assert config["model_type"] == "gpt2"
+
+    change(folder / "config.json", model_type="brand_new")
+    with pytest.raises(CheckpointError, match="the family 'brand_new' is not supported; one of bart"):
+        check_config(folder)
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(CheckpointError, match=r"config\.json: must hold a JSON object"):
+        check_config(folder)
+
+
+def test_a_tokenizer_with_more_ids_than_the_model_is_refused(folder: Path, read: Read) -> None:
+    content = json.loads((folder / TOKENIZER_FILE).read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary |= {f"more{number}": len(vocabulary) + number for number in range(3)}
+    (folder / TOKENIZER_FILE).write_text(json.dumps(content))
+
+    with pytest.raises(CheckpointError, match=r"the tokenizer has \d+ ids, but the model knows \d+"):
+        read()

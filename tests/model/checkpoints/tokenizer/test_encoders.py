@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from tokenizers import ByteLevelBPETokenizer
+
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.tokenizer import make_tokenizer
+from model.training.tokenizers import train_wordpiece
+from tests.model.checkpoints.conftest import EVERYTHING, ODD, PAGE, Train, write_json
+from tests.model.checkpoints.tokenizer.test_translators import in_fairseqs_order
+
+# As transformers has them: sentencepiece composes what is decomposed, the tokenizers library not always.
+COMPOSED = [*PAGE, *ODD]
+T5 = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+DEBERTA = {
+    **{"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3},
+    **{"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"},
+}
+
+
+def assert_agrees(ours: Any, theirs: Any, texts: list[str]) -> None:
+    for text in texts:
+        ids = ours.encode(text).ids
+        assert ids == theirs(text)["input_ids"], text
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True), text
+    assert ours.get_vocab_size() == len(theirs)
+
+
+def assert_pairs_agree(ours: Any, theirs: Any) -> None:
+    pair = ours.encode("Alle Menschen", "sind frei")
+    expected = theirs("Alle Menschen", "sind frei", return_token_type_ids=True)
+    assert (pair.ids, pair.type_ids) == (expected["input_ids"], expected["token_type_ids"])
+
+
+def test_t5s_file_gives_the_ids_of_transformers_and_of_sentencepiece(tmp_path: Path, train: Train) -> None:
+    model = train(PAGE, "spiece.model", **T5)
+    ours, theirs = make_tokenizer(tmp_path, "t5"), transformers.T5Tokenizer.from_pretrained(tmp_path)
+
+    assert_agrees(ours, theirs, COMPOSED)
+    assert all(ours.encode(text).ids == [*model.encode(text), 1] for text in EVERYTHING)
+    assert ours.token_to_id("<extra_id_0>") == theirs.convert_tokens_to_ids("<extra_id_0>") == len(theirs) - 1
+
+
+def test_xlm_robertas_file_gives_the_ids_of_transformers_and_of_sentencepiece(tmp_path: Path, train: Train) -> None:
+    model = train(PAGE, "sentencepiece.bpe.model")
+    ours = make_tokenizer(tmp_path, "xlm-roberta")
+    theirs = transformers.XLMRobertaTokenizer.from_pretrained(tmp_path)
+
+    assert_agrees(ours, theirs, COMPOSED)
+    assert ours.encode("a", "b").ids == theirs("a", "b")["input_ids"]
+    assert all(ours.encode(text).ids == [0, *in_fairseqs_order(model, text), 2] for text in EVERYTHING)
+
+
+def test_debertas_file_gives_the_ids_of_sentencepiece(tmp_path: Path, train: Train) -> None:
+    model = train(PAGE, "spm.model", **DEBERTA)
+    ours = make_tokenizer(tmp_path, "deberta-v2")
+    theirs = transformers.DebertaV2Tokenizer.from_pretrained(tmp_path)
+
+    assert all(ours.encode(text).ids == [1, *model.encode(text), 2] for text in EVERYTHING)
+    assert_pairs_agree(ours, theirs)
+    assert ours.token_to_id("[MASK]") == theirs.convert_tokens_to_ids("[MASK]")
+
+
+def test_a_model_that_falls_back_to_bytes_knows_every_character(tmp_path: Path, train: Train) -> None:
+    model = train(PAGE[:3], "spiece.model", byte_fallback=True, **T5)
+    ours = make_tokenizer(tmp_path, "t5")
+
+    for text in PAGE:
+        assert ours.encode(text).ids == [*model.encode(text), 1], text
+        assert ours.decode(ours.encode(text).ids) == model.decode(model.encode(text))
+
+
+@pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc_cf"])
+def test_a_model_normalises_by_its_own_table(normalization: str, tmp_path: Path, train: Train) -> None:
+    model = train(PAGE, "spiece.model", normalization_rule_name=normalization, **T5)
+    ours = make_tokenizer(tmp_path, "t5")
+
+    for text in EVERYTHING:
+        assert ours.encode(text).ids == [*model.encode(text), 1], text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"add_dummy_prefix": False}, {"remove_extra_whitespaces": False}, {"user_defined_symbols": ["<sep>", "sind"]}],
+)
+def test_a_models_options_count(options: dict[str, Any], tmp_path: Path, train: Train) -> None:
+    model = train(PAGE, "spiece.model", **T5, **options)
+    ours = make_tokenizer(tmp_path, "t5")
+
+    for text in [*COMPOSED, "Menschen sind <sep> frei"]:
+        assert ours.encode(text).ids == [*model.encode(text), 1], text
+
+
+@pytest.mark.parametrize("options", [{}, {"do_lower_case": False}, {"strip_accents": False}])
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+def test_berts_vocabulary_gives_the_ids_of_transformers(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+    words = sorted(train_wordpiece(PAGE, 700).get_vocab().items(), key=lambda item: item[1])
+    (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word, _ in words), encoding="utf-8")
+    write_json(tmp_path, tokenizer_config=options)
+    ours, theirs = make_tokenizer(tmp_path, family), transformers.BertTokenizer.from_pretrained(tmp_path)
+
+    assert_agrees(ours, theirs, EVERYTHING)
+    assert_pairs_agree(ours, theirs)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "roberta", "bart"])
+def test_byte_pairs_give_the_ids_of_transformers(family: str, tmp_path: Path) -> None:
+    specials = ["<|endoftext|>"] if family == "gpt2" else ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(PAGE, vocab_size=700, special_tokens=specials, show_progress=False)
+    trained.save_model(str(tmp_path))
+    kind = {"gpt2": "GPT2Tokenizer", "roberta": "RobertaTokenizer", "bart": "BartTokenizer"}[family]
+    ours, theirs = make_tokenizer(tmp_path, family), getattr(transformers, kind).from_pretrained(tmp_path)
+
+    assert_agrees(ours, theirs, [*EVERYTHING, f"a{specials[0]}b"])
+    assert ours.encode("a", "b").ids == theirs("a", "b")["input_ids"]
+
+
+def test_added_tokens_keep_their_ids(tmp_path: Path) -> None:
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(PAGE, vocab_size=400, special_tokens=["<|endoftext|>"], show_progress=False)
+    trained.save_model(str(tmp_path))
+    write_json(tmp_path, added_tokens={"<|chat|>": 400, "word": 401})
+    ours, theirs = make_tokenizer(tmp_path, "gpt2"), transformers.GPT2Tokenizer.from_pretrained(tmp_path)
+
+    assert ours.encode("a<|chat|>b word").ids == theirs("a<|chat|>b word")["input_ids"]
+    write_json(tmp_path, added_tokens={"<|chat|>": 500})
+    with pytest.raises(CheckpointError, match=r"'<\|chat\|>' is to have the id 500, but the vocabulary has 400"):
+        make_tokenizer(tmp_path, "gpt2")
+
+
+def test_a_tokenizer_of_another_kind_says_how_to_get_a_file(tmp_path: Path) -> None:
+    write_json(tmp_path, tokenizer_config={"tokenizer_class": "BertJapaneseTokenizer"})
+    with pytest.raises(CheckpointError, match=r"none can be made of a 'BertJapaneseTokenizer'; transformers'"):
+        make_tokenizer(tmp_path, "bert")
