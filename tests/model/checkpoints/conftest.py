@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
+from tests.model.checkpoints.parity import errors
+
 PAGE = (Path(__file__).parent / "page.txt").read_text(encoding="utf-8").splitlines()
 # The first article of the Universal Declaration of Human Rights; then what breaks tokenizers.
 ODD = [
@@ -81,3 +83,12 @@ def marian(tmp_path: Path, train: Train) -> Path:
         vocabulary[token] = len(vocabulary)
     write_json(tmp_path, vocab=vocabulary, tokenizer_config={"source_lang": "en", "target_lang": "mul"})
     return tmp_path
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what `make parity` is for."""
+    if config.option.markexpr != "parity":
+        return
+    terminalreporter.section("largest relative errors beside transformers")
+    for family, found in sorted(errors.items()):
+        terminalreporter.write_line(f"{family:16} {len(found):4} configurations  {max(found.values()):.1e}")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -15,6 +18,9 @@ from model.checkpoints.read import FAMILIES
 from model.checkpoints.weights import open_weights
 
 TOLERANCE = 1e-4
+SEEDS = [*range(5), *(pytest.param(seed, marks=pytest.mark.parity) for seed in range(5, 50))]  # random configurations
+
+errors: dict[str, dict[str, float]] = defaultdict(dict)  # of each family and configuration that was compared
 
 
 def random_weights(model: Any, seed: int = 1) -> Any:
@@ -62,4 +68,8 @@ def error_of(ours: Tensor, theirs: Tensor) -> float:
 
 def assert_equal(ours: Tensor, theirs: Tensor) -> None:
     assert ours.shape == theirs.shape
-    assert error_of(ours, theirs) < TOLERANCE
+    error = error_of(ours, theirs)
+    test, _, configuration = os.environ["PYTEST_CURRENT_TEST"].removesuffix("] (call)").partition("[")
+    family = configuration.split("-", maxsplit=1)[0] or test
+    errors[family][configuration] = max(error, errors[family].get(configuration, 0.0))
+    assert error < TOLERANCE

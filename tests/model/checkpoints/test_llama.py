@@ -14,8 +14,9 @@ from model.checkpoints.read import FAMILIES
 from model.config import ConfigError
 from model.layers.attention import FullAttention
 from model.sizes import SIZES
-from tests.model.checkpoints.parity import assert_equal, imported, loud_weights
+from tests.model.checkpoints.parity import SEEDS, assert_equal, imported, loud_weights
 from tests.model.checkpoints.published import PUBLISHED
+from tests.model.checkpoints.served import assert_engine_agrees, exported
 
 CLASSES: dict[str, tuple[Any, Any]] = {
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
@@ -116,7 +117,7 @@ def test_what_is_not_supported_is_refused_by_name_and_value(name: str, changes: 
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("family", CLASSES)
 def test_logits_and_hidden_states_are_those_of_transformers(family: str, seed: int, tmp_path: Path) -> None:
     config = random_config(family, seed)
@@ -132,3 +133,37 @@ def test_logits_and_hidden_states_are_those_of_transformers(family: str, seed: i
     for row, length in enumerate((LENGTH, 15)):
         assert_equal(hidden[row, :length], expected.hidden_states[-1][row, :length])
         assert_equal(ours.project(hidden)[row, :length], expected.logits[row, :length])
+
+
+# All that a decoder's graph can have: windows, two bases, waves of Llama 3, and heads whose halves must be padded.
+SERVED: dict[str, dict[str, Any]] = {
+    "gemma3": {
+        **{"head_dim": 10, "num_attention_heads": 4, "num_key_value_heads": 1, "hidden_size": 28, "sliding_window": 5},
+        **{
+            "query_pre_attn_scalar": 7,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "eos_token_id": [2, 208],
+        },
+        **{"tie_word_embeddings": False},
+        "rope_parameters": {
+            "full_attention": {"rope_theta": 1e6, **LLAMA3, "original_max_position_embeddings": 16},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        },
+    },
+    "qwen2": {
+        **{"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 72, "tie_word_embeddings": False},
+        **{"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1, "eos_token_id": 2},
+    },
+}
+
+
+@pytest.mark.parametrize("family", SERVED)
+async def test_the_service_generates_what_transformers_does(family: str, tmp_path: Path) -> None:
+    common = {"vocab_size": 333, "intermediate_size": 40, "num_hidden_layers": 2, "max_position_embeddings": 90}
+    config = CLASSES[family][0](**{**common, **SERVED[family]}, bos_token_id=1, pad_token_id=0)
+    theirs = loud_weights(CLASSES[family][1](config), 0)
+    package = exported(theirs, tmp_path)
+    draw = random.Random(0)
+    prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (5, 1, 37, 50, 12)]
+
+    await assert_engine_agrees(package, theirs, prompts, tokens=20)
