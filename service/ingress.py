@@ -33,6 +33,10 @@ from service.timeouts import Timeouts
 # What each route that takes a model asks of it; None: any that has a tokenizer.
 ROUTES: Mapping[str, TaskName | None] = {
     "/classify": "classify",
+    "/rerank": "rerank",
+    "/tag": "tag",
+    "/answer": "answer",
+    "/fill": "fill",
     "/embed": "embed",
     "/generate": "generate",
     "/translate": "translate",
@@ -44,11 +48,16 @@ ROUTES: Mapping[str, TaskName | None] = {
 def first_fitting(manifests: Iterable[Manifest], task: TaskName | None) -> Manifest | None:
     """Return the model that answers a request which names none: the first of its task in the order of the models file.
 
-    Without a task it is the first that has tokens, or else the first.
+    Where none is of this task, it is the first that answers it as well. Without a task it is the first that has tokens,
+    or else the first.
     """
-    fitting = [manifest for manifest in manifests if task in {None, manifest.task}]
-    with_tokens = [manifest for manifest in fitting if manifest.image is None]
-    return next(iter((with_tokens if task is None else fitting) or fitting), None)
+    there = list(manifests)
+    if task is None:
+        first = [manifest for manifest in there if manifest.image is None]
+    else:
+        first = [manifest for manifest in there if manifest.task == task]
+    others = [manifest for manifest in there if task is None or task in manifest.tasks]
+    return next(iter([*first, *others]), None)
 
 
 def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool) -> str:

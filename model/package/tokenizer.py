@@ -32,12 +32,44 @@ class Encoding:
         offsets: list[tuple[int, int]] = self._found.offsets
         return offsets
 
-    def shortened(self, limit: int) -> Encoding:
-        """Return it with no more than `limit` ids; the last one, SEP, stays the last."""
+    @property
+    def words(self) -> list[int | None]:
+        """Of which word of its text each token is a part, as the tokenizer parts words; none of special tokens."""
+        words: list[int | None] = self._found.word_ids
+        return words
+
+    @property
+    def texts(self) -> list[int | None]:
+        """Of which text of a pair each token is, 0 or 1; none of special tokens."""
+        texts: list[int | None] = self._found.sequence_ids
+        return texts
+
+    def shortened(self, limit: int, *, only: int | None = None) -> Encoding:
+        """Return it with no more than `limit` ids. Texts lose their ends, special tokens stay.
+
+        Of a pair the longer text is cut first, or that numbered `only`: then the limit holds only if the other fits.
+        """
         if len(self.ids) <= limit:
             return self
-        ids, segment_ids = self.ids, self.segment_ids
-        return replace(self, ids=[*ids[: limit - 1], ids[-1]], segment_ids=[*segment_ids[: limit - 1], segment_ids[-1]])
+        room = limit - self.texts.count(None)
+        rooms = _shares(self.texts.count(0), self.texts.count(1), max(0, room), only)
+        kept = []
+        for place, text in enumerate(self.texts):
+            if text is not None:
+                rooms[text] -= 1
+            if text is None or rooms[text] >= 0:
+                kept.append(place)
+        return replace(
+            self, ids=[self.ids[place] for place in kept], segment_ids=[self.segment_ids[place] for place in kept]
+        )
+
+
+def _shares(first: int, second: int, room: int, only: int | None) -> list[int]:
+    """Part the room between two texts of so many tokens."""
+    if only is not None:
+        return [max(0, room - second), second] if only == 0 else [first, max(0, room - first)]
+    short = min(first, second, room // 2)  # the longer one gets what the shorter one leaves
+    return [short, room - short] if first <= second else [room - short, short]
 
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:
@@ -70,6 +102,12 @@ class PackageTokenizer:
     def id_of(self, token: str) -> int:
         """Return a token's id; raises `KeyError` for a token that the vocabulary lacks."""
         return token_id(self._tokenizer, token)
+
+    def token_of(self, token: int) -> str:
+        """Return an id's token, as the vocabulary has it."""
+        found: str | None = self._tokenizer.id_to_token(token)
+        assert found is not None, "bug: ids are checked against the vocabulary"
+        return found
 
     def encode(self, text: str, pair: str | None = None) -> Encoding:
         """Encode a text, or two as one input."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Body
 from starlette.responses import JSONResponse, Response
 
 from model.package import Task as TaskName
@@ -19,6 +19,8 @@ from service.errors import InvalidRequest, IsDraining, NotFound, NotReady
 from service.ingress import first_fitting
 from service.metrics import CONTENT_TYPE, Metrics
 from service.schemas import (
+    AnswerRequest,
+    AnswerResponse,
     AnyRequest,
     ClassifyRequest,
     ClassifyResponse,
@@ -26,16 +28,23 @@ from service.schemas import (
     DetokenizeResponse,
     EmbedRequest,
     EmbedResponse,
+    FillRequest,
+    FillResponse,
     GenerateRequest,
     GenerateResponse,
     ModelCard,
     ModelList,
+    RerankRequest,
+    RerankResponse,
     Status,
+    TagRequest,
+    TagResponse,
     TokenizeRequest,
     TokenizeResponse,
     TranslateRequest,
     TranslateResponse,
 )
+from service.schemas.classify import CLASSIFY_EXAMPLES
 from service.settings import Limits
 from service.tasks.task import ANONYMOUS, Task
 
@@ -61,12 +70,12 @@ class Tasks:
         if model not in self.by_name:
             raise NotFound(f"there is no model {model!r}; there are {self._names()}", "model")
         task = self.by_name[model]
-        if kind not in {None, task.manifest.task}:
-            raise InvalidRequest(f"model {model!r} is for {task.manifest.task}, not for {kind}", "model")
+        if kind is not None and kind not in task.manifest.tasks:
+            raise InvalidRequest(f"model {model!r} is for {' and '.join(task.manifest.tasks)}, not for {kind}", "model")
         return task
 
     def _names(self) -> str:
-        return ", ".join(f"{name} ({task.manifest.task})" for name, task in self.by_name.items())
+        return ", ".join(f"{name} ({', '.join(task.manifest.tasks)})" for name, task in self.by_name.items())
 
 
 def make_router(
@@ -90,9 +99,31 @@ def make_router(
         return await _status(list(asked), shows_models=not needs_keys or observed().client != ANONYMOUS)
 
     @router.post("/classify")
-    async def classify(request: ClassifyRequest) -> ClassifyResponse:
-        """Label texts, pairs of texts, or images."""
+    async def classify(
+        request: Annotated[ClassifyRequest, Body(openapi_examples=CLASSIFY_EXAMPLES)],
+    ) -> ClassifyResponse:
+        """Label texts, pairs of texts, or images, with the model's own labels or with any (zero-shot)."""
         return await whole(request, "classify")  # type: ignore[no-any-return]  # the task answers in kind
+
+    @router.post("/rerank")
+    async def rerank(request: RerankRequest) -> RerankResponse:
+        """Sort documents by how well they fit a query."""
+        return await whole(request, "rerank")  # type: ignore[no-any-return]  # the task answers in kind
+
+    @router.post("/tag")
+    async def tag(request: TagRequest) -> TagResponse:
+        """Find people, places and the like in texts of any length."""
+        return await whole(request, "tag")  # type: ignore[no-any-return]  # the task answers in kind
+
+    @router.post("/answer")
+    async def answer_questions(request: AnswerRequest) -> AnswerResponse:
+        """Find the answers to questions in texts of any length."""
+        return await whole(request, "answer")  # type: ignore[no-any-return]  # the task answers in kind
+
+    @router.post("/fill")
+    async def fill(request: FillRequest) -> FillResponse:
+        """Guess missing words."""
+        return await whole(request, "fill")  # type: ignore[no-any-return]  # the task answers in kind
 
     @router.post("/embed")
     async def embed(request: EmbedRequest) -> EmbedResponse:
@@ -158,11 +189,16 @@ def model_card(task: Task) -> ModelCard:
     return ModelCard(
         id=manifest.name,
         task=manifest.task,
+        tasks=list(manifest.tasks),
         description=manifest.description,
         not_for=manifest.not_for,
         licence=manifest.licence,
         precision=manifest.precision,
         labels=manifest.labels,
+        zero_shot=manifest.entailment is not None,
+        dimensions=manifest.dimensions if manifest.task == "embed" else None,
+        embedding=manifest.embedding,
+        aggregation=manifest.tagging.aggregation if manifest.tagging else None,
         image_size=manifest.image.size if manifest.image else None,
         directions=manifest.languages.directions if manifest.languages else [],
         max_input_tokens=manifest.limits.max_input_tokens,

@@ -56,20 +56,25 @@ class Batcher:
         self.admission = Admission(admission or AdmissionLimits())
         graph = manifest.graphs["encoder"]
         self._session = Session(folder / graph.file, options)
-        self._outputs = graph.outputs
+        self._inputs, self._outputs = graph.inputs, graph.outputs
         self._pad = manifest.special_ids.pad
         self._waiting: WaitingQueue[_Item] = WaitingQueue()
         self._running: list[_Item] = []
         self._example = _example(manifest)
-        self._compute([self._example])  # a first run is slow: before there is a client, not for one
+        # A first run is slow: before there is a client, not for one.
+        (row,) = self._compute([self._example])
+        self.width = row.shape[-1]  # of each input's answer: labels, dimensions or the vocabulary
         self._worker = Worker(f"batcher-{manifest.name}", self._work, self._rest)
         self._observer = observer or Silent()
         self._observer.watch(self.load)
 
     async def run(self, permit: Permit, inputs: Sequence[OneShotInput]) -> list[Array]:
-        """Return the logits (num_labels,) or the vector (d_model,) of each of a request's inputs.
+        """Return the answer to each of a request's inputs, as the model gives it.
 
-        Raises `EngineFailed` when the graph fails on one of them. Inputs of a caller that is cancelled are skipped.
+        That is logits (num_labels,); a vector (d_model,); where tokens have labels, logits (T, num_labels); where words
+        are missing, logits (P, vocab_size). T and P are those of the batch's largest input: what is behind an input's
+        own is padding. Raises `EngineFailed` when the graph fails on one of them. Inputs of a caller that is cancelled
+        are skipped.
         """
         if self._worker.is_broken:
             raise EngineFailed
@@ -143,8 +148,8 @@ class Batcher:
         return isolated(self._compute, [item.input for item in batch])
 
     def _compute(self, batch: Sequence[OneShotInput]) -> list[Array]:
-        """Return the graph's answer for each input, (num_labels,) or (d_model,)."""
-        (rows,) = self._session.run(collate(batch, self._pad), self._outputs)
+        """Return the graph's answer for each input."""
+        (rows,) = self._session.run(collate(batch, self._pad, self._inputs), self._outputs)
         return list(np.asarray(rows))
 
     def _rest(self) -> None:
@@ -167,5 +172,5 @@ def _example(manifest: Manifest) -> OneShotInput:
     """Return something small to run."""
     image = manifest.image
     if image is None:
-        return TextInput([manifest.special_ids.pad] * 2, [0] * 2)
+        return TextInput([manifest.special_ids.pad] * 2, [0] * 2, places=[0] if manifest.task == "fill" else [])
     return ImageInput(np.zeros((image.channels, image.size, image.size), np.float32), tokens=1)

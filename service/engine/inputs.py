@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,18 +10,24 @@ import numpy as np
 from model.package.inputs import encoder_inputs, pad_rows
 from service.engine.session import Array
 
+MASK_TOKENS = 16  # what a missing word's place in the vocabulary costs, in time and memory of tokens
+
 
 @dataclass(frozen=True, eq=False)
 class TextInput:
-    """A text's ids, and for each of them whether it belongs to the first text of a pair (0) or to the second (1)."""
+    """A text's ids, and for each of them whether it belongs to the first text of a pair (0) or to the second (1).
+
+    `places` are those of missing words, where the model is one that fills them in.
+    """
 
     ids: list[int]
     segment_ids: list[int]
+    places: Sequence[int] = ()
 
     @property
     def tokens(self) -> int:
         """What it costs."""
-        return len(self.ids)
+        return len(self.ids) + MASK_TOKENS * len(self.places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +41,15 @@ class ImageInput:
 OneShotInput = TextInput | ImageInput
 
 
-def collate(batch: Sequence[OneShotInput], pad: int) -> dict[str, Array]:
-    """Return an encoder graph's inputs for a batch of one kind."""
+def collate(batch: Sequence[OneShotInput], pad: int, wanted: Collection[str]) -> dict[str, Array]:
+    """Return of an encoder graph's inputs those that are wanted, for a batch of one kind."""
     images = [item.pixels for item in batch if isinstance(item, ImageInput)]
     if images:
         return {"pixels": np.stack(images)}
     texts = [item for item in batch if isinstance(item, TextInput)]
     ids, lengths = pad_rows([text.ids for text in texts], pad)
     segment_ids, _ = pad_rows([text.segment_ids for text in texts], 0)
-    return encoder_inputs(ids, lengths, segment_ids)
+    inputs = encoder_inputs(ids, lengths, segment_ids)
+    if "logit_positions" in wanted:
+        inputs["logit_positions"], _ = pad_rows([text.places for text in texts], 0)
+    return {name: array for name, array in inputs.items() if name in wanted}

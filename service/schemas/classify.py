@@ -7,14 +7,18 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from service.schemas.request import Request, Response, Text, Texts, Usage
+from model.package import Activation
+from service.schemas.request import LongTexts, Response, Text, Texts, Usage
 
 Pair = tuple[Text, Text]
 Pairs = Annotated[list[Pair], Field(fail_fast=True)]
+ACTIVATION: Activation | None = Field(
+    None, description="what makes scores of the model's numbers; none leaves them raw; the model's own if left out"
+)
 
 
-class ClassifyRequest(Request):
-    """Texts or images to classify."""
+class ClassifyRequest(LongTexts):
+    """Texts or images to classify, into the model's labels or into any (zero-shot)."""
 
     inputs: ClassVar = "input"
 
@@ -24,12 +28,34 @@ class ClassifyRequest(Request):
         examples=["What a wonderful film!"],
     )
     top_k: int | None = Field(None, ge=1, description="labels to return, best first; all if left out")
-    truncate: bool = Field(False, description="cut texts that are too long instead of refusing them")
+    activation: Activation | None = ACTIVATION
+    labels: Texts | None = Field(
+        None, description="labels of your own, for a model that tells whether one text follows from another"
+    )
+    hypothesis_template: Text | None = Field(
+        None, description="what such a model is asked of each label, which takes the place of {}"
+    )
+    multi_label: bool = Field(False, description="with labels: each is true or not, whatever the others are")
+
+
+CLASSIFY_EXAMPLES = {
+    "texts": {"summary": "texts", "value": {"input": ["What a wonderful film!", "Boring."], "top_k": 1}},
+    "pairs": {"summary": "pairs of texts", "value": {"input": [["A man sleeps.", "A man is asleep."]]}},
+    "windows": {"summary": "a long text, read in windows", "value": {"input": "A long story. " * 8, "windows": True}},
+    "labels": {
+        "summary": "labels of your own (zero-shot)",
+        "value": {
+            "input": "The match was decided in the last minute.",
+            "labels": ["sport", "politics", "weather"],
+            "hypothesis_template": "This text is about {}.",
+        },
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A label and its score, 0 to 1; the scores of all labels sum to 1."""
+    """A label and its score: 0 to 1, and of all labels 1 in sum (softmax); each 0 to 1 (sigmoid); or any number."""
 
     label: str
     score: float

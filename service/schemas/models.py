@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from model.package import Aggregation, Embedding
 from service.schemas.request import Response
 
 
@@ -14,12 +15,17 @@ class ModelCard(Response):
 
     id: str
     object: Literal["model"] = "model"
-    task: str
+    task: str = Field(description="what it is for")
+    tasks: list[str] = Field(description="what it answers: that, and what comes with it")
     description: str
     not_for: str
     licence: str
     precision: str
     labels: list[str]
+    zero_shot: bool = Field(description="whether it sorts texts into labels of the request")
+    dimensions: int | None = Field(None, description="of the vectors of a model for embed")
+    embedding: Embedding | None = Field(None, description="prompts and dimensions of such a model")
+    aggregation: Aggregation | None = Field(None, description="how a model for tag joins tokens unless asked otherwise")
     image_size: int | None = Field(None, description="pixels a side, of a model of images; others are resized")
     directions: list[tuple[str, str]] = Field(description="source and target languages of a translator")
     max_input_tokens: int

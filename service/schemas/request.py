@@ -24,6 +24,9 @@ Texts = Annotated[list[Text], Field(fail_fast=True)]
 Ids = Annotated[list[int], Field(fail_fast=True)]
 
 
+OVERLAP = Field(None, ge=0, description="tokens that a window shares with the next; a quarter of it if left out")
+
+
 class Request(BaseModel):
     """A request; fields that it does not know are ignored, as clients of other servers send theirs along."""
 
@@ -37,6 +40,16 @@ class Request(BaseModel):
         """Return how many answers it asks for."""
         value = getattr(self, self.inputs)
         return 1 if isinstance(value, str) else len(value)
+
+
+class LongTexts(Request):
+    """What a request may say about texts that are longer than the model takes."""
+
+    truncate: bool = Field(False, description="cut texts that are too long instead of refusing them")
+    windows: bool = Field(
+        False, description="read texts that are too long in windows, whose results are averaged, each by its tokens"
+    )
+    overlap: int | None = OVERLAP
 
 
 class Response(BaseModel):

@@ -2,45 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import numpy as np
 
-from model.package import Manifest, PackageTokenizer
-from service.engine.batcher import Batcher
+from model.package import Embedding
+from service.engine.session import Array
 from service.errors import InvalidRequest
-from service.schemas import AnyEvent, AnyRequest, EmbedRequest, EmbedResponse, Response, Usage
-from service.tasks.pool import Pool
-from service.tasks.task import not_for
-from service.tasks.texts import as_list, expected_tokens, one_shot_inputs
+from service.schemas import EmbedRequest, EmbedResponse, Usage
+from service.tasks.encoder import Encoder, Reading
+from service.tasks.texts import as_list, check_characters
+from service.turns import Turn
 
 
 class Embed:
     """An encoder's vectors, near one another where texts mean alike."""
 
-    def __init__(self, manifest: Manifest, tokenizer: PackageTokenizer | None, batcher: Batcher, pool: Pool) -> None:
-        self._manifest, self._tokenizer, self._batcher, self._pool = manifest, tokenizer, batcher, pool
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder, self._manifest = encoder, encoder.manifest
+        self._embedding = encoder.manifest.embedding or Embedding()
 
-    async def predict(self, request: AnyRequest, client: str) -> Response:
+    async def predict(self, request: EmbedRequest, client: str) -> EmbedResponse:
         """Return a vector for each text."""
-        if not isinstance(request, EmbedRequest):
-            raise not_for("embed", request)
-        assert self._tokenizer is not None, "bug: the manifest says that only classifiers take images"
-        texts = as_list(request.input)
+        texts = [(text,) for text in as_list(request.input)]
         if not texts:
             raise InvalidRequest("input is empty; send at least one text", "input")
-        limit = self._manifest.limits.max_input_tokens
-        with self._batcher.admission.admit(client, len(texts), expected_tokens(texts, limit)) as permit:
-            inputs = await one_shot_inputs(
-                self._pool, permit, self._tokenizer, [(text,) for text in texts], limit, truncate=request.truncate
-            )
-            permit.settle(len(inputs), sum(item.tokens for item in inputs))
-            vectors = await self._batcher.run(permit, inputs)
-        return EmbedResponse(
-            model=self._manifest.name,
-            embeddings=[vector.tolist() for vector in vectors],
-            usage=Usage(prompt_tokens=sum(item.tokens for item in inputs)),
+        dimensions, prompt = self._dimensions(request), self._prompt(request)
+        reading = Reading(
+            truncate=request.truncate,
+            windows=request.windows,
+            overlap=request.overlap,
+            prompt=prompt,
+            around="prompt" if request.prompt_name is None else "prompt_name",
         )
+        with self._encoder.admit(client, texts, reading) as permit:
+            vectors, tokens = await self._encoder.read(permit, texts, reading)
+        normalize = self._embedding.normalize if request.normalize is None else request.normalize
+        vectors = vectors[:, :dimensions]
+        embeddings, turn = [], Turn()
+        for vector in normalized(vectors) if normalize else vectors:
+            embeddings.append(vector.tolist())
+            await turn.give()
+        return EmbedResponse(model=self._manifest.name, embeddings=embeddings, usage=Usage(prompt_tokens=tokens))
 
-    async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
-        """Refuse: a vector comes whole."""
-        raise not_for("embed", request)
-        yield  # makes this an iterator, like the other tasks' streams
+    def _dimensions(self, request: EmbedRequest) -> int:
+        """Return how many numbers of each vector are wanted."""
+        most, trained = self._manifest.dimensions, self._embedding.matryoshka
+        wanted = most if request.dimensions is None else request.dimensions
+        if wanted > most:
+            raise InvalidRequest(f"dimensions is {wanted}; the limit is {most}", "dimensions")
+        if trained and wanted not in {*trained, most}:
+            allowed = ", ".join(map(str, sorted({*trained, most})))
+            raise InvalidRequest(f"dimensions is {wanted}; this model's vectors may have {allowed}", "dimensions")
+        return wanted
+
+    def _prompt(self, request: EmbedRequest) -> str:
+        """Return what goes before each text."""
+        prompts = self._embedding.prompts
+        if request.prompt is not None and request.prompt_name is not None:
+            raise InvalidRequest("prompt and prompt_name are two ways to say one thing; send one", "prompt")
+        if request.prompt is not None:
+            check_characters(request.prompt, self._encoder.limit, "prompt")
+            return request.prompt
+        name = self._embedding.default_prompt if request.prompt_name is None else request.prompt_name
+        if name is None:
+            return ""
+        if name not in prompts:
+            there = ", ".join(prompts) if prompts else "none; send the prompt itself as prompt"
+            raise InvalidRequest(f"prompt_name is {name!r}; this model has {there}", "prompt_name")
+        return prompts[name]
+
+
+def normalized(vectors: Array) -> Array:
+    """Return vectors (N, D) with length 1; those of length 0 stay."""
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
+    unit: Array = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    return unit

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from model.package import Manifest, PackageError, PackageTokenizer
+from model.package import Manifest, PackageError, PackageTokenizer, Task
 from model.package.manifest import TOKENIZER_FILE
 from service.engine.admission import AdmissionLimits
 from service.engine.batcher import Batcher
@@ -14,14 +15,39 @@ from service.engine.observer import Observer
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
 from service.metrics import Metrics
+from service.schemas import (
+    AnswerRequest,
+    AnyRequest,
+    ClassifyRequest,
+    EmbedRequest,
+    FillRequest,
+    RerankRequest,
+    TagRequest,
+)
 from service.settings import Limits, ModelSettings
+from service.tasks.answer import Answer
 from service.tasks.classify import Classify
 from service.tasks.embed import Embed
+from service.tasks.encoder import Answering, Encoder, OneShot
+from service.tasks.fill import Fill
 from service.tasks.generate import Generate
+from service.tasks.images import ClassifyImages
 from service.tasks.kv_budget import kv_budget
 from service.tasks.pool import Pool
+from service.tasks.rerank import Rerank
+from service.tasks.tag import Tag
 from service.tasks.task import LocalTask, Work
 from service.tasks.translate import Translate
+
+# Of each task that an encoder of texts has: the request, and what answers it.
+TASKS_OF_TEXTS: Mapping[Task, tuple[type[AnyRequest], Callable[[Encoder], Answering]]] = {
+    "classify": (ClassifyRequest, Classify),
+    "rerank": (RerankRequest, Rerank),
+    "tag": (TagRequest, Tag),
+    "answer": (AnswerRequest, Answer),
+    "fill": (FillRequest, Fill),
+    "embed": (EmbedRequest, Embed),
+}
 
 
 def load_task(model: ModelSettings, limits: Limits, metrics: Metrics | None = None) -> LocalTask:
@@ -45,11 +71,14 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
     )
     admission = AdmissionLimits(model.max_waiting_slots, model.max_waiting_tokens)
     tokenizer, pool = None if manifest.image else _tokenizer(folder, manifest), Pool()
-    if manifest.task in {"classify", "embed"}:
+    if set(manifest.graphs) == {"encoder"}:
         batcher = Batcher(folder, manifest, options, model.batch_tokens, observer, admission)
-        work: Classify | Embed = Embed(manifest, tokenizer, batcher, pool)
-        if manifest.task == "classify":
-            work = Classify(manifest, tokenizer, batcher, pool, model.max_image_pixels)
+        _check_width(folder, manifest, batcher.width)
+        if tokenizer is None:
+            images = ClassifyImages(manifest, batcher, pool, model.max_image_pixels)
+            work = OneShot(manifest, {ClassifyRequest: images.predict})
+        else:
+            work = _of_texts(Encoder(manifest, tokenizer, batcher, pool, limits.max_rows))
         return LocalTask(manifest, tokenizer, batcher, pool, work, stuck_after_s=limits.stuck_after_s)
     assert tokenizer is not None, "bug: the manifest says that only classifiers take images"
     slots = SchedulerLimits(
@@ -64,6 +93,21 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
     else:
         decoder = Translate(manifest, tokenizer, engine, pool, limits.max_sentences)
     return LocalTask(manifest, tokenizer, engine, pool, decoder, stuck_after_s=limits.stuck_after_s)
+
+
+def _of_texts(encoder: Encoder) -> OneShot:
+    """Return what an encoder of texts does with the requests of its tasks."""
+    asked = {task: TASKS_OF_TEXTS[task] for task in encoder.manifest.tasks}
+    return OneShot(encoder.manifest, {request: make(encoder).predict for request, make in asked.values()})
+
+
+def _check_width(folder: Path, manifest: Manifest, width: int) -> None:
+    """Refuse a graph that gives other numbers of labels, dimensions or words than the manifest says."""
+    said = {"embed": manifest.dimensions, "fill": manifest.vocab_size}.get(manifest.task, len(manifest.labels))
+    if width != said:
+        raise PackageError(
+            f"{folder}: the graph gives {width} numbers, but the manifest tells of {said}; export it again"
+        )
 
 
 def _tokenizer(folder: Path, manifest: Manifest) -> PackageTokenizer:

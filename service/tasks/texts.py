@@ -60,18 +60,23 @@ async def one_shot_inputs(
     limit: int,
     *,
     truncate: bool,
+    only: int | None = None,
+    param: str = "input",
 ) -> list[TextInput]:
-    """Encode texts or pairs for an encoder; those of more than `limit` tokens are cut or refused."""
+    """Encode texts or pairs for an encoder; those of more than `limit` tokens are cut or refused.
+
+    Of a pair the longer text is cut, or that numbered `only`.
+    """
     if truncate:
         inputs = [tuple(text[: limit * CHARACTERS_A_TOKEN] for text in texts) for texts in inputs]
     for texts in inputs:
         for text in texts:
-            check_characters(text, limit, "input")
+            check_characters(text, limit, param)
     encodings = await encode_all(pool, permit, tokenizer, inputs)
     if truncate:
-        encodings = [encoding.shortened(limit) for encoding in encodings]
-    for encoding in encodings:
-        check_length(len(encoding.ids), limit, "input")
+        encodings = [encoding.shortened(limit, only=only) for encoding in encodings]
+    for encoding, texts in zip(encodings, inputs, strict=True):
+        check_length(len(encoding.ids), limit, param, " in a pair" if len(texts) == 2 else "")
     return [TextInput(encoding.ids, encoding.segment_ids) for encoding in encodings]
 
 
@@ -82,10 +87,10 @@ def check_characters(text: str, limit: int, param: str) -> None:
         raise InvalidRequest(f"{param} has {len(text)} characters; the limit is {limit} tokens, or {most}", param)
 
 
-def check_length(tokens: int, limit: int, param: str) -> None:
+def check_length(tokens: int, limit: int, param: str, where: str = "") -> None:
     """Refuse a text of too many tokens."""
     if tokens > limit:
-        raise InvalidRequest(f"{param} has {tokens} tokens; the limit is {limit}", param)
+        raise InvalidRequest(f"{param} has {tokens} tokens{where}; the limit is {limit}", param)
 
 
 def check_ids(ids: Sequence[int], vocab_size: int, param: str) -> None:

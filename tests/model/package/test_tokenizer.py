@@ -4,6 +4,7 @@ import pytest
 
 from model.package import Detokenizer, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
+from model.training.tokenizers import train_wordpiece
 from tests.conftest import TinyPackage
 
 
@@ -43,3 +44,39 @@ def test_bytes_that_never_become_a_character_come_out_at_the_end(tokenizer: Pack
 def test_an_unknown_token_has_no_id(tokenizer: PackageTokenizer) -> None:
     with pytest.raises(KeyError):
         tokenizer.id_of("no such token")
+
+
+@pytest.fixture(scope="module")
+def words() -> PackageTokenizer:
+    return PackageTokenizer(train_wordpiece(["the dog was good and red", "playing ball"], 60))
+
+
+@pytest.mark.parametrize(
+    ("texts", "limit", "only", "left"),
+    [
+        (("the dog was good",), 4, None, ["[CLS]", "the", "dog", "[SEP]"]),
+        (("the dog was good",), 2, None, ["[CLS]", "[SEP]"]),
+        (("dog", "the dog was good"), 6, None, ["[CLS]", "dog", "[SEP]", "the", "dog", "[SEP]"]),
+        (("the dog was good", "red"), 6, None, ["[CLS]", "the", "dog", "[SEP]", "red", "[SEP]"]),
+        (("the dog was", "good and red"), 8, None, ["[CLS]", "the", "dog", "[SEP]", "good", "and", "red", "[SEP]"]),
+        (("the dog was", "good and red"), 7, 0, ["[CLS]", "the", "[SEP]", "good", "and", "red", "[SEP]"]),
+        (("the dog was", "good and red"), 7, 1, ["[CLS]", "the", "dog", "was", "[SEP]", "good", "[SEP]"]),
+    ],
+)
+def test_a_text_that_is_cut_loses_its_end_and_keeps_its_special_tokens(
+    words: PackageTokenizer, texts: tuple[str, ...], limit: int, only: int | None, left: list[str]
+) -> None:
+    short = words.encode(*texts).shortened(limit, only=only)
+
+    assert short.ids == [words.id_of(token) for token in left]
+    assert len(short.segment_ids) == len(short.ids)
+
+
+@pytest.mark.parametrize("texts", [("the dog", "was good and red"), ("the dog was good", "red ball"), ("dog " * 9, "")])
+@pytest.mark.parametrize("limit", range(3, 12))
+def test_pairs_are_cut_as_the_library_cuts_them(texts: tuple[str, str], limit: int) -> None:
+    tokenizer = train_wordpiece(["the dog was good and red", "playing ball"], 60)
+    ours = PackageTokenizer(tokenizer).encode(*texts).shortened(limit)
+    tokenizer.enable_truncation(limit)
+
+    assert ours.ids == tokenizer.encode(*texts).ids

@@ -1,0 +1,63 @@
+"""Answers to questions, found in texts of any length."""
+
+from __future__ import annotations
+
+from service.errors import InvalidRequest
+from service.schemas import AnswerRequest, AnswerResponse, Answers, Span, Usage
+from service.tasks.encoder import Encoder, Reading, Windows
+from service.tasks.spans import Found, answers, best_spans
+from service.tasks.texts import as_list, check_characters
+
+CHARACTERS_A_TOKEN = 4  # that take as long to encode as a token does here, for the pool
+
+
+class Answer:
+    """An encoder that points at the first and the last token of an answer."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder, self._manifest = encoder, encoder.manifest
+
+    async def predict(self, request: AnswerRequest, client: str) -> AnswerResponse:
+        """Return the answers to each question."""
+        pairs = _pairs(request)
+        for question, _ in pairs:
+            check_characters(question, self._encoder.limit, "question")
+        reading = Reading(windows=True, overlap=request.overlap, part=1, param="context", around="question")
+        with self._encoder.admit(client, pairs, reading) as permit:
+            windows, tokens = await self._encoder.read_windows(permit, pairs, reading)
+            results = [
+                await self._encoder.pool.run(
+                    permit, len(found.text.ids) * CHARACTERS_A_TOKEN, self._answers, context, found, request
+                )
+                for (_, context), found in zip(pairs, windows, strict=True)
+            ]
+        return AnswerResponse(model=self._manifest.name, results=results, usage=Usage(prompt_tokens=tokens))
+
+    def _answers(self, context: str, windows: Windows, request: AnswerRequest) -> Answers:
+        """Return the best answers of all windows; there is none as surely as the window that doubts it most says so."""
+        found: list[Found] = []
+        no_answer = 1.0
+        for row, window in zip(windows.rows, windows.ranges, strict=True):
+            spans, none = best_spans(row, windows.text, window, request.top_k, request.max_answer_tokens)
+            found += spans
+            no_answer = min(no_answer, none)
+        best = answers(context, windows.text, found, request.top_k)
+        if request.no_answer:
+            best = sorted([*best, Span("", no_answer, 0, 0)], key=lambda span: -span.score)[: request.top_k]
+        return Answers(answers=best, no_answer_score=no_answer)
+
+
+def _pairs(request: AnswerRequest) -> list[tuple[str, str]]:
+    """Return each question with its context."""
+    questions, contexts = as_list(request.question), as_list(request.context)
+    for param, texts in (("question", questions), ("context", contexts)):
+        if not texts:
+            raise InvalidRequest(f"{param} is empty; send at least one", param)
+    count = max(len(questions), len(contexts))
+    questions, contexts = (texts * count if len(texts) == 1 else texts for texts in (questions, contexts))
+    if len(questions) != len(contexts):
+        raise InvalidRequest(
+            f"question has {len(questions)} texts and context {len(contexts)}; send as many, or one of either",
+            "question",
+        )
+    return list(zip(questions, contexts, strict=True))

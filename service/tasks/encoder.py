@@ -1,0 +1,206 @@
+"""What all tasks over an encoder of texts share: permits, tokens within limits, windows, and the way to the session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from model.package import Manifest, PackageTokenizer
+from service.engine.admission import Permit
+from service.engine.batcher import Batcher
+from service.engine.inputs import TextInput
+from service.engine.session import Array
+from service.errors import InvalidRequest, TooLarge
+from service.schemas import AnyEvent, AnyRequest, Response
+from service.tasks.long_texts import LongText, TooManyTokens, encode_long
+from service.tasks.pool import Pool
+from service.tasks.task import not_for
+from service.tasks.texts import expected_tokens, one_shot_inputs
+from service.turns import Turn
+
+Texts = tuple[str, ...]  # one, or a pair
+
+OVERLAP = 4  # of as many parts of a window its neighbour shares one, unless a request says otherwise
+AROUND = 2  # of as many parts of a window one at most is what all windows have: a question, a prompt
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How texts are read that are longer than the model takes; unless one of the two is asked for they are refused."""
+
+    truncate: bool = False
+    windows: bool = False
+    overlap: int | None = None
+    part: int | None = None  # which text of a pair is cut, or read in windows; unless given, the longer one is cut
+    prompt: str = ""  # before each text, and in each window
+    param: str = "input"  # the field that brings the texts
+    around: str = "input"  # and that which brings what all windows have
+
+    def __post_init__(self) -> None:
+        if self.truncate and self.windows:
+            raise InvalidRequest("truncate and windows are two ways with long texts; choose one", "windows")
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """A long text, the windows that it is read in, and the encoder's answer to each."""
+
+    text: LongText
+    ranges: list[range]
+    rows: list[Array]
+
+
+class Encoder:
+    """An encoder's session, with its tokenizer."""
+
+    def __init__(
+        self, manifest: Manifest, tokenizer: PackageTokenizer, batcher: Batcher, pool: Pool, max_rows: int
+    ) -> None:
+        self.manifest, self.tokenizer, self.pool = manifest, tokenizer, pool
+        self.limit = manifest.limits.max_input_tokens
+        self._batcher, self._max_rows = batcher, max_rows
+
+    def admit(self, client: str, texts: Sequence[Texts], reading: Reading) -> Permit:
+        """Let a request in by what its texts are expected to cost; raises `Overloaded`, `TooLarge`."""
+        self.check_rows(len(texts), reading.param)
+        most = None if reading.windows else self.limit
+        tokens = sum(expected_tokens([reading.prompt + "".join(each)], most) for each in texts)
+        rows = max(len(texts), tokens // self.limit) if reading.windows else len(texts)
+        return self._batcher.admission.admit(client, rows, tokens)
+
+    async def read(self, permit: Permit, texts: Sequence[Texts], reading: Reading) -> tuple[Array, int]:
+        """Return the encoder's answer to each text or pair, (N, labels) or (N, dimensions), and the tokens read.
+
+        The answers to the windows of one text are averaged, each weighted by how many of its tokens are the text's.
+        """
+        if reading.windows:
+            windows, tokens = await self.read_windows(permit, texts, reading)
+            return np.stack([_mean(each) for each in windows]), tokens
+        inputs = await self.inputs(permit, texts, reading)
+        self.settle(permit, inputs)
+        return np.stack(await self.run(permit, inputs)), count(inputs)
+
+    async def inputs(self, permit: Permit, texts: Sequence[Texts], reading: Reading) -> list[TextInput]:
+        """Return texts or pairs as the encoder takes them; raises `InvalidRequest` for those that are too long."""
+        return await one_shot_inputs(
+            self.pool,
+            permit,
+            self.tokenizer,
+            [(reading.prompt + first, *others) for first, *others in texts],
+            self.limit,
+            truncate=reading.truncate,
+            only=reading.part,
+            param=reading.param,
+        )
+
+    async def read_windows(self, permit: Permit, texts: Sequence[Texts], reading: Reading) -> tuple[list[Windows], int]:
+        """Read texts of any length, or in each pair that which the reading names; return their windows, and the tokens.
+
+        Raises `TooLarge` where they are too many, and `InvalidRequest` where too little room is left in them.
+        """
+        windows: list[Windows] = []
+        rows = 0
+        for each in texts:
+            text = await self._long_text(permit, each, reading, self._max_rows - rows)
+            ranges = text.windows(self.limit, self._overlap(text, reading))
+            windows.append(Windows(text, ranges, []))
+            rows += len(ranges)
+            self.check_rows(rows, reading.param)
+        inputs, turn = [], Turn()
+        for found in windows:
+            for window in found.ranges:
+                inputs.append(found.text.input(window))
+                await turn.give()
+        self.settle(permit, inputs)
+        answers = iter(await self.run(permit, inputs))
+        for found in windows:
+            found.rows.extend(next(answers) for _ in found.ranges)
+        return windows, count(inputs)
+
+    def settle(self, permit: Permit, inputs: Sequence[TextInput]) -> None:
+        """Count what a request costs, now that it is known."""
+        permit.settle(len(inputs), sum(item.tokens for item in inputs))
+
+    async def run(self, permit: Permit, inputs: Sequence[TextInput]) -> list[Array]:
+        """Return the encoder's answer to each input, as `Batcher.run` does."""
+        return await self._batcher.run(permit, inputs)
+
+    async def _long_text(self, permit: Permit, texts: Texts, reading: Reading, rows: int) -> LongText:
+        try:
+            return await encode_long(
+                self.pool,
+                permit,
+                self.tokenizer,
+                texts,
+                part=reading.part or 0,
+                prompt=reading.prompt,
+                most=max(1, rows) * self.limit,
+            )
+        except TooManyTokens:
+            raise self._too_many(f"more than {self._max_rows}", reading.param) from None
+
+    def _overlap(self, text: LongText, reading: Reading) -> int:
+        """Return how many tokens neighbouring windows share."""
+        most = self.limit // AROUND
+        if text.around > most:
+            raise InvalidRequest(
+                f"{reading.around} leaves too little of a window to the text: it takes {text.around} tokens with what "
+                f"is special; the limit is {most}",
+                reading.around,
+            )
+        size = self.limit - text.around
+        if reading.overlap is None:
+            return size // OVERLAP
+        if reading.overlap >= size:
+            raise InvalidRequest(f"overlap is {reading.overlap}; the limit is {size - 1} here", "overlap")
+        return reading.overlap
+
+    def check_rows(self, rows: int, param: str) -> None:
+        """Refuse more texts, pairs and windows than one request may bring."""
+        if rows > self._max_rows:
+            raise self._too_many(str(rows), param)
+
+    def _too_many(self, rows: str, param: str) -> TooLarge:
+        return TooLarge(f"{param} comes to {rows} texts to read; the limit is {self._max_rows} for one request", param)
+
+
+def count(inputs: Sequence[TextInput]) -> int:
+    """Return how many tokens are read."""
+    return sum(len(item.ids) for item in inputs)
+
+
+def _mean(windows: Windows) -> Array:
+    weights = [max(1, len(window)) for window in windows.ranges]  # an empty text has one window
+    mean: Array = np.average(windows.rows, axis=0, weights=weights)
+    return mean
+
+
+class Answering(Protocol):
+    """What answers one kind of request: a class for each task."""
+
+    @property
+    def predict(self) -> Callable[..., Awaitable[Response]]:
+        """A method that answers a client's request of its kind."""
+
+
+class OneShot:
+    """A task that answers whole: what it does with each kind of request."""
+
+    def __init__(
+        self, manifest: Manifest, answers: Mapping[type[AnyRequest], Callable[..., Awaitable[Response]]]
+    ) -> None:
+        self._manifest, self._answers = manifest, answers
+
+    async def predict(self, request: AnyRequest, client: str) -> Response:
+        """Answer a client's request."""
+        if type(request) not in self._answers:
+            raise not_for(self._manifest.task, request)
+        return await self._answers[type(request)](request, client)
+
+    async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
+        """Refuse: these answers come whole."""
+        raise not_for(self._manifest.task, request)
+        yield  # makes this an iterator, like the streams of other tasks

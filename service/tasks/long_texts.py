@@ -1,0 +1,131 @@
+"""Texts of any length: encoded a piece at a time, and read in windows that overlap."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from model.package import PackageTokenizer
+from service.engine.admission import Permit
+from service.engine.inputs import TextInput
+from service.engine.session import Array
+from service.tasks.pool import Pool
+from service.tasks.texts import CHARACTERS_AN_INPUT, PIECE
+
+# Where tokenizers part words, too, so that a text has the same tokens in pieces as it has whole.
+_GAP = re.compile(r"(?<=\S)\s(?=\S)")
+
+
+class TooManyTokens(Exception):
+    """A text has more tokens than are allowed."""
+
+
+@dataclass(frozen=True, eq=False)
+class LongText:
+    """The N tokens of a text, and what stands around them in every window: special tokens, and another text."""
+
+    before: TextInput
+    after: TextInput
+    ids: Array  # (N,)
+    segment: int
+    offsets: Array  # (N, 2), the characters [start, end) of each token
+    words: Array  # (N,), the number of each token's word in the text
+
+    @property
+    def around(self) -> int:
+        """How many tokens of a window are not the text's."""
+        return len(self.before.ids) + len(self.after.ids)
+
+    def windows(self, limit: int, overlap: int) -> list[range]:
+        """Return the tokens of each window; all have `limit` ids with what stands around them, the last one fewer."""
+        size, count = limit - self.around, len(self.ids)
+        starts = range(0, max(1, count - overlap), size - overlap)
+        return [range(start, min(start + size, count)) for start in starts]
+
+    def input(self, window: range) -> TextInput:
+        """Return a window as an encoder takes it."""
+        ids, segments = self.ids[window.start : window.stop].tolist(), [self.segment] * len(window)
+        return TextInput(
+            [*self.before.ids, *ids, *self.after.ids],
+            [*self.before.segment_ids, *segments, *self.after.segment_ids],
+        )
+
+
+def read_from(windows: list[range]) -> list[range]:
+    """Return of each window the tokens that are read there: where two overlap, those that are nearer its middle."""
+    parted = [(window.stop + after.start) // 2 for window, after in pairwise(windows)]
+    return [range(start, stop) for start, stop in zip([0, *parted], [*parted, windows[-1].stop], strict=True)]
+
+
+async def encode_long(
+    pool: Pool,
+    permit: Permit,
+    tokenizer: PackageTokenizer,
+    texts: tuple[str, ...],
+    *,
+    part: int,
+    prompt: str = "",
+    most: int,
+) -> LongText:
+    """Encode a text, or that numbered `part` of two, in whatever length; raises `TooManyTokens` beyond `most`.
+
+    The tokens of a prompt, which is put before it, are not the text's: every window has them.
+    """
+    long: list[LongText] = []
+    tokens, around = 0, sum(map(len, texts)) - len(texts[part]) + CHARACTERS_AN_INPUT
+    for start, piece in _pieces(texts[part]):
+        whole = [*texts[:part], prompt + piece, *texts[part + 1 :]]
+        encoded = await pool.run(permit, around + len(piece), _encode, tokenizer, whole, part, start, len(prompt))
+        tokens += len(encoded.ids)
+        if tokens > most:
+            raise TooManyTokens
+        long.append(encoded)
+    return long[0] if len(long) == 1 else _joined(long)
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """Yield a text piece by piece, each with the character where it starts; they begin with a single white space."""
+    start = 0
+    while len(text) - start > PIECE:
+        # White space is looked for in the last eighth; where there is none, no tokenizer parts by it.
+        gaps = [gap.start() for gap in _GAP.finditer(text, start + PIECE * 7 // 8, start + PIECE + 1)]
+        stop = gaps[-1] if gaps else start + PIECE
+        yield start, text[start:stop]
+        start = stop
+    yield start, text[start:]
+
+
+def _encode(tokenizer: PackageTokenizer, texts: list[str], part: int, start: int, skipped: int) -> LongText:
+    """Encode a piece that starts at a character of its text, behind a prompt of so many characters."""
+    found = tokenizer.encode(*texts)
+    offsets = np.array(found.offsets, np.int64).reshape(-1, 2)
+    is_text = np.array([text == part for text in found.texts]) & (offsets[:, 1] > skipped)
+    places = np.flatnonzero(is_text)
+    first, stop = (int(places[0]), int(places[-1]) + 1) if len(places) else (len(found.ids), len(found.ids))
+    words = np.array([-1 if word is None else word for word in found.words])[first:stop]
+    is_new = np.ones(len(words), bool)
+    is_new[1:] = (words[1:] != words[:-1]) | (words[1:] < 0)
+    return LongText(
+        before=TextInput(found.ids[:first], found.segment_ids[:first]),
+        after=TextInput(found.ids[stop:], found.segment_ids[stop:]),
+        ids=np.array(found.ids[first:stop], np.int64),
+        segment=found.segment_ids[first] if len(places) else 0,
+        offsets=offsets[first:stop] - skipped + start,
+        words=np.cumsum(is_new) - 1,
+    )
+
+
+def _joined(pieces: list[LongText]) -> LongText:
+    numbers = np.cumsum([0, *(int(piece.words[-1]) + 1 if len(piece.words) else 0 for piece in pieces[:-1])])
+    return LongText(
+        before=pieces[0].before,
+        after=pieces[0].after,
+        ids=np.concatenate([piece.ids for piece in pieces]),
+        segment=pieces[0].segment,
+        offsets=np.concatenate([piece.offsets for piece in pieces]),
+        words=np.concatenate([piece.words + first for piece, first in zip(pieces, numbers, strict=True)]),
+    )

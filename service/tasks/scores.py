@@ -1,0 +1,38 @@
+"""From a model's numbers to scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from model.package import Activation
+from service.engine.session import Array
+from service.schemas import Classification, Label
+from service.turns import Turn
+
+
+def softmax(logits: Array) -> Array:
+    """Return probabilities along the last axis, in float64."""
+    weights: Array = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
+    probabilities: Array = weights / weights.sum(-1, keepdims=True)
+    return probabilities
+
+
+def activate(logits: Array, activation: Activation) -> Array:
+    """Return the scores of labels, (…, labels), of their logits."""
+    if activation == "softmax":
+        return softmax(logits)
+    numbers = logits.astype(np.float64)
+    # With tanh, which does not overflow where exp does.
+    return numbers if activation == "none" else 0.5 * (1 + np.tanh(0.5 * numbers))
+
+
+async def classifications(scores: Array, labels: Sequence[str], top_k: int | None) -> list[Classification]:
+    """Return the labels of each row of (N, labels), best first."""
+    results, turn = [], Turn()
+    for row in scores:
+        order = np.argsort(-row, kind="stable")[:top_k].tolist()
+        results.append(Classification(labels=[Label(labels[place], float(row[place])) for place in order]))
+        await turn.give()
+    return results
