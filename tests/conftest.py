@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,9 +24,10 @@ from model.config import (
     VisionConfig,
 )
 from model.export.export import export_package
-from model.package import Manifest
+from model.package import Entailment, Manifest
 from model.package.manifest import TOKENIZER_FILE, Precision
 from model.sizes import default_head
+from model.training import cards
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.tokenizers import tokens_of
 
@@ -73,6 +77,11 @@ TINY: dict[str, TransformerConfig] = {
 
 
 TINY["embed"] = replace(TINY["sentiment"], head=default_head("embed"))
+TINY["entities"] = replace(TINY["sentiment"], head=default_head("tag", len(cards.ENTITIES.labels)))
+TINY["answers"] = replace(TINY["sentiment"], head=default_head("answer", 2))
+TINY["encoder"] = replace(TINY["sentiment"], head=default_head("pretrain"))
+TINY["ranker"] = replace(TINY["sentiment"], head=default_head("classify", 1))
+TINY["entailment"] = replace(TINY["sentiment"], head=default_head("classify", 3))
 TINY["fashion"] = TransformerConfig(
     architecture="vision",
     vocab_size=0,
@@ -84,6 +93,18 @@ TINY["fashion"] = TransformerConfig(
     head=HeadConfig("classify", 10, bias=True),
     vision=VisionConfig(28, 7, num_channels=1, patch_overlap=2),
 )
+
+RECIPE_OF = {**PACKAGES, "entities": "finetune-tag", "answers": "finetune-answer", "encoder": "pretrain-encoder"}
+# Of what can be served and no recipe makes.
+CARDS = {
+    "ranker": replace(cards.PARAPHRASE, name="ranker", task="rerank", labels=("fits",), activation="sigmoid"),
+    "entailment": replace(
+        cards.PARAPHRASE,
+        name="entailment",
+        labels=("contradiction", "neutral", "entailment"),
+        entailment=Entailment(entails=2, contradicts=0),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -118,7 +139,8 @@ def make_package(tmp_path_factory: pytest.TempPathFactory) -> MakePackage:
 
     def make(name: str, precision: Precision = "float32") -> TinyPackage:
         if (name, precision) not in made:
-            recipe, config = RECIPES[PACKAGES[name]], TINY[name]
+            recipe, config = RECIPES[RECIPE_OF.get(name, "finetune-classify-pairs")], TINY[name]
+            card = CARDS.get(name, recipe.card)
             folder = tmp_path_factory.mktemp(f"{name}-{precision}")
             tokens = None
             if recipe.train_tokenizer is not None:
@@ -126,14 +148,22 @@ def make_package(tmp_path_factory: pytest.TempPathFactory) -> MakePackage:
                 tokenizer.add_special_tokens(list(recipe.added_tokens))
                 tokenizer.save(str(folder / TOKENIZER_FILE))
                 config = replace(config, vocab_size=tokenizer.get_vocab_size())
-                tokens = tokens_of(folder / TOKENIZER_FILE, recipe.card)
+                tokens = tokens_of(folder / TOKENIZER_FILE, card)
             model = random_model(config)
             package = folder / name
-            manifest = export_package(model, tokens, recipe.card, package, precision=precision)
+            manifest = export_package(model, tokens, card, package, precision=precision)
             made[name, precision] = TinyPackage(package, manifest, model)
         return made[name, precision]
 
     return make
+
+
+def with_manifest(package: TinyPackage, folder: Path, **changes: Any) -> Path:
+    """Copy a package into `folder`, with another name and a manifest in which this is changed."""
+    copy = Path(shutil.copytree(package.folder, folder))
+    path = copy / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "name": folder.name, **changes}))
+    return copy
 
 
 @pytest.fixture

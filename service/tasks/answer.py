@@ -9,6 +9,7 @@ from service.tasks.spans import Found, answers, best_spans
 from service.tasks.texts import as_list, check_characters
 
 CHARACTERS_A_TOKEN = 4  # that take as long to encode as a token does here, for the pool
+SPANS = 8  # times the answers that are asked for: of each window, as several may be parts of the same words
 
 
 class Answer:
@@ -38,7 +39,7 @@ class Answer:
         found: list[Found] = []
         no_answer = 1.0
         for row, window in zip(windows.rows, windows.ranges, strict=True):
-            spans, none = best_spans(row, windows.text, window, request.top_k, request.max_answer_tokens)
+            spans, none = best_spans(row, windows.text, window, SPANS * request.top_k, request.max_answer_tokens)
             found += spans
             no_answer = min(no_answer, none)
         best = answers(context, windows.text, found, request.top_k)

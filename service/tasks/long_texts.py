@@ -16,8 +16,9 @@ from service.engine.session import Array
 from service.tasks.pool import Pool
 from service.tasks.texts import CHARACTERS_AN_INPUT, PIECE
 
-# Where tokenizers part words, too, so that a text has the same tokens in pieces as it has whole.
-_GAP = re.compile(r"(?<=\S)\s(?=\S)")
+# Where tokenizers part words, too, so that a text has the same tokens in pieces as it has whole: single spaces, or else
+# (where SentencePiece's may add a token) other white space.
+_GAPS = (re.compile(r"(?<=\S) (?=\S)"), re.compile(r"(?<=\S)\s(?=\S)"))
 
 
 class TooManyTokens(Exception):
@@ -91,12 +92,18 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
     """Yield a text piece by piece, each with the character where it starts; they begin with a single white space."""
     start = 0
     while len(text) - start > PIECE:
-        # White space is looked for in the last eighth; where there is none, no tokenizer parts by it.
-        gaps = [gap.start() for gap in _GAP.finditer(text, start + PIECE * 7 // 8, start + PIECE + 1)]
-        stop = gaps[-1] if gaps else start + PIECE
+        stop = _last_gap(text, start + PIECE * 7 // 8, start + PIECE)
         yield start, text[start:stop]
         start = stop
     yield start, text[start:]
+
+
+def _last_gap(text: str, start: int, stop: int) -> int:
+    """Return the last character where a text may be cut, or `stop` if there is none behind `start`."""
+    for gap in _GAPS:
+        if found := [match.start() for match in gap.finditer(text, start, stop + 1)]:
+            return found[-1]
+    return stop
 
 
 def _encode(tokenizer: PackageTokenizer, texts: list[str], part: int, start: int, skipped: int) -> LongText:

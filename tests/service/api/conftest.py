@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,14 +22,17 @@ OpenClient = Callable[..., AbstractAsyncContextManager[Client]]
 
 @pytest.fixture
 def open_client(make_package: MakePackage) -> OpenClient:
-    """Return a client of the API over the named tiny models, in this process."""
+    """Return a client of the API over tiny models, named or in folders, in this process."""
 
     @asynccontextmanager
-    async def open_client(*names: str, settings: dict[str, Any] | None = None, **model: Any) -> AsyncIterator[Client]:
+    async def open_client(
+        *names: str | Path, settings: dict[str, Any] | None = None, **model: Any
+    ) -> AsyncIterator[Client]:
         chosen, metrics = Settings(**(settings or {})), Metrics()
+        chosen_models = names or ("sentiment", "embed", "stories", "translate")
+        folders = [make_package(name).folder if isinstance(name, str) else name for name in chosen_models]
         tasks = [
-            load_task(ModelSettings(package=make_package(name).folder, threads=1, **model), chosen.limits, metrics)
-            for name in names or ("sentiment", "embed", "stories", "translate")
+            load_task(ModelSettings(package=folder, threads=1, **model), chosen.limits, metrics) for folder in folders
         ]
         transport = httpx.ASGITransport(create_app(tasks, chosen, metrics), raise_app_exceptions=False)
         try:
