@@ -51,17 +51,15 @@ class Encoding:
         """
         if len(self.ids) <= limit:
             return self
-        room = limit - self.texts.count(None)
-        rooms = _shares(self.texts.count(0), self.texts.count(1), max(0, room), only)
-        kept = []
-        for place, text in enumerate(self.texts):
-            if text is not None:
-                rooms[text] -= 1
-            if text is None or rooms[text] >= 0:
-                kept.append(place)
-        return replace(
-            self, ids=[self.ids[place] for place in kept], segment_ids=[self.segment_ids[place] for place in kept]
-        )
+        texts, ids, segment_ids = self.texts, list(self.ids), list(self.segment_ids)
+        counts = texts.count(0), texts.count(1)
+        shares = _shares(*counts, max(0, limit - texts.count(None)), only)
+        for text in (1, 0):  # the second first, as the places before it stay the same
+            if counts[text]:
+                start = texts.index(text)
+                cut = slice(start + shares[text], start + counts[text])
+                del ids[cut], segment_ids[cut]
+        return replace(self, ids=ids, segment_ids=segment_ids)
 
 
 def _shares(first: int, second: int, room: int, only: int | None) -> list[int]:

@@ -10,6 +10,8 @@ from model.package import Activation
 from service.schemas.classify import ACTIVATION
 from service.schemas.request import Request, Response, Text, Usage
 
+MAX_DOCUMENTS = 4096  # read in ten milliseconds; how many are ranked the service's limits say
+
 
 class Document(BaseModel):
     """A document to rank."""
@@ -24,6 +26,7 @@ class RerankRequest(Request):
 
     query: Text = Field(examples=["Who wrote Faust?"])
     documents: Annotated[list[Text | Document], Field(fail_fast=True)] = Field(
+        max_length=MAX_DOCUMENTS,
         description="texts, or objects with a text",
         examples=[["Goethe worked on Faust all his life.", "The dog was good."]],
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from service.errors import InvalidRequest
 from service.schemas import AnswerRequest, AnswerResponse, Answers, Span, Usage
 from service.tasks.encoder import Encoder, Reading, Windows
-from service.tasks.spans import Found, answers, best_spans
+from service.tasks.spans import Spans, answers, best_spans
 from service.tasks.texts import as_list, check_characters
 
 CHARACTERS_A_TOKEN = 4  # that take as long to encode as a token does here, for the pool
-SPANS = 8  # times the answers that are asked for: of each window, as several may be parts of the same words
+CANDIDATES = 8  # times the answers that are asked for: of each window, as several may be parts of the same words
 
 
 class Answer:
@@ -36,11 +36,11 @@ class Answer:
 
     def _answers(self, context: str, windows: Windows, request: AnswerRequest) -> Answers:
         """Return the best answers of all windows; there is none as surely as the window that doubts it most says so."""
-        found: list[Found] = []
+        found: list[Spans] = []
         no_answer = 1.0
         for row, window in zip(windows.rows, windows.ranges, strict=True):
-            spans, none = best_spans(row, windows.text, window, SPANS * request.top_k, request.max_answer_tokens)
-            found += spans
+            spans, none = best_spans(row, windows.text, window, CANDIDATES * request.top_k, request.max_answer_tokens)
+            found.append(spans)
             no_answer = min(no_answer, none)
         best = answers(context, windows.text, found, request.top_k)
         if request.no_answer:

@@ -24,17 +24,25 @@ def expected_tokens(texts: Sequence[str], limit: int | None = None) -> int:
 
 
 async def encode_all(
-    pool: Pool, permit: Permit, tokenizer: PackageTokenizer, inputs: Sequence[tuple[str, ...]]
+    pool: Pool,
+    permit: Permit,
+    tokenizer: PackageTokenizer,
+    inputs: Sequence[tuple[str, ...]],
+    limit: int | None = None,
+    only: int | None = None,
 ) -> list[Encoding]:
-    """Encode inputs of one text or two, a few at a time."""
+    """Encode inputs of one text or two, a few at a time; where there is a limit they are cut, as by `shortened`."""
     encodings: list[Encoding] = []
     for size, some in _pieces(inputs):
-        encodings += await pool.run(permit, size, _encode, tokenizer, some)
+        encodings += await pool.run(permit, size, _encode, tokenizer, some, limit, only)
     return encodings
 
 
-def _encode(tokenizer: PackageTokenizer, inputs: Sequence[tuple[str, ...]]) -> list[Encoding]:
-    return [tokenizer.encode(*texts) for texts in inputs]
+def _encode(
+    tokenizer: PackageTokenizer, inputs: Sequence[tuple[str, ...]], limit: int | None, only: int | None
+) -> list[Encoding]:
+    encodings = [tokenizer.encode(*texts) for texts in inputs]
+    return encodings if limit is None else [encoding.shortened(limit, only=only) for encoding in encodings]
 
 
 def _pieces(inputs: Sequence[tuple[str, ...]]) -> Iterator[tuple[int, list[tuple[str, ...]]]]:
@@ -72,9 +80,7 @@ async def one_shot_inputs(
     for texts in inputs:
         for text in texts:
             check_characters(text, limit, param)
-    encodings = await encode_all(pool, permit, tokenizer, inputs)
-    if truncate:
-        encodings = [encoding.shortened(limit, only=only) for encoding in encodings]
+    encodings = await encode_all(pool, permit, tokenizer, inputs, limit if truncate else None, only)
     for encoding, texts in zip(encodings, inputs, strict=True):
         check_length(len(encoding.ids), limit, param, " in a pair" if len(texts) == 2 else "")
     return [TextInput(encoding.ids, encoding.segment_ids) for encoding in encodings]

@@ -86,4 +86,6 @@ async def test_the_vector_of_a_long_text_is_the_mean_of_its_windows(open_client:
 
 
 def test_a_vector_of_length_0_stays() -> None:
-    np.testing.assert_array_equal(normalized(np.array([[0.0, 0.0], [3.0, 4.0]])), np.float32([[0, 0], [0.6, 0.8]]))
+    np.testing.assert_array_equal(
+        normalized(np.array([[0.0, 0.0], [3.0, 4.0]])), np.array([[0, 0], [0.6, 0.8]], np.float32)
+    )

@@ -67,6 +67,13 @@ WORST = {
     "stop texts": ("/generate", body("stories", prompt="a", stop=["x" * 256] * 16, n=64, max_tokens=20)),
     "choices with log probabilities": ("/generate", body("stories", prompt="a", n=75, logprobs=20, max_tokens=100)),
     "a large image": ("/classify", body("fashion", input=picture(4000))),
+    "a book to tag": ("/tag", body("entities", input="word " * (SIZE // 5))),
+    "many windows": ("/tag", body("entities", input="a b c. " * 4_000, aggregation="average")),
+    "many windows with answers": ("/answer", body("answers", question="who?", context="a b c. " * 4_000, top_k=100)),
+    "as many labels as are allowed": ("/classify", body("entailment", input="a", labels=["b"] * 1024)),
+    "more labels than are allowed": ("/classify", body("entailment", input=["a"] * 256, labels=["b"] * 60_000)),
+    "more documents than are allowed": ("/rerank", body("ranker", query="a", documents=[{"text": "b"}] * 60_000)),
+    "wrong documents": ("/rerank", body("ranker", query="a", documents=[{"text": 1}] * 60_000)),
     "broken UTF-8": ("/classify", b'{"input": "' + b"\xff" * SIZE + b'"}'),
 }
 
@@ -105,7 +112,8 @@ def frozen() -> Iterator[None]:
 async def test_no_body_within_the_limits_stops_the_event_loop(open_client: OpenClient) -> None:
     slowest: dict[str, float] = {}
     limit = LONGEST_STALL_S * max(1.0, known_work_s() / KNOWN_S)
-    async with open_client("sentiment", "fashion", "stories", "translate") as client:
+    encoders = ("sentiment", "fashion", "entities", "answers", "entailment", "ranker")
+    async with open_client(*encoders, "stories", "translate") as client:
         with frozen():
             for kind, (path, content) in WORST.items():
                 slowest[kind] = await shortest_of_tries(client, path, content, limit)

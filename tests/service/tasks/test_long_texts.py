@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from model.package import PackageTokenizer
 from model.training.tokenizers import train_wordpiece
 from service.engine.admission import Permit
+from service.engine.inputs import TextInput
 from service.tasks import long_texts
 from service.tasks.long_texts import LongText, TooManyTokens, encode_long, read_from
 from service.tasks.pool import Pool
@@ -138,8 +139,8 @@ def test_every_token_is_in_a_window_and_read_in_the_one_whose_middle_is_nearest(
         assert all(abs(token - middle) <= min(abs(token - other) for other in full) + 1 for token in part)
 
 
-def one() -> long_texts.TextInput:
-    return long_texts.TextInput([1], [0])
+def one() -> TextInput:
+    return TextInput([1], [0])
 
 
 async def test_a_text_of_too_many_tokens_is_not_encoded_to_its_end(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

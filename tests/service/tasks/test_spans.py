@@ -7,7 +7,7 @@ from transformers.pipelines.document_question_answering import select_starts_end
 from service.engine.inputs import TextInput
 from service.engine.session import Array
 from service.tasks.long_texts import LongText
-from service.tasks.spans import Found, answers, best_spans
+from service.tasks.spans import Spans, answers, best_spans
 
 CONTEXT = "the dog was good and the red ball was in the old garden"
 QUESTION = TextInput([2, 7, 8, 3], [0] * 4)  # CLS, two words, SEP
@@ -50,9 +50,11 @@ def test_a_windows_spans_are_those_of_transformers(seed: int, top_k: int, max_to
     found, ours = best_spans(logits, long_text(), window, top_k, max_tokens)
 
     assert ours == pytest.approx(none)
-    places = [(each.first - window.start + begin, each.last - window.start + begin) for each in found]
-    assert places[: len(starts)] == list(zip(starts.tolist(), ends.tolist(), strict=True))
-    assert [each.score for each in found][: len(scores)] == pytest.approx(scores.tolist(), rel=1e-5)
+    shift, first = begin - window.start, slice(len(starts))
+    np.testing.assert_array_equal(found.firsts[first] + shift, starts)
+    np.testing.assert_array_equal(found.lasts[first] + shift, ends)
+    assert found.scores[first].tolist() == pytest.approx(scores.tolist(), rel=1e-5)
+    assert len(found.scores) == min(top_k, len(found.scores)) > 0
 
 
 def test_an_answer_ends_where_the_text_ends() -> None:
@@ -60,17 +62,18 @@ def test_an_answer_ends_where_the_text_ends() -> None:
     logits = np.full((len(QUESTION.ids) + 4, 2), -20.0)
     logits[-2] = logits[-1] = 20.0  # the text's last token, and SEP behind it
 
-    (best, *_), none = best_spans(logits, long_text(), window, 3, 30)
+    found, none = best_spans(logits, long_text(), window, 9, 30)
 
-    assert (best.first, best.last) == (12, 12)
-    assert best.score > 0.99 and none < 0.01
+    assert (found.firsts[0], found.lasts[0]) == (12, 12) and found.scores[0] > 0.99 and none < 0.01
+    assert found.lasts.max() == 12 and len(found.scores) == 6  # of three tokens
 
 
 def test_answers_are_whole_words_each_with_its_best_score() -> None:
     text = long_text(words=[0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])  # "dog was good" is one
-    found = [Found(2, 2, 0.2), Found(1, 3, 0.3), Found(6, 7, 0.5), Found(6, 7, 0.1)]
+    one = Spans(np.array([6, 2]), np.array([7, 2]), np.array([0.1, 0.2]))
+    other = Spans(np.array([6, 1]), np.array([7, 3]), np.array([0.5, 0.3]))
 
-    best = answers(CONTEXT, text, found, top_k=3)
+    best = answers(CONTEXT, text, [one, other], top_k=3)
 
     assert [(span.text, span.score) for span in best] == [("red ball", 0.5), ("dog was good", 0.3)]
     assert all(CONTEXT[span.start : span.end] == span.text for span in best)
@@ -81,4 +84,5 @@ def test_an_empty_text_has_no_answers() -> None:
 
     found, none = best_spans(random_logits(range(0), 0), empty, range(0), 3, 5)
 
-    assert (found, none) == ([], 1)
+    assert (len(found.scores), none) == (0, 1)
+    assert answers("", empty, [found], top_k=3) == []
