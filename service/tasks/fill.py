@@ -19,7 +19,7 @@ from service.tasks.texts import as_list
 
 GENERIC = "[MASK]"  # BERT's word for a missing one, which any model understands here
 MASKS = 512  # of one request
-MASKS_AT_ONCE = 64  # whose logits are held together
+MASKS_AT_ONCE = 64  # of one text, and those whose logits are held together
 TOKENS_A_CHARACTER = 16  # of a vocabulary, that are looked through while one character is encoded, for the pool
 
 
@@ -55,6 +55,11 @@ class Fill:
             raise InvalidRequest("input is empty; send at least one text", "input")
         if not all(places):
             raise InvalidRequest(f"input has a text without {GENERIC}, which stands for a missing word", "input")
+        longest = max(map(len, places))
+        if longest > MASKS_AT_ONCE:
+            raise InvalidRequest(
+                f"input has a text with {longest} missing words; the limit is {MASKS_AT_ONCE} for one text", "input"
+            )
         masks = sum(map(len, places))
         if masks > MASKS:
             raise TooLarge(f"input has {masks} missing words; the limit is {MASKS} for one request", "input")
@@ -87,7 +92,7 @@ class Fill:
 
 
 def _few(inputs: Sequence[TextInput]) -> Iterator[list[TextInput]]:
-    """Part inputs so that each part but one of a single input has `MASKS_AT_ONCE` places at most."""
+    """Part inputs so that each part has `MASKS_AT_ONCE` places at most."""
     some: list[TextInput] = []
     for item in inputs:
         if some and sum(len(each.places) for each in [*some, item]) > MASKS_AT_ONCE:

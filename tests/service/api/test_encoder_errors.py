@@ -73,7 +73,7 @@ LONG = "good film " * 100
         ("/embed", {"input": "x", "prompt": "a", "prompt_name": "b"}, 422, "prompt", "send one"),
         ("/embed", {"input": "x", "prompt": "x" * 5000}, 422, "prompt", "64 tokens, or 4096"),
         ("/embed", {"input": "x", "prompt": "good " * 40, "windows": True}, 422, "prompt", "the limit is 32"),
-        ("/fill", {"input": "x"}, 404, "model", "there is no model for fill"),
+        ("/fill", {"input": "[MASK]"}, 404, "model", "entailment (classify), ranker (rerank, classify)"),
     ],
 )
 async def test_bad_requests_name_the_field_and_the_limit(

@@ -1,4 +1,4 @@
-"""Tags, answers and missing words: what an encoder says of the tokens of texts, of any length."""
+"""Tags and answers: what an encoder says of the tokens of texts, of any length."""
 
 from __future__ import annotations
 
