@@ -15,7 +15,7 @@ class TokenizeRequest(Request):
 
     inputs: ClassVar = "input"
 
-    input: Text | Texts
+    input: Text | Texts = Field(description="a text, or a list of texts", examples=["The dog was good."])
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,9 @@ class DetokenizeRequest(Request):
 
     inputs: ClassVar = "ids"
 
-    ids: Ids | Annotated[list[Ids], Field(fail_fast=True)]
+    ids: Ids | Annotated[list[Ids], Field(fail_fast=True)] = Field(
+        description="token ids of one text, or lists of them", examples=[[5, 6, 7]]
+    )
 
     def count_inputs(self) -> int:
         """Return how many texts it asks for."""

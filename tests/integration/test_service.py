@@ -16,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.monitoring.local import free_port
+from model.package.manifest import Precision
 from tests.conftest import MakePackage
 from tests.deploy.queries import ELSEWHERE, asked_for, queries
 from tests.integration.processes import ROOT, running
@@ -26,6 +27,10 @@ pytestmark = pytest.mark.integration
 READY_WITHIN_S = 180
 
 
+MODELS: dict[str, Precision] = {
+    **dict.fromkeys(("sentiment", "embed", "stories", "translate"), "int8"),
+    **dict.fromkeys(("entailment", "ranker", "entities", "answers", "encoder"), "float32"),
+}
 METRICS_PORT = free_port()
 RAY_METRICS_PORT = free_port()
 HAPROXY_METRICS_PORT = free_port()
@@ -35,8 +40,7 @@ HAPROXY_METRICS_PORT = free_port()
 def service(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start `python -m service` over the tiny models; its address."""
     folder = tmp_path_factory.mktemp("service")
-    names = ("sentiment", "embed", "stories", "translate")
-    packages = "".join(f"  - package: {make_package(name, 'int8').folder}\n" for name in names)
+    packages = "".join(f"  - package: {make_package(name, kind).folder}\n" for name, kind in MODELS.items())
     (folder / "models.yaml").write_text(f"models:\n{packages}")
     port = free_port()
     environment = {
@@ -75,6 +79,13 @@ REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("stories", "/generate", {"prompt": "Once upon a time", "max_tokens": 9, "temperature": 0}),
     ("translate", "/translate", {"q": "Dan loves ice cream.", "target": "sv", "max_tokens": 9}),
     ("translate", "/tokenize", {"input": "Dan", "model": "translate"}),
+    ("entailment", "/classify", {"input": "The film was good.", "labels": ["film", "dog"], "model": "entailment"}),
+    ("sentiment", "/classify", {"input": "The film was good. " * 40, "windows": True}),
+    ("ranker", "/rerank", {"query": "the dog", "documents": ["a red ball", {"text": "the dog"}], "top_n": 1}),
+    ("entities", "/tag", {"input": ["Dan loves ice cream. " * 40, "The dog was good."]}),
+    ("answers", "/answer", {"question": "Who?", "context": "Dan loves ice cream. " * 40, "top_k": 3}),
+    ("encoder", "/fill", {"input": "Dan loves [MASK]."}),
+    ("embed", "/embed", {"input": "The film was good.", "dimensions": 8, "prompt": "the dog: "}),
 ]
 
 
@@ -246,7 +257,7 @@ def test_one_page_counts_for_every_process_of_the_node(service: str) -> None:
 
     for page in map(series, pages):
         models = {name for name in page if name.startswith("model_info")}
-        assert len(models) == 4  # each in a process of its own
+        assert len(models) == len(MODELS)  # each in a process of its own
         # One came through the gateway, one directly; both ran in the model's replica.
         assert page['requests_total{code="200",model="sentiment",task="classify"}'] >= 2
         assert page['batch_rows_sum{model="sentiment",phase="encode"}'] >= 2
