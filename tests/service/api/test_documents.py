@@ -9,7 +9,7 @@ from service.ingress import ROUTES
 from tests.conftest import MakePackage
 from tests.service.api.conftest import OpenClient
 
-MODELS = ("entailment", "ranker", "entities", "answers", "embed", "stories", "translate")
+MODELS = ("entailment", "ranker", "entities", "answers", "encoder", "embed", "stories", "translate")
 
 
 def examples(document: dict[str, Any], path: str) -> list[dict[str, Any]]:

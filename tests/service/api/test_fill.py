@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.package.manifest import TOKENIZER_FILE
+from service.tasks.scores import softmax
+from tests.conftest import MakePackage, with_manifest
+from tests.service.api.conftest import OpenClient, post
+from tests.service.api.test_tokens_of_texts import logits_of, tokenizer_of
+
+
+async def test_missing_words_are_guessed_in_their_places(open_client: OpenClient, make_package: MakePackage) -> None:
+    package = make_package("encoder")
+    tokenizer = tokenizer_of(package)
+    texts = ["The [MASK] was good.", "[MASK] loves ice [MASK], and the dog loves the [MASK]."]
+    async with open_client("encoder") as client:
+        answer = await post(client, "/fill", input=texts, top_k=3)
+
+    mask = tokenizer.id_of("[MASK]")
+    for text, masks in zip(texts, answer["results"], strict=True):
+        encoding = tokenizer.encode(text)
+        places = [place for place, token in enumerate(encoding.ids) if token == mask]
+        probabilities = softmax(logits_of(package, encoding.ids)[places])
+        assert [(each["start"], each["end"]) for each in masks] == [encoding.offsets[place] for place in places]
+        for found, row in zip(masks, probabilities, strict=True):
+            best = np.argsort(-row)[:3].tolist()
+            assert [each["id"] for each in found["candidates"]] == best
+            assert [each["score"] for each in found["candidates"]] == pytest.approx(row[best].tolist(), abs=1e-5)
+            assert [each["text"] for each in found["candidates"]] == [tokenizer.token_of(token) for token in best]
+
+
+async def test_any_model_understands_berts_word_for_a_missing_one(
+    open_client: OpenClient, make_package: MakePackage, tmp_path: Path
+) -> None:
+    tokenizer = (make_package("encoder").folder / TOKENIZER_FILE).read_text().replace("[MASK]", "<blank>")
+    sha256 = {**make_package("encoder").manifest.sha256, TOKENIZER_FILE: hashlib.sha256(tokenizer.encode()).hexdigest()}
+    folder = with_manifest(make_package("encoder"), tmp_path / "roberta", sha256=sha256)
+    (folder / TOKENIZER_FILE).write_text(tokenizer)
+    async with open_client(folder) as client:
+        answer = await post(client, "/fill", input=["The <blank> was [MASK].", "The [MASK] was <blank>."], top_k=1)
+
+    first, second = answer["results"]
+    assert [(each["start"], each["end"]) for each in first] == [(4, 11), (16, 22)]
+    assert [(each["start"], each["end"]) for each in second] == [(4, 10), (15, 22)]
+    assert [each["candidates"][0]["id"] for each in first] == [each["candidates"][0]["id"] for each in second]
+
+
+async def test_the_masks_that_a_text_loses_when_it_is_cut_are_not_answered(open_client: OpenClient) -> None:
+    async with open_client("encoder") as client:
+        answer = await post(client, "/fill", input=["[MASK] dog " * 40, "[MASK]"], truncate=True, top_k=1)
+
+    assert [len(masks) for masks in answer["results"]] == [31, 1]
+    assert answer["usage"]["prompt_tokens"] == 64 + 3
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"input": []}, 422, "at least one"),
+        ({"input": ["[MASK]", "x"]}, 422, "without [MASK]"),
+        ({"input": "[MASK] " * 65}, 422, "the limit is 64 for one text"),
+        ({"input": ["[MASK] " * 60] * 9}, 413, "the limit is 512 for one request"),
+        ({"input": "[MASK] " + "good " * 70}, 422, "the limit is 64"),
+        ({"input": "[MASK]", "top_k": 101}, 422, "less than or equal to 100"),
+    ],
+)
+async def test_bad_requests_name_the_field_and_the_limit(
+    open_client: OpenClient, body: dict[str, Any], status: int, words: str
+) -> None:
+    async with open_client("encoder") as client:
+        response = await client.post("/fill", json=body)
+
+    assert response.status_code == status, response.text
+    assert response.json()["error"]["param"] in body and words in response.json()["error"]["message"]
