@@ -22,7 +22,7 @@ HARMLESS = (
     | names("name_or_path torch_dtype transformers_version transformers.js_config")
     # what a call returns, and how its work is cut
     | names("cache_implementation chunk_size_feed_forward output_attentions output_hidden_states pretraining_tp")
-    | names("return_dict torchscript use_bfloat16 use_cache")
+    | names("output_past return_dict torchscript use_bfloat16 use_cache")
     # training
     | names("activation_dropout attention_dropout attention_probs_dropout_prob attn_pdrop classif_dropout")
     | names(

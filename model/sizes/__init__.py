@@ -16,6 +16,7 @@ from model.config import (
     VisionConfig,
 )
 from model.sizes.decoders import DECODERS
+from model.sizes.seq2seq import SEQ2SEQ
 
 
 def default_head(kind: HeadKind, num_labels: int = 0) -> HeadConfig:
@@ -91,6 +92,7 @@ SIZES: dict[str, TransformerConfig] = {
     "bert-large": _bert(1024, 4096, 16, 24),
     "gpt": _GPT,
     **DECODERS,
+    **SEQ2SEQ,
     # Dosovitskiy et al. 2021, ViT-B/16 on ImageNet.
     "vit-base": replace(_vit(768, 3072, 12, 12, VisionConfig(224, 16)), norm=NormConfig(epsilon=1e-6)),
     # The bundled packages (model/README.md says how these were chosen).

@@ -7,6 +7,11 @@ from model.architectures import build
 from model.sizes import SIZES
 
 
+def count(name: str) -> int:
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build(SIZES[name]).parameters())
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
@@ -22,10 +27,33 @@ from model.sizes import SIZES
         ("qwen3-0.6b", 596_049_920),
         ("gemma-3-270m", 268_098_176),
         ("gemma-3-1b", 999_885_952),
+        ("t5-small", 60_506_624),
+        ("t5-base", 222_903_552),
+        ("flan-t5-small", 76_961_152),
+        ("flan-t5-base", 247_577_856),
+        ("mt5-small", 300_176_768),
+        ("m2m100-418m", 483_905_536),
+        ("nllb-200-distilled-600m", 615_073_792),
     ],
 )
 def test_a_published_size_has_the_published_number_of_parameters(name: str, parameters: int) -> None:
-    with torch.device("meta"):
-        model = build(SIZES[name])
+    assert count(name) == parameters
 
-    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "position_rows"),
+    [
+        ("opus-mt", 74_410_496, 2 * 512),  # waves, which are computed here
+        ("pegasus-large", 570_797_056, 2 * 1024),
+        ("bart-base", 139_420_416, 4),  # rows that no token has
+        ("bart-large", 406_291_456, 4),
+        ("mbart-large-50", 610_879_488, 4),
+    ],
+)
+def test_a_published_size_lacks_positions_and_counts_the_outputs_bias(
+    name: str, parameters: int, position_rows: int
+) -> None:
+    config = SIZES[name]
+    expected = parameters - position_rows * config.d_model + config.vocab_size
+
+    assert count(name) == expected

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,126 +13,112 @@ import transformers
 
 from model.architectures import EncoderDecoder
 from model.checkpoints.errors import CheckpointError
-from tests.model.checkpoints.parity import assert_equal, converted, random_weights
+from model.checkpoints.read import FAMILIES
+from model.sizes import SIZES
+from tests.model.checkpoints.parity import assert_equal, imported, loud_weights
+from tests.model.checkpoints.published_seq2seq import PUBLISHED
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 99,
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 3,
-    "encoder_ffn_dim": 44,
-    "decoder_ffn_dim": 44,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "max_position_embeddings": 40,
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
-    "decoder_start_token_id": 2,
+CLASSES: dict[str, tuple[Any, Any]] = {
+    "marian": (transformers.MarianConfig, transformers.MarianMTModel),
+    "t5": (transformers.T5Config, transformers.T5ForConditionalGeneration),
+    "mt5": (transformers.MT5Config, transformers.MT5ForConditionalGeneration),
+    "m2m_100": (transformers.M2M100Config, transformers.M2M100ForConditionalGeneration),
+    "bart": (transformers.BartConfig, transformers.BartForConditionalGeneration),
+    "mbart": (transformers.MBartConfig, transformers.MBartForConditionalGeneration),
+    "pegasus": (transformers.PegasusConfig, transformers.PegasusForConditionalGeneration),
 }
-T5_SIZES: dict[str, Any] = {
-    "vocab_size": 99,
-    "d_model": 24,
-    "d_kv": 10,
-    "d_ff": 44,
-    "num_layers": 2,
-    "num_decoder_layers": 3,
-    "num_heads": 3,
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 12,
-}
-GENERATOR = torch.Generator().manual_seed(0)
-SOURCE = torch.randint(3, 99, (3, 30), generator=GENERATOR)
-TARGET = torch.randint(3, 99, (3, 22), generator=GENERATOR)
-LENGTHS = torch.tensor([30, 1, 17])
-MASK = (torch.arange(30) < LENGTHS[:, None]).long()
+SOURCE, TARGET = 40, 30  # tokens of the longest
+ACTIVATIONS = ["relu", "gelu", "gelu_new", "silu"]
 
 
-def seq2seq(kind: str, model: str, **changes: Any) -> Any:
-    return getattr(transformers, model)(getattr(transformers, f"{kind}Config")(**{**SIZES, **changes}))
-
-
-def t5(kind: str = "T5", **changes: Any) -> Any:
-    config = getattr(transformers, f"{kind}Config")(**{**T5_SIZES, **changes})
-    return getattr(transformers, f"{kind}ForConditionalGeneration")(config)
-
-
-def assert_same_logits(theirs: Any, ours: Any) -> None:
-    assert isinstance(ours, EncoderDecoder)
-    source = SOURCE.where(MASK.bool(), theirs.config.pad_token_id)
-    expected = theirs(input_ids=source, attention_mask=MASK, decoder_input_ids=TARGET, output_hidden_states=True)
-    assert_equal(ours(source, MASK, TARGET), expected.logits)
-    hidden = ours.encode(source, MASK)
-    for row, length in enumerate(LENGTHS):
-        assert_equal(hidden[row, :length], expected.encoder_last_hidden_state[row, :length])
-
-
-MARIAN, BART = ("Marian", "MarianMTModel"), ("Bart", "BartForConditionalGeneration")
-MBART, PEGASUS = ("MBart", "MBartForConditionalGeneration"), ("Pegasus", "PegasusForConditionalGeneration")
-M2M100 = ("M2M100", "M2M100ForConditionalGeneration")
+def random_config(family: str, seed: int) -> Any:
+    """Draw a tiny configuration; every switch of the family is drawn too."""
+    draw = random.Random(f"{family} {seed}")
+    heads, width = draw.choice([1, 2, 3, 5]), draw.choice([4, 6, 10, 16])
+    d_ff = draw.choice([22, 37, 48])
+    sizes: dict[str, Any] = {"vocab_size": draw.choice([61, 97, 104]), "bos_token_id": 0}
+    if family in {"t5", "mt5"}:
+        kinds = [*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)]
+        buckets = draw.choice([4, 8, 32])
+        sizes |= {"d_model": draw.choice([12, 21, 32]), "d_kv": width, "d_ff": d_ff, "num_heads": heads}
+        sizes |= {"num_layers": draw.choice([1, 2, 3]), "num_decoder_layers": draw.choice([None, 1, 3])}
+        sizes |= {"feed_forward_proj": draw.choice(kinds), "layer_norm_epsilon": draw.choice([1e-6, 1e-2])}
+        sizes |= {"relative_attention_num_buckets": buckets, "tie_word_embeddings": draw.choice([True, False])}
+        sizes |= {"relative_attention_max_distance": draw.choice([buckets, 33, 128])}
+    else:
+        sizes |= {f"{side}_attention_heads": heads for side in ("encoder", "decoder")}
+        sizes |= {f"{side}_layers": draw.choice([1, 2, 3]) for side in ("encoder", "decoder")}
+        sizes |= {f"{side}_ffn_dim": d_ff for side in ("encoder", "decoder")}
+        sizes |= {"d_model": heads * width, "max_position_embeddings": draw.choice([SOURCE, 64])}
+        sizes |= {"activation_function": draw.choice([*ACTIVATIONS, "swish"]), "eos_token_id": 2}
+        sizes |= {"scale_embedding": draw.choice([True, False]), "decoder_start_token_id": 2}
+        sizes["pad_token_id"] = draw.choice([1, 60]) if family == "marian" else 1
+    return CLASSES[family][0](**sizes)
 
 
 @torch.no_grad()
+def random_model(family: str, seed: int) -> Any:
+    """Make a model of a random configuration; some T5s have an output matrix of their own."""
+    config = random_config(family, seed)
+    theirs = CLASSES[family][1](config)
+    kept = {name: weight.clone() for name, weight in theirs.named_parameters() if "embed_positions" in name}
+    if family in {"t5", "mt5"} and seed % 2:
+        theirs.lm_head.weight = torch.nn.Parameter(theirs.lm_head.weight.clone())
+    theirs = loud_weights(theirs, seed)
+    for name, weight in theirs.named_parameters():
+        if name.endswith(".q.weight"):  # T5 scales no scores, but begins with small queries
+            weight.mul_(config.d_kv**-0.5)
+    if family in {"marian", "pegasus"}:  # waves are computed
+        for name, weight in kept.items():
+            theirs.get_parameter(name).copy_(weight)
+    if hasattr(theirs, "final_logits_bias"):
+        theirs.final_logits_bias.normal_(generator=torch.Generator().manual_seed(seed))
+    return theirs
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("family", CLASSES)
+def test_logits_and_hidden_states_are_those_of_transformers(family: str, seed: int, tmp_path: Path) -> None:
+    theirs = random_model(family, seed)
+    ours = imported(theirs, tmp_path)
+    assert isinstance(ours, EncoderDecoder)
+    generator, vocab_size = torch.Generator().manual_seed(seed), theirs.config.vocab_size
+    lengths = torch.tensor([SOURCE, 1, 17])
+    mask = (torch.arange(SOURCE) < lengths[:, None]).long()
+    source = torch.randint(3, 60, (3, SOURCE), generator=generator).where(mask.bool(), theirs.config.pad_token_id)
+    target = torch.randint(3, min(60, vocab_size), (3, TARGET), generator=generator)
+    expected = theirs(input_ids=source, attention_mask=mask, decoder_input_ids=target, output_hidden_states=True)
+
+    assert_equal(ours(source, mask, target), expected.logits)
+    real = mask.bool()
+    assert_equal(ours.encode(source, mask)[real], expected.encoder_last_hidden_state[real])
+    if family in {"t5", "mt5"}:
+        assert ours.config.head.tied == (seed % 2 == 0)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_configuration_is_read(name: str) -> None:
+    found = FAMILIES[PUBLISHED[name]["model_type"]].to_config(PUBLISHED[name])
+
+    assert found == replace(SIZES[name], head=replace(SIZES[name].head, tied=True))  # until the tensors say otherwise
+
+
 @pytest.mark.parametrize(
-    ("kind", "changes"),
+    ("name", "changes", "words"),
     [
-        (MARIAN, {"activation_function": "swish", "scale_embedding": True}),
-        (MARIAN, {"activation_function": "relu", "d_model": 36}),
-        (MARIAN, {"activation_function": "gelu", "decoder_layers": 1, "pad_token_id": 98, "vocab_size": 101}),
-        (BART, {}),
-        (BART, {"activation_function": "gelu_new", "scale_embedding": True, "encoder_layers": 3, "decoder_layers": 1}),
-        (MBART, {"scale_embedding": True}),
-        (MBART, {"activation_function": "relu", "encoder_attention_heads": 2, "decoder_attention_heads": 2}),
-        (PEGASUS, {"scale_embedding": True}),
-        (M2M100, {}),
-        (M2M100, {"activation_function": "gelu", "scale_embedding": False, "d_model": 36}),
+        ("opus-mt", {"decoder_attention_heads": 4}, "decoder_attention_heads is 4; only 8 is supported"),
+        ("bart-base", {"decoder_ffn_dim": 48}, "decoder_ffn_dim is 48; only 3072 is supported"),
+        ("opus-mt", {"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings is False; only"),
+        ("opus-mt", {"decoder_vocab_size": 98}, "decoder_vocab_size is 98; only 58101 is supported"),
+        ("m2m100-418m", {"activation_function": "mish"}, "the activation 'mish' is not supported"),
+        ("mbart-large-50", {"tie_word_embeddings": False}, "tie_word_embeddings is False; only True is supported"),
+        ("t5-small", {"feed_forward_proj": "gated-mish"}, "the activation 'mish' is not supported"),
+        ("t5-small", {"is_decoder": True}, "is_decoder is True; this field is not known"),
     ],
 )  # fmt: skip
-def test_the_bart_like_give_the_logits_of_transformers(kind: tuple[str, str], changes: dict[str, Any]) -> None:
-    theirs = random_weights(seq2seq(*kind, **changes))
-    assert_same_logits(theirs, converted(theirs))
-
-
-@torch.no_grad()
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        ("T5", {}),
-        ("T5", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
-        ("T5", {"feed_forward_proj": "gated-relu", "num_decoder_layers": None}),
-        ("T5", {"feed_forward_proj": "gelu", "vocab_size": 103, "layer_norm_epsilon": 1e-3}),
-        ("T5", {"feed_forward_proj": "gated-silu", "relative_attention_max_distance": 128}),
-        ("MT5", {}),
-    ],
-)
-def test_t5_gives_the_logits_of_transformers(kind: str, changes: dict[str, Any]) -> None:
-    theirs = random_weights(t5(kind, **changes))
-    assert_same_logits(theirs, converted(theirs))
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("kind", ["T5", "MT5"])
-def test_t5_with_an_output_matrix_of_its_own_gives_the_logits_of_transformers(kind: str) -> None:
-    theirs = random_weights(t5(kind, feed_forward_proj="gated-gelu", tie_word_embeddings=False))
-    theirs.lm_head.weight = torch.nn.Parameter(torch.randn(99, 24, generator=GENERATOR))
-    ours = converted(theirs, tie_word_embeddings=False)  # as published files say it
-
-    assert not ours.config.head.tied and ours.config.head.scale is None
-    assert_same_logits(theirs, ours)
-
-
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"decoder_attention_heads": 2}, "decoder_attention_heads is 2; only 4 is supported"),
-        ({"decoder_ffn_dim": 48}, "decoder_ffn_dim is 48; only 44 is supported"),
-        ({"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings is False; only True is"),
-        ({"decoder_vocab_size": 98}, "decoder_vocab_size is 98; only 99 is supported"),
-        ({"activation_function": "mish"}, "the activation 'mish' is not supported"),
-        ({"tie_word_embeddings": False}, "tie_word_embeddings is False; only True is supported"),
-    ],
-)
-def test_what_is_not_supported_is_refused_by_name_and_value(config: dict[str, Any], words: str) -> None:
+def test_what_is_not_supported_is_refused_by_name_and_value(name: str, changes: dict[str, Any], words: str) -> None:
+    config = {**PUBLISHED[name], **changes}
     with pytest.raises(CheckpointError) as error:
-        converted(seq2seq(*MARIAN, activation_function="swish"), **config)
+        FAMILIES[config["model_type"]].to_config(config)
     assert words in str(error.value)
