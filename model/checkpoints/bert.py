@@ -1,15 +1,26 @@
-"""BERT with a classification head (Devlin et al. 2019)."""
+"""BERT (Devlin et al. 2019) with all its heads; sentence-transformers' MiniLM, E5, BGE and GTE are BERTs too."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases, require
-from model.config import AttentionConfig, EmbeddingsConfig, FeedForwardConfig, NormConfig, TransformerConfig
-from model.sizes import default_head
+from model.checkpoints.fields import names
+from model.checkpoints.heads import head_kind, num_labels
+from model.config import (
+    AttentionConfig,
+    EmbeddingsConfig,
+    FeedForwardConfig,
+    HeadConfig,
+    HeadKind,
+    NormConfig,
+    TransformerConfig,
+)
 
 
-def to_config(config: HFConfig) -> TransformerConfig:
-    """Return our configuration of a BERT for classification."""
-    require(config, position_embedding_type="absolute")
+def bert_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a BERT."""
+    require(config, position_embedding_type="absolute", is_decoder=False)
     return TransformerConfig(
         architecture="encoder",
         vocab_size=config["vocab_size"],
@@ -20,9 +31,22 @@ def to_config(config: HFConfig) -> TransformerConfig:
         max_positions=config["max_position_embeddings"],
         norm=NormConfig(placement="post", epsilon=config["layer_norm_eps"]),
         embeddings=EmbeddingsConfig(norm=True, segments=config["type_vocab_size"]),
-        head=default_head("classify", len(config["id2label"] or (0, 1))),
+        head=bert_head(config),
         dropout=config["hidden_dropout_prob"],
     )
+
+
+def bert_head(config: HFConfig) -> HeadConfig:
+    """Return BERT's head of the kind that a checkpoint has."""
+    kind = head_kind(config, HEADS)
+    if kind == "embed":
+        return HeadConfig("embed")
+    if kind == "fill":
+        transform = activation(config["hidden_act"])
+        return HeadConfig(
+            "fill", dense=True, activation=transform, norm=True, bias=True, tied=config["tie_word_embeddings"]
+        )
+    return HeadConfig(kind, num_labels(config), dense=kind == "classify", bias=True)
 
 
 DEFAULTS = {
@@ -36,13 +60,18 @@ DEFAULTS = {
     "max_position_embeddings": 512,
     "type_vocab_size": 2,
     "layer_norm_eps": 1e-12,
-    "id2label": None,
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
     "tie_word_embeddings": True,
 }
+# Of poolers that no checkpoint has.
+HARMLESS = names(
+    "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head"
+) | names("pooler_type")
 
 LAYER, BLOCK = "encoder.layer.{}", "encoder.blocks.{}"
-
-NAMES: Names = {
+BODY: Names = {
     "embeddings.word_embeddings.weight": "embeddings.words.weight",
     "embeddings.position_embeddings.weight": "embeddings.positions.weight",
     "embeddings.token_type_embeddings.weight": "embeddings.segments.weight",
@@ -57,10 +86,44 @@ NAMES: Names = {
             f"{LAYER}.intermediate.dense": f"{BLOCK}.feed_forward.expand",
             f"{LAYER}.output.dense": f"{BLOCK}.feed_forward.contract",
             f"{LAYER}.output.LayerNorm": f"{BLOCK}.feed_forward_residual.norm",
-            "pooler.dense": "head.transform.dense",
-            "classifier": "head.output",
         }
     ),
 }
+POOLER = norms_and_biases({"pooler.dense": "head.transform.dense"})
+CLASSIFIER = norms_and_biases({"classifier": "head.output"})
+FILL: Names = {
+    **norms_and_biases(
+        {
+            "cls.predictions.transform.dense": "head.word_transform.dense",
+            "cls.predictions.transform.LayerNorm": "head.word_transform.norm",
+            "cls.predictions.decoder": "head.words.output",
+        }
+    ),
+    "cls.predictions.decoder.bias": "head.words.bias",  # stored twice
+    "cls.predictions.bias": "head.words.bias",
+}
+FOLLOWS = norms_and_biases({"cls.seq_relationship": "head.follows"})  # of the pretraining, which nobody asks
 
-BERT = Family(to_config, NAMES, DEFAULTS, prefix="bert.", computed=frozenset({"embeddings.position_ids"}))
+HEADS: Mapping[HeadKind, Names] = {
+    "classify": {**POOLER, **CLASSIFIER},
+    "tag": CLASSIFIER,
+    "answer": norms_and_biases({"qa_outputs": "head.output"}),
+    "fill": FILL,
+    "embed": {},
+}
+
+BERT = Family(
+    bert_config,
+    BODY,
+    DEFAULTS,
+    HARMLESS,
+    prefix="bert.",
+    computed=frozenset({"embeddings.position_ids"}),
+    heads=HEADS,
+    unused={
+        "tag": frozenset(POOLER),
+        "answer": frozenset(POOLER),
+        "fill": frozenset({**POOLER, **FOLLOWS}),
+        "embed": frozenset({**POOLER, **FOLLOWS, **FILL}),
+    },
+)

@@ -10,27 +10,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from torch import Tensor
 
 from model.architectures import Transformer, build
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.fields import Fields, unsupported
-from model.config import Activation, TransformerConfig
+from model.config import Activation, HeadKind, TransformerConfig
 
 HFConfig = Mapping[str, Any]  # a config.json
 
 ACTIVATION_NAMES: dict[str, Activation] = {
     "relu": "relu",
     "gelu": "gelu",
-    "gelu_new": "gelu-tanh",
-    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu_python": "gelu",
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate", "gelu_pytorch_tanh", "gelu_python_tanh"), "gelu-tanh"),
+    "quick_gelu": "quick-gelu",
     "swish": "silu",
     "silu": "silu",
+    "tanh": "tanh",
 }
-
 
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # the first in a name is the layer's
 WORDS = "embeddings.words.weight"
@@ -58,6 +59,15 @@ class Family:
     harmless: frozenset[str] = frozenset()  # fields that change no answer, beside those of all families
     prefix: str = ""  # that some checkpoints have before all their names and others have not
     computed: frozenset[str] = frozenset()  # tensors that follow from the configuration, and are not read
+    heads: Mapping[HeadKind, Names] = field(default_factory=dict)  # what `names` has not, where there are several heads
+    unused: Mapping[HeadKind, frozenset[str]] = field(default_factory=dict)  # tensors of other heads that come along
+
+    def with_head(self, kind: HeadKind) -> Self:
+        """Return the family with the names of one head."""
+        if not self.heads:
+            return self
+        names, unused = {**self.names, **self.heads[kind]}, self.unused.get(kind, frozenset())
+        return replace(self, names=names, computed=self.computed | unused)
 
     def to_config(self, config: HFConfig) -> TransformerConfig:
         """Return our configuration of a config.json; raises `CheckpointError` for a field that is not supported."""
@@ -68,14 +78,25 @@ class Family:
 
 
 def convert(family: Family, config: HFConfig, tensors: Mapping[str, Tensor]) -> Transformer:
-    """Make our transformer of a checkpoint's configuration and tensors.
+    """Make our transformer of a checkpoint's config.json and tensors, as `load` does."""
+    return load(family, family.to_config(config), tensors)
+
+
+def load(
+    family: Family, config: TransformerConfig, tensors: Mapping[str, Tensor], ours: Mapping[str, Tensor] | None = None
+) -> Transformer:
+    """Make our transformer of a checkpoint's tensors, and of some that have the names of our parameters.
 
     Strict: raises `CheckpointError` where a tensor is unknown, missing, of the wrong shape, or differs from its twin.
     One tensor is held at a time beside the model, if the mapping reads them as they are asked for.
     """
-    model = build(_as_stored(family, family.to_config(config), tensors)).eval()
+    family = family.with_head(config.head.kind)
+    model = build(_as_stored(family, config, tensors)).eval()
     parameters = dict(model.named_parameters())
     found: set[str] = set()
+    for name, tensor in (ours or {}).items():
+        parameters[name].data.copy_(tensor)
+        found.add(name)
     for name, tensor in tensors.items():
         for target, part in _renamed(family, name, tensor):
             if target in OUTPUTS and target not in parameters:
@@ -99,6 +120,8 @@ def _as_stored(family: Family, config: TransformerConfig, tensors: Mapping[str, 
 
     Files say that they are tied when they are not, as those of T5 1.1, so the numbers decide, as in transformers.
     """
+    if config.head.kind not in {"words", "fill"}:
+        return config
     names = {target: name for name in tensors for target in _targets(family, name)}
     output = next((names[target] for target in OUTPUTS if target in names), None)
     if not config.head.tied or output is None or WORDS not in names or tensors[output].equal(tensors[names[WORDS]]):
@@ -125,7 +148,9 @@ def _targets(family: Family, name: str) -> list[str]:
 
 
 def _pattern(family: Family, name: str) -> str:
-    return NUMBER.sub("{}", name.removeprefix(family.prefix), count=1)
+    # Checkpoints that came from TensorFlow name the parts of a norm otherwise.
+    short = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+    return NUMBER.sub("{}", short.removeprefix(family.prefix), count=1)
 
 
 def require(config: HFConfig, **values: object) -> None:

@@ -18,7 +18,7 @@ def names(text: str) -> frozenset[str]:
 # What changes no answer of any family, and what others read.
 HARMLESS = (
     # where a file comes from and how it was computed
-    names("_name_or_path _commit_hash _attn_implementation_autoset attn_implementation auto_map dtype model_type")
+    names("_name_or_path _commit_hash _attn_implementation_autoset attn_implementation dtype model_type")
     | names("name_or_path torch_dtype transformers_version transformers.js_config")
     # what a call returns, and how its work is cut
     | names("cache_implementation chunk_size_feed_forward output_attentions output_hidden_states pretraining_tp")
@@ -32,6 +32,7 @@ HARMLESS = (
     | names("initializer_factor initializer_range layerdrop resid_dropout resid_pdrop summary_first_dropout")
     # heads and labels
     | names("architectures finetuning_task id2label label2id num_labels _num_labels problem_type")
+    | names("sbert_ce_default_activation_function sentence_transformers")
     # the tokenizer, and how outputs are chosen
     | OF_OUTPUTS
     | names("is_encoder_decoder prefix sep_token_id task_specific_params tokenizer_class")

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from tokenizers import Tokenizer
 
 from model.architectures import Transformer
 from model.card import Card, Tokens
 from model.checkpoints.bart import BART, MBART
 from model.checkpoints.bert import BERT
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.family import Family, HFConfig, convert
+from model.checkpoints.family import Family, HFConfig, load
 from model.checkpoints.files import read_config
 from model.checkpoints.gemma import GEMMA3
 from model.checkpoints.generation import OutputSettings, read_output_settings
 from model.checkpoints.gpt2 import GPT2
+from model.checkpoints.heads import check_head
 from model.checkpoints.languages import languages_in_files, read_languages
 from model.checkpoints.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from model.checkpoints.m2m100 import M2M100
 from model.checkpoints.marian import MARIAN, PEGASUS
+from model.checkpoints.sentence import SentenceLayout
 from model.checkpoints.t5 import MT5, T5
+from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_reader, with_library
 from model.checkpoints.tokenizer import read_tokenizer, write_tokenizer
 from model.checkpoints.weights import open_weights
-from model.config import Architecture, ConfigError
-from model.package import SpecialIds, Task
+from model.config import Architecture, ConfigError, TransformerConfig
+from model.package import Task
 
 FAMILIES: dict[str, Family] = {  # by `model_type`
     "bart": BART,
@@ -43,7 +48,6 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "qwen3": QWEN3,
     "t5": T5,
 }
-TASKS: dict[Architecture, Task] = {"encoder": "classify", "decoder": "generate", "encoder_decoder": "generate"}
 TRANSLATORS = frozenset({"marian", "m2m_100"})  # families that do nothing else
 
 
@@ -52,15 +56,10 @@ def check_config(folder: Path) -> tuple[Family, HFConfig]:
 
     Needs neither weights nor tokenizer; raises `CheckpointError`, also for outputs chosen in ways that are not known.
     """
-    config = read_config(folder)
-    family = config.get("model_type")
-    if family not in FAMILIES:
-        raise CheckpointError(f"{folder}: the family {family!r} is not supported; one of {', '.join(FAMILIES)} is")
-    with _config_errors(folder):
-        architecture = FAMILIES[family].to_config(config).architecture
-    if TASKS[architecture] == "generate":
-        _output_settings(folder, config, architecture)
-    return FAMILIES[family], config
+    described = _described(folder)
+    if described.made.head.kind == "words":
+        _output_settings(folder, described.config, described.made.architecture)
+    return described.family, described.config
 
 
 def read_checkpoint(
@@ -78,36 +77,70 @@ def read_checkpoint(
     without any summarizes, if it was made for that, or turns texts into texts. `scratch` is a folder for a tokenizer
     that must be made; it has to stay until that is copied.
     """
-    family, config = check_config(folder)
+    described = _described(folder)
+    config, made, layout = described.config, described.made, described.layout
     file = write_tokenizer(folder, config["model_type"], scratch)
     tokenizer = read_tokenizer(file)
-    with _config_errors(folder), open_weights(folder, allow_pickle=allow_pickle) as tensors:
-        model = convert(family, config, tensors)
-    if (size := tokenizer.get_vocab_size()) > model.config.vocab_size:
-        raise CheckpointError(f"{folder}: the tokenizer has {size} ids, but the model knows {model.config.vocab_size}")
-    architecture = model.config.architecture
-    task = TASKS[architecture]
-    tokens = Tokens(file, SpecialIds(pad=config.get("pad_token_id") or 0))
-    if task == "generate":
-        settings = _output_settings(folder, config, architecture)
-        tokens = _tokens_of_outputs(file, settings)
-    if architecture == "encoder_decoder":
-        known = read_languages(tokenizer, languages or languages_in_files(folder))
-        task = "translate" if known else "summarize" if settings.is_summarizer else "generate"
-        tokens = tokens if known is None else replace(tokens, languages=known, task_prompts={})
-    elif languages is not None:
-        raise CheckpointError(f"{folder}: a model for {task} has no languages")
-    if config["model_type"] in TRANSLATORS and task != "translate":
-        raise CheckpointError(f"{folder}: a model for translate needs the source and the target language")
+    with (
+        open_weights(folder, allow_pickle=allow_pickle) as tensors,
+        dense_weights(layout, allow_pickle=allow_pickle) as dense,
+    ):
+        model = load(described.family, made, tensors, dense)
+    if (size := tokenizer.get_vocab_size()) > made.vocab_size:
+        raise CheckpointError(f"{folder}: the tokenizer has {size} ids, but the model knows {made.vocab_size}")
     card = Card(
         name=name,
-        task=task,
+        task="generate",
         description=f"Imported from a {config['model_type']} checkpoint of Hugging Face's format.",
         licence=licence,
         training_data=(),
-        labels=_labels(config) if task == "classify" else (),
     )
+    if made.head.kind == "words":
+        tokens, task = _outputs(folder, described, file, tokenizer, languages)
+        card = replace(card, task=task)
+    else:
+        card = card_of_reader(folder, config, layout, card)
+        tokens = tokens_of_reader(folder, file, tokenizer, config, layout)
+    if languages is not None and made.architecture != "encoder_decoder":
+        raise CheckpointError(f"{folder}: a model for {card.task} has no languages")
     return model, tokens, card, config["model_type"]
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What the small files of a folder say."""
+
+    family: Family
+    config: HFConfig  # its config.json
+    made: TransformerConfig  # the same in our words
+    layout: SentenceLayout | None  # how vectors are made
+
+
+def _described(folder: Path) -> _Described:
+    config: HFConfig = read_config(folder)
+    name = config.get("model_type")
+    if name not in FAMILIES:
+        raise CheckpointError(f"{folder}: the family {name!r} is not supported; one of {', '.join(FAMILIES)} is")
+    config, layout = with_library(folder, config)
+    with _config_errors(folder):
+        made = FAMILIES[name].to_config(config)
+    check_head(config, made.head.kind)
+    return _Described(FAMILIES[name], config, layout.shape(made) if layout else made, layout)
+
+
+def _outputs(
+    folder: Path, described: _Described, file: Path, tokenizer: Tokenizer, languages: tuple[str, str] | None
+) -> tuple[Tokens, Task]:
+    """Return the tokens of a model that generates, and what it generates."""
+    settings = _output_settings(folder, described.config, described.made.architecture)
+    tokens = _tokens_of_outputs(file, settings)
+    if described.made.architecture == "decoder":
+        return tokens, "generate"
+    if known := read_languages(tokenizer, languages or languages_in_files(folder)):
+        return replace(tokens, languages=known, task_prompts={}), "translate"
+    if described.config["model_type"] in TRANSLATORS:
+        raise CheckpointError(f"{folder}: a model for translate needs the source and the target language")
+    return tokens, "summarize" if settings.is_summarizer else "generate"
 
 
 def _output_settings(folder: Path, config: HFConfig, architecture: Architecture) -> OutputSettings:
@@ -138,8 +171,3 @@ def _config_errors(folder: Path) -> Iterator[None]:
         raise CheckpointError(f"{folder}: config.json has no {error}") from None
     except ConfigError as error:
         raise CheckpointError(f"{folder}: config.json: {error}") from None
-
-
-def _labels(config: HFConfig) -> tuple[str, ...]:
-    named = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-    return tuple(named[key] for key in sorted(named, key=int))

@@ -73,7 +73,7 @@ class Hub:
         """
         for kind in formats(allow_pickle=allow_pickle):
             parts = kind.parts(folder)
-            self._fetch(name, folder.name, parts)
+            self._fetch(name, folder.name, [*parts, f"*_Dense/{kind.single}"])  # the latter of sentence-transformers
             if all((folder / part).is_file() for part in parts):
                 return
         weight_files(folder, allow_pickle=allow_pickle)  # says what is wrong

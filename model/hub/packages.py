@@ -134,7 +134,7 @@ def content_of(folder: Path, options: ImportOptions) -> str:
             f"{folder}: there is neither {FILE_NAME}, as a package has, nor {CONFIG_FILE}, as a checkpoint has"
         )
     files = {path for pattern in DESCRIPTION for path in folder.glob(pattern)}
-    files |= set(folder.glob("*_*/config.json"))  # of sentence-transformers' modules
+    files |= set(folder.glob("*_*/config.json")) | set(folder.glob("*_Dense/*"))  # of sentence-transformers' modules
     files |= set(weight_files(folder, allow_pickle=options.allow_pickle))
     digest = hashlib.sha256()
     for path in sorted(files):

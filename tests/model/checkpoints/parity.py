@@ -57,7 +57,7 @@ def imported(theirs: Any, folder: Path) -> Transformer:
 
 def converted(theirs: Any, **config: Any) -> Any:
     """Return ours, with changes to the config.json."""
-    given = {**theirs.config.to_dict(), **config}
+    given = {**theirs.config.to_dict(), "architectures": [type(theirs).__name__], **config}
     return convert(FAMILIES[given["model_type"]], given, theirs.state_dict())
 
 

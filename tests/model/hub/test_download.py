@@ -63,6 +63,14 @@ def test_weights_are_downloaded_after_all_else_and_nothing_else_is(
     assert (folder / WEIGHTS).read_bytes() == (repository.folder / WEIGHTS).read_bytes()
 
 
+def test_weights_behind_pooling_come_along(hub: Hub, add_model: AddModel) -> None:
+    repository = add_model("tiny/bert")
+    (repository.folder / "2_Dense").mkdir()
+    (repository.folder / "2_Dense" / WEIGHTS).write_bytes(b"dense")
+
+    assert (download(hub) / "2_Dense" / WEIGHTS).read_bytes() == b"dense"
+
+
 def test_what_is_here_is_not_downloaded_again(hub: Hub, running_hub: LocalHub, add_model: AddModel) -> None:
     add_model("tiny/bert")
     download(hub)

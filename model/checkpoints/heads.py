@@ -1,0 +1,146 @@
+"""What a checkpoint is for: its head, by the name of its class, and what becomes of the head's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.family import HFConfig
+from model.checkpoints.fields import unsupported
+from model.config import HeadKind
+from model.package import Activation, Entailment, Task
+
+VECTORS = "SentenceTransformer"  # what `architectures` is set to where sentence-transformers makes vectors
+# How the names of classes end.
+CLASSES: Mapping[str, HeadKind] = {
+    "ForSequenceClassification": "classify",
+    "ForImageClassification": "classify",
+    "ForTokenClassification": "tag",
+    "ForQuestionAnswering": "answer",
+    "ForMaskedLM": "fill",
+    "ForPreTraining": "fill",
+    "ForCausalLM": "words",
+    "LMHeadModel": "words",
+    "ForConditionalGeneration": "words",
+    "MTModel": "words",
+    VECTORS: "embed",
+}
+ANSWER_LABELS = ("start", "end")
+
+PROBLEMS: Mapping[str, Activation] = {
+    "single_label_classification": "softmax",
+    "multi_label_classification": "sigmoid",
+    "regression": "none",
+}
+# Those of sentence-transformers' cross-encoders.
+IDENTITY = "torch.nn.modules.linear.Identity"
+CROSS_ENCODERS: Mapping[str, Activation] = {
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.activation.Softmax": "softmax",
+    IDENTITY: "none",
+}
+
+
+def head_kind(config: HFConfig, supported: Collection[HeadKind]) -> HeadKind:
+    """Return the kind of a checkpoint's head; raises `CheckpointError` for one that its family is not read with."""
+    classes = config.get("architectures")
+    if not isinstance(classes, list) or len(classes) != 1 or not isinstance(classes[0], str):
+        why = "it must name one class, as BertForSequenceClassification"
+        raise CheckpointError(unsupported("architectures", classes, why))
+    kind = next((kind for end, kind in CLASSES.items() if classes[0].endswith(end)), None)
+    if kind is None or kind not in supported:
+        ends = ", ".join(end for end, kind in CLASSES.items() if kind in supported and kind != "embed")
+        bare = classes[0].endswith("Model") and "embed" in supported
+        hint = "; a model without a head makes vectors, and needs modules.json to say how" if bare else ""
+        raise CheckpointError(
+            unsupported("architectures", classes, f"only names that end in {ends} are supported{hint}")
+        )
+    return kind
+
+
+def check_head(config: HFConfig, kind: HeadKind) -> None:
+    """Raise `CheckpointError` where a checkpoint has a head of another kind; none is fine, as files may lack it."""
+    for name in config.get("architectures") or []:
+        stated = next((kind for end, kind in CLASSES.items() if str(name).endswith(end)), kind)
+        if stated != kind:
+            raise CheckpointError(
+                unsupported("architectures", name, f"the family {config['model_type']} has no such head")
+            )
+
+
+def labels_of(config: HFConfig) -> tuple[str, ...]:
+    """Return the labels in order; transformers takes two where a config.json names none."""
+    named = config.get("id2label")
+    if not named:
+        count = config.get("num_labels") or config.get("_num_labels") or 2
+        return tuple(f"LABEL_{number}" for number in range(count))
+    by_number = {int(number): str(label) for number, label in named.items()}
+    if sorted(by_number) != list(range(len(by_number))):
+        raise CheckpointError(unsupported("id2label", named, "numbers must count from 0"))
+    return tuple(by_number[number] for number in range(len(by_number)))
+
+
+def num_labels(config: HFConfig) -> int:
+    """Return how many labels there are."""
+    return len(labels_of(config))
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What is asked of a head, and what becomes of its numbers, in a manifest's words."""
+
+    task: Task
+    labels: tuple[str, ...] = ()
+    activation: Activation = "softmax"
+    entailment: Entailment | None = None
+
+
+def purpose_of(config: HFConfig) -> Purpose:
+    """Return what a head that is no language model is for; raises `CheckpointError` for what is not supported."""
+    kind = head_kind(config, CLASSES.values())
+    if kind == "classify":
+        return _classifier(config)
+    if kind == "tag":
+        return Purpose("tag", labels_of(config))
+    if kind == "answer":
+        if num_labels(config) != len(ANSWER_LABELS):
+            raise CheckpointError(unsupported("id2label", labels_of(config), "answers have two, start and end"))
+        return Purpose("answer", ANSWER_LABELS)
+    return Purpose("fill" if kind == "fill" else "embed")
+
+
+def _classifier(config: HFConfig) -> Purpose:
+    """Return the purpose of what labels whole texts; one label is a score, and what is scored can be ranked."""
+    labels, activation = labels_of(config), _activation(config)
+    if len(labels) > 1:
+        return Purpose("classify", labels, activation or "softmax", _entailment(labels))
+    if activation == "softmax":
+        raise CheckpointError(unsupported("id2label", labels, "a single label has no softmax"))
+    return Purpose("rerank", labels, activation or "sigmoid")
+
+
+def _activation(config: HFConfig) -> Activation | None:
+    """Return what makes scores of logits, where a checkpoint says it."""
+    problem, old = config.get("problem_type"), config.get("sbert_ce_default_activation_function")
+    if problem is not None and problem not in PROBLEMS:
+        raise CheckpointError(unsupported("problem_type", problem, f"it must be one of {', '.join(PROBLEMS)}"))
+    named = (config.get("sentence_transformers") or {}).get("activation_fn", old)
+    if named is None or (named == IDENTITY and num_labels(config) > 1):  # their default, and nobody's choice
+        return None if problem is None else PROBLEMS[problem]
+    if named not in CROSS_ENCODERS:
+        allowed = ", ".join(CROSS_ENCODERS)
+        raise CheckpointError(unsupported("sentence_transformers", named, f"only {allowed} are supported"))
+    return CROSS_ENCODERS[named]
+
+
+def _entailment(labels: tuple[str, ...]) -> Entailment | None:
+    """Return which label says that a text follows from another, and which that it contradicts it, if they do."""
+    small = [label.lower() for label in labels]
+    entails = [number for number, label in enumerate(small) if label.startswith("entail")]
+    if len(entails) != 1:
+        return None
+    # Where none says so, it is the first or the last, as transformers has it.
+    otherwise = len(labels) - 1 if entails[0] == 0 else 0
+    contradicts = next((number for number, label in enumerate(small) if label.startswith("contra")), otherwise)
+    return Entailment(entails=entails[0], contradicts=contradicts)

@@ -1,0 +1,204 @@
+"""The layout of sentence-transformers: modules.json lists what makes a text's vector, one part behind the other.
+
+`Transformer`, `Pooling`, and then maybe `Dense` and `Normalize`, each with a folder of its own; beside them the longest
+text and the prompts. Reimers and Gurevych 2019, "Sentence-BERT". Cross-encoders of the same library have the first part
+alone, and a head of `transformers`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from model.checkpoints.errors import CheckpointError
+from model.config import Activation, Pooling, TransformerConfig
+from model.package import Embedding
+
+MODULES_FILE = "modules.json"
+LIBRARY_FILE = "config_sentence_transformers.json"
+TRANSFORMER_FILES = "sentence_*_config.json"  # named for several families
+
+POOLINGS: Mapping[str, Pooling] = {"cls": "first", "mean": "mean", "lasttoken": "last"}
+OLD_POOLINGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+DENSE_ACTIVATIONS: Mapping[str, Activation] = {
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.GELU": "gelu",
+    "torch.nn.modules.activation.SiLU": "silu",
+}
+# The parts' folders, by what they are; in this order, the first two must be there.
+PARTS = ("Transformer", "Pooling", "Dense", "Normalize")
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A linear map and an activation behind pooling, whose weights are in a folder of their own."""
+
+    folder: Path
+    width: int  # in and out
+    activation: Activation
+    has_bias: bool
+
+
+@dataclass(frozen=True)
+class SentenceLayout:
+    """How a folder's text vectors are made, and asked for."""
+
+    pooling: Pooling
+    embedding: Embedding
+    dense: Dense | None = None
+    max_tokens: int | None = None
+    lower_case: bool = False  # texts are to be lower-cased, whatever the tokenizer does
+
+    def shape(self, config: TransformerConfig) -> TransformerConfig:
+        """Return a configuration whose head makes vectors so; raises `CheckpointError` where widths differ."""
+        head = replace(config.head, pooling=self.pooling)
+        if self.dense is not None:
+            if self.dense.width != config.d_model:
+                found = f"in_features is {self.dense.width}, but hidden states have {config.d_model}"
+                raise CheckpointError(f"{self.dense.folder}: {found}")
+            head = replace(head, dense=True, activation=self.dense.activation, dense_bias=self.dense.has_bias)
+        return replace(config, head=head)
+
+
+def read_layout(folder: Path) -> SentenceLayout | None:
+    """Return how a folder's vectors are made, or None where it does not say; raises `CheckpointError`."""
+    library = _library(folder)
+    if not (folder / MODULES_FILE).is_file() or library.get("model_type") == "CrossEncoder":
+        return None
+    parts = _parts(folder)
+    transformer = _transformer(folder)
+    return SentenceLayout(
+        pooling=_pooling(parts["Pooling"] / "config.json"),
+        embedding=Embedding(
+            normalize="Normalize" in parts,
+            prompts=library.get("prompts") or {},
+            default_prompt=library.get("default_prompt_name"),
+        ),
+        dense=_dense(parts["Dense"]) if "Dense" in parts else None,
+        max_tokens=transformer.get("max_seq_length"),
+        lower_case=bool(transformer.get("do_lower_case")),
+    )
+
+
+def cross_encoder_activation(folder: Path) -> str | None:
+    """Return the name of what a cross-encoder makes scores of logits with, if its library's file has it."""
+    library = _library(folder)
+    if library.get("model_type") != "CrossEncoder":
+        return None
+    if prompts := {name: text for name, text in (library.get("prompts") or {}).items() if text}:
+        raise CheckpointError(f"{folder / LIBRARY_FILE}: prompts is {prompts!r}, which is for vectors only")
+    if (folder / MODULES_FILE).is_file() and (found := [part["type"] for part in _listed(folder)])[1:]:
+        raise CheckpointError(f"{folder / MODULES_FILE}: {found[1]} behind a cross-encoder is not supported")
+    return library.get("activation_fn")
+
+
+def _library(folder: Path) -> Mapping[str, Any]:
+    if not (folder / LIBRARY_FILE).is_file():
+        return {}
+    kinds = (None, "SentenceTransformer", "CrossEncoder")
+    return _read(
+        folder / LIBRARY_FILE,
+        ("__version__", "requirements", "prompts", "default_prompt_name", "similarity_fn_name", "activation_fn"),
+        model_type=kinds,
+    )
+
+
+def _listed(folder: Path) -> list[dict[str, Any]]:
+    try:
+        listed = json.loads((folder / MODULES_FILE).read_text(encoding="utf-8"))
+        return sorted(listed, key=lambda part: part["idx"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder / MODULES_FILE}: cannot be read: {error}") from None
+
+
+def _parts(folder: Path) -> dict[str, Path]:
+    """Return the folders of the parts that make vectors, by what they are."""
+    parts: dict[str, Path] = {}
+    for part in _listed(folder):
+        kind = part["type"].rpartition(".")[2]
+        if kind == "Dropout":  # does nothing but in training
+            continue
+        later = PARTS[PARTS.index(kind) :] if kind in PARTS else ()
+        if kind not in PARTS or part.get("kwargs") or set(later) & parts.keys():
+            behind = f" behind {', '.join(parts)}" if parts else ""
+            raise CheckpointError(
+                f"{folder / MODULES_FILE}: {part['type']}{behind} is not supported; {', '.join(PARTS)} are, in this "
+                "order and each once"
+            )
+        parts[kind] = folder / part["path"]
+    for needed in PARTS[:2]:
+        if needed not in parts:
+            raise CheckpointError(f"{folder / MODULES_FILE}: there is no {needed}")
+    if parts["Transformer"] != folder:
+        raise CheckpointError(
+            f"{folder / MODULES_FILE}: the transformer is in {parts['Transformer'].name}; put it beside"
+        )
+    return parts
+
+
+def _transformer(folder: Path) -> Mapping[str, Any]:
+    files = sorted(folder.glob(TRANSFORMER_FILES))
+    if not files:
+        return {}
+    return _read(
+        files[0],
+        ("max_seq_length", "do_lower_case", "unpad_inputs"),
+        transformer_task=(None, "feature-extraction"),
+        modality_config=(None, {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}),
+        module_output_name=(None, "token_embeddings"),
+        processing_kwargs=(None, {}),
+    )
+
+
+def _pooling(path: Path) -> Pooling:
+    widths = ("embedding_dimension", "word_embedding_dimension")
+    values = _read(path, (*widths, "pooling_mode", *OLD_POOLINGS), include_prompt=(True,))
+    stated = values.get("pooling_mode") or [mode for name, mode in OLD_POOLINGS.items() if values.get(name)] or "mean"
+    modes = [stated] if isinstance(stated, str) else list(stated)
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise CheckpointError(f"{path}: pooling is {', '.join(modes)}; only one of {', '.join(POOLINGS)} is supported")
+    return POOLINGS[modes[0]]
+
+
+def _dense(folder: Path) -> Dense:
+    path = folder / "config.json"
+    values = _read(
+        path,
+        ("in_features", "out_features", "bias", "activation_function"),
+        module_input_name=("sentence_embedding",),
+        module_output_name=(None, "sentence_embedding"),
+        use_residual=(False,),
+    )
+    width, activation = values["in_features"], values.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if values["out_features"] != width:
+        raise CheckpointError(
+            f"{path}: out_features is {values['out_features']}; only in_features, {width}, is supported"
+        )
+    if activation not in DENSE_ACTIVATIONS:
+        allowed = ", ".join(DENSE_ACTIVATIONS)
+        raise CheckpointError(f"{path}: activation_function is {activation!r}; only {allowed} are supported")
+    return Dense(folder, width, DENSE_ACTIVATIONS[activation], values.get("bias", True))
+
+
+def _read(path: Path, known: tuple[str, ...], **allowed: tuple[object, ...]) -> Mapping[str, Any]:
+    """Read a JSON object of known fields, and of those that may have the values allowed."""
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        items = values.items()
+    except (OSError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from None
+    for name, value in items:
+        if name not in known and value not in allowed.get(name, ()):
+            raise CheckpointError(f"{path}: {name} is {value!r}, which is not supported")
+    return values

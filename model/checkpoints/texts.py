@@ -1,0 +1,85 @@
+"""What a manifest says of a checkpoint that reads whole texts: labels, vectors, lengths, the ids of special tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from model.card import Card, Tokens
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.family import HFConfig
+from model.checkpoints.files import read_json
+from model.checkpoints.heads import VECTORS, purpose_of
+from model.checkpoints.sentence import SentenceLayout, cross_encoder_activation, read_layout
+from model.checkpoints.weights import open_weights
+from model.package import SpecialIds, Tagging
+
+NO_LIMIT = 1_000_000  # what tokenizers state that know no longest text: far more
+
+
+def with_library(folder: Path, config: HFConfig) -> tuple[HFConfig, SentenceLayout | None]:
+    """Return a config.json with what sentence-transformers' files add to it, and how they make vectors, if they do."""
+    layout = read_layout(folder)
+    if layout is not None and not _labels_texts(config):
+        return {**config, "architectures": [VECTORS]}, layout
+    activation = cross_encoder_activation(folder)
+    return ({**config, "sentence_transformers": {"activation_fn": activation}} if activation else config), None
+
+
+def _labels_texts(config: HFConfig) -> bool:
+    return any(str(name).endswith("Classification") for name in config.get("architectures") or [])
+
+
+@contextmanager
+def dense_weights(layout: SentenceLayout | None, *, allow_pickle: bool) -> Iterator[Mapping[str, Tensor]]:
+    """Open the weights of what is behind pooling, by the names of our parameters."""
+    if layout is None or layout.dense is None:
+        yield {}
+        return
+    with open_weights(layout.dense.folder, allow_pickle=allow_pickle) as tensors:
+        names = {name: name.replace("linear.", "head.transform.dense.") for name in tensors}
+        yield {ours: tensors[name] for name, ours in names.items()}
+
+
+def card_of_reader(folder: Path, config: HFConfig, layout: SentenceLayout | None, card: Card) -> Card:
+    """Return a card with what is known of a model that reads texts."""
+    purpose = purpose_of(config)
+    stated = layout.max_tokens if layout and layout.max_tokens else _option(folder, "model_max_length")
+    return replace(
+        card,
+        task=purpose.task,
+        labels=purpose.labels,
+        activation=purpose.activation,
+        entailment=purpose.entailment,
+        embedding=layout.embedding if layout else None,
+        tagging=Tagging() if purpose.task == "tag" else None,
+        max_input_tokens=int(stated) if isinstance(stated, int | float) and stated < NO_LIMIT else None,
+    )
+
+
+def tokens_of_reader(
+    folder: Path, file: Path, tokenizer: Tokenizer, config: HFConfig, layout: SentenceLayout | None
+) -> Tokens:
+    """Return a tokenizer's file with the ids of padding and of missing words."""
+    if layout is not None and layout.lower_case and _normalized(tokenizer, "A") != "a":
+        raise CheckpointError(f"{folder}: do_lower_case is true, but the tokenizer tells upper from lower case")
+    pad = config.get("pad_token_id")
+    mask = _option(folder, "mask_token")
+    names = [mask["content"] if isinstance(mask, dict) else mask] if mask else ["[MASK]", "<mask>"]
+    masks = [tokenizer.token_to_id(name) for name in names]
+    return Tokens(file, SpecialIds(pad=pad or 0, mask=next((mask for mask in masks if mask is not None), None)))
+
+
+def _normalized(tokenizer: Tokenizer, text: str) -> str:
+    return tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
+
+
+def _option(folder: Path, name: str) -> Any:
+    path = folder / "tokenizer_config.json"
+    return read_json(path).get(name) if path.is_file() else None

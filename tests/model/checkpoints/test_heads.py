@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.heads import Purpose, head_kind, purpose_of
+from model.config import HeadKind
+from model.package import Entailment
+
+ENCODER: tuple[HeadKind, ...] = ("classify", "tag", "answer", "fill", "embed")
+SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
+
+
+def config(head: str, *labels: str, **more: Any) -> dict[str, Any]:
+    named = {"id2label": {str(number): label for number, label in enumerate(labels)}} if labels else {}
+    return {"architectures": [f"BertFor{head}"], **named, **more}
+
+
+def classifier(*labels: str, **more: Any) -> Purpose:
+    return purpose_of(config("SequenceClassification", *labels, **more))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("BertForSequenceClassification", "classify"),
+        ("RobertaForTokenClassification", "tag"),
+        ("DebertaV2ForQuestionAnswering", "answer"),
+        ("ModernBertForMaskedLM", "fill"),
+        ("BertForPreTraining", "fill"),
+        ("SentenceTransformer", "embed"),
+    ],
+)
+def test_the_class_names_the_head(name: str, kind: HeadKind) -> None:
+    assert head_kind({"architectures": [name]}, ENCODER) == kind
+
+
+@pytest.mark.parametrize(
+    ("classes", "words"),
+    [
+        (None, "architectures is None; it must name one class"),
+        (["A", "B"], "architectures is ['A', 'B']; it must name one class"),
+        (["BertForMultipleChoice"], "only names that end in ForSequenceClassification"),
+        (["GPT2LMHeadModel"], "only names that end in ForSequenceClassification"),
+        (["BertModel"], "a model without a head makes vectors, and needs modules.json to say how"),
+    ],
+)
+def test_a_class_without_a_known_head_is_refused(classes: Any, words: str) -> None:
+    with pytest.raises(CheckpointError) as error:
+        head_kind({"architectures": classes}, ENCODER)
+    assert words in str(error.value)
+
+
+def test_labels_are_in_the_order_of_their_numbers() -> None:
+    labels = {str(number): f"label {number}" for number in reversed(range(12))}
+    assert purpose_of(config("TokenClassification", id2label=labels)) == Purpose(
+        "tag", tuple(reversed(labels.values()))
+    )
+
+
+def test_two_labels_are_taken_where_none_are_named() -> None:
+    assert classifier().labels == ("LABEL_0", "LABEL_1")
+    assert classifier(num_labels=3).labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+@pytest.mark.parametrize(
+    ("problem", "activation"),
+    [
+        (None, "softmax"),
+        ("single_label_classification", "softmax"),
+        ("multi_label_classification", "sigmoid"),
+        ("regression", "none"),
+    ],
+)
+def test_the_problem_decides_what_makes_scores_of_several_labels(problem: str | None, activation: str) -> None:
+    purpose = classifier("low", "high", problem_type=problem)
+    assert (purpose.task, purpose.activation) == ("classify", activation)
+
+
+@pytest.mark.parametrize(
+    ("more", "activation"),
+    [
+        ({}, "sigmoid"),
+        ({"problem_type": "regression"}, "none"),
+        ({"sbert_ce_default_activation_function": IDENTITY}, "none"),
+        ({"sentence_transformers": {"activation_fn": SIGMOID}, "problem_type": "regression"}, "sigmoid"),
+    ],
+)
+def test_a_single_label_is_a_score_by_which_texts_are_ranked(more: dict[str, Any], activation: str) -> None:
+    purpose = classifier("LABEL_0", **more)
+    assert (purpose.task, purpose.activation) == ("rerank", activation)
+
+
+def test_a_cross_encoder_of_several_labels_has_probabilities() -> None:
+    named = {"sentence_transformers": {"activation_fn": IDENTITY, "version": "5.0"}}
+    assert classifier("contradiction", "entailment", "neutral", **named).activation == "softmax"
+
+
+@pytest.mark.parametrize(
+    ("labels", "entailment"),
+    [
+        (("CONTRADICTION", "NEUTRAL", "ENTAILMENT"), Entailment(entails=2, contradicts=0)),
+        (("entailment", "neutral", "contradiction"), Entailment(entails=0, contradicts=2)),
+        (("neutral", "entailment", "contradiction"), Entailment(entails=1, contradicts=2)),
+        (("entailment", "not_entailment"), Entailment(entails=0, contradicts=1)),
+        (("positive", "negative"), None),
+    ],
+)
+def test_a_model_of_entailment_is_known_by_its_labels(labels: tuple[str, ...], entailment: Entailment | None) -> None:
+    assert classifier(*labels).entailment == entailment
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (config("SequenceClassification", "a", problem_type="ranking"), "problem_type is 'ranking'; it must be one of"),
+        (
+            config("SequenceClassification", "a", problem_type="single_label_classification"),
+            "a single label has no softmax",
+        ),
+        (
+            config("SequenceClassification", "a", sbert_ce_default_activation_function="mine.Twist"),
+            "is 'mine.Twist'; only torch.nn.modules.activation.Sigmoid",
+        ),
+        (config("QuestionAnswering", "a", "b", "c"), "id2label is ('a', 'b', 'c'); answers have two"),
+        (config("TokenClassification", id2label={"0": "O", "2": "B"}), "numbers must count from 0"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(CheckpointError) as error:
+        purpose_of(given)
+    assert words in str(error.value)

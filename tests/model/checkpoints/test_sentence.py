@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.read import check_config, read_checkpoint
+from model.checkpoints.sentence import cross_encoder_activation, read_layout
+from model.package import Embedding, PackageTokenizer
+from model.package.inputs import pad_rows
+from model.package.manifest import TOKENIZER_FILE
+from model.training.tokenizers import train_wordpiece
+from tests.conftest import TEXTS
+from tests.model.checkpoints.parity import TOLERANCE, error_of, random_weights
+
+MODULES = ["Transformer", "Pooling", "Normalize"]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny random BERT and its tokenizer."""
+    folder = tmp_path_factory.mktemp("bert")
+    tokenizer = train_wordpiece(TEXTS, 120)
+    config = transformers.BertConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=40,
+    )
+    random_weights(transformers.BertModel(config)).save_pretrained(folder)
+    special = {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+    return folder
+
+
+def library(bert: Path, *more: Any, pooling: str = "mean") -> SentenceTransformer:
+    return SentenceTransformer(modules=[Transformer(str(bert)), Pooling(32, pooling), *more], device="cpu")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("pooling", "more"),
+    [
+        ("mean", [Normalize()]),
+        ("cls", [Dense(32, 32), Normalize()]),
+        ("lasttoken", [Dense(32, 32, bias=False, activation_function=torch.nn.GELU())]),
+    ],
+)
+def test_vectors_are_those_of_the_library(bert: Path, tmp_path: Path, pooling: str, more: list[Any]) -> None:
+    theirs = library(bert, *more, pooling=pooling)
+    theirs.save(str(tmp_path), create_model_card=False)
+    model, tokens, card, _ = read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path)
+    tokenizer = PackageTokenizer.load(tokens.file)
+    ids, lengths = pad_rows([tokenizer.encode(text).shortened(card.max_input_tokens or 0).ids for text in TEXTS], 0)
+    ours = model(torch.from_numpy(ids), torch.arange(ids.shape[1]) < torch.from_numpy(lengths)[:, None])
+    assert card.embedding is not None and card.task == "embed"
+    if card.embedding.normalize:
+        ours = torch.nn.functional.normalize(ours, dim=-1)
+
+    assert error_of(ours, torch.tensor(np.asarray(theirs.encode(TEXTS)))) < TOLERANCE
+
+
+def test_prompts_and_the_longest_text_are_read(bert: Path, tmp_path: Path) -> None:
+    theirs = library(bert)
+    theirs.prompts, theirs.default_prompt_name = {"query": "query: ", "passage": "passage: "}, "passage"
+    theirs.max_seq_length = 24
+    theirs.save(str(tmp_path), create_model_card=False)
+    _, _, card, _ = read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path)
+
+    assert card.max_input_tokens == 24
+    prompts = {"query": "query: ", "passage": "passage: "}
+    assert card.embedding == Embedding(normalize=False, prompts=prompts, default_prompt="passage")
+
+
+def write(folder: Path, modules: list[str] | None = None, **files: dict[str, Any]) -> Path:
+    """Write a layout as it was in the library's version 2; a file's name is that of a part, or of one beside them."""
+    parts = [f"sentence_transformers.models.{name}" for name in modules or MODULES]
+    listed = [
+        {"idx": place, "name": str(place), "path": f"{place}_{kind.rpartition('.')[2]}" if place else "", "type": kind}
+        for place, kind in enumerate(parts)
+    ]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    written = {"1_Pooling": {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}, **files}
+    for name, values in written.items():
+        path = folder / name / "config.json" if name[0].isdigit() else folder / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(values))
+    return folder
+
+
+def test_old_files_are_read(tmp_path: Path) -> None:
+    prompts: dict[str, Any] = {
+        "prompts": {"query": "q: "},
+        "default_prompt_name": "query",
+        "__version__": {"pytorch": "1.8"},
+    }
+    short: dict[str, Any] = {"max_seq_length": 20, "do_lower_case": False}
+    modes: dict[str, Any] = {
+        "word_embedding_dimension": 32,
+        "pooling_mode_cls_token": True,
+        "pooling_mode_mean_tokens": False,
+    }
+    files = {"1_Pooling": modes, "sentence_bert_config": short, "config_sentence_transformers": prompts}
+    folder = write(tmp_path, None, **files)
+    layout = read_layout(folder)
+
+    assert layout is not None
+    assert (layout.pooling, layout.max_tokens, layout.dense) == ("first", 20, None)
+    assert layout.embedding == Embedding(normalize=True, prompts={"query": "q: "}, default_prompt="query")
+
+
+def test_without_a_list_of_modules_there_is_no_layout(tmp_path: Path) -> None:
+    assert read_layout(tmp_path) is None
+    assert cross_encoder_activation(tmp_path) is None
+
+
+def test_a_cross_encoder_names_what_makes_scores(tmp_path: Path) -> None:
+    named = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity", "prompts": {}}
+    folder = write(tmp_path, ["Transformer"], config_sentence_transformers=named)
+
+    assert read_layout(folder) is None
+    assert cross_encoder_activation(folder) == "torch.nn.modules.linear.Identity"
+
+
+@pytest.mark.parametrize(
+    ("modules", "files", "words"),
+    [
+        (
+            ["Transformer", "Pooling", "LSTM"],
+            {},
+            "sentence_transformers.models.LSTM behind Transformer, Pooling is not",
+        ),
+        (["Transformer", "Pooling", "Normalize", "Dense"], {}, "Dense behind Transformer, Pooling, Normalize is not"),
+        (["Transformer"], {}, "there is no Pooling"),
+        (None, {"1_Pooling": {"pooling_mode_max_tokens": True}}, "pooling is max; only one of cls, mean, lasttoken"),
+        (
+            None,
+            {"1_Pooling": {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}},
+            "pooling is cls, mean; only one of",
+        ),
+        (None, {"1_Pooling": {"include_prompt": False}}, "include_prompt is False"),
+        (None, {"sentence_bert_config": {"query_length": 32}}, "query_length is 32"),
+        (None, {"config_sentence_transformers": {"model_type": "SparseEncoder"}}, "model_type is 'SparseEncoder'"),
+        (
+            ["Transformer", "Pooling", "Dense"],
+            {"2_Dense": {"in_features": 32, "out_features": 16}},
+            "out_features is 16; only in_features, 32, is supported",
+        ),
+        (
+            ["Transformer", "Pooling", "Dense"],
+            {"2_Dense": {"in_features": 32, "out_features": 32, "activation_function": "mine.Twist"}},
+            "activation_function is 'mine.Twist'",
+        ),
+        (None, {"1_Pooling": {"twist": 3}}, "twist is 3, which is not supported"),
+    ],
+)
+def test_a_layout_that_is_not_supported_is_refused_by_name(
+    tmp_path: Path, modules: list[str] | None, files: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(CheckpointError) as error:
+        read_layout(write(tmp_path, modules, **files))
+    assert words in str(error.value)
+
+
+def test_lower_casing_that_the_tokenizer_does_not_do_is_refused(bert: Path, tmp_path: Path) -> None:
+    library(bert).save(str(tmp_path), create_model_card=False)
+    path = tmp_path / "sentence_bert_config.json"
+    path.write_text(json.dumps({"do_lower_case": True}))
+    read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path)  # the tokenizer does
+
+    tokenizer = json.loads((tmp_path / TOKENIZER_FILE).read_text())
+    (tmp_path / TOKENIZER_FILE).write_text(json.dumps({**tokenizer, "normalizer": None}))
+    with pytest.raises(CheckpointError, match="do_lower_case is true, but the tokenizer tells upper from lower case"):
+        read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path)
+
+
+def test_a_bare_model_without_a_layout_is_refused(bert: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"needs modules\.json to say how"):
+        check_config(bert)
