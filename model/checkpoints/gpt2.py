@@ -4,38 +4,31 @@ from __future__ import annotations
 
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
 from model.checkpoints.fields import names
-from model.config import AttentionConfig, FeedForwardConfig, NormConfig, TransformerConfig
+from model.config import AttentionConfig, FeedForwardConfig, HeadConfig, NormConfig, TransformerConfig
 
 
 def to_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a GPT-2."""
-    require(config, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    require(config, tie_word_embeddings=True)
+    require(config, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     return TransformerConfig(
         architecture="decoder",
         vocab_size=config["vocab_size"],
         d_model=config["n_embd"],
-        attention=AttentionConfig(config["n_head"]),
+        attention=AttentionConfig(config["n_head"], scale=None if config["scale_attn_weights"] else 1.0),
         feed_forward=FeedForwardConfig(
             config["n_inner"] or 4 * config["n_embd"], activation(config["activation_function"])
         ),
         num_decoder_layers=config["n_layer"],
         max_positions=config["n_positions"],
         norm=NormConfig(epsilon=config["layer_norm_epsilon"]),
+        head=HeadConfig(tied=config["tie_word_embeddings"]),
         dropout=config["resid_pdrop"],
     )
 
 
 DEFAULTS = {
-    "vocab_size": 50257,
-    "n_positions": 1024,
-    "n_embd": 768,
-    "n_layer": 12,
-    "n_head": 12,
     "n_inner": None,
-    "activation_function": "gelu_new",
     "resid_pdrop": 0.1,
-    "layer_norm_epsilon": 1e-5,
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,

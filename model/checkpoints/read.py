@@ -19,6 +19,7 @@ from model.checkpoints.files import read_config
 from model.checkpoints.gemma import GEMMA3
 from model.checkpoints.generation import OutputSettings, read_output_settings
 from model.checkpoints.gpt2 import GPT2
+from model.checkpoints.gpt_neo import GPT_NEO
 from model.checkpoints.heads import check_head
 from model.checkpoints.languages import languages_in_files, read_languages
 from model.checkpoints.llama import LLAMA, MISTRAL, QWEN2, QWEN3
@@ -37,6 +38,7 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "bert": BERT,
     "gemma3_text": GEMMA3,
     "gpt2": GPT2,
+    "gpt_neo": GPT_NEO,
     "llama": LLAMA,
     "m2m_100": M2M100,
     "marian": MARIAN,

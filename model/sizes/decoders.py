@@ -26,6 +26,20 @@ def _gpt2(d_model: int, num_heads: int, num_layers: int) -> TransformerConfig:
     )
 
 
+def _gpt_neo(d_model: int, num_heads: int, num_layers: int) -> TransformerConfig:
+    local = tuple(range(1, num_layers, 2))  # every second layer sees a window
+    return TransformerConfig(
+        architecture="decoder",
+        vocab_size=50257,
+        d_model=d_model,
+        attention=AttentionConfig(num_heads, qkv_bias=False, scale=1.0, window=256, local_layers=local),
+        feed_forward=FeedForwardConfig(4 * d_model, "gelu-tanh"),
+        num_decoder_layers=num_layers,
+        max_positions=2048,
+        dropout=0.0,
+    )
+
+
 def _llama(
     d_model: int,
     d_ff: int,
@@ -118,6 +132,10 @@ DECODERS: dict[str, TransformerConfig] = {
     "gpt2-large": _gpt2(1280, 20, 36),
     "gpt2-xl": _gpt2(1600, 25, 48),
     "distilgpt2": _gpt2(768, 12, 6),
+    # Black et al. 2021; Eldan and Li 2023.
+    "gpt-neo-125m": _gpt_neo(768, 12, 12),
+    "tinystories-1m": _gpt_neo(64, 16, 8),
+    "tinystories-33m": _gpt_neo(768, 16, 4),
     "llama-3.2-1b": _LLAMA3,
     # Ben Allal et al. 2025.
     "smollm2-135m": _smollm2(576, 1536, 30, (9, 3)),

@@ -71,4 +71,24 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         **{"rope_local_base_freq": 10000, "rope_scaling": None, "sliding_window": 512, "sliding_window_pattern": 6},
         "vocab_size": 262144,
     },
+    "gpt2": {
+        **{"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1},
+        **{"bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02},
+        **{"layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12},
+        **{"n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1, "summary_activation": None},
+        **{"summary_first_dropout": 0.1, "summary_proj_to_labels": True, "summary_type": "cls_index"},
+        **{"summary_use_proj": True, "task_specific_params": {"text-generation": {"do_sample": True}}},
+        "vocab_size": 50257,
+    },
+    "tinystories-33m": {
+        **{"activation_function": "gelu_new", "architectures": ["GPTNeoForCausalLM"], "attention_dropout": 0},
+        **{"attention_layers": ["global", "local"] * 2, "attention_types": [[["global", "local"], 2]]},
+        **{"bos_token_id": 50256, "embed_dropout": 0, "eos_token_id": 50256, "gradient_checkpointing": False},
+        **{"hidden_size": 768, "initializer_range": 0.02, "intermediate_size": None, "layer_norm_epsilon": 1e-05},
+        **{"max_position_embeddings": 2048, "model_type": "gpt_neo", "num_heads": 16, "num_layers": 4},
+        **{"resid_dropout": 0, "summary_activation": None, "summary_first_dropout": 0.1, "vocab_size": 50257},
+        **{"summary_proj_to_labels": True, "summary_type": "cls_index", "summary_use_proj": True, "window_size": 256},
+    },
 }
+PUBLISHED["distilgpt2"] = {**PUBLISHED["gpt2"], "_num_labels": 1, "n_layer": 6}
+LLAMAS = [name for name in PUBLISHED if "rms_norm_eps" in PUBLISHED[name]]

@@ -1,0 +1,107 @@
+"""GPT-2 and GPT-Neo."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from model.architectures import DecoderLM
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.read import FAMILIES
+from model.layers.attention import FullAttention
+from model.sizes import SIZES
+from tests.model.checkpoints.parity import SEEDS, assert_equal, imported, loud_weights
+from tests.model.checkpoints.published import PUBLISHED
+from tests.model.checkpoints.served import assert_engine_agrees, exported
+
+CLASSES: dict[str, tuple[Any, Any]] = {
+    "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
+    "gpt_neo": (transformers.GPTNeoConfig, transformers.GPTNeoForCausalLM),
+}
+LENGTH = 24  # of the longer row
+ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu", "gelu_pytorch_tanh"]
+
+
+def random_config(family: str, seed: int) -> Any:
+    """Draw a tiny configuration; every switch of the family is drawn too."""
+    draw = random.Random(f"{family} {seed}")
+    heads, width, layers = draw.choice([1, 2, 3, 5]), draw.choice([1, 5, 8, 13, 16]), draw.choice([1, 2, 3])
+    common: dict[str, Any] = {
+        "vocab_size": draw.choice([61, 97, 104]),
+        "layer_norm_epsilon": draw.choice([1e-6, 1e-5, 1e-2]),
+        "activation_function": draw.choice(ACTIVATIONS),
+        "tie_word_embeddings": draw.choice([True, False]),
+        **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+    }
+    positions, inner = draw.choice([LENGTH, 40]), draw.choice([None, 22, 37])
+    if family == "gpt2":
+        sizes = {"n_embd": heads * width, "n_head": heads, "n_layer": layers, "n_positions": positions}
+        return transformers.GPT2Config(**common, **sizes, n_inner=inner, scale_attn_weights=draw.choice([True, False]))
+    kinds = draw.choice([["global", "local"], ["local"], ["global"], ["local", "global"]])
+    return transformers.GPTNeoConfig(
+        **common,
+        hidden_size=heads * width,
+        num_heads=heads,
+        num_layers=layers * len(kinds),
+        attention_types=[[kinds, layers]],
+        window_size=draw.choice([1, 5, 30]),
+        max_position_embeddings=positions,
+        intermediate_size=inner,
+    )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("family", CLASSES)
+def test_logits_and_hidden_states_are_those_of_transformers(family: str, seed: int, tmp_path: Path) -> None:
+    config = random_config(family, seed)
+    theirs = loud_weights(CLASSES[family][1](config), seed)
+    ours = imported(theirs, tmp_path)
+    assert isinstance(ours, DecoderLM)
+    ids = torch.randint(3, config.vocab_size, (2, LENGTH), generator=torch.Generator().manual_seed(seed))
+
+    hidden = ours.decoder(ours.embeddings(ids), FullAttention.within(ids))
+    expected = theirs(input_ids=ids, output_hidden_states=True)
+    assert_equal(hidden, expected.hidden_states[-1])
+    assert_equal(ours.project(hidden), expected.logits)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "distilgpt2", "tinystories-33m"])
+def test_a_published_configuration_is_read(name: str) -> None:
+    config = PUBLISHED[name]
+
+    assert FAMILIES[config["model_type"]].to_config(config) == SIZES[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True; only False"),
+        ("gpt2", {"add_cross_attention": True}, "add_cross_attention is True; only False"),
+        ("tinystories-33m", {"attention_types": [[["global"], 3]]}, "it must name num_layers (4) layers"),
+        ("tinystories-33m", {"attention_types": [[["sparse"], 4]]}, "each global or local"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name_and_value(name: str, changes: dict[str, Any], words: str) -> None:
+    config = {**PUBLISHED[name], **changes}
+    with pytest.raises(CheckpointError) as error:
+        FAMILIES[config["model_type"]].to_config(config)
+    assert words in str(error.value)
+
+
+async def test_the_service_generates_what_transformers_does(tmp_path: Path) -> None:
+    config = transformers.GPTNeoConfig(
+        **{"vocab_size": 333, "hidden_size": 39, "num_heads": 3, "num_layers": 2, "window_size": 7},
+        **{"max_position_embeddings": 90, "attention_types": [[["global", "local"], 1]], "tie_word_embeddings": False},
+        **{"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
+    )
+    theirs = loud_weights(transformers.GPTNeoForCausalLM(config))
+    draw = random.Random(0)
+    prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (5, 1, 37, 50, 12)]
+
+    await assert_engine_agrees(exported(theirs, tmp_path), theirs, prompts, tokens=20)
