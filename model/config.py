@@ -19,7 +19,7 @@ Pooling = Literal["first", "mean", "last", "weighted"]
 HEADS_OF: dict[Architecture, tuple[HeadKind, ...]] = {
     "encoder": ("classify", "tag", "answer", "embed", "fill", "pretrain"),
     "decoder": ("words", "classify", "tag", "embed"),
-    "encoder_decoder": ("words",),
+    "encoder_decoder": ("words", "classify"),
     "vision": ("classify",),
 }
 

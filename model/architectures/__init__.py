@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from model.architectures.decoder import DecoderLM
 from model.architectures.encoder import DecoderReader, TextEncoder, TextReader
-from model.architectures.encoder_decoder import EncoderDecoder
+from model.architectures.encoder_decoder import EncoderDecoder, EncoderDecoderReader
 from model.architectures.vision import VisionTransformer
 from model.config import TransformerConfig
 
@@ -12,6 +12,7 @@ __all__ = [
     "DecoderLM",
     "DecoderReader",
     "EncoderDecoder",
+    "EncoderDecoderReader",
     "TextEncoder",
     "TextReader",
     "Transformer",
@@ -26,6 +27,9 @@ def build(config: TransformerConfig) -> Transformer:
     """Make the untrained transformer that a configuration describes."""
     if config.architecture == "encoder":
         return TextEncoder(config)
+    if config.architecture == "vision":
+        return VisionTransformer(config)
+    writes = config.head.kind == "words"
     if config.architecture == "decoder":
-        return DecoderLM(config) if config.head.kind == "words" else DecoderReader(config)
-    return EncoderDecoder(config) if config.architecture == "encoder_decoder" else VisionTransformer(config)
+        return DecoderLM(config) if writes else DecoderReader(config)
+    return EncoderDecoder(config) if writes else EncoderDecoderReader(config)

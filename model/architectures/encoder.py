@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from model.architectures.heads import Head, Read, make_head
 from model.architectures.initialise import initialise
 from model.config import TransformerConfig
-from model.layers.attention import FullAttention
+from model.layers.attention import FullAttention, SelfAttention
 from model.layers.block import Stack
 from model.layers.embeddings import Embeddings
 
@@ -24,15 +24,16 @@ class TextReader(nn.Module, ABC):
         self.config = config
         self.embeddings = Embeddings(config)
 
-    @property
     @abstractmethod
-    def stack(self) -> Stack:
-        """Return the blocks."""
+    def read(
+        self, input_ids: Tensor, segment_ids: Tensor | None, last_positions: Tensor, attention: SelfAttention
+    ) -> Tensor:
+        """Return the last hidden states of ids (B, T), whose last real tokens are at (B,): (B, T, d_model)."""
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor, segment_ids: Tensor | None = None) -> Tensor:
         """Return the last hidden states of ids (B, T): (B, T, d_model)."""
-        x = self.embeddings(input_ids, segment_ids=segment_ids)
-        return self.stack(x, FullAttention.within(x, attention_mask))
+        last_positions = attention_mask.long().sum(1) - 1
+        return self.read(input_ids, segment_ids, last_positions, FullAttention.within(input_ids, attention_mask))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, segment_ids: Tensor | None = None) -> Tensor:
         """Return what the head makes of ids (B, T); attention_mask (B, T) is 1 at real tokens, which come first."""
@@ -49,10 +50,11 @@ class TextEncoder(TextReader):
         self.head = make_head(config)
         initialise(self, config)
 
-    @property
-    def stack(self) -> Stack:
-        """Return the encoder."""
-        return self.encoder
+    def read(
+        self, input_ids: Tensor, segment_ids: Tensor | None, last_positions: Tensor, attention: SelfAttention
+    ) -> Tensor:
+        """Return what the encoder makes of the ids."""
+        return self.encoder(self.embeddings(input_ids, segment_ids=segment_ids), attention)
 
 
 class DecoderReader(TextReader):
@@ -64,7 +66,8 @@ class DecoderReader(TextReader):
         self.head = make_head(config)
         initialise(self, config)
 
-    @property
-    def stack(self) -> Stack:
-        """Return the decoder."""
-        return self.decoder
+    def read(
+        self, input_ids: Tensor, segment_ids: Tensor | None, last_positions: Tensor, attention: SelfAttention
+    ) -> Tensor:
+        """Return what the decoder makes of the ids."""
+        return self.decoder(self.embeddings(input_ids, segment_ids=segment_ids), attention)

@@ -1,12 +1,15 @@
-"""The encoder–decoder of "Attention Is All You Need" (Vaswani et al. 2017), for translation."""
+"""The encoder–decoder of "Attention Is All You Need" (Vaswani et al. 2017): a text into another, or into labels."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
+from model.architectures.encoder import TextReader
+from model.architectures.heads import make_head
 from model.architectures.initialise import initialise
 from model.config import TransformerConfig
-from model.layers.attention import FullAttention
+from model.layers.attention import FullAttention, SelfAttention
 from model.layers.block import Stack
 from model.layers.embeddings import Embeddings, WordHead
 
@@ -41,3 +44,27 @@ class EncoderDecoder(nn.Module):
     def project(self, hidden: Tensor) -> Tensor:
         """Map hidden states (…, d_model) to logits (…, vocab_size)."""
         return self.head(hidden, self.embeddings.words)
+
+
+class EncoderDecoderReader(TextReader):
+    """An encoder–decoder that reads a text twice: labels, as a rule of its last token (Lewis et al. 2020, section 3.1).
+
+    The decoder sees the text behind its own last token, the end.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.target_embeddings = Embeddings(config, self.embeddings.words)
+        self.encoder = Stack(config, config.num_encoder_layers, is_causal=False)
+        self.decoder = Stack(config, config.num_decoder_layers, is_causal=True, has_cross_attention=True)
+        self.head = make_head(config)
+        initialise(self, config)
+
+    def read(
+        self, input_ids: Tensor, segment_ids: Tensor | None, last_positions: Tensor, attention: SelfAttention
+    ) -> Tensor:
+        """Return what the decoder makes of the ids and of what the encoder makes of them."""
+        source = self.encoder(self.embeddings(input_ids), attention)
+        ends = input_ids.gather(1, last_positions.long()[:, None])  # (B, 1)
+        target_ids = torch.cat((ends, input_ids[:, :-1]), dim=1)  # (B, T)
+        return self.decoder(self.target_embeddings(target_ids), attention, attention.to(source))

@@ -70,8 +70,8 @@ class ReaderGraph(nn.Module):
     ) -> Tensor:
         """Return what the head makes of the texts; a filler's words at the positions asked for."""
         model = self.model
-        x = model.embeddings(input_ids, segment_ids=segment_ids)
-        hidden = model.stack(x, _ragged(x, last_positions, total_length))
+        attention = _ragged(input_ids, last_positions, total_length)
+        hidden = model.read(input_ids, segment_ids, last_positions, attention)
         if isinstance(model.head, FillHead):
             assert logit_positions is not None
             return model.head.word_logits(_at(hidden, logit_positions), model.embeddings.words)

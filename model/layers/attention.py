@@ -7,7 +7,7 @@ graph attends with, over a cache and over rows of different lengths; they stand 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import torch
@@ -78,6 +78,13 @@ class Attention(Protocol):
         """Attend from query (B, T, H·D) to key and value (B, S, K·D); returns (B, T, H·D)."""
 
 
+class SelfAttention(Attention, Protocol):
+    """Attention within texts that can also be to a source of the same lengths."""
+
+    def to(self, source: Tensor) -> Attention:
+        """Return the attention to a source (B, T, d_model)."""
+
+
 @dataclass(frozen=True)
 class FullAttention:
     """Every query meets every key that it may see; of a source, in cross-attention."""
@@ -98,6 +105,10 @@ class FullAttention:
         """Return the cross-attention from ids or embeddings x (B, T, …) to a source (B, S, d_model)."""
         query_positions, key_positions = (torch.arange(t.shape[1], device=t.device) for t in (x, source))
         return cls(query_positions, key_positions, is_real, source)
+
+    def to(self, source: Tensor) -> Self:
+        """Return the attention to a source (B, T, d_model) of the same lengths."""
+        return replace(self, source=source)
 
     def keys_and_values(self, layer: MultiHeadAttention, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the keys and values of x, or of the source."""

@@ -6,8 +6,8 @@ place, and turns them by their positions. These forms only emit it: they compute
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -70,16 +70,21 @@ def group_query_attention(
 
 @dataclass(frozen=True)
 class RaggedAttention:
-    """Self-attention of rows of different lengths, padded on the right; nothing is kept."""
+    """Attention of rows of different lengths, padded on the right, to themselves or to a source; nothing is kept."""
 
     query_positions: Tensor  # (T,)
     key_positions: Tensor  # (T,)
     last_positions: Tensor  # (B,) int32: of each row's last real token
     total_length: Tensor  # () int32: T
+    source: Tensor | None = None  # (B, T, d_model), its rows as long
+
+    def to(self, source: Tensor) -> Self:
+        """Return the attention to a source (B, T, d_model) of the same lengths."""
+        return replace(self, source=source)
 
     def keys_and_values(self, layer: MultiHeadAttention, x: Tensor) -> Pair:
-        """Return the keys and values of x."""
-        return layer.keys_and_values(x)
+        """Return the keys and values of x, or of the source."""
+        return layer.keys_and_values(x if self.source is None else self.source)
 
     def attend(
         self, layer: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None
