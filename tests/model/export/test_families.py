@@ -97,6 +97,17 @@ FAMILIES: dict[str, TransformerConfig] = {
         embeddings=EmbeddingsConfig(norm=True),
         head=default_head("fill"),
     ),
+    "bart, to classify": TransformerConfig(
+        "encoder_decoder",
+        **SIZES,
+        num_encoder_layers=1,
+        num_decoder_layers=2,
+        attention=AttentionConfig(4),
+        norm=NormConfig(placement="post"),
+        feed_forward=FeedForwardConfig(48),
+        embeddings=EmbeddingsConfig(norm=True),
+        head=HeadConfig("classify", 3, "last", dense=True, bias=True),
+    ),
     # Heads of 26 features that turn, normalised: as wide as the operator does not take them.
     "an odd width, to classify": TransformerConfig(
         "decoder",
@@ -135,14 +146,14 @@ def test_the_graphs_answer_like_torch(exported: Exported) -> None:
 def test_attention_is_one_operator_a_layer_and_products_of_one_input_are_joined(exported: Exported) -> None:
     config, graphs = exported.config, exported.graphs
     nodes = {name: onnx.load(graph.path).graph.node for name, graph in graphs.items()}
-    expected = {"encoder": config.num_encoder_layers or config.num_decoder_layers, "decoder": config.num_decoder_layers}
-    if len(graphs) == 2:
-        expected["decoder"] *= 2  # cross-attention
+    cross = config.num_decoder_layers if config.architecture == "encoder_decoder" else 0
+    in_decoder = config.num_decoder_layers + cross
+    expected = {"encoder": config.num_encoder_layers, "decoder": in_decoder}
+    if len(graphs) == 1:
+        expected = dict.fromkeys(graphs, config.num_encoder_layers + in_decoder)
 
     for name, of_graph in nodes.items():
         assert sum(node.op_type == "GroupQueryAttention" for node in of_graph) == expected[name]
         products = Counter(node.input[0] for node in of_graph if node.op_type == "MatMul")
         # A source's keys and values of all layers stay apart.
-        assert max(products.values()) == (
-            2 * config.num_decoder_layers if len(graphs) == 2 and name == "encoder" else 1
-        )
+        assert max(products.values()) == (2 * cross if cross and name == "encoder" else 1)
