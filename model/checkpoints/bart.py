@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
 from model.checkpoints.fields import names
+from model.checkpoints.heads import num_labels
 from model.config import (
     AttentionConfig,
     EmbeddingsConfig,
@@ -44,6 +45,8 @@ HARMLESS = (
     | names("force_bos_token_to_be_generated replacing_rate save_step student_decoder_layers student_encoder_layers")
 )
 
+WORDS = HeadConfig(bias=True)
+
 
 def configure(
     config: HFConfig,
@@ -51,9 +54,9 @@ def configure(
     placement: NormPlacement,
     *,
     norm: bool = False,
-    bias: bool = True,
+    head: HeadConfig = WORDS,
 ) -> TransformerConfig:
-    """Return our configuration; `norm`: of the embeddings, `bias`: of the output."""
+    """Return our configuration; `norm`: of the embeddings."""
     require(config, decoder_attention_heads=config["encoder_attention_heads"])
     require(config, decoder_ffn_dim=config["encoder_ffn_dim"], tie_word_embeddings=True)
     return TransformerConfig(
@@ -68,14 +71,21 @@ def configure(
         positions=positions,
         norm=NormConfig(placement=placement),
         embeddings=EmbeddingsConfig(scale=config["scale_embedding"], norm=norm),
-        head=HeadConfig(bias=bias),
+        head=head,
         dropout=config["dropout"],
     )
 
 
 def bart_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a BART."""
-    return configure(config, PositionsConfig("learned"), "post", norm=True)
+    return configure(config, PositionsConfig("learned"), "post", norm=True, head=_head(config))
+
+
+def _head(config: HFConfig) -> HeadConfig:
+    if not any(str(name).endswith("ForSequenceClassification") for name in config.get("architectures") or []):
+        return WORDS
+    require(config, decoder_start_token_id=config["eos_token_id"])  # the decoder sees the text behind its own end
+    return HeadConfig("classify", num_labels(config), "last", dense=True, bias=True)
 
 
 def mbart_config(config: HFConfig) -> TransformerConfig:
@@ -99,11 +109,17 @@ SHARED: Names = {
     "shared.weight": "embeddings.words.weight",
     "encoder.embed_tokens.weight": "embeddings.words.weight",
     "decoder.embed_tokens.weight": "embeddings.words.weight",
-    "lm_head.weight": "head.output.weight",
-    "final_logits_bias": Parts(("head.bias",), lambda bias: (bias[0],)),
     **_block("encoder", ("self_attn",)),
     **_block("decoder", ("self_attn", "encoder_attn")),
 }
+OUTPUT: Names = {
+    "lm_head.weight": "head.output.weight",
+    "final_logits_bias": Parts(("head.bias",), lambda bias: (bias[0],)),
+}
+LABELS = norms_and_biases(
+    {"classification_head.dense": "head.transform.dense", "classification_head.out_proj": "head.output"}
+)
+OPTIONAL = frozenset({"head.bias"})  # zeros where a file lacks it
 FINAL_NORMS = norms_and_biases({f"{side}.layer_norm": f"{side}.final_norm" for side in ("encoder", "decoder")})
 COMPUTED_POSITIONS = frozenset({"encoder.embed_positions.weight", "decoder.embed_positions.weight"})
 
@@ -115,11 +131,21 @@ LEARNED_POSITIONS: Names = {
 }
 EMBEDDING_NORMS = norms_and_biases({f"{side}.layernorm_embedding": f"{ours}.norm" for side, ours in SIDES.items()})
 
-BART = Family(bart_config, {**SHARED, **LEARNED_POSITIONS, **EMBEDDING_NORMS}, DEFAULTS, HARMLESS, prefix="model.")
+BART = Family(
+    bart_config,
+    {**SHARED, **LEARNED_POSITIONS, **EMBEDDING_NORMS},
+    {**DEFAULTS, "decoder_start_token_id": 2, "eos_token_id": 2},
+    HARMLESS,
+    prefix="model.",
+    computed=frozenset({"encoder.version", "decoder.version"}),
+    optional=OPTIONAL,
+    heads={"words": OUTPUT, "classify": LABELS},
+)
 MBART = Family(
     mbart_config,
-    {**SHARED, **LEARNED_POSITIONS, **EMBEDDING_NORMS, **FINAL_NORMS},
+    {**SHARED, **OUTPUT, **LEARNED_POSITIONS, **EMBEDDING_NORMS, **FINAL_NORMS},
     DEFAULTS,
     HARMLESS,
     prefix="model.",
+    optional=OPTIONAL,
 )

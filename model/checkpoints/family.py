@@ -59,6 +59,7 @@ class Family:
     harmless: frozenset[str] = frozenset()  # fields that change no answer, beside those of all families
     prefix: str = ""  # that some checkpoints have before all their names and others have not
     computed: frozenset[str] = frozenset()  # tensors that follow from the configuration, and are not read
+    optional: frozenset[str] = frozenset()  # parameters of ours that keep their first value where a file lacks them
     heads: Mapping[HeadKind, Names] = field(default_factory=dict)  # what `names` has not, where there are several heads
     unused: Mapping[HeadKind, frozenset[str]] = field(default_factory=dict)  # tensors of other heads that come along
 
@@ -110,7 +111,7 @@ def load(
                 raise CheckpointError(f"{name}: differs from another tensor that is also {target}")
             parameters[target].data.copy_(part)
             found.add(target)
-    if missing := sorted(parameters.keys() - found):
+    if missing := sorted(parameters.keys() - found - family.optional):
         raise CheckpointError(f"the checkpoint lacks {len(missing)} parameters, the first {missing[0]}")
     return model
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from model.checkpoints.bart import COMPUTED_POSITIONS, DEFAULTS, FINAL_NORMS, HARMLESS, SHARED, configure
+from model.checkpoints.bart import (
+    COMPUTED_POSITIONS,
+    DEFAULTS,
+    FINAL_NORMS,
+    HARMLESS,
+    OPTIONAL,
+    OUTPUT,
+    SHARED,
+    configure,
+)
 from model.checkpoints.family import Family, HFConfig, require
 from model.config import PositionsConfig, TransformerConfig
 
@@ -24,12 +33,19 @@ def pegasus_config(config: HFConfig) -> TransformerConfig:
 
 MARIAN = Family(
     marian_config,
-    SHARED,
+    {**SHARED, **OUTPUT},
     {**DEFAULTS, "vocab_size": 58101, "share_encoder_decoder_embeddings": True, "decoder_vocab_size": None},
     HARMLESS,
     prefix="model.",
     computed=COMPUTED_POSITIONS,
+    optional=OPTIONAL,
 )
 PEGASUS = Family(
-    pegasus_config, {**SHARED, **FINAL_NORMS}, DEFAULTS, HARMLESS, prefix="model.", computed=COMPUTED_POSITIONS
+    pegasus_config,
+    {**SHARED, **OUTPUT, **FINAL_NORMS},
+    DEFAULTS,
+    HARMLESS,
+    prefix="model.",
+    computed=COMPUTED_POSITIONS,
+    optional=OPTIONAL,
 )

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from model.architectures import EncoderDecoder
+from model.architectures import EncoderDecoder, EncoderDecoderReader
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.read import FAMILIES
 from model.sizes import SIZES
@@ -97,6 +97,29 @@ def test_logits_and_hidden_states_are_those_of_transformers(family: str, seed: i
         assert ours.config.head.tied == (seed % 2 == 0)
 
 
+@torch.no_grad()
+def test_barts_labels_are_those_of_transformers(tmp_path: Path) -> None:
+    config = random_config("bart", 0)
+    config.id2label = {0: "contradiction", 1: "neutral", 2: "entailment"}
+    theirs = loud_weights(transformers.BartForSequenceClassification(config))
+    ours = imported(theirs, tmp_path)
+    assert isinstance(ours, EncoderDecoderReader)
+    lengths = torch.tensor([SOURCE, 1, 17])
+    mask = (torch.arange(SOURCE) < lengths[:, None]).long()
+    ids = torch.randint(3, 60, (3, SOURCE), generator=torch.Generator().manual_seed(0)).where(mask.bool(), 1)
+    ids[torch.arange(3), lengths - 1] = 2  # the end
+
+    assert_equal(ours(ids, mask), theirs(input_ids=ids, attention_mask=mask).logits)
+
+
+def test_an_outputs_bias_that_a_file_lacks_is_zero(tmp_path: Path) -> None:
+    theirs = transformers.BartModel(random_config("bart", 1))  # as bart-base is published
+    ours = imported(theirs, tmp_path)
+
+    assert isinstance(ours, EncoderDecoder)
+    assert ours.head.bias is not None and not ours.head.bias.any()
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_configuration_is_read(name: str) -> None:
     found = FAMILIES[PUBLISHED[name]["model_type"]].to_config(PUBLISHED[name])
@@ -113,6 +136,11 @@ def test_a_published_configuration_is_read(name: str) -> None:
         ("opus-mt", {"decoder_vocab_size": 98}, "decoder_vocab_size is 98; only 58101 is supported"),
         ("m2m100-418m", {"activation_function": "mish"}, "the activation 'mish' is not supported"),
         ("mbart-large-50", {"tie_word_embeddings": False}, "tie_word_embeddings is False; only True is supported"),
+        (
+            "bart-large",
+            {"architectures": ["BartForSequenceClassification"], "decoder_start_token_id": 0},
+            "decoder_start_token_id is 0; only 2 is supported",
+        ),
         ("t5-small", {"feed_forward_proj": "gated-mish"}, "the activation 'mish' is not supported"),
         ("t5-small", {"is_decoder": True}, "is_decoder is True; this field is not known"),
     ],
