@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
 from model.package import Task as TaskName
 from service.api.answering import answer, stream
 from service.api.answers import json_answer
+from service.api.encoder_routes import add_encoder_routes
 from service.api.observing import observed
 from service.api.streaming import event_stream
 from service.draining import Draining
@@ -19,32 +20,19 @@ from service.errors import InvalidRequest, IsDraining, NotFound, NotReady
 from service.ingress import first_fitting
 from service.metrics import CONTENT_TYPE, Metrics
 from service.schemas import (
-    AnswerRequest,
-    AnswerResponse,
     AnyRequest,
-    ClassifyRequest,
-    ClassifyResponse,
     DetokenizeRequest,
     DetokenizeResponse,
-    EmbedRequest,
-    EmbedResponse,
-    FillRequest,
-    FillResponse,
     GenerateRequest,
     GenerateResponse,
     ModelCard,
     ModelList,
-    RerankRequest,
-    RerankResponse,
     Status,
-    TagRequest,
-    TagResponse,
     TokenizeRequest,
     TokenizeResponse,
     TranslateRequest,
     TranslateResponse,
 )
-from service.schemas.classify import CLASSIFY_EXAMPLES
 from service.settings import Limits
 from service.tasks.task import ANONYMOUS, Task
 
@@ -98,37 +86,7 @@ def make_router(
     async def status(asked: Iterable[Task]) -> Status:
         return await _status(list(asked), shows_models=not needs_keys or observed().client != ANONYMOUS)
 
-    @router.post("/classify")
-    async def classify(
-        request: Annotated[ClassifyRequest, Body(openapi_examples=CLASSIFY_EXAMPLES)],
-    ) -> ClassifyResponse:
-        """Label texts, pairs of texts, or images, with the model's own labels or with any (zero-shot)."""
-        return await whole(request, "classify")  # type: ignore[no-any-return]  # the task answers in kind
-
-    @router.post("/rerank")
-    async def rerank(request: RerankRequest) -> RerankResponse:
-        """Sort documents by how well they fit a query."""
-        return await whole(request, "rerank")  # type: ignore[no-any-return]  # the task answers in kind
-
-    @router.post("/tag")
-    async def tag(request: TagRequest) -> TagResponse:
-        """Find people, places and the like in texts of any length."""
-        return await whole(request, "tag")  # type: ignore[no-any-return]  # the task answers in kind
-
-    @router.post("/answer")
-    async def answer_questions(request: AnswerRequest) -> AnswerResponse:
-        """Find the answers to questions in texts of any length."""
-        return await whole(request, "answer")  # type: ignore[no-any-return]  # the task answers in kind
-
-    @router.post("/fill")
-    async def fill(request: FillRequest) -> FillResponse:
-        """Guess missing words."""
-        return await whole(request, "fill")  # type: ignore[no-any-return]  # the task answers in kind
-
-    @router.post("/embed")
-    async def embed(request: EmbedRequest) -> EmbedResponse:
-        """Map texts to vectors that are near one another where the texts mean alike."""
-        return await whole(request, "embed")  # type: ignore[no-any-return]  # the task answers in kind
+    add_encoder_routes(router, whole)
 
     @router.post("/generate", response_model=GenerateResponse, response_model_exclude_none=True)
     async def generate(request: GenerateRequest) -> Any:

@@ -24,7 +24,7 @@ from tests.service.api.conftest import series
 
 pytestmark = pytest.mark.integration
 
-READY_WITHIN_S = 180
+READY_WITHIN_S = 240
 
 
 MODELS: dict[str, Precision] = {
