@@ -19,14 +19,10 @@ from service.errors import InternalError
 from service.metrics import Metrics
 from service.schemas import (
     AnyEvent,
-    ClassifyResponse,
-    EmbedResponse,
     GenerateEvent,
-    GenerateResponse,
     Response,
     TranslateEvent,
-    TranslateResponse,
-    UsageEvent,
+    Usage,
 )
 from service.tasks.task import ANONYMOUS
 from service.tracing import Span, Tracing
@@ -54,10 +50,11 @@ class Observed:
 
     def count(self, answer: Response | AnyEvent) -> None:
         """Take the tokens from an answer. A stream's pieces count one each, until its last event has the usage."""
-        if isinstance(answer, ClassifyResponse | EmbedResponse | GenerateResponse | TranslateResponse | UsageEvent):
-            self.tokens = answer.usage.prompt_tokens + answer.usage.completion_tokens
-        elif isinstance(answer, GenerateEvent | TranslateEvent):
-            self.tokens += 1
+        match answer:
+            case Response(usage=Usage() as usage):  # type: ignore[misc]  # whichever of its kinds has one
+                self.tokens = usage.prompt_tokens + usage.completion_tokens
+            case GenerateEvent() | TranslateEvent():
+                self.tokens += 1
 
 
 _MODEL = re.compile("^/models/[^/]+(?=/)")

@@ -10,7 +10,7 @@ import pytest
 from service.api.keys import KeyRing
 from service.api.observing import Observed
 from service.keys import hash_of
-from service.schemas import GenerateEvent, ModelHealth, Usage, UsageEvent
+from service.schemas import GenerateEvent, ModelHealth, Response, Usage, UsageEvent
 from service.settings import Settings
 from service.tasks.task import LocalTask
 from tests.service.api.conftest import Client, OpenClient, series
@@ -125,6 +125,14 @@ async def test_a_stream_that_is_left_is_charged_for_the_pieces_it_sent() -> None
     assert request.tokens == 3
 
     request.count(UsageEvent(usage=Usage(prompt_tokens=7, completion_tokens=5)))
+    assert request.tokens == 12
+
+
+@pytest.mark.parametrize("answer", [kind for kind in Response.__subclasses__() if "usage" in kind.model_fields])
+def test_every_answer_that_took_tokens_is_charged(answer: type[Response]) -> None:
+    request = Observed()
+    request.count(answer.model_construct(usage=Usage(prompt_tokens=7, completion_tokens=5)))
+
     assert request.tokens == 12
 
 
