@@ -5,9 +5,9 @@ Norms multiply by 1 + w, which is folded here; scores have a scale of their own;
 
 from __future__ import annotations
 
-from model.checkpoints.family import Family, HFConfig, Names, Parts, require
+from model.checkpoints.family import HFConfig, Names, Parts, require
 from model.checkpoints.fields import names
-from model.checkpoints.llama import BLOCK, COMPUTED, DEFAULTS, MAPS, NORMS, attention, configure
+from model.checkpoints.llama import BLOCK, DEFAULTS, MAPS, NORMS, attention, configure, family
 from model.checkpoints.rope import layers_with_window
 from model.config import TransformerConfig
 
@@ -50,11 +50,4 @@ GEMMA3_DEFAULTS = {
     "sliding_window_pattern": 6,
 }
 
-GEMMA3 = Family(
-    gemma3_config,
-    NAMES,
-    GEMMA3_DEFAULTS,
-    names("_sliding_window_pattern sliding_window"),
-    prefix="model.",
-    computed=COMPUTED,
-)
+GEMMA3 = family(gemma3_config, GEMMA3_DEFAULTS, names("_sliding_window_pattern sliding_window"), NAMES)

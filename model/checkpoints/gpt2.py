@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
 from model.checkpoints.fields import names
-from model.config import AttentionConfig, FeedForwardConfig, HeadConfig, NormConfig, TransformerConfig
+from model.config import AttentionConfig, FeedForwardConfig, NormConfig, TransformerConfig
 
 
 def to_config(config: HFConfig) -> TransformerConfig:
@@ -21,7 +22,7 @@ def to_config(config: HFConfig) -> TransformerConfig:
         num_decoder_layers=config["n_layer"],
         max_positions=config["n_positions"],
         norm=NormConfig(epsilon=config["layer_norm_epsilon"]),
-        head=HeadConfig(tied=config["tie_word_embeddings"]),
+        head=decoder_head(config),
         dropout=config["resid_pdrop"],
     )
 
@@ -45,7 +46,6 @@ EXPAND, CONTRACT = "decoder.blocks.{}.feed_forward.expand", "decoder.blocks.{}.f
 
 NAMES: Names = {
     "wte.weight": "embeddings.words.weight",
-    "lm_head.weight": "head.output.weight",
     "wpe.weight": "embeddings.positions.weight",
     "h.{}.attn.c_attn.weight": Parts(tuple(f"{part}.weight" for part in QKV), lambda w: w.T.chunk(3)),
     "h.{}.attn.c_attn.bias": Parts(tuple(f"{part}.bias" for part in QKV), lambda b: b.chunk(3)),
@@ -76,4 +76,6 @@ GPT2 = Family(
     HARMLESS,
     prefix="transformer.",
     computed=frozenset({"h.{}.attn.bias", "h.{}.attn.masked_bias"}),  # the causal mask
+    heads=HEADS,
+    unused=UNUSED,
 )

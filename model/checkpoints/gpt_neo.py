@@ -5,10 +5,11 @@ Scores are not scaled, queries, keys and values have no biases, and matrices are
 
 from __future__ import annotations
 
+from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases
 from model.checkpoints.fields import names, unsupported
-from model.config import AttentionConfig, FeedForwardConfig, HeadConfig, NormConfig, TransformerConfig
+from model.config import AttentionConfig, FeedForwardConfig, NormConfig, TransformerConfig
 
 
 def to_config(config: HFConfig) -> TransformerConfig:
@@ -31,7 +32,7 @@ def to_config(config: HFConfig) -> TransformerConfig:
         num_decoder_layers=config["num_layers"],
         max_positions=config["max_position_embeddings"],
         norm=NormConfig(epsilon=config["layer_norm_epsilon"]),
-        head=HeadConfig(tied=config["tie_word_embeddings"]),
+        head=decoder_head(config),
         dropout=config["resid_dropout"],
     )
 
@@ -51,7 +52,6 @@ ATTENTION = "h.{}.attn.attention"
 
 NAMES: Names = {
     "wte.weight": "embeddings.words.weight",
-    "lm_head.weight": "head.output.weight",
     "wpe.weight": "embeddings.positions.weight",
     **{
         f"{ATTENTION}.{theirs}_proj.weight": f"{BLOCK}.self_attention.{ours}.weight"
@@ -86,4 +86,6 @@ GPT_NEO = Family(
     HARMLESS,
     prefix="transformer.",
     computed=frozenset({f"{ATTENTION}.bias", f"{ATTENTION}.masked_bias"}),  # the masks
+    heads=HEADS,
+    unused=UNUSED,
 )

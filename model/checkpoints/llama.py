@@ -5,9 +5,10 @@ Pre-norm decoders with rotary positions, RMS norms, gated feed-forward, and head
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
 from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases
 from model.checkpoints.fields import names
 from model.checkpoints.rope import layers_with_window, rotary_positions
@@ -15,7 +16,6 @@ from model.config import (
     AttentionConfig,
     EmbeddingsConfig,
     FeedForwardConfig,
-    HeadConfig,
     NormConfig,
     TransformerConfig,
 )
@@ -86,7 +86,7 @@ def configure(config: HFConfig, heads: AttentionConfig, *, is_gemma: bool = Fals
         positions=rotary_positions(config, has_windows=heads.window is not None),
         norm=NormConfig("rms", "sandwich" if is_gemma else "pre", epsilon=config["rms_norm_eps"], bias=False),
         embeddings=EmbeddingsConfig(scale=is_gemma),
-        head=HeadConfig(tied=config["tie_word_embeddings"]),
+        head=decoder_head(config),
         dropout=0.0,
     )
 
@@ -94,7 +94,6 @@ def configure(config: HFConfig, heads: AttentionConfig, *, is_gemma: bool = Fals
 BLOCK = "decoder.blocks.{}"
 MAPS: Names = {
     "embed_tokens.weight": "embeddings.words.weight",
-    "lm_head.weight": "head.output.weight",
     **norms_and_biases(
         {
             "layers.{}.self_attn.q_proj": f"{BLOCK}.self_attention.query",
@@ -131,9 +130,17 @@ WINDOWLESS = names("sliding_window max_window_layers layer_types")  # where ther
 COMPUTED = frozenset({"layers.{}.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"})
 
 
-LLAMA = Family(
-    llama_config, NAMES, {**DEFAULTS, "num_key_value_heads": None}, names("is_llama_config"), "model.", COMPUTED
-)
-MISTRAL = Family(mistral_config, NAMES, {**DEFAULTS, "sliding_window": 4096}, prefix="model.", computed=COMPUTED)
-QWEN2 = Family(qwen2_config, NAMES, QWEN_DEFAULTS, WINDOWLESS, "model.", COMPUTED)
-QWEN3 = Family(qwen3_config, NAMES, {**QWEN_DEFAULTS, "head_dim": 128}, WINDOWLESS, "model.", COMPUTED)
+def family(
+    configure_it: Callable[[HFConfig], TransformerConfig],
+    defaults: Mapping[str, Any],
+    harmless: frozenset[str] = frozenset(),
+    table: Names = NAMES,
+) -> Family:
+    """Return a family of the kind of Llama."""
+    return Family(configure_it, table, defaults, harmless, "model.", COMPUTED, HEADS, UNUSED)
+
+
+LLAMA = family(llama_config, {**DEFAULTS, "num_key_value_heads": None}, names("is_llama_config"))
+MISTRAL = family(mistral_config, {**DEFAULTS, "sliding_window": 4096})
+QWEN2 = family(qwen2_config, QWEN_DEFAULTS, WINDOWLESS)
+QWEN3 = family(qwen3_config, {**QWEN_DEFAULTS, "head_dim": 128}, WINDOWLESS)

@@ -1,0 +1,29 @@
+"""The heads that all families of decoders have: words, or labels and vectors by the last token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from model.checkpoints.family import HFConfig, Names, norms_and_biases
+from model.checkpoints.heads import head_kind, num_labels
+from model.config import HeadConfig, HeadKind
+
+WORDS: Names = {"lm_head.weight": "head.output.weight"}
+HEADS: Mapping[HeadKind, Names] = {
+    "words": WORDS,
+    "classify": {"score.weight": "head.output.weight"},
+    "tag": norms_and_biases({"score": "head.output", "classifier": "head.output"}),  # the latter in the GPTs
+    "embed": {},
+}
+UNUSED: Mapping[HeadKind, frozenset[str]] = {"embed": frozenset(WORDS)}  # of vectors, made of a model of words
+
+
+def decoder_head(config: HFConfig) -> HeadConfig:
+    """Return the head that a decoder's checkpoint has; of none that it names, words."""
+    kind = head_kind(config, HEADS) if config.get("architectures") else "words"
+    tied = config["tie_word_embeddings"]  # which means nothing to other heads
+    if kind == "words":
+        return HeadConfig(tied=tied)
+    if kind == "embed":
+        return HeadConfig("embed", pooling="last")
+    return HeadConfig(kind, num_labels(config), pooling="last", bias=kind == "tag")

@@ -1,0 +1,94 @@
+"""Decoders that label texts or tokens, or make vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from model.architectures import DecoderReader
+from model.checkpoints.heads import VECTORS
+from model.package import PackageTokenizer
+from model.package.manifest import TOKENIZER_FILE
+from service.schemas import ClassifyRequest, ClassifyResponse
+from service.settings import Limits, ModelSettings
+from service.tasks.loading import load_task
+from tests.conftest import TEXTS
+from tests.model.checkpoints import test_gpt, test_llama
+from tests.model.checkpoints.parity import SEEDS, assert_equal, converted, imported, loud_weights
+from tests.model.checkpoints.served import exported
+
+PREFIXES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma3": "Gemma3Text"}
+PREFIXES |= {"gpt2": "GPT2", "gpt_neo": "GPTNeo"}
+LENGTHS = torch.tensor([24, 15, 1])
+
+
+def random_config(family: str, seed: int, labels: int) -> Any:
+    module: Any = test_llama if family in test_llama.CLASSES else test_gpt
+    config = module.random_config(family, seed)
+    config.num_labels = labels
+    return config
+
+
+def random_rows(vocab_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ids, of which only padding is 0, and which of them are real."""
+    mask = torch.arange(24) < LENGTHS[:, None]
+    ids = torch.randint(3, vocab_size, mask.shape, generator=torch.Generator().manual_seed(0))
+    return ids.where(mask, 0), mask
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", SEEDS[::3])
+@pytest.mark.parametrize("family", PREFIXES)
+def test_a_text_is_labelled_by_its_last_token(family: str, seed: int, tmp_path: Path) -> None:
+    config = random_config(family, seed, labels=1 + seed % 3)
+    theirs = loud_weights(getattr(transformers, f"{PREFIXES[family]}ForSequenceClassification")(config), seed)
+    ours = imported(theirs, tmp_path)
+    assert isinstance(ours, DecoderReader)
+    ids, mask = random_rows(config.vocab_size)
+
+    assert_equal(ours(ids, mask), theirs(input_ids=ids, attention_mask=mask).logits)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neo"])
+def test_tokens_are_labelled(family: str, tmp_path: Path) -> None:
+    config = random_config(family, 0, labels=4)
+    theirs = loud_weights(getattr(transformers, f"{PREFIXES[family]}ForTokenClassification")(config))
+    ours = imported(theirs, tmp_path)
+    ids, mask = random_rows(config.vocab_size)
+
+    assert_equal(ours(ids, mask)[mask], theirs(input_ids=ids, attention_mask=mask).logits[mask])
+
+
+@torch.no_grad()
+def test_a_text_has_the_vector_of_its_last_token() -> None:
+    theirs = loud_weights(transformers.Qwen3ForCausalLM(random_config("qwen3", 0, labels=2)))
+    ours = converted(theirs, architectures=[VECTORS])  # as where sentence-transformers' files say so
+    ids, mask = random_rows(theirs.config.vocab_size)
+
+    expected = theirs(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states[-1]
+    assert_equal(ours(ids, mask), expected[torch.arange(3), LENGTHS - 1])
+
+
+async def test_the_service_scores_texts_as_transformers_does(tmp_path: Path) -> None:
+    config = transformers.Gemma3TextConfig(
+        **{"vocab_size": 333, "hidden_size": 28, "intermediate_size": 40, "num_hidden_layers": 2, "head_dim": 10},
+        **{"num_attention_heads": 4, "num_key_value_heads": 1, "max_position_embeddings": 90, "sliding_window": 5},
+        **{"layer_types": ["sliding_attention", "full_attention"], "pad_token_id": 0, "num_labels": 1},
+    )
+    theirs = loud_weights(transformers.Gemma3TextForSequenceClassification(config), 0)
+    package = exported(theirs, tmp_path)
+    task = load_task(ModelSettings(package=package.folder, threads=1), Limits())
+    tokenizer, texts = PackageTokenizer.load(package.folder / TOKENIZER_FILE), [*TEXTS, "a"]
+    answer = await task.predict(ClassifyRequest(input=texts, activation="none"))
+    await task.close()
+
+    assert isinstance(answer, ClassifyResponse) and package.manifest.task == "rerank"  # of one label
+    for text, result in zip(texts, answer.results, strict=True):
+        with torch.no_grad():
+            logits = theirs(torch.tensor([tokenizer.encode(text).ids])).logits
+        assert result.labels[0].score == pytest.approx(logits.item(), rel=1e-4)
