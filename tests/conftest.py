@@ -121,12 +121,13 @@ MakePackage = Callable[..., TinyPackage]
 
 def random_model(config: TransformerConfig, seed: int = 0) -> Transformer:
     """Make an untrained model whose logits are spread out, so that ties do not decide."""
+    louder = 2.0 if config.embeddings.scale else 4.0  # those are drawn louder
     torch.manual_seed(seed)
     model = build(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:
-                parameter.mul_(4.0)
+                parameter.mul_(louder)
             else:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     return model

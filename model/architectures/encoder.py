@@ -54,7 +54,7 @@ class TextEncoder(TextReader):
         self, input_ids: Tensor, segment_ids: Tensor | None, last_positions: Tensor, attention: SelfAttention
     ) -> Tensor:
         """Return what the encoder makes of the ids."""
-        return self.encoder(self.embeddings(input_ids, segment_ids=segment_ids), attention)
+        return self.encoder(self.embeddings(input_ids, attention.query_positions[None], segment_ids), attention)
 
 
 class DecoderReader(TextReader):
@@ -70,4 +70,4 @@ class DecoderReader(TextReader):
         self, input_ids: Tensor, segment_ids: Tensor | None, last_positions: Tensor, attention: SelfAttention
     ) -> Tensor:
         """Return what the decoder makes of the ids."""
-        return self.decoder(self.embeddings(input_ids, segment_ids=segment_ids), attention)
+        return self.decoder(self.embeddings(input_ids, attention.query_positions[None], segment_ids), attention)

@@ -64,7 +64,8 @@ class EncoderDecoderReader(TextReader):
         self, input_ids: Tensor, segment_ids: Tensor | None, last_positions: Tensor, attention: SelfAttention
     ) -> Tensor:
         """Return what the decoder makes of the ids and of what the encoder makes of them."""
-        source = self.encoder(self.embeddings(input_ids), attention)
-        ends = input_ids.gather(1, last_positions.long()[:, None])  # (B, 1)
-        target_ids = torch.cat((ends, input_ids[:, :-1]), dim=1)  # (B, T)
-        return self.decoder(self.target_embeddings(target_ids), attention, attention.to(source))
+        positions = attention.query_positions  # (T,)
+        source = self.encoder(self.embeddings(input_ids, positions[None]), attention)
+        before = torch.where(positions > 0, positions - 1, last_positions.long()[:, None])  # (B, T)
+        target = self.target_embeddings(input_ids.gather(1, before), positions[None])
+        return self.decoder(target, attention, attention.to(source))

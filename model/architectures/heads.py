@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import embedding, normalize
 
 from model.config import HeadConfig, HeadKind, Pooling, TransformerConfig
 from model.layers.block import ACTIVATIONS
@@ -141,7 +141,7 @@ class WeightedVectorHead(Head):
         """Return the vectors, (B, d_model)."""
         # Sums of halves, and cosines of them, would be coarse.
         tokens = self.word_norm(read.words(read.input_ids)).float() + self.context_weight * read.hidden.float()
-        weights = self.token_weights[read.input_ids] * read.attention_mask[:, :, None]
+        weights = embedding(read.input_ids, self.token_weights) * read.attention_mask[:, :, None]  # (B, T, 1)
         return normalize((tokens * weights).sum(1), dim=-1)
 
 

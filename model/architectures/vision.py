@@ -50,5 +50,5 @@ class VisionTransformer(nn.Module):
         """Cut images (B, C, H, W) into patches, row by row, and map them: (B, 1 + patches, d_model), CLS first."""
         pixels = pixels.to(self.patches.weight.dtype)  # they come as floats, whatever the weights are
         patches = self.patches(pixels).flatten(2).transpose(1, 2)
-        x = torch.cat((self.cls.expand(pixels.shape[0], -1, -1), patches), dim=1)
+        x = torch.cat((self.cls.expand_as(patches[:, 0][:, None]), patches), dim=1)
         return self.dropout(x + self.positions.weight)

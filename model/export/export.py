@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from model.architectures import DecoderLM, EncoderDecoder, Transformer
+from tokenizers import Tokenizer
+
+from model.architectures import Transformer
 from model.card import Card, Tokens
-from model.export.candidates import export_candidates
-from model.export.fuse import fuse_graph
-from model.export.graphs import OPSET, GraphFile, export_graphs
+from model.export.graph import OPSET
+from model.export.graphs import GraphFile
 from model.export.naive import open_graphs
-from model.export.quantize import BLOCKS, quantize_graph
-from model.export.verify import TOLERANCE, cache_shape, verify
+from model.export.precisions import cache_shape, write_graphs
+from model.export.verify import LIMITS, TOLERANCE, verify
 from model.package import Graph, Limits, Manifest, PackageError, SpecialIds, Training, Verification
 from model.package.manifest import CURVES_FILE, TOKENIZER_FILE, Precision, sha256_of
 from model.training.errors import RunError
@@ -24,7 +24,7 @@ from model.training.recipes import RECIPES
 from model.training.run import Run, load_trained
 from model.training.tokenizers import tokens_of
 
-EXPORTERS = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers")
+EXPORTERS = ("torch", "onnx", "onnxruntime", "tokenizers")
 
 
 def export_run(run: Path, folder: Path, *, precision: Precision) -> Manifest:
@@ -62,13 +62,14 @@ def export_package(
 ) -> Manifest:
     """Write a model's package into `folder` (made if missing) and return its manifest; images need no `tokens`.
 
-    `curves` is a picture of how training went, to go with it. The float32 graphs are compared with torch first; raises
-    `PackageError` where they differ, and leaves what was in `folder` as it was.
+    `curves` is a picture of how training went, to go with it. The float32 graphs are compared with torch first, then
+    those that are shipped; raises `PackageError` where they differ too much, and leaves `folder` as it was.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".export-") as name:
         made = Path(name)
-        verification, model, graphs = _verified_graphs(model, card.name, made, precision)
+        tokenizer = None if tokens is None else Tokenizer.from_file(str(tokens.file))
+        verification, graphs = _verified_graphs(model, card.name, tokenizer, made, precision)
         if tokens is not None:
             shutil.copyfile(tokens.file, made / TOKENIZER_FILE)
         if curves is not None:
@@ -86,7 +87,7 @@ def export_package(
                 key: Graph(file=graph.path.name, inputs=graph.inputs, outputs=graph.outputs)
                 for key, graph in graphs.items()
             },
-            cache=cache_shape(model) if isinstance(model, DecoderLM | EncoderDecoder) else None,
+            cache=cache_shape(model, precision),
             limits=Limits(
                 max_input_tokens=min(card.max_input_tokens or config.max_positions, config.max_positions),
                 max_positions=config.max_positions,
@@ -118,29 +119,24 @@ def export_package(
 
 
 def _verified_graphs(
-    model: Transformer, name: str, folder: Path, precision: Precision
-) -> tuple[Verification, Transformer, dict[str, GraphFile]]:
-    """Write a model's graphs, compare them with torch, and make them, and the model, as precise as asked."""
-    graphs = _fused_graphs(model, folder)
-    verification = verify(model, open_graphs(graphs))
-    if verification.max_relative_error >= TOLERANCE:
+    model: Transformer, name: str, tokenizer: Tokenizer | None, folder: Path, precision: Precision
+) -> tuple[Verification, dict[str, GraphFile]]:
+    """Write a model's graphs, as precise as asked; the float32 ones are compared with torch, then those."""
+    graphs = write_graphs(model, folder)
+    exact = shipped = verify(model, open_graphs(graphs), tokenizer=tokenizer)
+    if exact.max_relative_error >= TOLERANCE:
         raise PackageError(
-            f"{name}: ONNX Runtime differs from torch by {verification.max_relative_error:.1e}, "
+            f"{name}: ONNX Runtime differs from torch by {exact.max_relative_error:.1e}, "
             f"relative; the limit is {TOLERANCE:.0e}"
         )
-    if precision == "float16":
-        model = copy.deepcopy(model).half()
-        graphs = _fused_graphs(model, folder)
-    elif precision != "float32":
-        for graph in graphs.values():
-            quantize_graph(graph.path, BLOCKS.get(precision))
-    if isinstance(model, DecoderLM | EncoderDecoder):
-        graphs["candidates"] = export_candidates(folder / "candidates.onnx")
-    return verification, model, graphs
-
-
-def _fused_graphs(model: Transformer, folder: Path) -> dict[str, GraphFile]:
-    graphs = export_graphs(model, folder)
-    for graph in graphs.values():
-        fuse_graph(graph.path)
-    return graphs
+    if precision != "float32":
+        graphs = write_graphs(model, folder, precision)
+        shipped = verify(model, open_graphs(graphs), tokenizer=tokenizer)
+    if shipped.distance >= LIMITS[precision]:
+        raise PackageError(
+            f"{name}: its answers in {precision} are {shipped.distance:.2g} from those in float32, relative; the limit "
+            f"is {LIMITS[precision]:.2g}; export it in another precision"
+        )
+    return Verification(
+        max_relative_error=exact.max_relative_error, distance=shipped.distance, batches=exact.batches
+    ), graphs

@@ -1,4 +1,4 @@
-"""Fewer, larger nodes: what the exporter leaves apart and ONNX Runtime does not join by itself.
+"""Fewer, larger nodes: products of one input become one product.
 
 A decode step of a small model is many small nodes, each of which costs microseconds before it computes anything.
 """
@@ -7,119 +7,98 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper
+
+from model.export.graph import Array, Graph, Weight
 
 ATTENTION = "GroupQueryAttention"
+Users = dict[str, list[onnx.NodeProto]]  # of each value
 
 
-def fuse_graph(path: Path) -> None:
-    """Rewrite a float graph in place: products of one input become one product.
+def fuse(graph: Graph) -> None:
+    """Join query, key and value of each self-attention, and the two products of each gated feed-forward."""
+    users: Users = defaultdict(list)
+    for node in graph.nodes:
+        for name in node.input:
+            users[name].append(node)
+    alike: dict[str, list[_Linear]] = defaultdict(list)
+    for node in graph.nodes:
+        if node.op_type == "MatMul" and graph.is_matrix(node.input[1]):
+            alike[node.input[0]].append(_Linear(graph, node, _bias_of(graph, node, users)))
+    replaced: dict[int, list[onnx.NodeProto]] = {}  # what stands where a node stood
+    for linears in alike.values():
+        if len(linears) in {2, 3}:  # a source's keys and values of all layers stay apart: they are outputs
+            replaced |= {id(node): [] for linear in linears for node in linear.nodes}
+            replaced[id(linears[0].product)] = _joined(graph, linears, users)
+    graph.nodes = [each for node in graph.nodes for each in replaced.get(id(node), [node])]
+    graph.drop_unused()
 
-    Those are query, key and value of a self-attention, and the two of a gated feed-forward.
-    """
-    model = onnx.load(path)
-    _Fusion(model.graph).run()
-    onnx.checker.check_model(model, full_check=False)
-    onnx.save(model, path)
 
-
-@dataclass
+@dataclass(frozen=True)
 class _Linear:
     """A product with a constant matrix, and the addition of a bias if there is one."""
 
+    graph: Graph
     product: onnx.NodeProto
     addition: onnx.NodeProto | None
-
-    @property
-    def output(self) -> str:
-        return (self.addition or self.product).output[0]
 
     @property
     def nodes(self) -> list[onnx.NodeProto]:
         return [self.product] if self.addition is None else [self.product, self.addition]
 
+    @property
+    def output(self) -> str:
+        return self.nodes[-1].output[0]
 
-class _Fusion:
-    def __init__(self, graph: onnx.GraphProto) -> None:
-        self.graph = graph
-        self.weights = {tensor.name: tensor for tensor in graph.initializer}
-        self.users: dict[str, list[onnx.NodeProto]] = defaultdict(list)
-        for node in graph.node:
-            for name in node.input:
-                self.users[name].append(node)
+    @property
+    def matrix(self) -> Weight:
+        return self.graph.weights[self.product.input[1]]
 
-    def run(self) -> None:
-        alike: dict[str, list[_Linear]] = defaultdict(list)
-        for node in self.graph.node:
-            if node.op_type == "MatMul" and self._is_matrix(node.input[1]):
-                alike[node.input[0]].append(_Linear(node, self._bias_of(node)))
-        for linears in alike.values():
-            if len(linears) in {2, 3}:  # a source's keys and values of all layers stay apart: they are outputs
-                self._join(linears)
-        used = {name for node in self.graph.node for name in node.input}
-        for tensor in [tensor for tensor in self.graph.initializer if tensor.name not in used]:
-            self.graph.initializer.remove(tensor)
+    def bias(self) -> Array:
+        if self.addition is None:
+            return np.zeros(self.matrix.shape[1], self.matrix.dtype)
+        return self.graph.weights[self.addition.input[1]].read()
 
-    def _is_matrix(self, name: str) -> bool:
-        return name in self.weights and len(self.weights[name].dims) == 2
 
-    def _bias_of(self, product: onnx.NodeProto) -> onnx.NodeProto | None:
-        """Return the addition of a constant vector that alone uses a product."""
-        users = self.users[product.output[0]]
-        if len(users) != 1 or users[0].op_type != "Add":
-            return None
-        other = next(name for name in users[0].input if name != product.output[0])
-        return users[0] if other in self.weights and len(self.weights[other].dims) == 1 else None
+def _bias_of(graph: Graph, product: onnx.NodeProto, users: Users) -> onnx.NodeProto | None:
+    """Return the addition of a constant vector that alone uses a product."""
+    found = users[product.output[0]]
+    if len(found) != 1 or found[0].op_type != "Add" or found[0].input[0] != product.output[0]:
+        return None
+    vector = graph.weights.get(found[0].input[1])
+    return found[0] if vector is not None and len(vector.shape) == 1 else None
 
-    def _join(self, linears: list[_Linear]) -> None:
-        """Put one product, one addition if any of them has one, and what parts their answers in their place."""
-        name = linears[0].output
-        inputs = [linears[0].product.input[0], self._constant(f"{name}_weights", self._matrices(linears))]
-        joined = helper.make_node("MatMul", inputs, [f"{name}_product"])
-        nodes = [joined]
-        if any(linear.addition for linear in linears):
-            bias = self._constant(f"{name}_biases", np.concatenate([self._vector(linear) for linear in linears]))
-            nodes.append(helper.make_node("Add", [joined.output[0], bias], [f"{name}_sum"]))
-        attention = self._attention_of(linears)
-        if attention is not None:  # it takes all three side by side, and two empty inputs, as its schema allows
-            attention.input[0], attention.input[1], attention.input[2] = nodes[-1].output[0], "", ""
-        else:
-            widths = np.array([self._width(linear) for linear in linears], np.int64)
-            parts = [nodes[-1].output[0], self._constant(f"{name}_widths", widths)]
-            nodes.append(helper.make_node("Split", parts, [linear.output for linear in linears], axis=-1))
-        place = next(index for index, node in enumerate(self.graph.node) if node is linears[0].product)
-        for offset, node in enumerate(nodes):
-            self.graph.node.insert(place + offset, node)
-        for linear in linears:
-            for node in linear.nodes:
-                self.graph.node.remove(node)
 
-    def _attention_of(self, linears: list[_Linear]) -> onnx.NodeProto | None:
-        """Return the attention whose query, key and value these are and nothing else."""
+def _joined(graph: Graph, linears: list[_Linear], users: Users) -> list[onnx.NodeProto]:
+    """Return one product, one addition if any of them has one, and what parts their answers."""
+    name = linears[0].output
+    matrices = [linear.matrix for linear in linears]
+    widths = [matrix.shape[1] for matrix in matrices]
+    graph.weights[f"{name}_weights"] = Weight(
+        (matrices[0].shape[0], sum(widths)),
+        matrices[0].dtype,
+        lambda: np.concatenate([matrix.read() for matrix in matrices], axis=1),
+    )
+    nodes = [helper.make_node("MatMul", [linears[0].product.input[0], f"{name}_weights"], [f"{name}_product"])]
+    if any(linear.addition is not None for linear in linears):
+        biases = graph.constant(f"{name}_biases", np.concatenate([linear.bias() for linear in linears]))
+        nodes.append(helper.make_node("Add", [f"{name}_product", biases], [f"{name}_sum"]))
+    attention = _attention_of(linears, users)
+    if attention is None:
+        sizes = graph.constant(f"{name}_widths", np.array(widths, np.int64))
         outputs = [linear.output for linear in linears]
-        users = [user for output in outputs for user in self.users[output]]
-        is_one = len(users) == len(outputs) and all(user is users[0] for user in users)
-        is_attention = is_one and users[0].op_type == ATTENTION and list(users[0].input[:3]) == outputs
-        return users[0] if is_attention else None
+        nodes.append(helper.make_node("Split", [nodes[-1].output[0], sizes], outputs, axis=-1))
+    else:  # it takes all three side by side, and two empty inputs, as its schema allows
+        attention.input[0], attention.input[1], attention.input[2] = nodes[-1].output[0], "", ""
+    return nodes
 
-    def _matrices(self, linears: list[_Linear]) -> NDArray[np.generic]:
-        return np.concatenate([numpy_helper.to_array(self.weights[linear.product.input[1]]) for linear in linears], 1)
 
-    def _vector(self, linear: _Linear) -> NDArray[np.generic]:
-        if linear.addition is None:
-            weight = numpy_helper.to_array(self.weights[linear.product.input[1]])
-            return np.zeros(weight.shape[1], weight.dtype)
-        bias = next(name for name in linear.addition.input if name != linear.product.output[0])
-        return numpy_helper.to_array(self.weights[bias])
-
-    def _width(self, linear: _Linear) -> int:
-        return int(self.weights[linear.product.input[1]].dims[1])
-
-    def _constant(self, name: str, values: NDArray[np.generic]) -> str:
-        self.graph.initializer.append(numpy_helper.from_array(values, name))
-        return name
+def _attention_of(linears: list[_Linear], users: Users) -> onnx.NodeProto | None:
+    """Return the attention whose query, key and value these are and nothing else."""
+    outputs = [linear.output for linear in linears]
+    found = [user for output in outputs for user in users[output]]
+    is_one = len(found) == len(outputs) and all(user is found[0] for user in found)
+    return found[0] if is_one and found[0].op_type == ATTENTION and list(found[0].input[:3]) == outputs else None

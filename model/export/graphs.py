@@ -33,139 +33,22 @@ the cache is updated in place and nothing is copied.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.export import Dim
 
 from model.architectures import DecoderLM, EncoderDecoder, TextReader, Transformer, VisionTransformer
 from model.architectures.heads import FillHead, Read
-from model.export.prepare import padded_width, prepared
-from model.layers.block import Block
-from model.layers.operator import CachedAttention, CachedCrossAttention, Pair, RaggedAttention, positions_below
+from model.export import operations  # noqa: F401  # what torch's functions are noted down by
+from model.export.attention import CachedAttention, CachedCrossAttention, Pair, RaggedAttention, positions_below
+from model.export.graph import Graph
+from model.export.prepare import prepared
+from model.export.trace import Tracer, Value, as_tensor, as_value
+from model.layers.block import Block, Stack
 from model.package.inputs import cache_names
-
-OPSET = 21
-
-
-class ReaderGraph(nn.Module):
-    """What reads a text, with its head."""
-
-    def __init__(self, model: TextReader) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        segment_ids: Tensor,
-        last_positions: Tensor,
-        total_length: Tensor,
-        logit_positions: Tensor | None = None,
-    ) -> Tensor:
-        """Return what the head makes of the texts; a filler's words at the positions asked for."""
-        model = self.model
-        attention = _ragged(input_ids, last_positions, total_length)
-        hidden = model.read(input_ids, segment_ids, last_positions, attention)
-        if isinstance(model.head, FillHead):
-            assert logit_positions is not None
-            return model.head.word_logits(_at(hidden, logit_positions), model.embeddings.words)
-        attention_mask = torch.arange(input_ids.shape[1])[None] <= last_positions[:, None]
-        return model.head(Read(hidden, input_ids, attention_mask, model.embeddings.words))
-
-
-class VisionGraph(nn.Module):
-    """A whole vision transformer."""
-
-    def __init__(self, model: VisionTransformer) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Return the labels' logits; all rows are equally long."""
-        length = self.model.config.max_positions
-        last, positions = torch.full((pixels.shape[0],), length - 1, dtype=torch.int32), torch.arange(length)
-        total_length = torch.tensor(length, dtype=torch.int32)
-        return self.model(pixels, RaggedAttention(positions, positions, last, total_length))
-
-
-class SourceGraph(nn.Module):
-    """A translator's encoder, and the projection of its result to every decoder layer's keys and values."""
-
-    def __init__(self, model: EncoderDecoder) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids: Tensor, last_positions: Tensor, total_length: Tensor) -> list[Tensor]:
-        """Return the key and the value of layer 0, then of layer 1, and so on."""
-        x = self.model.embeddings(input_ids)
-        source = self.model.encoder(x, _ragged(x, last_positions, total_length))
-        outputs: list[Tensor] = []
-        for block in self.model.decoder.blocks:
-            assert isinstance(block, Block) and block.cross_attention is not None
-            layer = block.cross_attention
-            outputs += [layer.split(projected) for projected in layer.keys_and_values(source)]
-        return outputs
-
-
-class DecoderGraph(nn.Module):
-    """A decoder's step over its KV cache."""
-
-    def __init__(self, model: DecoderLM | EncoderDecoder) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        position_ids: Tensor,
-        last_positions: Tensor,
-        total_length: Tensor,
-        logit_positions: Tensor,
-        past: list[Tensor],
-        source: Source | None = None,
-    ) -> list[Tensor]:
-        """Return the logits, the present key and value of every layer, and in a translator the kept ones."""
-        model = self.model
-        has_bias = model.decoder.relative is not None
-        keys = positions_below(total_length, capacity=past[0].shape[2]) if has_bias else position_ids
-        attention = CachedAttention(position_ids, keys, last_positions, total_length, _pairs(past))
-        cross = None if source is None else _cross(position_ids, source)
-        embeddings = model.target_embeddings if isinstance(model, EncoderDecoder) else model.embeddings
-        hidden = model.decoder(embeddings(input_ids, position_ids), attention, cross)
-        logits = model.project(_at(hidden, logit_positions))
-        kept = [] if cross is None else cross.kept
-        return [logits, *(tensor for pair in [*attention.present, *kept] for tensor in pair)]
-
-
-# A translator's: last positions, the longest source, keys and values, and those of the last tokens.
-Source = tuple[Tensor, Tensor, list[Tensor], list[Tensor]]
-
-
-def _ragged(x: Tensor, last_positions: Tensor, total_length: Tensor) -> RaggedAttention:
-    positions = torch.arange(x.shape[1])
-    return RaggedAttention(positions, positions, last_positions, total_length)
-
-
-def _cross(position_ids: Tensor, source: Source) -> CachedCrossAttention:
-    last_positions, total_length, keys_and_values, last = source
-    return CachedCrossAttention(
-        position_ids, position_ids, last_positions, total_length, _pairs(keys_and_values), _pairs(last)
-    )
-
-
-def _pairs(tensors: list[Tensor]) -> list[Pair]:
-    return list(zip(tensors[::2], tensors[1::2], strict=True))
-
-
-def _at(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Return the hidden states (B, T, d_model) at positions (B, P): (B, P, d_model)."""
-    return hidden.gather(1, positions[:, :, None].expand(-1, -1, hidden.shape[-1]))
 
 
 @dataclass(frozen=True)
@@ -177,111 +60,129 @@ class GraphFile:
     outputs: list[str]
 
 
-def export_graphs(model: Transformer, folder: Path) -> dict[str, GraphFile]:
-    """Write a model's graphs in float32 into a folder; returns them by name: encoder, decoder."""
-    model = prepared(model.eval())
-    if isinstance(model, VisionTransformer):
-        return {"encoder": _export_vision(model, folder)}
-    if isinstance(model, TextReader):
-        return {"encoder": _export_reader(model, folder)}
-    if isinstance(model, EncoderDecoder):
-        return {"encoder": _export_source(model, folder), "decoder": _export_decoder(model, folder)}
-    return {"decoder": _export_decoder(model, folder)}
+@torch.no_grad()
+def trace_graphs(transformer: Transformer, float_type: torch.dtype = torch.float32) -> dict[str, Graph]:
+    """Return a model's graphs by name: encoder, decoder. Their weights are the model's, read when they are written."""
+    transformer = prepared(transformer.eval())
+    if isinstance(transformer, VisionTransformer):
+        return {"encoder": _vision(transformer, Tracer(transformer, float_type))}
+    if isinstance(transformer, TextReader):
+        return {"encoder": _reader(transformer, Tracer(transformer, float_type))}
+    decoder = _decoder(transformer, Tracer(transformer, float_type))
+    if isinstance(transformer, DecoderLM):
+        return {"decoder": decoder}
+    return {"encoder": _source(transformer, Tracer(transformer, float_type)), "decoder": decoder}
 
 
-# The example sizes are primes, so that the exporter cannot mistake one dimension for another.
-ROWS, LENGTH, CAPACITY, SOURCE, WANTED = 2, 3, 11, 7, 5
+def save_graph(graph: Graph, path: Path) -> GraphFile:
+    """Write a graph, and say what goes in and comes out."""
+    graph.save(path)
+    return GraphFile(path, [given.name for given in graph.inputs], [output.name for output in graph.outputs])
 
 
-def _export_vision(model: VisionTransformer, folder: Path) -> GraphFile:
-    vision = model.config.vision
-    assert vision is not None
-    pixels = torch.zeros(ROWS, vision.num_channels, vision.image_size, vision.image_size)
-    return _export(VisionGraph(model), (pixels,), ({0: Dim.DYNAMIC},), ["pixels"], ["logits"], folder / "encoder.onnx")
-
-
-def _export_reader(model: TextReader, folder: Path) -> GraphFile:
-    ids = torch.ones(ROWS, LENGTH, dtype=torch.int64)
-    shape = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
-    inputs: tuple[object, ...] = (ids, torch.zeros_like(ids), *_lengths(LENGTH))
-    names = ["input_ids", "segment_ids", "last_positions", "total_length"]
-    shapes: tuple[object, ...] = (shape, shape, {0: Dim.DYNAMIC}, {})
+def _reader(model: TextReader, tracer: Tracer) -> Graph:
+    """Trace what reads a text, with its head."""
+    ids, segments = (tracer.input(name, ("rows", "length")) for name in ("input_ids", "segment_ids"))
+    attention = _ragged(tracer, ids)
+    read: Any = model.read  # values stand for its tensors
+    hidden = read(ids, segments, attention.last_positions, attention)
     if isinstance(model.head, FillHead):
-        inputs, shapes = (*inputs, torch.zeros(ROWS, WANTED, dtype=torch.int64)), (*shapes, shape)
-        names.append("logit_positions")
-    outputs = ["embeddings" if model.config.head.kind == "embed" else "logits"]
-    return _export(ReaderGraph(model), inputs, shapes, names, outputs, folder / "encoder.onnx")
+        wanted = tracer.input("logit_positions", ("rows", "wanted"))
+        answer = as_value(model.head.word_logits(as_tensor(_at(hidden, wanted)), model.embeddings.words))
+    else:
+        attention_mask = attention.query_positions[None] <= attention.last_positions[:, None]
+        text = Read(hidden, as_tensor(ids), as_tensor(attention_mask), model.embeddings.words)
+        answer = as_value(model.head(text))
+    return _finished(tracer, {"embeddings" if model.config.head.kind == "embed" else "logits": answer})
 
 
-def _lengths(longest: int) -> tuple[Tensor, Tensor]:
-    return torch.full((ROWS,), longest - 1, dtype=torch.int32), torch.tensor(longest, dtype=torch.int32)
+def _vision(model: VisionTransformer, tracer: Tracer) -> Graph:
+    """Trace a whole vision transformer, all of whose rows are equally long."""
+    vision, length = model.config.vision, model.config.max_positions
+    assert vision is not None
+    pixels = tracer.input("pixels", ("rows", vision.num_channels, vision.image_size, vision.image_size), torch.float32)
+    last = torch.tensor(length - 1, dtype=torch.int32)
+    last_positions = tracer.emit("Expand", [last, tracer.sizes(["rows"])], ("rows",), torch.int32)
+    positions, total_length = (tracer.value(each) for each in (torch.arange(length), last + 1))
+    attention = RaggedAttention(positions, positions, last_positions, total_length)
+    return _finished(tracer, {"logits": model(pixels, attention)})
 
 
-def _export_source(model: EncoderDecoder, folder: Path) -> GraphFile:
-    ids = torch.ones(ROWS, SOURCE, dtype=torch.int64)
-    shape = {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
-    outputs = cache_names("cross", model.config.num_decoder_layers)
-    names = ["input_ids", "last_positions", "total_length"]
-    inputs = (ids, *_lengths(SOURCE))
-    shapes: tuple[object, ...] = (shape, {0: Dim.DYNAMIC}, {})
-    return _export(SourceGraph(model), inputs, shapes, names, outputs, folder / "encoder.onnx")
+def _source(model: EncoderDecoder, tracer: Tracer) -> Graph:
+    """Trace a translator's encoder, and the projection of its result to every decoder layer's keys and values."""
+    ids = tracer.input("input_ids", ("rows", "length"))
+    attention = _ragged(tracer, ids)
+    source = model.encoder(model.embeddings(ids, attention.query_positions[None]), attention)
+    projected: list[Value] = []
+    for block in _blocks(model.decoder):
+        assert block.cross_attention is not None
+        layer = block.cross_attention
+        projected += [as_value(layer.split(each)) for each in layer.keys_and_values(source)]
+    return _finished(tracer, dict(zip(cache_names("cross", len(projected) // 2), projected, strict=True)))
 
 
-def _export_decoder(model: DecoderLM | EncoderDecoder, folder: Path) -> GraphFile:
-    config = model.config
-    rows, both = {0: Dim.DYNAMIC}, {0: Dim.DYNAMIC, 1: Dim.DYNAMIC}
-    cache_shape = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC}
-    layers = config.num_decoder_layers
-    ids = torch.ones(ROWS, LENGTH, dtype=torch.int64)
-    dtype = next(model.parameters()).dtype
-    heads, width = config.kv_heads, padded_width(config)
-    past = [torch.zeros(ROWS, heads, CAPACITY, width, dtype=dtype) for _ in range(2 * layers)]
-    inputs: list[object] = [
-        ids,
-        torch.arange(LENGTH).expand(ROWS, LENGTH).contiguous(),
-        *_lengths(LENGTH),
-        torch.zeros(ROWS, 1, dtype=torch.int64),
-        past,
-    ]
-    shapes: list[object] = [both, both, rows, {}, both, [cache_shape] * len(past)]
-    names = ["input_ids", "position_ids", "last_positions", "total_length", "logit_positions"]
-    names += cache_names("past", layers)
-    outputs = ["logits", *cache_names("present", layers)]
-    if isinstance(model, EncoderDecoder):
-        # One new token a row, for the operator of cross-attention takes no more.
-        inputs[0], inputs[1] = ids[:, :1], torch.full((ROWS, 1), LENGTH - 1)
-        shapes[0] = shapes[1] = rows
-        cross = [torch.zeros(ROWS, heads, SOURCE, width, dtype=dtype) for _ in range(2 * layers)]
-        last = [torch.zeros(ROWS, 1, heads * width, dtype=dtype) for _ in range(2 * layers)]
-        inputs.append((*_lengths(SOURCE), cross, last))
-        shapes.append((rows, {}, [cache_shape] * len(cross), [rows] * len(last)))
-        names += ["source_last_positions", "source_total_length"]
-        names += [*cache_names("cross", layers), *cache_names("last", layers)]
-        outputs += cache_names("kept", layers)
-    return _export(DecoderGraph(model), tuple(inputs), tuple(shapes), names, outputs, folder / "decoder.onnx")
+def _decoder(model: DecoderLM | EncoderDecoder, tracer: Tracer) -> Graph:
+    """Trace a decoder's step over its KV cache."""
+    is_translator = isinstance(model, EncoderDecoder)
+    new = 1 if is_translator else "length"  # for the operator of cross-attention takes no more
+    layers, shape = len(model.decoder.blocks), _cache_shape(model.decoder)
+    ids, position_ids = (tracer.input(name, ("rows", new)) for name in ("input_ids", "position_ids"))
+    last_positions, total_length = _lengths(tracer)
+    wanted = tracer.input("logit_positions", ("rows", "wanted"))
+    past = _pairs(tracer, "past", layers, ("rows", shape[0], "capacity", shape[1]))
+    keys = positions_below(total_length, "total_length")
+    attention = CachedAttention(position_ids, keys, last_positions, total_length, past)
+    cross = _cross(tracer, position_ids, layers, shape) if is_translator else None
+    embeddings = model.target_embeddings if isinstance(model, EncoderDecoder) else model.embeddings
+    hidden = model.decoder(embeddings(ids, position_ids), attention, cross)
+    outputs = {"logits": model.head(_at(hidden, wanted), model.embeddings.words)}
+    for name, pairs in (("present", attention.present), ("kept", [] if cross is None else cross.kept)):
+        outputs |= dict(zip(cache_names(name, len(pairs)), [each for pair in pairs for each in pair], strict=True))
+    return _finished(tracer, outputs)
 
 
-def _export(
-    graph: nn.Module,
-    inputs: tuple[object, ...],
-    shapes: tuple[object, ...],
-    names: list[str],
-    outputs: list[str],
-    path: Path,
-) -> GraphFile:
-    # The exporter reports its progress on stdout and warns of its own internals.
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            graph,
-            inputs,
-            str(path),
-            dynamo=True,
-            dynamic_shapes=shapes,
-            input_names=names,
-            output_names=outputs,
-            opset_version=OPSET,
-            external_data=False,
-            verbose=False,
-        )
-    return GraphFile(path, names, outputs)
+def _cross(tracer: Tracer, position_ids: Value, layers: int, shape: tuple[int, int]) -> CachedCrossAttention:
+    heads, width = shape
+    last_positions, total_length = _lengths(tracer, "source_")
+    source = _pairs(tracer, "cross", layers, ("rows", heads, "source_capacity", width))
+    last = _pairs(tracer, "last", layers, ("rows", 1, heads * width))
+    return CachedCrossAttention(position_ids, position_ids, last_positions, total_length, source, last)
+
+
+def _ragged(tracer: Tracer, ids: Value) -> RaggedAttention:
+    last_positions, total_length = _lengths(tracer)
+    positions = positions_below(total_length, ids.shape[1])
+    return RaggedAttention(positions, positions, last_positions, total_length)
+
+
+def _lengths(tracer: Tracer, prefix: str = "") -> tuple[Value, Value]:
+    last_positions = tracer.input(f"{prefix}last_positions", ("rows",), torch.int32)
+    return last_positions, tracer.input(f"{prefix}total_length", (), torch.int32)
+
+
+def _pairs(tracer: Tracer, prefix: str, layers: int, shape: Sequence[int | str]) -> list[Pair]:
+    values = [tracer.input(name, shape, tracer.float_type) for name in cache_names(prefix, layers)]
+    return list(zip(values[::2], values[1::2], strict=True))
+
+
+def _blocks(stack: Stack) -> list[Block]:
+    return [block for block in stack.blocks if isinstance(block, Block)]
+
+
+def _cache_shape(stack: Stack) -> tuple[int, int]:
+    """Return key/value heads and head width."""
+    layer = _blocks(stack)[0].self_attention
+    return layer.num_kv_heads, layer.head_dim
+
+
+def _at(hidden: Value, positions: Value) -> Value:
+    """Return the hidden states (B, T, d_model) at positions (B, P): (B, P, d_model)."""
+    shape = (*positions.shape, hidden.shape[-1])
+    return hidden.tracer.emit("GatherND", [hidden, positions[:, :, None]], shape, hidden.dtype, batch_dims=1)
+
+
+def _finished(tracer: Tracer, outputs: dict[str, Value]) -> Graph:
+    for name, value in outputs.items():
+        tracer.output(name, value)
+    tracer.graph.drop_unused()
+    return tracer.graph

@@ -12,19 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+
+from model.export.graph import MICROSOFT, Array, Graph, Weight
 
 ZERO_POINT = 128  # activations are stored as uint8 around it, which is what MatMulInteger is fastest with
 LARGEST = 127
 WORD_EMBEDDING = "embeddings.words.weight"  # its name in every architecture, and so in every graph
 TINY = 1e-12  # keeps the scale of an all-zero column from being 0
-MICROSOFT = "com.microsoft"  # the operator set that the products belong to
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,9 @@ class Blocks:
 BLOCKS = {"int8-blocks": Blocks(8, 128), "int4-blocks": Blocks(4, 32)}
 
 
-def quantize_graph(path: Path, blocks: Blocks | None = None) -> None:
-    """Rewrite a float32 graph in place: every product with a constant matrix, and the word embedding."""
-    model = onnx.load(path)
-    _Rewrite(model.graph, blocks).run()
-    if not any(opset.domain == MICROSOFT for opset in model.opset_import):
-        model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
-    onnx.checker.check_model(model, full_check=False)
-    onnx.save(model, path)
+def quantize(graph: Graph, blocks: Blocks | None = None) -> Graph:
+    """Return a float32 graph with integer weights: of every product with a constant matrix, and the word embedding."""
+    return _Rewrite(graph, blocks).run()
 
 
 def quantize_columns(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
@@ -75,42 +69,38 @@ def quantize_blocks(weight: NDArray[np.float32], blocks: Blocks) -> tuple[NDArra
 class _Rewrite:
     """One graph being rewritten; new nodes are collected in order, so the graph stays sorted."""
 
-    def __init__(self, graph: onnx.GraphProto, blocks: Blocks | None) -> None:
-        self.graph, self.blocks = graph, blocks
-        self.weights = {tensor.name: tensor for tensor in graph.initializer}
+    def __init__(self, graph: Graph, blocks: Blocks | None) -> None:
+        self.old, self.blocks = graph, blocks
+        self.new = Graph([], graph.inputs, graph.outputs, dict(graph.weights))
+        self.made: set[str] = set()  # outputs of new nodes
         self.transposed = {
             node.output[0]: node.input[0]
-            for node in graph.node
-            if node.op_type == "Transpose" and node.input[0] in self.weights
+            for node in graph.nodes
+            if node.op_type == "Transpose" and node.input[0] in graph.weights
         }
-        self.nodes: list[onnx.NodeProto] = []
         self.quantized_inputs: dict[str, tuple[str, str]] = {}
-        self.quantized_words: dict[str, tuple[str, str]] = {}
 
-    def run(self) -> None:
-        rewrite_product: Callable[[onnx.NodeProto], None] = (
-            self._rewrite_by_rows if self.blocks is None else self._rewrite_by_blocks
-        )
-        self._constant("quantize_zero_point", np.array(ZERO_POINT, np.uint8))
-        self._constant("quantize_step", np.array(1 / LARGEST, np.float32))
-        self._constant("quantize_one", np.array(1.0, np.float32))
-        self._constant("quantize_last_axis", np.array([-1], np.int64))
-        for node in list(self.graph.node):
+    def run(self) -> Graph:
+        rewrite_product = self._rewrite_by_rows if self.blocks is None else self._rewrite_by_blocks
+        self.new.constant("quantize_zero_point", np.array(ZERO_POINT, np.uint8))
+        self.new.constant("quantize_step", np.array(1 / LARGEST, np.float32))
+        self.new.constant("quantize_one", np.array(1.0, np.float32))
+        self.new.constant("quantize_last_axis", np.array([-1], np.int64))
+        for node in self.old.nodes:
             if node.op_type == "MatMul" and self._matrix(node.input[1]) is not None:
                 rewrite_product(node)
             elif node.op_type == "Gather" and node.input[0].endswith(WORD_EMBEDDING):
                 self._rewrite_gather(node)
             else:
-                self.nodes.append(node)
-        del self.graph.node[:]
-        self.graph.node.extend(self.nodes)
-        self._drop_unused()
+                self.new.nodes.append(node)
+        self.new.drop_unused()
+        return self.new
 
-    def _matrix(self, name: str) -> NDArray[np.float32] | None:
+    def _matrix(self, name: str) -> Weight | None:
+        """Return a constant matrix, or one of words that is transposed while running."""
         if name in self.transposed:
-            return numpy_helper.to_array(self.weights[self.transposed[name]]).T
-        weight = self.weights.get(name)
-        return numpy_helper.to_array(weight) if weight is not None and len(weight.dims) == 2 else None
+            return self.old.weights[self.transposed[name]].transposed
+        return self.old.weights[name] if self.old.is_matrix(name) else None
 
     def _rewrite_by_rows(self, node: onnx.NodeProto) -> None:
         """MatMul(x, W) → MatMulIntegerToFloat(x / row maximum · 127, W / column scale) · row maximum.
@@ -122,14 +112,13 @@ class _Rewrite:
         if node.input[1] in self.transposed:
             words, scales = self._quantized_vocabulary(self.transposed[node.input[1]])
             matrix = self._node("Transpose", [words], f"{words}_transposed", perm=[1, 0])
-            flat = numpy_helper.to_array(self.weights[scales])[:, 0] / np.float32(LARGEST)
-            column_scale = self._constant(f"{scales}_of_columns", flat)
+            scale = self.new.weights[scales]
+            column_scale = f"{scales}_of_columns"
+            self.new.weights[column_scale] = Weight(
+                scale.shape[:1], scale.dtype, lambda: scale.read()[:, 0] / np.float32(LARGEST)
+            )
         else:
-            weight = self._matrix(node.input[1])
-            assert weight is not None
-            values, column_scales = quantize_columns(weight)
-            matrix = self._constant(f"{node.input[1]}_int8", values)
-            column_scale = self._constant(f"{node.input[1]}_scales", column_scales / np.float32(LARGEST))
+            matrix, column_scale = self._quantized_columns(node.input[1])
         name = node.output[0]
         inputs = [row, matrix, "quantize_one", column_scale, "quantize_zero_point"]
         product = self._node("MatMulIntegerToFloat", inputs, f"{name}_by_rows", domain=MICROSOFT)
@@ -145,18 +134,30 @@ class _Rewrite:
             self.quantized_inputs[name] = row, largest
         return self.quantized_inputs[name]
 
+    def _quantized_columns(self, name: str) -> tuple[str, str]:
+        """Return a matrix (K, N) in 8 bits, and its columns' scales, over 127, as the operator takes them."""
+        values, scales = f"{name}_int8", f"{name}_scales"
+        if values not in self.new.weights:
+            weight = self.old.weights[name]
+            made = _Once(lambda: quantize_columns(weight.read()))
+            self.new.weights[values] = Weight(weight.shape, np.dtype(np.int8), made.first)
+            self.new.weights[scales] = Weight(
+                weight.shape[1:], np.dtype(np.float32), lambda: made.second() / np.float32(LARGEST)
+            )
+        return values, scales
+
     def _rewrite_by_blocks(self, node: onnx.NodeProto) -> None:
         """MatMul(x, W) → MatMulNBits(x, blocks of W); accuracy level 4 is 8-bit activations."""
-        weight = self._matrix(node.input[1])
-        assert weight is not None and self.blocks is not None
-        values, scales = quantize_blocks(weight, self.blocks)
-        name = node.input[1]
-        inputs = [
-            node.input[0],
-            self._constant(f"{name}_blocks", values),
-            self._constant(f"{name}_block_scales", scales),
-        ]
-        sizes = {"K": weight.shape[0], "N": weight.shape[1], "bits": self.blocks.bits, "block_size": self.blocks.size}
+        name, weight, blocks = node.input[1], self._matrix(node.input[1]), self.blocks
+        assert weight is not None and blocks is not None
+        rows, columns = weight.shape
+        count = -(-rows // blocks.size)
+        made = _Once(lambda: quantize_blocks(weight.read(), blocks))
+        shape = columns, count, blocks.size * blocks.bits // 8
+        self.new.weights[f"{name}_blocks"] = Weight(shape, np.dtype(np.uint8), made.first)
+        self.new.weights[f"{name}_block_scales"] = Weight((columns * count,), np.dtype(np.float32), made.second)
+        inputs = [node.input[0], f"{name}_blocks", f"{name}_block_scales"]
+        sizes = {"K": rows, "N": columns, "bits": blocks.bits, "block_size": blocks.size}
         self._node("MatMulNBits", inputs, node.output[0], domain=MICROSOFT, accuracy_level=4, **sizes)
 
     def _rewrite_gather(self, node: onnx.NodeProto) -> None:
@@ -169,29 +170,35 @@ class _Rewrite:
 
     def _quantized_vocabulary(self, name: str) -> tuple[str, str]:
         """Quantize a word embedding (V, D), one scale a word: a row when looked up, a column in the output product."""
-        if name not in self.quantized_words:
-            values, scales = quantize_columns(numpy_helper.to_array(self.weights[name]).T)
-            self.quantized_words[name] = (
-                self._constant(f"{name}_int8", np.ascontiguousarray(values.T)),
-                self._constant(f"{name}_scales", scales[:, None]),
+        values, scales = f"{name}_int8", f"{name}_scales"
+        if values not in self.new.weights:
+            weight = self.old.weights[name]
+            made = _Once(lambda: quantize_columns(weight.read().T))
+            self.new.weights[values] = Weight(weight.shape, np.dtype(np.int8), lambda: made.first().T)
+            self.new.weights[scales] = Weight(
+                (weight.shape[0], 1), np.dtype(np.float32), lambda: made.second()[:, None]
             )
-        return self.quantized_words[name]
+        return values, scales
 
     def _node(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        if output not in {name for node in self.nodes for name in node.output}:
-            self.nodes.append(helper.make_node(operator, inputs, [output], **attributes))
+        if output not in self.made:
+            self.made.add(output)
+            self.new.add_node(operator, inputs, [output], **attributes)
         return output
 
-    def _constant(self, name: str, values: NDArray[np.generic]) -> str:
-        if name not in self.weights:
-            self.weights[name] = numpy_helper.from_array(values, name)
-            self.graph.initializer.append(self.weights[name])
-        return name
 
-    def _drop_unused(self) -> None:
-        used = {name for node in self.graph.node for name in node.input} | {out.name for out in self.graph.output}
-        for node in [node for node in self.graph.node if not used & set(node.output)]:
-            self.graph.node.remove(node)
-        used = {name for node in self.graph.node for name in node.input}
-        for tensor in [tensor for tensor in self.graph.initializer if tensor.name not in used]:
-            self.graph.initializer.remove(tensor)
+class _Once:
+    """A matrix in integers and its scales, made when they are asked for; only the scales, which are small, stay."""
+
+    def __init__(self, make: Callable[[], tuple[Array, Array]]) -> None:
+        self._make = make
+        self._scales: Array | None = None
+
+    def first(self) -> Array:
+        values, self._scales = self._make()
+        return values
+
+    def second(self) -> Array:
+        if self._scales is None:
+            self._scales = self._make()[1]
+        return self._scales

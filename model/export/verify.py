@@ -1,61 +1,137 @@
-"""Verification: ONNX Runtime's answers against torch's cache-free ones, on random batches."""
+"""Verification: ONNX Runtime's answers against torch's cache-free ones, on texts or on random ids."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from model.architectures import DecoderLM, EncoderDecoder, TextReader, Transformer, VisionTransformer
 from model.architectures.heads import FillHead, TokenLabelHead
 from model.export.naive import NaiveDecoder, NaiveGraph, text_inputs
-from model.export.prepare import padded_width
-from model.package import CacheShape, Verification
+from model.export.precisions import cache_shape
+from model.package import PackageError
 from model.package.inputs import encoder_inputs, pad_rows
+from model.package.manifest import Precision
 
-TOLERANCE = 1e-4  # float32 graphs must stay below it
+TOLERANCE = 1e-4  # float32 graphs must stay below it: the largest difference over the largest answer
+# What is shipped must stay below these: the root mean square of the differences over that of the answers themselves.
+# Trained weights come to a fifth of it or less; a wrong scale, or a feature that drowns all others, to about 1.
+LIMITS: dict[Precision, float] = {
+    "float32": 1e-4,
+    "float16": 0.02,
+    "int8": 0.2,
+    "int8-blocks": 0.2,
+    "int4-blocks": 0.5,
+}
+
+SENTENCES = (
+    "The river rose in the night, and by the morning the lower meadows were under water.",
+    "Is this seat taken? No, please sit down.",
+    "In 1869 the chemist wrote the names of the elements on cards, 63 of them, and laid them out like a game.",
+    "I have rarely seen a film so dull; the actors did what they could, but nobody had told them what it was about.",
+    "Dan loves ice cream.",
+    "Once upon a time there was a little girl who lived with her grandmother at the edge of the wood.",
+    "Der Zug nach Hamburg fährt heute von Gleis 7, zehn Minuten später als geplant.",
+    "Elle n'a rien dit, mais son sourire en disait long.",
+    "Vi ses på torsdag klockan fem utanför biblioteket.",
+    "El precio del pan ha subido un 4,5 % desde enero.",
+    "def area(radius): return 3.14159 * radius ** 2",
+    "Все счастливые семьи похожи друг на друга.",
+    "今日はとても寒いですね。",
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """How far a model's graphs are from torch."""
+
+    max_relative_error: float  # the largest difference over the largest answer of its batch
+    distance: float  # root mean square of the differences over that of the answers, each without its mean
+    batches: int
 
 
 @dataclass
 class _Errors:
-    """The largest relative error seen."""
+    """What has been seen so far."""
 
     largest: float = 0.0
+    differences: float = 0.0  # squared and summed
+    answers: float = 0.0
 
-    def compare(self, actual: NDArray[np.float32], expected: Tensor) -> None:
-        truth = expected.numpy()
-        self.largest = max(self.largest, float(np.abs(actual - truth).max() / np.abs(truth).max()))
+    def compare(self, actual: NDArray[np.generic], expected: Tensor) -> None:
+        """Compare answers; raises `PackageError` where one is not a number."""
+        found, truth = actual.astype(np.float64), expected.double().numpy()
+        for name, values in (("the graph", found), ("the model", truth)):
+            if not np.isfinite(values).all():
+                raise PackageError(f"{name} answers with NaN or infinity; its weights are broken, or too large")
+        self.largest = max(self.largest, float(np.abs(found - truth).max() / np.abs(truth).max()))
+        if truth.shape[-1] > 1:  # a number added to all logits changes no answer
+            found, truth = (values - values.mean(-1, keepdims=True) for values in (found, truth))
+        self.differences += float(np.square(found - truth).sum())
+        self.answers += float(np.square(truth).sum())
 
 
-def verify(model: Transformer, graphs: Mapping[str, NaiveGraph], *, batches: int = 8, seed: int = 0) -> Verification:
+@dataclass(frozen=True)
+class Rows:
+    """Where the ids come from: a tokenizer's of the sentences above, or any."""
+
+    vocab_size: int
+    longest: int  # a row may be
+    texts: list[list[int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, model: Transformer, tokenizer: Tokenizer | None) -> Rows:
+        """Return the rows that fit a model."""
+        vocab_size, longest = model.config.vocab_size, model.config.max_positions - 4
+        encoded = [] if tokenizer is None else [tokenizer.encode(sentence).ids for sentence in SENTENCES]
+        return cls(vocab_size, longest, [ids for ids in encoded if ids and max(ids) < vocab_size])
+
+    def draw(self, rng: np.random.Generator, most: int, longest: int) -> list[list[int]]:
+        """Return 1 to `most` rows of 1 to `longest` ids."""
+        count, longest = int(rng.integers(1, most + 1)), min(longest, self.longest)
+        if self.texts:
+            return [self.texts[index][:longest] for index in rng.integers(0, len(self.texts), count)]
+        return [self.ids(rng, int(rng.integers(1, longest + 1))) for _ in range(count)]
+
+    def ids(self, rng: np.random.Generator, count: int) -> list[int]:
+        """Return some ids."""
+        among: Sequence[int] = [token for ids in self.texts for token in ids] or range(self.vocab_size)
+        return [int(among[place]) for place in rng.integers(0, len(among), count)]
+
+
+def verify(
+    model: Transformer,
+    graphs: Mapping[str, NaiveGraph],
+    *,
+    tokenizer: Tokenizer | None = None,
+    batches: int = 8,
+    seed: int = 0,
+) -> Report:
     """Compare a model with its graphs: ragged batches, prefill, decode steps, a chunk behind a past.
 
-    The error is the largest absolute difference over the largest absolute value of torch's answer.
+    Raises `PackageError` where either answers with NaN or infinity.
     """
     model.eval()
-    rng = np.random.default_rng(seed)
-    errors = _Errors()
+    rng, errors, rows = np.random.default_rng(seed), _Errors(), Rows.of(model, tokenizer)
     with torch.no_grad():
         for _ in range(batches):
             if isinstance(model, VisionTransformer):
                 _verify_vision(model, graphs["encoder"], rng, errors)
             elif isinstance(model, TextReader):
-                _verify_encoder(model, graphs["encoder"], rng, errors)
+                _verify_reader(model, graphs["encoder"], rows, rng, errors)
             elif isinstance(model, DecoderLM):
-                _verify_decoder(model, graphs["decoder"], rng, errors)
-                _verify_chunks(model, graphs["decoder"], rng, errors)
+                _verify_decoder(model, graphs["decoder"], rows, rng, errors)
+                _verify_chunks(model, graphs["decoder"], rows, rng, errors)
             else:
-                _verify_translator(model, graphs, rng, errors)
-    return Verification(max_relative_error=errors.largest, batches=batches)
-
-
-def _random_rows(model: Transformer, rng: np.random.Generator, rows: int, longest: int) -> list[list[int]]:
-    longest = min(longest, model.config.max_positions - 4)
-    return [rng.integers(0, model.config.vocab_size, rng.integers(1, longest + 1)).tolist() for _ in range(rows)]
+                _verify_translator(model, graphs, rows, rng, errors)
+    return Report(errors.largest, math.sqrt(errors.differences / max(errors.answers, 1e-30)), batches)
 
 
 def _verify_vision(model: VisionTransformer, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
@@ -66,14 +142,13 @@ def _verify_vision(model: VisionTransformer, graph: NaiveGraph, rng: np.random.G
     errors.compare(graph.run({"pixels": pixels})["logits"], model(torch.from_numpy(pixels)))
 
 
-def _verify_encoder(model: TextReader, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
-    rows = _random_rows(model, rng, rows=int(rng.integers(1, 6)), longest=40)
-    inputs = text_inputs(
-        rows, [rng.integers(0, max(1, model.config.embeddings.segments), len(row)).tolist() for row in rows]
-    )
-    ids, segments = (torch.from_numpy(inputs[name]) for name in ("input_ids", "segment_ids"))
+def _verify_reader(model: TextReader, graph: NaiveGraph, rows: Rows, rng: np.random.Generator, errors: _Errors) -> None:
+    texts = rows.draw(rng, most=5, longest=40)
+    segments = max(1, model.config.embeddings.segments)
+    inputs = text_inputs(texts, [rng.integers(0, segments, len(row)).tolist() for row in texts])
+    ids, segment_ids = (torch.from_numpy(inputs[name]) for name in ("input_ids", "segment_ids"))
     is_real = torch.arange(ids.shape[1]) <= torch.from_numpy(inputs["last_positions"])[:, None]
-    expected = model(ids, is_real, segments)
+    expected = model(ids, is_real, segment_ids)
     if isinstance(model.head, FillHead):
         inputs["logit_positions"] = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
     (output,) = graph.run(inputs).values()
@@ -83,39 +158,32 @@ def _verify_encoder(model: TextReader, graph: NaiveGraph, rng: np.random.Generat
 
 
 def _decoder(model: DecoderLM | EncoderDecoder, graph: NaiveGraph, rows: int, capacity: int) -> NaiveDecoder:
-    return NaiveDecoder(graph, cache_shape(model), rows, capacity)
+    shape = cache_shape(model)
+    assert shape is not None
+    return NaiveDecoder(graph, shape, rows, capacity)
 
 
-def cache_shape(model: DecoderLM | EncoderDecoder) -> CacheShape:
-    """Return the sizes of a model's KV cache; its numbers are as precise as the weights."""
-    config = model.config
-    return CacheShape(
-        num_layers=config.num_decoder_layers,
-        num_kv_heads=config.kv_heads,
-        head_dim=padded_width(config),
-        dtype="float16" if next(model.parameters()).dtype == torch.float16 else "float32",
-    )
-
-
-def _verify_decoder(model: DecoderLM, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
+def _verify_decoder(model: DecoderLM, graph: NaiveGraph, rows: Rows, rng: np.random.Generator, errors: _Errors) -> None:
     """Ragged prefill, then three decode steps."""
-    rows = _random_rows(model, rng, rows=int(rng.integers(1, 6)), longest=20)
-    ids, lengths = pad_rows(rows, 0)
-    decoder = _decoder(model, graph, len(rows), ids.shape[1] + 3)
+    texts = rows.draw(rng, most=5, longest=20)
+    ids, lengths = pad_rows(texts, 0)
+    decoder = _decoder(model, graph, len(texts), ids.shape[1] + 3)
     logits = decoder.step(ids, lengths, 0)
-    for row, tokens in enumerate(rows):
+    for row, tokens in enumerate(texts):
         errors.compare(logits[row, : len(tokens)], model(torch.tensor([tokens]))[0])
+    texts = [list(tokens) for tokens in texts]
     for _ in range(3):
-        new = rng.integers(0, model.config.vocab_size, (len(rows), 1))
-        logits = decoder.step(new, np.ones(len(rows), np.int64), np.array([len(tokens) for tokens in rows]))
-        for row, tokens in enumerate(rows):
-            tokens.append(int(new[row, 0]))
+        new = rows.ids(rng, len(texts))
+        past = np.array([len(tokens) for tokens in texts])
+        logits = decoder.step(np.array(new)[:, None], np.ones(len(texts), np.int64), past)
+        for row, tokens in enumerate(texts):
+            tokens.append(new[row])
             errors.compare(logits[row, -1:], model(torch.tensor([tokens]))[0, -1:])
 
 
-def _verify_chunks(model: DecoderLM, graph: NaiveGraph, rng: np.random.Generator, errors: _Errors) -> None:
+def _verify_chunks(model: DecoderLM, graph: NaiveGraph, rows: Rows, rng: np.random.Generator, errors: _Errors) -> None:
     """One prompt in two chunks: the second has more than one new token and a past."""
-    first, second = (_random_rows(model, rng, rows=1, longest=9)[0] for _ in range(2))
+    first, second = (rows.draw(rng, most=1, longest=min(9, rows.longest // 2 + 1))[0] for _ in range(2))
     decoder = _decoder(model, graph, 1, len(first) + len(second))
     expected = model(torch.tensor([first + second]))[0]
     errors.compare(decoder.step(np.array([first]), np.array([len(first)]), 0)[0], expected[: len(first)])
@@ -123,14 +191,14 @@ def _verify_chunks(model: DecoderLM, graph: NaiveGraph, rng: np.random.Generator
 
 
 def _verify_translator(
-    model: EncoderDecoder, graphs: Mapping[str, NaiveGraph], rng: np.random.Generator, errors: _Errors
+    model: EncoderDecoder, graphs: Mapping[str, NaiveGraph], rows: Rows, rng: np.random.Generator, errors: _Errors
 ) -> None:
     """Decode a ragged batch of sources token by token, and compare with teacher forcing."""
-    sources = _random_rows(model, rng, rows=int(rng.integers(1, 6)), longest=20)
+    sources = rows.draw(rng, most=5, longest=20)
     ids, lengths = pad_rows(sources, 0)
     mask = np.arange(ids.shape[1]) < lengths[:, None]
     cross = graphs["encoder"].run(encoder_inputs(ids, lengths))
-    targets = rng.integers(0, model.config.vocab_size, (len(sources), 5))
+    targets = np.array([rows.ids(rng, 5) for _ in sources])
     expected = model(torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(targets))
     decoder = _decoder(model, graphs["decoder"], len(sources), targets.shape[1])
     decoder.set_source(cross, lengths)

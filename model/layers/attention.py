@@ -1,6 +1,6 @@
 """Scaled dot-product and multi-head attention (Vaswani et al. 2017, section 3.2).
 
-`FullAttention` computes everything anew, and is the definition. `model.layers.operator` has the forms that an exported
+`FullAttention` computes everything anew, and is the definition. `model.export.attention` has the forms that an exported
 graph attends with, over a cache and over rows of different lengths; they stand in its place.
 """
 

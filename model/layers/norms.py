@@ -39,9 +39,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last dimension."""
-        wide = x.float()  # squares of halves would overflow
-        normalised = wide / (wide.pow(2).mean(-1, keepdim=True) + self.epsilon).sqrt()
-        return normalised.to(x.dtype) * self.weight
+        # The functional form is this very formula, fused, and of halves in full precision.
+        return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
 
 
 def make_norm(config: NormConfig, width: int) -> LayerNorm | RMSNorm:

@@ -12,11 +12,11 @@ from model.architectures import build
 from model.config import AttentionConfig
 from model.export import export as exporting
 from model.export.export import export_package
-from model.export.graphs import export_graphs
 from model.export.naive import NaiveGraph, open_graphs, open_package, text_inputs
-from model.export.quantize import quantize_columns, quantize_graph
-from model.export.verify import TOLERANCE, verify
-from model.package import PackageError, Verification
+from model.export.precisions import write_graphs
+from model.export.quantize import quantize_columns
+from model.export.verify import LIMITS, TOLERANCE, Report, verify
+from model.package import PackageError
 from model.package.manifest import TOKENIZER_FILE
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.tokenizers import tokens_of
@@ -45,12 +45,9 @@ def test_verification_notices_another_models_weights(make_package: MakePackage, 
 def test_integer_weights_lose_little(tmp_path: Path, name: str) -> None:
     torch.manual_seed(0)
     model = build(TINY[name]).eval()
-    graphs = export_graphs(model, tmp_path)
-    for graph in graphs.values():
-        quantize_graph(graph.path)
+    report = verify(model, open_graphs(write_graphs(model, tmp_path, "int8")), batches=4)
 
-    error = verify(model, open_graphs(graphs), batches=4).max_relative_error
-    assert 1e-5 < error < 0.1  # untrained weights; the manifests of trained packages hold their real loss
+    assert 1e-4 < report.distance < LIMITS["int8"] / 3
 
 
 def test_a_rows_integer_answer_does_not_move_with_its_neighbours(make_package: MakePackage) -> None:
@@ -95,7 +92,7 @@ def test_a_graph_that_differs_from_torch_is_not_packaged(
     make_package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = make_package("stories")
-    monkeypatch.setattr(exporting, "verify", lambda *_: Verification(max_relative_error=0.5, batches=1))
+    monkeypatch.setattr(exporting, "verify", lambda *_, **__: Report(0.5, 0.0, 1))
 
     with pytest.raises(PackageError, match=r"5\.0e-01, relative; the limit is 1e-04"):
         export_package(
@@ -112,5 +109,5 @@ def test_grouped_and_full_heads_export_alike(tmp_path: Path) -> None:
     model = random_model(config)
 
     with torch.no_grad():
-        report = verify(model, open_graphs(export_graphs(model, tmp_path)), batches=2)
+        report = verify(model, open_graphs(write_graphs(model, tmp_path)), batches=2)
     assert report.max_relative_error < TOLERANCE
