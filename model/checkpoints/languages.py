@@ -17,17 +17,22 @@ NAMES = (re.compile(r"__([a-z]{2,3})__"), re.compile(r"([a-z]{2}_[A-Z]{2})"), re
 WANTED = re.compile(r">>([\w-]+)<<")  # Marian's, which ask for a target
 
 
-def read_languages(tokenizer: Tokenizer, given: tuple[str, str] | None) -> Languages | None:
+def read_languages(
+    tokenizer: Tokenizer, given: tuple[str, str] | None, forced_start: int | None = None
+) -> Languages | None:
     """Return the languages that a tokenizer's tokens name, or those given, source and target; None where none are.
 
-    Marian's models of many targets name the targets alone: the source is the one given. Raises `CheckpointError` where
-    languages are given that are not among the tokens'.
+    Marian's models of many targets name the targets alone: the source is the one given. A model whose outputs are
+    forced to start with a language's token (mBART-50's many to one) translates into that one. Raises `CheckpointError`
+    where languages are given that are not among the tokens'.
     """
     known = _special(tokenizer)
     if len(known) > 1:
         languages = Languages(ids=known, source_begins_with="source", forces_target=True)
         if given is None:
-            return languages
+            only = [language for language, token_id in known.items() if token_id == forced_start]
+            directions = [(source, target) for target in only for source in known if source != target]
+            return languages.model_copy(update={"directions": directions})
         if unknown := [language for language in given if language not in known]:
             raise CheckpointError(f"the tokenizer has no language {unknown[0]!r}; it has {', '.join(known)}")
         return languages.model_copy(update={"directions": [given]})

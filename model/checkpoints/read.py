@@ -138,7 +138,8 @@ def _outputs(
     tokens = _tokens_of_outputs(file, settings)
     if described.made.architecture == "decoder":
         return tokens, "generate"
-    if known := read_languages(tokenizer, languages or languages_in_files(folder)):
+    given, forced_start = languages or languages_in_files(folder), settings.generation.forced_start
+    if known := read_languages(tokenizer, given, forced_start):
         return replace(tokens, languages=known, task_prompts={}), "translate"
     if described.config["model_type"] in TRANSLATORS:
         raise CheckpointError(f"{folder}: a model for translate needs the source and the target language")

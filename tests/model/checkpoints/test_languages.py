@@ -55,6 +55,15 @@ def test_a_direction_among_many_languages_can_be_chosen() -> None:
         read_languages(tokenizer, ("en", "fr"))
 
 
+def test_a_first_token_that_is_forced_leaves_one_target() -> None:
+    tokenizer = tokenizer_with("af_ZA", "de_DE", "en_XX")
+    languages = read_languages(tokenizer, None, tokenizer.token_to_id("en_XX"))
+
+    assert languages is not None and languages.directions == [("af_ZA", "en_XX"), ("de_DE", "en_XX")]
+    any_to_any = read_languages(tokenizer, None, 0)  # a start that is no language, as BART's
+    assert any_to_any is not None and not any_to_any.directions
+
+
 def test_marians_targets_go_with_the_source_that_is_given() -> None:
     tokenizer = tokenizer_with(">>fra<<", ">>spa<<", special=False)
     romance = read_languages(tokenizer, ("en", "roa"))
