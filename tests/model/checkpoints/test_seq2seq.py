@@ -15,7 +15,7 @@ from model.architectures import EncoderDecoder, EncoderDecoderReader
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.read import FAMILIES
 from model.sizes import SIZES
-from tests.model.checkpoints.parity import assert_equal, imported, loud_weights
+from tests.model.checkpoints.parity import SEEDS, assert_equal, imported, loud_weights
 from tests.model.checkpoints.published_seq2seq import PUBLISHED
 
 CLASSES: dict[str, tuple[Any, Any]] = {
@@ -77,7 +77,7 @@ def random_model(family: str, seed: int) -> Any:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("family", CLASSES)
 def test_logits_and_hidden_states_are_those_of_transformers(family: str, seed: int, tmp_path: Path) -> None:
     theirs = random_model(family, seed)
