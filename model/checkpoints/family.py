@@ -59,9 +59,9 @@ class Family:
     harmless: frozenset[str] = frozenset()  # fields that change no answer, beside those of all families
     prefix: str = ""  # that some checkpoints have before all their names and others have not
     computed: frozenset[str] = frozenset()  # tensors that follow from the configuration, and are not read
-    optional: frozenset[str] = frozenset()  # parameters of ours that keep their first value where a file lacks them
     heads: Mapping[HeadKind, Names] = field(default_factory=dict)  # what `names` has not, where there are several heads
     unused: Mapping[HeadKind, frozenset[str]] = field(default_factory=dict)  # tensors of other heads that come along
+    optional: frozenset[str] = frozenset()  # parameters of ours that keep their first value where a file lacks them
 
     def with_head(self, kind: HeadKind) -> Self:
         """Return the family with the names of one head."""
