@@ -137,7 +137,9 @@ def family(
     table: Names = NAMES,
 ) -> Family:
     """Return a family of the kind of Llama."""
-    return Family(configure_it, table, defaults, harmless, "model.", COMPUTED, HEADS, UNUSED)
+    return Family(
+        configure_it, table, defaults, harmless, prefix="model.", computed=COMPUTED, heads=HEADS, unused=UNUSED
+    )
 
 
 LLAMA = family(llama_config, {**DEFAULTS, "num_key_value_heads": None}, names("is_llama_config"))
