@@ -100,8 +100,11 @@ class ModelSettings(BaseModel):
         return self
 
     def manifest(self) -> Manifest:
-        """Read the package's manifest, with the name that the model has here; raises `PackageError`."""
-        manifest = Manifest.load(self.package)
+        """Read the package's manifest, with the name that the model has here; raises `PackageError`.
+
+        The package's files are not looked at: `Manifest.check_files` does, once before the start and in each replica.
+        """
+        manifest = Manifest.read(self.package)
         return manifest if self.name is None else manifest.model_copy(update={"name": self.name})
 
 

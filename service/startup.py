@@ -17,6 +17,8 @@ def check_start(settings: Settings, models: Sequence[ModelSettings]) -> None:
     configured_keys(settings)
     Tracing(settings.otlp_endpoint).close()
     model_names(models)
+    for model in models:
+        model.manifest().check_files(model.package)
     check_devices(models)
     check_caches(models)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from model.hub.names import HubName
 from model.package import Manifest, PackageError
@@ -47,14 +48,17 @@ class PackageCache:
             return None
         return folder
 
-    def get_or_make(self, key: str, make: Callable[[Path], None]) -> Path:
-        """Return a package's folder; `make` writes one that is not there, into a folder whose last part is its name."""
+    def get_or_make(self, key: str, make: Callable[[Path], None], report: Callable[[str], None] = print) -> Path:
+        """Return a package's folder; `make` writes one that is not there into the folder it gets.
+
+        `report` is told where another process makes it already, and this one waits.
+        """
         if found := self.get(key):
             return found
         place, partial = self.folder / "packages" / key, self.folder / "partial" / key
         partial.parent.mkdir(parents=True, exist_ok=True)
         place.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{partial}.lock"):
+        with _alone(place.name, Path(f"{partial}.lock"), report):
             if found := self.get(key):  # another process has made it meanwhile
                 return found
             for rest in (partial, place):  # of a process that was killed, or a damaged one
@@ -82,6 +86,20 @@ class PackageCache:
 
     def _note(self, name: HubName) -> Path:
         return self.folder / "revisions" / hashlib.sha256(str(name).encode()).hexdigest()
+
+
+@contextmanager
+def _alone(key: str, path: Path, report: Callable[[str], None]) -> Iterator[None]:
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        report(f"{key}: another process is importing it; waiting until it is done")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def key_of(name: str, **parts: object) -> str:

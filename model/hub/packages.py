@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -30,13 +31,17 @@ class ImportOptions:
     allow_pickle: bool = False
 
 
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 @dataclass(frozen=True)
 class Packages:
-    """Packages by name."""
+    """Packages by name; `report` tells people what takes long."""
 
     hub: Hub = field(default_factory=Hub)
     cache: PackageCache = field(default_factory=PackageCache.of_user)
-    report: Callable[[str], None] = print  # tells people what takes long
+    report: Callable[[str], None] = _to_stderr
 
     def find(self, name: str, options: ImportOptions) -> Path:
         """Return the folder of the package that a name means, made if need be.
@@ -50,7 +55,11 @@ class Packages:
         if (source / FILE_NAME).is_file():
             return source
         key = _key(source, content_of(source, options), options)
-        return self.cache.get_or_make(key, lambda out: self._import(source, served_name(source), out, options))
+
+        def make(out: Path) -> None:
+            self._import(source, served_name(source), out, options)
+
+        return self.cache.get_or_make(key, make, self.report)
 
     def make(self, name: str, out: Path, options: ImportOptions) -> None:
         """Make the package of a checkpoint in a folder of its own, which the model is named after."""
@@ -85,7 +94,7 @@ class Packages:
         def make(out: Path) -> None:
             self._import(self._download(source, described, options), served_name(source), out, options)
 
-        return self.cache.get_or_make(_key(source, described.name, options), make)
+        return self.cache.get_or_make(_key(source, described.name, options), make, self.report)
 
     def _download(self, source: HubName, described: Path, options: ImportOptions) -> Path:
         require_libraries()

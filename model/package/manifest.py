@@ -220,8 +220,15 @@ class Manifest(Part):
     @classmethod
     def load(cls, folder: Path) -> Manifest:
         """Read and check a package's manifest and the hashes of its files; raises `PackageError`."""
+        manifest = cls.read(folder)
+        manifest.check_files(folder)
+        return manifest
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read a package's manifest alone, as its files may be gigabytes; raises `PackageError`."""
         try:
-            manifest = cls.model_validate_json((folder / FILE_NAME).read_bytes())
+            return cls.model_validate_json((folder / FILE_NAME).read_bytes())
         except FileNotFoundError:
             raise PackageError(f"{folder}: there is no {FILE_NAME}; a model package has one") from None
         except ValidationError as error:
@@ -229,12 +236,14 @@ class Manifest(Part):
                 f"{'.'.join(map(str, problem['loc'])) or 'manifest'}: {problem['msg']}" for problem in error.errors()
             )
             raise PackageError(f"{folder / FILE_NAME}: {problems}; export the model again") from None
-        for file, expected in manifest.sha256.items():
+
+    def check_files(self, folder: Path) -> None:
+        """Compare a package's files with their hashes; raises `PackageError`."""
+        for file, expected in self.sha256.items():
             if not (folder / file).is_file():
                 raise PackageError(f"{folder}: {file} is missing; the manifest lists it")
             if sha256_of(folder / file) != expected:
                 raise PackageError(f"{folder}: {file} differs from the sha256 in the manifest; export or copy it again")
-        return manifest
 
     def save(self, folder: Path) -> None:
         """Write the manifest into a package's folder."""

@@ -54,6 +54,7 @@ def load_task(model: ModelSettings, limits: Limits, metrics: Metrics | None = No
     """Open a model package and run it once, so that its first request is as fast as the rest; raises `PackageError`."""
     started = time.monotonic()
     manifest = model.manifest()
+    manifest.check_files(model.package)
     task = _open(model, manifest, limits, metrics.observer(manifest.name) if metrics else None)
     if metrics:
         metrics.loaded(manifest, 0 if manifest.cache is None else model.max_slots, time.monotonic() - started)

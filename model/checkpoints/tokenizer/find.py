@@ -19,6 +19,7 @@ BY_CLASS: dict[str, Make] = {  # as tokenizer_config.json names it
     "GPT2Tokenizer": words.byte_pairs,
     **dict.fromkeys(("RobertaTokenizer", "BartTokenizer"), words.byte_pairs_in_sentences),
     **dict.fromkeys(("T5Tokenizer", "MT5Tokenizer"), pieces.t5),
+    "PegasusTokenizer": pieces.pegasus,
     "XLMRobertaTokenizer": pieces.xlm_roberta,
     **dict.fromkeys(("MBartTokenizer", "MBart50Tokenizer"), pieces.mbart),
     "NllbTokenizer": pieces.nllb,
@@ -31,7 +32,7 @@ CLASSES = {  # of families whose files may name none
     **{"gpt2": "GPT2Tokenizer", "gpt_neo": "GPT2Tokenizer"},
     **{"roberta": "RobertaTokenizer", "bart": "BartTokenizer", "xlm-roberta": "XLMRobertaTokenizer"},
     **{"t5": "T5Tokenizer", "mt5": "T5Tokenizer", "mbart": "MBartTokenizer", "m2m_100": "M2M100Tokenizer"},
-    **{"marian": "MarianTokenizer", "deberta-v2": "DebertaV2Tokenizer"},
+    **{"marian": "MarianTokenizer", "pegasus": "PegasusTokenizer", "deberta-v2": "DebertaV2Tokenizer"},
 }
 TRANSLATORS = frozenset({"m2m_100", "mbart"})  # families whose tokenizer.json adds one language's token to every text
 

@@ -27,6 +27,15 @@ def t5(files: TokenizerFiles) -> Tokenizer:
     return tokenizer
 
 
+def pegasus(files: TokenizerFiles) -> Tokenizer:
+    """Return Pegasus's, whose pieces come after the tokens that it was pretrained with."""
+    model = SentencePiece.read(files.path(*MODEL_FILES))
+    unused = [f"<unk_{number}>" for number in range(2, files.option("offset", 103))]
+    first = [PAD, END, files.token("mask_token_sent", "<mask_1>"), files.token("mask_token", "<mask_2>"), *unused]
+    tokenizer = model.tokenizer([*_unscored(first), *model.vocabulary[2:]], UNKNOWN)
+    return _with_end(files, tokenizer, [*first, UNKNOWN])
+
+
 def xlm_roberta(files: TokenizerFiles) -> Tokenizer:
     """Return XLM-R's; a text becomes `<s> … </s>`."""
     tokenizer = _fairseq(files, ["<mask>"])

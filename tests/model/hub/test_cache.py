@@ -40,19 +40,30 @@ def test_a_package_is_made_once(cache: PackageCache, make: Make) -> None:
 
 
 def test_processes_that_want_the_same_package_wait_for_the_one_that_makes_it(cache: PackageCache, make: Make) -> None:
-    made, found = [], []
+    begun, may_end = threading.Event(), threading.Event()
+    made: list[Path] = []
+    found: list[Path] = []
+    told: list[str] = []
 
     def slowly(out: Path) -> None:
-        made.append(out)
+        begun.set()
+        assert may_end.wait(30)
         make(out)
+        made.append(out)
 
-    threads = [threading.Thread(target=lambda: found.append(cache.get_or_make("a", slowly))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
+    def tell(text: str) -> None:
+        told.append(text)
+        may_end.set()
+
+    threads = [threading.Thread(target=lambda: found.append(cache.get_or_make("a", slowly, tell))) for _ in range(2)]
+    threads[0].start()
+    assert begun.wait(30)
+    threads[1].start()
     for thread in threads:
         thread.join()
 
-    assert len(made) == 1 and len(set(found)) == 1
+    assert len(made) == 1 and len(found) == 2 and len(set(found)) == 1
+    assert told == ["a: another process is importing it; waiting until it is done"]
 
 
 def test_what_was_interrupted_is_begun_again(cache: PackageCache, make: Make) -> None:

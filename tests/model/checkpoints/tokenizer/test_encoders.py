@@ -45,6 +45,16 @@ def test_t5s_file_gives_the_ids_of_transformers_and_of_sentencepiece(tmp_path: P
     assert ours.token_to_id("<extra_id_0>") == theirs.convert_tokens_to_ids("<extra_id_0>") == len(theirs) - 1
 
 
+def test_pegasus_counts_its_pieces_from_103(tmp_path: Path, train: Train) -> None:
+    model = train(PAGE, "spiece.model", **T5)
+    ours, theirs = make_tokenizer(tmp_path, "pegasus"), transformers.PegasusTokenizer.from_pretrained(tmp_path)
+
+    for text in EVERYTHING:
+        assert ours.encode(text).ids == [*(103 + place for place in model.encode(text)), 1], text
+    for line in PAGE:
+        assert ours.encode(line).ids == theirs(line)["input_ids"], line
+
+
 def test_xlm_robertas_file_gives_the_ids_of_transformers_and_of_sentencepiece(tmp_path: Path, train: Train) -> None:
     model = train(PAGE, "sentencepiece.bpe.model")
     ours = make_tokenizer(tmp_path, "xlm-roberta")
