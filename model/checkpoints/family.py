@@ -18,6 +18,7 @@ from torch import Tensor
 from model.architectures import Transformer, build
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.fields import Fields, unsupported
+from model.checkpoints.undrawn import Undrawn
 from model.config import Activation, HeadKind, TransformerConfig
 
 HFConfig = Mapping[str, Any]  # a config.json
@@ -92,7 +93,9 @@ def load(
     One tensor is held at a time beside the model, if the mapping reads them as they are asked for.
     """
     family = family.with_head(config.head.kind)
-    model = build(_as_stored(family, config, tensors)).eval()
+    stored = _as_stored(family, config, tensors)
+    with Undrawn():
+        model = build(stored).eval()
     parameters = dict(model.named_parameters())
     found: set[str] = set()
     for name, tensor in (ours or {}).items():
@@ -113,6 +116,8 @@ def load(
             found.add(target)
     if missing := sorted(parameters.keys() - found - family.optional):
         raise CheckpointError(f"the checkpoint lacks {len(missing)} parameters, the first {missing[0]}")
+    for name in parameters.keys() - found:
+        parameters[name].data.zero_()
     return model
 
 

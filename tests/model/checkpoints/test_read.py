@@ -102,6 +102,14 @@ def test_a_tensor_is_read_when_it_is_asked_for(folder: Path) -> None:
             tensors["none"]
 
 
+def test_no_weights_are_drawn_that_the_checkpoint_replaces(read: Read) -> None:
+    before = torch.get_rng_state()
+    model, *_ = read()
+
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
 def test_weights_of_half_precision_are_read(folder: Path, read: Read) -> None:
     whole, *_ = read()
     save_file({name: tensor.bfloat16() for name, tensor in load_file(folder / WEIGHTS).items()}, folder / WEIGHTS)
