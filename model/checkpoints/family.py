@@ -62,7 +62,7 @@ class Family:
     computed: frozenset[str] = frozenset()  # tensors that follow from the configuration, and are not read
     heads: Mapping[HeadKind, Names] = field(default_factory=dict)  # what `names` has not, where there are several heads
     unused: Mapping[HeadKind, frozenset[str]] = field(default_factory=dict)  # tensors of other heads that come along
-    optional: frozenset[str] = frozenset()  # parameters of ours that keep their first value where a file lacks them
+    optional: frozenset[str] = frozenset()  # parameters of ours that are zero where a file lacks them
 
     def with_head(self, kind: HeadKind) -> Self:
         """Return the family with the names of one head."""
