@@ -38,14 +38,12 @@ def bert_config(config: HFConfig) -> TransformerConfig:
 
 def bert_head(config: HFConfig) -> HeadConfig:
     """Return BERT's head of the kind that a checkpoint has."""
-    kind = head_kind(config, HEADS)
+    kind, tied = head_kind(config, HEADS), config["tie_word_embeddings"]
     if kind == "embed":
         return HeadConfig("embed")
     if kind == "fill":
         transform = activation(config["hidden_act"])
-        return HeadConfig(
-            "fill", dense=True, activation=transform, norm=True, bias=True, tied=config["tie_word_embeddings"]
-        )
+        return HeadConfig("fill", dense=True, activation=transform, norm=True, bias=True, tied=tied)
     return HeadConfig(kind, num_labels(config), dense=kind == "classify", bias=True)
 
 

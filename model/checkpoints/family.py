@@ -63,6 +63,7 @@ class Family:
     heads: Mapping[HeadKind, Names] = field(default_factory=dict)  # what `names` has not, where there are several heads
     unused: Mapping[HeadKind, frozenset[str]] = field(default_factory=dict)  # tensors of other heads that come along
     optional: frozenset[str] = frozenset()  # parameters of ours that are zero where a file lacks them
+    surplus: frozenset[str] = frozenset()  # parameters whose tensors may come along where a configuration has none
 
     def with_head(self, kind: HeadKind) -> Self:
         """Return the family with the names of one head."""
@@ -105,6 +106,8 @@ def load(
         for target, part in _renamed(family, name, tensor):
             if target in OUTPUTS and target not in parameters:
                 target = WORDS  # noqa: PLW2901 — the two are tied
+            if target in family.surplus and target not in parameters:
+                continue
             if target not in parameters:
                 raise CheckpointError(f"{name}: this configuration has no {target}")
             if part.shape != parameters[target].shape:

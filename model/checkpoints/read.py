@@ -13,6 +13,8 @@ from model.architectures import Transformer
 from model.card import Card, Tokens
 from model.checkpoints.bart import BART, MBART
 from model.checkpoints.bert import BERT
+from model.checkpoints.deberta import DEBERTA
+from model.checkpoints.distilbert import DISTILBERT
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, load
 from model.checkpoints.files import read_config
@@ -25,6 +27,8 @@ from model.checkpoints.languages import languages_in_files, read_languages
 from model.checkpoints.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from model.checkpoints.m2m100 import M2M100
 from model.checkpoints.marian import MARIAN, PEGASUS
+from model.checkpoints.modernbert import MODERNBERT
+from model.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.checkpoints.sentence import SentenceLayout
 from model.checkpoints.t5 import MT5, T5
 from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_reader, with_library
@@ -36,6 +40,9 @@ from model.package import Task
 FAMILIES: dict[str, Family] = {  # by `model_type`
     "bart": BART,
     "bert": BERT,
+    "camembert": CAMEMBERT,
+    "deberta-v2": DEBERTA,
+    "distilbert": DISTILBERT,
     "gemma3_text": GEMMA3,
     "gpt2": GPT2,
     "gpt_neo": GPT_NEO,
@@ -44,11 +51,14 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "marian": MARIAN,
     "mbart": MBART,
     "mistral": MISTRAL,
+    "modernbert": MODERNBERT,
     "mt5": MT5,
     "pegasus": PEGASUS,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
+    "roberta": ROBERTA,
     "t5": T5,
+    "xlm-roberta": XLM_ROBERTA,
 }
 TRANSLATORS = frozenset({"marian", "m2m_100"})  # families that do nothing else
 

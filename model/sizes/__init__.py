@@ -16,6 +16,7 @@ from model.config import (
     VisionConfig,
 )
 from model.sizes.decoders import DECODERS
+from model.sizes.encoders import ENCODERS
 from model.sizes.seq2seq import SEQ2SEQ
 
 
@@ -90,6 +91,7 @@ SIZES: dict[str, TransformerConfig] = {
     # Devlin et al. 2019.
     "bert-base": _bert(768, 3072, 12, 12),
     "bert-large": _bert(1024, 4096, 16, 24),
+    **ENCODERS,
     "gpt": _GPT,
     **DECODERS,
     **SEQ2SEQ,

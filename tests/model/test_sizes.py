@@ -15,6 +15,10 @@ def count(name: str) -> int:
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
+        ("distilbert", 66_362_880 + 622_650),  # with the head of its pretraining
+        ("modernbert-base", 149_655_232),
+        ("modernbert-large", 395_881_664),
+        ("deberta-v3-base", 183_831_552 + 720_228),
         ("gpt2", 124_439_808),
         ("gpt2-medium", 354_823_168),
         ("gpt2-large", 774_030_080),
@@ -60,3 +64,15 @@ def test_a_published_size_lacks_positions_and_counts_the_outputs_bias(
     expected = parameters - position_rows * config.d_model + config.vocab_size
 
     assert count(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("roberta-base", 124_697_433), ("xlm-roberta-base", 278_295_186), ("camembert-base", 110_655_493)],
+)
+def test_a_published_roberta_has_two_positions_that_no_token_has(name: str, parameters: int) -> None:
+    assert count(name) == parameters - 2 * SIZES[name].d_model
+
+
+def test_minilm_lacks_the_pooler_that_its_vectors_do_without() -> None:
+    assert count("minilm-l6") == 22_713_216 - (384 * 384 + 384)

@@ -1,3 +1,5 @@
+"""What encoders' files may have, and what is refused."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -7,74 +9,95 @@ import torch
 import transformers
 
 from model.checkpoints.bert import BERT
+from model.checkpoints.deberta import DEBERTA
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import convert
-from tests.model.checkpoints.encoders import batch, error_beside
-from tests.model.checkpoints.parity import TOLERANCE, converted, random_weights
+from model.checkpoints.read import FAMILIES
+from model.sizes import SIZES
+from tests.model.checkpoints.parity import converted, loud_weights
+from tests.model.checkpoints.published_encoders import MULTILINGUAL_BERT, PUBLISHED
+
+IDS, MASK = torch.tensor([[5, 9, 3, 7], [4, 8, 0, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
 
 
 def bert(kind: str = "SequenceClassification", **changes: Any) -> Any:
-    sizes: dict[str, Any] = {
-        "vocab_size": 99,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 48,
-        "max_position_embeddings": 40,
-        "attn_implementation": "eager",
-    }
-    config = transformers.BertConfig(**{**sizes, **changes})
-    return random_weights(getattr(transformers, f"BertFor{kind}")(config))
+    sizes = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.BertConfig(**{**sizes, "intermediate_size": 48, "max_position_embeddings": 40, **changes})
+    return loud_weights(getattr(transformers, f"BertFor{kind}")(config))
 
 
-CASES: list[tuple[str, dict[str, Any]]] = [
-    ("SequenceClassification", {"num_labels": 3}),
-    ("SequenceClassification", {"num_labels": 1, "hidden_act": "relu", "type_vocab_size": 1}),
-    ("SequenceClassification", {"vocab_size": 101, "hidden_size": 36, "num_attention_heads": 3}),
-    ("SequenceClassification", {"hidden_size": 26, "num_attention_heads": 2, "hidden_act": "gelu_new"}),
-    ("TokenClassification", {"num_labels": 5, "hidden_act": "silu", "num_hidden_layers": 1}),
-    ("TokenClassification", {"layer_norm_eps": 1e-2, "intermediate_size": 7, "pad_token_id": 5}),
-    ("QuestionAnswering", {"hidden_act": "tanh", "type_vocab_size": 3}),
-    ("QuestionAnswering", {"num_attention_heads": 1, "num_hidden_layers": 3}),
-    ("MaskedLM", {}),
-    ("MaskedLM", {"vocab_size": 83, "hidden_act": "quick_gelu"}),
-    ("MaskedLM", {"hidden_act": "gelu_pytorch_tanh", "num_attention_heads": 8}),
-    ("PreTraining", {"hidden_act": "gelu_fast"}),
-]
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_configuration_is_read(name: str) -> None:
+    config = PUBLISHED[name]
+
+    assert FAMILIES[config["model_type"]].to_config(config) == SIZES[name]
 
 
-@pytest.mark.parametrize(("kind", "changes"), CASES)
-def test_every_head_answers_as_in_transformers(kind: str, changes: dict[str, Any]) -> None:
-    theirs = bert(kind, **changes)
-    config = theirs.config
-    assert error_beside(theirs, pad=config.pad_token_id, segments=config.type_vocab_size) < TOLERANCE
+def test_fields_of_a_pooler_that_nobody_computes_change_nothing() -> None:
+    assert BERT.to_config(MULTILINGUAL_BERT).vocab_size == 119547
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        (
+            "roberta-base",
+            {"position_embedding_type": "relative_key"},
+            "is 'relative_key'; only 'absolute' is",
+        ),
+        ("roberta-base", {"is_decoder": True}, "is_decoder is True; only False is supported"),
+        ("roberta-base", {"pad_token_id": 0}, "pad_token_id is 0; only 1 is supported"),
+        ("roberta-base", {"hidden_act": "mish"}, "the activation 'mish' is not supported"),
+        ("roberta-base", {"auto_map": {"AutoModel": "mine.Model"}}, "auto_map is {'AutoModel': 'mine.Model'}; this"),
+        ("distilbert", {"architectures": ["DistilBertForMultipleChoice"]}, "only names that end in ForSequenceCl"),
+        ("modernbert-base", {"classifier_pooling": "max"}, "classifier_pooling is 'max'; only cls, mean are supported"),
+        ("modernbert-base", {"layer_types": ["linear_attention"] * 22}, "each layer must be one of full_attention"),
+        (
+            "modernbert-base",
+            {"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1.0}}},
+            "rope_parameters.full_attention.rope_type is 'yarn'; only waves of the default type",
+        ),
+        ("modernbert-base", {"rope_scaling": {"type": "linear"}}, "rope_scaling is {'type': 'linear'}; only None"),
+        ("deberta-v3-base", {"relative_attention": False}, "pos_att_type is 'p2c|c2p'; only"),
+        ("deberta-v3-base", {"share_att_key": False}, "share_att_key is False; only True is supported"),
+        ("deberta-v3-base", {"pos_att_type": "c2p"}, "pos_att_type is 'c2p'; only p2c and c2p together"),
+        ("deberta-v3-base", {"norm_rel_ebd": "none"}, "norm_rel_ebd is 'none'; only 'layer_norm' is supported"),
+        ("deberta-v3-base", {"conv_kernel_size": 3}, "conv_kernel_size is 3; only 0 is supported"),
+        ("deberta-v3-base", {"position_buckets": -1}, "position_buckets is -1; it must be at least 1"),
+        ("deberta-v3-base", {"embedding_size": 128}, "embedding_size is 128; only 768 is supported"),
+        ("deberta-v3-base", {"z_steps": 2}, "z_steps is 2; this field is not known"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name_and_value(name: str, changes: dict[str, Any], words: str) -> None:
+    config = {**PUBLISHED[name], **changes}
+    with pytest.raises(CheckpointError) as error:
+        FAMILIES[config["model_type"]].to_config(config)
+    assert words in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'; only 'absolute'"),
-        ({"is_decoder": True}, "is_decoder is True; only False is supported"),
-        ({"hidden_act": "mish"}, "the activation 'mish' is not supported"),
-        ({"auto_map": {"AutoModel": "mine.Model"}}, "auto_map is {'AutoModel': 'mine.Model'}"),
-        ({"architectures": ["BertForMultipleChoice"]}, "architectures is ['BertForMultipleChoice']; only names that"),
         ({"num_hidden_layers": 3}, "the checkpoint lacks 16 parameters, the first encoder.blocks.2"),
         ({"id2label": {"0": "a"}}, "classifier.weight: the shape is (2, 32); head.output.weight needs (1, 32)"),
+        ({"num_hidden_layers": 1}, "this configuration has no encoder.blocks.1"),
     ],
 )
-def test_a_bert_that_is_not_supported_is_refused_by_name_and_value(changes: dict[str, Any], words: str) -> None:
+def test_tensors_that_do_not_fit_are_named(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(CheckpointError) as error:
         converted(bert(), **changes)
     assert words in str(error.value)
 
 
 def test_tensors_of_other_heads_are_left_out_where_they_come_along_and_refused_elsewhere() -> None:
-    tensors = bert("PreTraining").state_dict()
-    config = {**bert().config.to_dict(), "architectures": ["BertForMaskedLM"]}
-    convert(BERT, config, tensors)  # with the pooler, and what tells whether sentences follow each other
+    theirs = bert("PreTraining")
+    config = {**theirs.config.to_dict(), "architectures": ["BertForMaskedLM"]}
+    # Also the pooler, and what tells whether one sentence follows the other.
+    ours = convert(BERT, config, theirs.state_dict())
 
+    torch.testing.assert_close(ours(IDS, MASK)[MASK > 0], theirs(IDS, MASK).prediction_logits[MASK > 0])
     with pytest.raises(CheckpointError, match=r"cls\.\S+: no parameter has this name"):
-        convert(BERT, {**config, "architectures": ["BertForTokenClassification"]}, tensors)
+        convert(BERT, {**config, "architectures": ["BertForTokenClassification"]}, theirs.state_dict())
 
 
 def test_norms_may_have_the_names_that_tensorflow_gives_them() -> None:
@@ -84,13 +107,17 @@ def test_norms_may_have_the_names_that_tensorflow_gives_them() -> None:
         for name, tensor in theirs.state_dict().items()
     }
     ours = convert(BERT, {**theirs.config.to_dict(), "architectures": ["BertForMaskedLM"]}, old)
-    ids, mask, segments = batch(99, segments=2, pad=0)
 
-    assert torch.equal(ours(ids, mask, segments), converted(theirs)(ids, mask, segments))
+    assert torch.equal(ours(IDS, MASK), converted(theirs)(IDS, MASK))
 
 
-def test_words_of_the_output_may_be_their_own() -> None:
-    theirs = bert("MaskedLM", tie_word_embeddings=False)
-    theirs.cls.predictions.decoder.bias.data.copy_(theirs.cls.predictions.bias)  # of which transformers uses one
-    assert not converted(theirs).config.head.tied
-    assert error_beside(theirs, segments=2) < TOLERANCE
+def test_positions_that_a_deberta_does_not_add_may_come_along() -> None:
+    sizes = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    relative = {"relative_attention": True, "share_att_key": True, "position_buckets": 4, "pos_att_type": "c2p|p2c"}
+    config = transformers.DebertaV2Config(
+        **sizes, **relative, norm_rel_ebd="layer_norm", intermediate_size=8, position_biased_input=False
+    )
+    theirs = transformers.DebertaV2ForMaskedLM(config)
+    tensors = {**theirs.state_dict(), "deberta.embeddings.position_embeddings.weight": torch.ones(512, 32)}
+
+    convert(DEBERTA, {**config.to_dict(), "architectures": ["DebertaV2ForMaskedLM"]}, tensors)

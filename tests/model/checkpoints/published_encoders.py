@@ -1,0 +1,74 @@
+"""The config.json of published encoders, as their files have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+BERT: dict[str, Any] = {
+    **{"attention_probs_dropout_prob": 0.1, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768},
+    **{"initializer_range": 0.02, "intermediate_size": 3072, "max_position_embeddings": 512},
+    **{"num_attention_heads": 12, "num_hidden_layers": 12},
+}
+ROBERTA: dict[str, Any] = {
+    **BERT,
+    **{"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1, "layer_norm_eps": 1e-05},
+    **{"max_position_embeddings": 514, "type_vocab_size": 1},
+}
+MODERNBERT: dict[str, Any] = {
+    **{"architectures": ["ModernBertForMaskedLM"], "attention_bias": False, "attention_dropout": 0.0},
+    **{"bos_token_id": 50281, "classifier_activation": "gelu", "classifier_bias": False, "classifier_dropout": 0.0},
+    **{"classifier_pooling": "mean", "cls_token_id": 50281, "decoder_bias": True, "deterministic_flash_attn": False},
+    **{"embedding_dropout": 0.0, "eos_token_id": 50282, "global_attn_every_n_layers": 3},
+    **{"global_rope_theta": 160000.0, "gradient_checkpointing": False, "hidden_activation": "gelu"},
+    **{"initializer_cutoff_factor": 2.0, "initializer_range": 0.02, "layer_norm_eps": 1e-05, "local_attention": 128},
+    **{"local_rope_theta": 10000.0, "max_position_embeddings": 8192, "mlp_bias": False, "mlp_dropout": 0.0},
+    **{"model_type": "modernbert", "norm_bias": False, "norm_eps": 1e-05, "pad_token_id": 50283},
+    **{"position_embedding_type": "absolute", "sep_token_id": 50282, "tie_word_embeddings": True},
+    **{"torch_dtype": "float32", "transformers_version": "4.47.0.dev0", "vocab_size": 50368},
+}
+DEBERTA: dict[str, Any] = {
+    **BERT,
+    **{"architectures": ["DebertaV2ForMaskedLM"], "layer_norm_eps": 1e-07, "max_relative_positions": -1},
+    **{"model_type": "deberta-v2", "norm_rel_ebd": "layer_norm", "pad_token_id": 0, "pooler_dropout": 0},
+    **{"pooler_hidden_act": "gelu", "pooler_hidden_size": 768, "pos_att_type": "p2c|c2p"},
+    **{"position_biased_input": False, "position_buckets": 256, "relative_attention": True, "share_att_key": True},
+    **{"type_vocab_size": 0, "vocab_size": 128100},
+}
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "distilbert": {
+        **{"activation": "gelu", "architectures": ["DistilBertForMaskedLM"], "attention_dropout": 0.1, "dim": 768},
+        **{"dropout": 0.1, "hidden_dim": 3072, "initializer_range": 0.02, "max_position_embeddings": 512},
+        **{"model_type": "distilbert", "n_heads": 12, "n_layers": 6, "pad_token_id": 0, "qa_dropout": 0.1},
+        **{"seq_classif_dropout": 0.2, "sinusoidal_pos_embds": False, "tie_weights_": True, "vocab_size": 30522},
+    },
+    "roberta-base": {**ROBERTA, "architectures": ["RobertaForMaskedLM"], "model_type": "roberta", "vocab_size": 50265},
+    "xlm-roberta-base": {
+        **ROBERTA,
+        **{"architectures": ["XLMRobertaForMaskedLM"], "model_type": "xlm-roberta", "output_past": True},
+        **{"position_embedding_type": "absolute", "use_cache": True, "vocab_size": 250002},
+    },
+    "camembert-base": {
+        **ROBERTA,
+        **{"architectures": ["CamembertForMaskedLM"], "bos_token_id": 5, "eos_token_id": 6, "output_past": True},
+        **{"model_type": "camembert", "vocab_size": 32005},
+    },
+    "modernbert-base": {
+        **MODERNBERT,
+        **{"hidden_size": 768, "intermediate_size": 1152, "num_attention_heads": 12, "num_hidden_layers": 22},
+    },
+    "modernbert-large": {
+        **MODERNBERT,
+        **{"hidden_size": 1024, "intermediate_size": 2624, "num_attention_heads": 16, "num_hidden_layers": 28},
+    },
+    "deberta-v3-small": {**DEBERTA, "num_hidden_layers": 6},
+    "deberta-v3-base": DEBERTA,
+}
+# With heads that were fine-tuned on the multilingual BERT, whose file has fields of a pooler that nobody computes.
+MULTILINGUAL_BERT: dict[str, Any] = {
+    **BERT,
+    **{"architectures": ["BertForMaskedLM"], "directionality": "bidi", "layer_norm_eps": 1e-12, "model_type": "bert"},
+    **{"pad_token_id": 0, "pooler_fc_size": 768, "pooler_num_attention_heads": 12, "pooler_num_fc_layers": 3},
+    **{"pooler_size_per_head": 128, "pooler_type": "first_token_transform", "type_vocab_size": 2},
+    **{"vocab_size": 119547},
+}
