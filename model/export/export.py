@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from model.architectures import Transformer
 from model.card import Card, Tokens
-from model.export.graph import OPSET
+from model.export.graph import OLDEST_RUNTIME, OPSET
 from model.export.graphs import GraphFile
 from model.export.naive import open_graphs
 from model.export.precisions import cache_shape, write_graphs
@@ -106,6 +106,7 @@ def export_package(
             starts_prompts=tokens is None or tokens.starts_prompts,
             precision=precision,
             opset=OPSET,
+            onnxruntime=OLDEST_RUNTIME,
             exported_with={library: version(library) for library in EXPORTERS},
             training_data=list(card.training_data),
             training=training,

@@ -15,6 +15,9 @@ from onnx import helper
 
 OPSET = 21
 IR_VERSION = 10  # of the ONNX format; ONNX Runtime reads it since 1.19
+OLDEST_RUNTIME = (
+    "1.30"  # of ONNX Runtime: the first whose GroupQueryAttention has `causal`; all of 1.23 to 1.31 were tried
+)
 MICROSOFT = "com.microsoft"  # the operators of ONNX Runtime's own
 ONE_FILE_BYTES = 1_500_000_000  # a protobuf message may have 2 GiB; larger weights lie in a file beside it
 ALIGNMENT = 4096  # of weights in that file, so that they can be mapped

@@ -161,6 +161,9 @@ class Manifest(Part):
     chat_template: ChatTemplate | None = Field(None, description="of a decoder that was trained on conversations")
     precision: Precision
     opset: int
+    onnxruntime: str = Field(
+        "1.30", pattern=r"^\d+\.\d+$", description="the oldest ONNX Runtime that has all that the graphs are made of"
+    )
     exported_with: dict[str, str] = Field(description="library → version")
     training_data: list[Dataset]
     training: Training | None = None

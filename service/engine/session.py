@@ -49,6 +49,12 @@ def has_cuda() -> bool:
     return CUDA in onnxruntime.get_available_providers()
 
 
+def runtime_version() -> str:
+    """Return the version of the installed ONNX Runtime."""
+    version: str = onnxruntime.__version__
+    return version
+
+
 class DeviceUnavailable(RuntimeError):
     """A model asks for a GPU that is not there."""
 

@@ -13,7 +13,7 @@ from service.engine.batcher import Batcher
 from service.engine.engine import Engine
 from service.engine.observer import Observer
 from service.engine.scheduler import SchedulerLimits
-from service.engine.session import SessionOptions
+from service.engine.session import SessionOptions, runtime_version
 from service.metrics import Metrics
 from service.schemas import (
     AnswerRequest,
@@ -54,11 +54,27 @@ def load_task(model: ModelSettings, limits: Limits, metrics: Metrics | None = No
     """Open a model package and run it once, so that its first request is as fast as the rest; raises `PackageError`."""
     started = time.monotonic()
     manifest = model.manifest()
+    _check_runtime(model.package, manifest)
     manifest.check_files(model.package)
     task = _open(model, manifest, limits, metrics.observer(manifest.name) if metrics else None)
     if metrics:
         metrics.loaded(manifest, 0 if manifest.cache is None else model.max_slots, time.monotonic() - started)
     return task
+
+
+def _check_runtime(folder: Path, manifest: Manifest) -> None:
+    """Refuse a package whose graphs the installed ONNX Runtime cannot know all of."""
+    installed, oldest = runtime_version(), manifest.onnxruntime
+    if _numbers(installed) < _numbers(oldest):
+        raise PackageError(
+            f"{folder}: its graphs need ONNX Runtime {oldest} or newer, and {installed} is installed here; "
+            f"install onnxruntime>={oldest}"
+        )
+
+
+def _numbers(version: str) -> list[int]:
+    """Return major and minor version, to be compared."""
+    return [int(part) for part in version.split(".")[:2]]
 
 
 def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Observer | None) -> LocalTask:

@@ -45,3 +45,12 @@ async def test_a_caches_budget_is_what_the_models_file_says(stories: TinyPackage
 
     assert task._engine.load().kv_capacity_bytes == 2**20
     await task.close()
+
+
+def test_a_package_for_a_newer_runtime_is_refused(stories: TinyPackage, tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    shutil.copytree(stories.folder, package)
+    stories.manifest.model_copy(update={"onnxruntime": "99.1"}).save(package)
+
+    with pytest.raises(PackageError, match=r"need ONNX Runtime 99\.1 or newer, and 1\..* is installed here; install"):
+        load_task(ModelSettings(package=package), Limits())

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.card import Card
+from model.export import verify as verifying
+from model.export.export import export_package
+from model.export.naive import open_graphs
+from model.export.precisions import write_graphs
+from model.export.verify import SENTENCES, Rows, verify
+from model.layers.block import FeedForward
+from model.package import PackageError, PackageTokenizer
+from model.package.manifest import TOKENIZER_FILE
+from tests.conftest import TINY, MakePackage, random_model
+
+CARD = Card(name="tiny", task="classify", description="", licence="", training_data=(), labels=("no", "yes"))
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_model_that_answers_with_nan_or_infinity_is_refused(tmp_path: Path, broken: float) -> None:
+    model = random_model(TINY["sentiment"])
+    graphs = open_graphs(write_graphs(model, tmp_path))
+    with torch.no_grad():
+        next(model.parameters())[:] = broken
+
+    with pytest.raises(PackageError, match="the model answers with NaN or infinity"):
+        verify(model, graphs, batches=1)
+
+
+def test_a_graph_that_answers_with_nan_is_refused(tmp_path: Path) -> None:
+    model = random_model(TINY["sentiment"])
+    broken = random_model(TINY["sentiment"])
+    with torch.no_grad():
+        dict(broken.named_parameters())["head.output.bias"][0] = float("nan")
+
+    with pytest.raises(PackageError, match="the graph answers with NaN or infinity"):
+        verify(model, open_graphs(write_graphs(broken, tmp_path)), batches=1)
+
+
+def test_halves_that_overflow_are_refused(tmp_path: Path) -> None:
+    model = random_model(TINY["sentiment"])
+    with torch.no_grad():
+        dict(model.named_parameters())["head.output.weight"].mul_(1e6)
+
+    assert verify(model, open_graphs(write_graphs(model, tmp_path)), batches=1).max_relative_error < 1e-4
+    with pytest.raises(PackageError, match="the graph answers with NaN or infinity"):
+        verify(model, open_graphs(write_graphs(model, tmp_path, "float16")), batches=1)
+
+
+def test_what_is_shipped_is_measured_on_texts_and_stands_in_the_manifest(make_package: MakePackage) -> None:
+    exact, shipped = (make_package("stories", precision).manifest.verification for precision in ("float32", "int8"))
+
+    assert exact.distance is not None and exact.distance < 1e-5
+    assert shipped.distance is not None and 1e-3 < shipped.distance < 0.1
+    assert shipped.max_relative_error == exact.max_relative_error  # that of the float32 graphs
+
+
+def test_a_precision_that_a_model_does_not_bear_is_refused(
+    make_package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package("fashion")
+    monkeypatch.setitem(verifying.LIMITS, "int4-blocks", 0.01)
+    card = replace(CARD, labels=tuple(package.manifest.labels), image=package.manifest.image)
+
+    with pytest.raises(
+        PackageError, match=r"tiny: its answers in int4-blocks are 0\.\d+ from .* limit is 0\.01; export"
+    ):
+        export_package(package.model, None, card, tmp_path, precision="int4-blocks")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_feature_that_drowns_all_others_is_noticed(tmp_path: Path) -> None:
+    model = random_model(TINY["sentiment"])
+    for part in model.modules():
+        if isinstance(part, FeedForward):
+            with torch.no_grad():
+                part.expand.weight[0] *= 3000
+                part.contract.weight *= 20
+                part.contract.weight[:, 0] /= 60000
+
+    report = verify(model, open_graphs(write_graphs(model, tmp_path, "int8")), batches=2)
+    assert report.distance > verifying.LIMITS["int8"]
+
+
+def test_rows_are_sentences_where_there_is_a_tokenizer(make_package: MakePackage) -> None:
+    package = make_package("stories")
+    tokenizer = PackageTokenizer.load(package.folder / TOKENIZER_FILE)
+    rows = Rows.of(package.model, tokenizer._tokenizer)
+
+    assert len(rows.texts) == len(SENTENCES)
+    assert tokenizer.decode(rows.texts[4]).strip() == SENTENCES[4]
+    assert not Rows.of(package.model, None).texts
