@@ -27,7 +27,7 @@ from huggingface_hub.errors import (
 )
 from tqdm.auto import tqdm
 
-from model.checkpoints.files import formats, weight_files
+from model.checkpoints.files import PICKLE, WeightFormat, formats, weight_files
 from model.hub.errors import HubError, HubUnreachable
 from model.hub.names import HubName
 
@@ -76,7 +76,18 @@ class Hub:
             self._fetch(name, folder.name, [*parts, f"*_Dense/{kind.single}"])  # the latter of sentence-transformers
             if all((folder / part).is_file() for part in parts):
                 return
+        if not allow_pickle and self._has_file(name, folder, PICKLE):
+            raise HubError(
+                f"{name}: its weights are in {PICKLE.single}, a pickle, which may run code of its author's; if you "
+                "trust them, give --allow-pickle"
+            )
         weight_files(folder, allow_pickle=allow_pickle)  # says what is wrong
+
+    def _has_file(self, name: HubName, folder: Path, kind: WeightFormat) -> bool:
+        if self.is_offline:
+            return False
+        with self._errors(name):
+            return HfApi(self.endpoint).file_exists(name.id, kind.parts(folder)[0], revision=folder.name)
 
     def count_numbers(self, name: HubName, folder: Path) -> dict[str, int]:
         """Return how many numbers of each type the weights have; no more than the files' headers is downloaded."""

@@ -191,10 +191,18 @@ def test_without_a_network_what_is_here_does(hub: Hub, add_model: AddModel) -> N
         nowhere.describe(HubName("tiny/other"))
 
 
-def test_a_pickle_is_only_taken_when_asked_for(hub: Hub, add_model: AddModel) -> None:
+def test_a_pickle_is_only_taken_when_asked_for(hub: Hub, running_hub: LocalHub, add_model: AddModel) -> None:
     folder = add_model("tiny/bert").folder
     (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
 
-    with pytest.raises(CheckpointError, match="no weights"):
+    with pytest.raises(HubError, match=r"tiny/bert: its weights are in pytorch_model\.bin, a pickle.*--allow-pickle"):
         download(hub)
+    assert running_hub.asked_for("pytorch_model.bin") == []
     assert (download(hub, allow_pickle=True) / "pytorch_model.bin").is_file()
+
+
+def test_a_repository_without_weights_says_so(hub: Hub, add_model: AddModel) -> None:
+    (add_model("tiny/bert").folder / WEIGHTS).unlink()
+
+    with pytest.raises(CheckpointError, match=r"there are no weights \(model\.safetensors or"):
+        download(hub)

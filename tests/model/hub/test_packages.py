@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 from safetensors import safe_open
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from model.checkpoints.errors import CheckpointError
 from model.hub.download import Hub
 from model.hub.errors import HubError, HubUnreachable
-from model.hub.packages import ImportOptions, Packages
+from model.hub.packages import ImportOptions, Packages, content_of
 from model.package import Manifest
 from tests.conftest import TinyPackage
-from tests.local_hub import LocalHub
+from tests.local_hub import LocalHub, Repository
 from tests.model.conftest import AddModel
 
 FLOAT32 = ImportOptions("float32")
@@ -71,6 +74,25 @@ def test_a_folder_is_known_by_its_content(packages: Packages, checkpoints: Path,
 def test_a_package_is_taken_as_it_is(packages: Packages, sentiment: TinyPackage) -> None:
     assert packages.find(str(sentiment.folder), FLOAT32) == sentiment.folder
     assert packages.find("stories", FLOAT32).name == "stories"
+
+
+def test_the_layout_of_sentence_transformers_comes_with_the_weights_of_its_parts(
+    packages: Packages, running_hub: LocalHub, checkpoints: Path, tmp_path: Path
+) -> None:
+    transformer = Transformer(str(checkpoints / "bert"))
+    parts = [transformer, Pooling(32, "cls"), Dense(32, 32), Normalize()]
+    folder = tmp_path / "sentences"
+    SentenceTransformer(modules=parts, device="cpu").save(str(folder), create_model_card=False)
+    running_hub.repositories["tiny/sentences"] = Repository(folder)
+
+    by_name = Manifest.load(packages.find("tiny/sentences", FLOAT32))
+    by_folder = Manifest.load(packages.find(str(folder), FLOAT32))
+
+    assert by_name.task == "embed"
+    assert by_name.sha256 == by_folder.sha256
+    content = content_of(folder, FLOAT32)
+    (folder / "2_Dense" / "model.safetensors").write_bytes(b"")
+    assert content_of(folder, FLOAT32) != content
 
 
 def test_a_family_that_is_not_supported_is_refused_before_its_weights_come(
