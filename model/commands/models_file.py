@@ -11,13 +11,17 @@ The names are made packages, and the service gets a file that lists only those.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from model.hub.errors import HubError
 from model.hub.names import parse_name, served_name
 from model.hub.packages import ImportOptions, Packages
 from model.package.manifest import FILE_NAME, Precision
@@ -99,10 +103,29 @@ def _check(place: int, entry: Any) -> Any:
 
 
 def find_apart(name: str, options: ImportOptions) -> Path:
-    """Find or make a package in a process of its own, so that torch's memory does not stay with the service."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_find, name, options).result()
+    """Find or make a package in a process of its own, so that torch's memory does not stay with the service.
+
+    Raises what `Packages.find` raises, and `HubError` where that process was killed.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, initializer=_end_with_the_parent) as pool:
+        try:
+            return pool.submit(_find, name, options).result()
+        except BrokenProcessPool:
+            raise HubError(f"{name}: its import was killed; most likely there is too little memory for it") from None
 
 
 def _find(name: str, options: ImportOptions) -> Path:
     return Packages().find(name, options)
+
+
+def _end_with_the_parent() -> None:
+    """Let this process end when the one that started it does, in whatever way."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "bug: only for the process apart"
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -58,9 +58,10 @@ def serve(
     else:
         _start(given)
         return
+    packages = with_packages(entries, find_apart)
     with tempfile.TemporaryDirectory(prefix="trifold-models-") as folder:
         resolved = Path(folder) / "models.yaml"
-        resolved.write_text(yaml.safe_dump({"models": with_packages(entries, find_apart)}, allow_unicode=True))
+        resolved.write_text(yaml.safe_dump({"models": packages}, allow_unicode=True))
         _start({**given, "models_file": resolved})
 
 

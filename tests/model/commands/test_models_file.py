@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from model.commands.models_file import read_entries, with_packages
+from model.commands.models_file import find_apart, read_entries, with_packages
+from model.hub.errors import HubError
 from model.hub.packages import ImportOptions
 from service.settings import Settings, SettingsError
 
@@ -97,3 +100,22 @@ def test_the_service_reads_what_comes_out(tmp_path: Path) -> None:
 
     (model,) = Settings(models_file=path).models()
     assert (str(model.package), model.name, model.max_slots) == ("/cache/a/bert", "bert", 3)
+
+
+def test_a_package_is_found_in_a_process_of_its_own() -> None:
+    assert find_apart("stories", ImportOptions()).name == "stories"
+
+    with pytest.raises(HubError, match="there is no such folder"):  # raised there, and here again
+        find_apart("./none", ImportOptions())
+
+
+def test_an_import_that_is_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model.commands.models_file._find", ended_by_the_kernel)
+
+    with pytest.raises(HubError, match="org/name: its import was killed; most likely there is too little memory"):
+        find_apart("org/name", ImportOptions())
+
+
+def ended_by_the_kernel(_name: str, _options: ImportOptions) -> Path:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
