@@ -62,7 +62,9 @@ def export(
     from model.export.export import export_run
 
     manifest = export_run(run, out, precision=precision_of(precision))
-    console.print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
+    console.print(
+        f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}", soft_wrap=True
+    )
 
 
 def import_checkpoint(
@@ -85,7 +87,9 @@ def import_checkpoint(
     else:
         packages.make(checkpoint, out, options)
     manifest = Manifest.load(out)
-    console.print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
+    console.print(
+        f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}", soft_wrap=True
+    )
 
 
 def packages(
