@@ -15,6 +15,7 @@ NormPlacement = Literal["pre", "post", "sandwich"]
 Activation = Literal["relu", "gelu", "gelu-tanh", "quick-gelu", "silu", "tanh"]
 HeadKind = Literal["words", "classify", "tag", "answer", "embed", "fill", "pretrain"]
 Pooling = Literal["first", "mean", "last", "weighted"]
+Distillation = Literal["none", "token", "head"]
 
 HEADS_OF: dict[Architecture, tuple[HeadKind, ...]] = {
     "encoder": ("classify", "tag", "answer", "embed", "fill", "pretrain"),
@@ -228,15 +229,21 @@ class EmbeddingsConfig(_Checked):
 
 @dataclass(frozen=True)
 class VisionConfig(_Checked):
-    """Square images, cut into square patches (Dosovitskiy et al. 2021)."""
+    """Square images, cut into square patches (Dosovitskiy et al. 2021).
+
+    `distillation`: behind CLS may stand a second token, which learned from a teacher (Touvron et al. 2021, DeiT); with
+    a head of its own the answer is the mean of both.
+    """
 
     GROUP = "vision."
     image_size: int  # pixels a side
     patch_size: int  # pixels a side
     num_channels: int = 3  # 1 grey, 3 colours
     patch_overlap: int = 0  # pixels by which a patch reaches over each of its sides
+    distillation: Distillation = "none"
 
     def __post_init__(self) -> None:
+        self._check_choices()
         self._check_at_least(1, "num_channels", "patch_size")
         self._check_at_least(0, "patch_overlap")
         fits = self.image_size >= 1 and self.image_size % self.patch_size == 0
@@ -246,6 +253,11 @@ class VisionConfig(_Checked):
     def num_patches(self) -> int:
         """Patches of an image."""
         return (self.image_size // self.patch_size) ** 2
+
+    @property
+    def num_tokens(self) -> int:
+        """CLS, a second token if there is one, and the patches."""
+        return 1 + (self.distillation != "none") + self.num_patches
 
 
 @dataclass(frozen=True)
@@ -326,8 +338,8 @@ class TransformerConfig(_Checked):
             return
         self._check("vocab_size", self.vocab_size == 0, "0, for images have no vocabulary")
         self._check("d_model", self.d_model % 4 == 0, "a multiple of 4, for sines and cosines of row and column")
-        patches = self.vision.num_patches
-        self._check("max_positions", self.max_positions == patches + 1, f"{patches + 1}: CLS and {patches} patches")
+        tokens, patches = self.vision.num_tokens, self.vision.num_patches
+        self._check("max_positions", self.max_positions == tokens, f"{tokens}: CLS and {patches} patches")
 
     def _check_layers(self) -> None:
         for field, has_it in (

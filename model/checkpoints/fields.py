@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from model.checkpoints.errors import CheckpointError
+from model.checkpoints.files import CONFIG_FILE
 from model.checkpoints.generation import OF_OUTPUTS
 
 
@@ -43,8 +44,8 @@ NOTHING: tuple[object, ...] = (None, False, "", [], {})  # values that ask for n
 class Fields(Mapping[str, Any]):
     """A config.json that notes what is read of it; what it leaves out has the default that transformers gives it."""
 
-    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-        self._config, self._defaults = config, defaults
+    def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any], file: str = CONFIG_FILE) -> None:
+        self._config, self._defaults, self._file = config, defaults, file
         self._read: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
@@ -63,11 +64,15 @@ class Fields(Mapping[str, Any]):
             value = self._config[name]
             if name in self._defaults:
                 if value != self._defaults[name]:
-                    raise CheckpointError(unsupported(name, value, f"only {self._defaults[name]!r} is supported"))
+                    raise CheckpointError(
+                        unsupported(name, value, f"only {self._defaults[name]!r} is supported", self._file)
+                    )
             elif value not in NOTHING:
-                raise CheckpointError(unsupported(name, value, "this field is not known, and may change the answers"))
+                raise CheckpointError(
+                    unsupported(name, value, "this field is not known, and may change the answers", self._file)
+                )
 
 
-def unsupported(name: str, value: object, why: str) -> str:
+def unsupported(name: str, value: object, why: str, file: str = CONFIG_FILE) -> str:
     """Return the sentence that refuses a field's value."""
-    return f"config.json: {name} is {reprlib.repr(value)}; {why}"
+    return f"{file}: {name} is {reprlib.repr(value)}; {why}"

@@ -16,6 +16,7 @@ VECTORS = "SentenceTransformer"  # what `architectures` is set to where sentence
 CLASSES: Mapping[str, HeadKind] = {
     "ForSequenceClassification": "classify",
     "ForImageClassification": "classify",
+    "ForImageClassificationWithTeacher": "classify",
     "ForTokenClassification": "tag",
     "ForQuestionAnswering": "answer",
     "ForMaskedLM": "fill",

@@ -22,7 +22,8 @@ from model.checkpoints.gemma import GEMMA3
 from model.checkpoints.generation import OutputSettings, read_output_settings
 from model.checkpoints.gpt2 import GPT2
 from model.checkpoints.gpt_neo import GPT_NEO
-from model.checkpoints.heads import check_head
+from model.checkpoints.heads import check_head, purpose_of
+from model.checkpoints.images import read_image_format
 from model.checkpoints.languages import languages_in_files, read_languages
 from model.checkpoints.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from model.checkpoints.m2m100 import M2M100
@@ -33,6 +34,7 @@ from model.checkpoints.sentence import SentenceLayout
 from model.checkpoints.t5 import MT5, T5
 from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_reader, with_library
 from model.checkpoints.tokenizer import read_tokenizer, write_tokenizer
+from model.checkpoints.vit import DEIT, VIT
 from model.checkpoints.weights import open_weights
 from model.config import Architecture, ConfigError, TransformerConfig
 from model.package import Task
@@ -42,6 +44,7 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "bert": BERT,
     "camembert": CAMEMBERT,
     "deberta-v2": DEBERTA,
+    "deit": DEIT,
     "distilbert": DISTILBERT,
     "gemma3_text": GEMMA3,
     "gpt2": GPT2,
@@ -58,6 +61,7 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "qwen3": QWEN3,
     "roberta": ROBERTA,
     "t5": T5,
+    "vit": VIT,
     "xlm-roberta": XLM_ROBERTA,
 }
 TRANSLATORS = frozenset({"marian", "m2m_100"})  # families that do nothing else
@@ -71,6 +75,8 @@ def check_config(folder: Path) -> tuple[Family, HFConfig]:
     described = _described(folder)
     if described.made.head.kind == "words":
         _output_settings(folder, described.config, described.made.architecture)
+    if described.made.vision is not None:
+        read_image_format(folder, described.made.vision)
     return described.family, described.config
 
 
@@ -82,24 +88,15 @@ def read_checkpoint(
     *,
     scratch: Path,
     allow_pickle: bool = False,
-) -> tuple[Transformer, Tokens, Card, str]:
+) -> tuple[Transformer, Tokens | None, Card, str]:
     """Return a checkpoint's model, its tokens, a card of the given name, and its family; raises `CheckpointError`.
 
     `languages`, source and target, are what a translator needs whose files and tokens name none. An encoder–decoder
-    without any summarizes, if it was made for that, or turns texts into texts. `scratch` is a folder for a tokenizer
-    that must be made; it has to stay until that is copied.
+    without any summarizes, if it was made for that, or turns texts into texts. What takes pictures has no tokens.
+    `scratch` is a folder for a tokenizer that must be made; it has to stay until that is copied.
     """
     described = _described(folder)
-    config, made, layout = described.config, described.made, described.layout
-    file = write_tokenizer(folder, config["model_type"], scratch)
-    tokenizer = read_tokenizer(file)
-    with (
-        open_weights(folder, allow_pickle=allow_pickle) as tensors,
-        dense_weights(layout, allow_pickle=allow_pickle) as dense,
-    ):
-        model = load(described.family, made, tensors, dense)
-    if (size := tokenizer.get_vocab_size()) > made.vocab_size:
-        raise CheckpointError(f"{folder}: the tokenizer has {size} ids, but the model knows {made.vocab_size}")
+    config, made = described.config, described.made
     card = Card(
         name=name,
         task="generate",
@@ -107,14 +104,18 @@ def read_checkpoint(
         licence=licence,
         training_data=(),
     )
-    if made.head.kind == "words":
-        tokens, task = _outputs(folder, described, file, tokenizer, languages)
-        card = replace(card, task=task)
+    tokens: Tokens | None = None
+    if made.vision is not None:
+        card = _card_of_images(folder, described, card)
     else:
-        card = card_of_reader(folder, config, layout, card)
-        tokens = tokens_of_reader(folder, file, tokenizer, config, layout)
+        tokens, card = _tokens_and_card(folder, described, card, languages, scratch)
     if languages is not None and made.architecture != "encoder_decoder":
         raise CheckpointError(f"{folder}: a model for {card.task} has no languages")
+    with (
+        open_weights(folder, allow_pickle=allow_pickle) as tensors,
+        dense_weights(described.layout, allow_pickle=allow_pickle) as dense,
+    ):
+        model = load(described.family, made, tensors, dense)
     return model, tokens, card, config["model_type"]
 
 
@@ -138,6 +139,29 @@ def _described(folder: Path) -> _Described:
         made = FAMILIES[name].to_config(config)
     check_head(config, made.head.kind)
     return _Described(FAMILIES[name], config, layout.shape(made) if layout else made, layout)
+
+
+def _card_of_images(folder: Path, described: _Described, card: Card) -> Card:
+    """Return a card with what is known of a model that labels pictures."""
+    assert described.made.vision is not None
+    purpose, image = purpose_of(described.config), read_image_format(folder, described.made.vision)
+    return replace(card, task="classify", labels=purpose.labels, activation=purpose.activation, image=image)
+
+
+def _tokens_and_card(
+    folder: Path, described: _Described, card: Card, languages: tuple[str, str] | None, scratch: Path
+) -> tuple[Tokens, Card]:
+    """Return the tokens of a model that reads or writes texts, and a card with what is known of it."""
+    config, made = described.config, described.made
+    file = write_tokenizer(folder, config["model_type"], scratch)
+    tokenizer = read_tokenizer(file)
+    if (size := tokenizer.get_vocab_size()) > made.vocab_size:
+        raise CheckpointError(f"{folder}: the tokenizer has {size} ids, but the model knows {made.vocab_size}")
+    if made.head.kind == "words":
+        tokens, task = _outputs(folder, described, file, tokenizer, languages)
+        return tokens, replace(card, task=task)
+    tokens = tokens_of_reader(folder, file, tokenizer, config, described.layout)
+    return tokens, card_of_reader(folder, config, described.layout, card)
 
 
 def _outputs(

@@ -40,7 +40,7 @@ def decode_image(content: bytes, image: ImageFormat, max_pixels: int = MAX_PIXEL
             shades = opened.point(lambda value: value / 256) if opened.mode.startswith("I;16") else opened
             mode = "L" if image.channels == 1 else "RGB"
             converted = shades if shades.mode == mode else shades.convert(mode)
-            resized = converted.resize((image.size, image.size), Image.Resampling.BILINEAR)
+            resized = _resized(converted, image)
     except ImageError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):  # from 90 million on
@@ -66,6 +66,19 @@ def _unreadable() -> ImageError:
     return ImageError(f"the bytes are not an image that can be read; {', '.join(FORMATS)} can")
 
 
+def _resized(picture: Image.Image, image: ImageFormat) -> Image.Image:
+    """Return a picture as large as the model takes it: the middle of one that may be larger."""
+    from PIL import Image
+
+    width = height = image.resize or image.size
+    if image.keeps_ratio:
+        shorter = min(picture.size)
+        width, height = (int(width * side / shorter) for side in picture.size)
+    resized = picture.resize((width, height), Image.Resampling[image.resampling.upper()])
+    left, top = (width - image.size) // 2, (height - image.size) // 2
+    return resized.crop((left, top, left + image.size, top + image.size)) if image.resize else resized
+
+
 def _read_small(opened: Image.Image, content: bytes, image: ImageFormat) -> None:
     """Have a large JPEG decoded in a half, a quarter or an eighth of its size, at least twice what the model takes."""
     if opened.format != "JPEG":
@@ -74,7 +87,8 @@ def _read_small(opened: Image.Image, content: bytes, image: ImageFormat) -> None
     if scans > MOST_SCANS:
         raise ImageError(f"the JPEG has {scans} scans; the limit is {MOST_SCANS}; save it as a baseline JPEG")
     if opened.width * opened.height > WHOLE_PIXELS:
-        opened.draft("L" if image.channels == 1 else "RGB", (2 * image.size, 2 * image.size))
+        wanted = 2 * (image.resize or image.size)
+        opened.draft("L" if image.channels == 1 else "RGB", (wanted, wanted))
 
 
 def normalised(pixels: NDArray[np.uint8], image: ImageFormat) -> NDArray[np.float32]:

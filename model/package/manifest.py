@@ -17,6 +17,7 @@ from model.package.languages import Languages
 from model.package.part import Part, TokenId
 
 Task = Literal["classify", "rerank", "tag", "answer", "fill", "embed", "generate", "translate", "summarize"]
+Resampling = Literal["bilinear", "bicubic", "lanczos"]
 Precision = Literal["float32", "float16", "int8", "int8-blocks", "int4-blocks"]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # in the package's folder, nowhere else
 
@@ -55,15 +56,22 @@ class CacheShape(Part):
 
 
 class ImageFormat(Part):
-    """What images a model takes: square, resized to `size` pixels a side, each channel's mean and deviation known."""
+    """What images a model takes: square, of `size` pixels a side, each channel's mean and deviation known."""
 
     size: int = Field(ge=1)
+    resize: int | None = Field(None, ge=1, description="a side before the middle is cut out; none: size, and no cut")
+    keeps_ratio: bool = Field(False, description="resize is the shorter side; else both sides are as long")
+    resampling: Resampling = "bilinear"
     channels: Literal[1, 3]
     mean: list[float] = Field(description="of each channel, of values from 0 to 1")
     deviation: list[Annotated[float, Field(gt=0)]]
 
     @model_validator(mode="after")
-    def _one_of_each_for_every_channel(self) -> Self:
+    def _holds_together(self) -> Self:
+        if (self.resize or self.size) < self.size or (self.keeps_ratio and self.resize is None):
+            raise ValueError(
+                f"resize is {self.resize}; it must be at least size ({self.size}), and given to keep ratios"
+            )
         for field in ("mean", "deviation"):
             given = len(getattr(self, field))
             if given != self.channels:

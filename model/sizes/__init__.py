@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from model.config import (
     AttentionConfig,
+    Distillation,
     EmbeddingsConfig,
     FeedForwardConfig,
     HeadConfig,
@@ -53,10 +54,17 @@ def _vit(d_model: int, d_ff: int, num_heads: int, num_layers: int, vision: Visio
         attention=AttentionConfig(num_heads),
         feed_forward=FeedForwardConfig(d_ff),
         num_encoder_layers=num_layers,
-        max_positions=vision.num_patches + 1,
+        max_positions=vision.num_tokens,
         head=HeadConfig("classify", 1000, bias=True),
         vision=vision,
     )
+
+
+def _published_vit(
+    d_model: int, num_heads: int, num_layers: int, distillation: Distillation = "none"
+) -> TransformerConfig:
+    config = _vit(d_model, 4 * d_model, num_heads, num_layers, VisionConfig(224, 16, distillation=distillation))
+    return replace(config, norm=NormConfig(epsilon=1e-12), dropout=0.0)
 
 
 # Vaswani et al. 2017, table 3, base; the 37k shared BPE of its WMT en-de.
@@ -95,8 +103,12 @@ SIZES: dict[str, TransformerConfig] = {
     "gpt": _GPT,
     **DECODERS,
     **SEQ2SEQ,
-    # Dosovitskiy et al. 2021, ViT-B/16 on ImageNet.
-    "vit-base": replace(_vit(768, 3072, 12, 12, VisionConfig(224, 16)), norm=NormConfig(epsilon=1e-6)),
+    # Dosovitskiy et al. 2021, ViT-B/16 and ViT-L/16 on ImageNet; Touvron et al. 2021, the distilled ones.
+    "vit-base": _published_vit(768, 12, 12),
+    "vit-large": _published_vit(1024, 16, 24),
+    "deit-tiny": _published_vit(192, 3, 12, "head"),
+    "deit-small": _published_vit(384, 6, 12, "head"),
+    "deit-base": _published_vit(768, 12, 12, "head"),
     # The bundled packages (model/README.md says how these were chosen).
     "mini-encoder": TransformerConfig(
         architecture="encoder",

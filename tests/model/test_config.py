@@ -123,13 +123,16 @@ def test_a_wrong_field_of_a_model_of_images_is_named(field: str, value: Any, all
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
-        ((225, 16), "vision.image_size is 225; it must be a multiple of patch_size (16)"),
-        ((224, 16, 3, -1), "vision.patch_overlap is -1; it must be at least 0"),
+        ({"image_size": 225, "patch_size": 16}, "vision.image_size is 225; it must be a multiple of patch_size (16)"),
+        (
+            {"image_size": 224, "patch_size": 16, "patch_overlap": -1},
+            "vision.patch_overlap is -1; it must be at least 0",
+        ),
     ],
 )
-def test_images_are_cut_into_whole_patches(sizes: tuple[int, ...], words: str) -> None:
+def test_images_are_cut_into_whole_patches(sizes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError) as error:
-        VisionConfig(*sizes)
+        VisionConfig(**sizes)
 
     assert words in str(error.value)
 

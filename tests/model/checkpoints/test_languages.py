@@ -116,6 +116,7 @@ def test_an_encoder_decoder_does_what_it_was_made_for(
 
     _, tokens, card, _ = read_checkpoint(tmp_path, "tiny", "MIT", languages, scratch=tmp_path)
 
+    assert tokens is not None
     assert card.task == task and tokens.special_ids.start == 2 and not tokens.starts_prompts
     assert (tokens.languages is None) == (task != "translate")
     assert tokens.generation is not None and tokens.generation.min_tokens == (8 if task == "summarize" else None)

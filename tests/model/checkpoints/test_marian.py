@@ -48,6 +48,7 @@ def test_text_in_and_text_out_are_those_of_transformers(published: tuple[Path, A
     folder, theirs, their_tokenizer = published
     (tmp_path / "made").mkdir()
     ours, tokens, _, _ = read_checkpoint(folder, "tiny", "MIT", scratch=tmp_path / "made")
+    assert tokens is not None
     tokenizer, special = PackageTokenizer.load(tokens.file), tokens.special_ids
 
     assert tokens.languages == Languages(

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from model.architectures import DecoderLM
-from model.card import Card, Tokens
+from model.card import Card
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import count_numbers
 from model.checkpoints.read import check_config, read_checkpoint
@@ -28,7 +28,7 @@ def folder(checkpoints: Path, tmp_path: Path) -> Path:
     return tmp_path / "gpt2"
 
 
-Read = Callable[..., tuple[Any, Tokens, Card, str]]
+Read = Callable[..., tuple[Any, Any, Card, str]]
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ def test_vectors_are_those_of_the_library(bert: Path, tmp_path: Path, pooling: s
     theirs = library(bert, *more, pooling=pooling)
     theirs.save(str(tmp_path), create_model_card=False)
     model, tokens, card, _ = read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path)
+    assert tokens is not None
     tokenizer = PackageTokenizer.load(tokens.file)
     ids, lengths = pad_rows([tokenizer.encode(text).shortened(card.max_input_tokens or 0).ids for text in TEXTS], 0)
     ours = model(torch.from_numpy(ids), torch.arange(ids.shape[1]) < torch.from_numpy(lengths)[:, None])
