@@ -79,7 +79,7 @@ def test_a_wrong_field_of_a_group_is_named_with_its_group(group: Any, fields: di
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"head": HeadConfig("classify", 2)}, "head.kind is 'classify'; it must be one of words in encoder_decoder"),
+        ({"head": HeadConfig("tag", 2)}, "head.kind is 'tag'; it must be one of words, classify in encoder_decoder"),
         ({"attention": AttentionConfig(8, window=4, local_layers=(6,))}, r"local_layers is (6,); it must be 0 to 5"),
         ({"attention": AttentionConfig(8, relative=RelativeConfig("disentangled"))}, "relative.kind is 'disentangled'"),
         ({"attention": AttentionConfig(8, head_dim=7), "positions": PositionsConfig("rotary")}, "an even width of at"),
