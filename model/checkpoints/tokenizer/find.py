@@ -21,6 +21,7 @@ BY_CLASS: dict[str, Make] = {  # as tokenizer_config.json names it
     **dict.fromkeys(("T5Tokenizer", "MT5Tokenizer"), pieces.t5),
     "PegasusTokenizer": pieces.pegasus,
     "XLMRobertaTokenizer": pieces.xlm_roberta,
+    "CamembertTokenizer": pieces.camembert,
     **dict.fromkeys(("MBartTokenizer", "MBart50Tokenizer"), pieces.mbart),
     "NllbTokenizer": pieces.nllb,
     "M2M100Tokenizer": pieces.m2m_100,
@@ -31,6 +32,7 @@ CLASSES = {  # of families whose files may name none
     **{"bert": "BertTokenizer", "distilbert": "DistilBertTokenizer"},
     **{"gpt2": "GPT2Tokenizer", "gpt_neo": "GPT2Tokenizer"},
     **{"roberta": "RobertaTokenizer", "bart": "BartTokenizer", "xlm-roberta": "XLMRobertaTokenizer"},
+    "camembert": "CamembertTokenizer",
     **{"t5": "T5Tokenizer", "mt5": "T5Tokenizer", "mbart": "MBartTokenizer", "m2m_100": "M2M100Tokenizer"},
     **{"marian": "MarianTokenizer", "pegasus": "PegasusTokenizer", "deberta-v2": "DebertaV2Tokenizer"},
 }

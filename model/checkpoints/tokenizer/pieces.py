@@ -38,11 +38,15 @@ def pegasus(files: TokenizerFiles) -> Tokenizer:
 
 def xlm_roberta(files: TokenizerFiles) -> Tokenizer:
     """Return XLM-R's; a text becomes `<s> … </s>`."""
-    tokenizer = _fairseq(files, ["<mask>"])
-    files.add_tokens(tokenizer, [*FAIRSEQ, AddedToken("<mask>", lstrip=True)])
-    pair = "<s> $A </s> </s> $B </s>"
-    tokenizer.post_processor = _template(tokenizer, "<s> $A </s>", pair, "<s>", END)
-    return tokenizer
+    return _in_sentences(files, _fairseq(files, ["<mask>"]))
+
+
+def camembert(files: TokenizerFiles) -> Tokenizer:
+    """Return CamemBERT's, which has fairseq's special tokens twice: in its own order first, then among the pieces."""
+    model = SentencePiece.read(files.path(*MODEL_FILES))
+    first = ["<s>NOTUSED", PAD, "</s>NOTUSED", UNKNOWN, "<unk>NOTUSED"]
+    vocabulary = [*_unscored(first), *model.vocabulary[1:], *_unscored(["<mask>"])]
+    return _in_sentences(files, model.tokenizer(vocabulary, UNKNOWN))
 
 
 def mbart(files: TokenizerFiles) -> Tokenizer:
@@ -108,6 +112,13 @@ def ends_alone(tokenizer: Tokenizer) -> Tokenizer:
 def _fairseq(files: TokenizerFiles, last: Sequence[str]) -> Tokenizer:
     model = SentencePiece.read(files.path(*MODEL_FILES))
     return model.tokenizer([*_unscored(FAIRSEQ), *model.vocabulary[3:], *_unscored(last)], UNKNOWN)
+
+
+def _in_sentences(files: TokenizerFiles, tokenizer: Tokenizer) -> Tokenizer:
+    files.add_tokens(tokenizer, [*FAIRSEQ, AddedToken("<mask>", lstrip=True)])
+    pair = "<s> $A </s> </s> $B </s>"
+    tokenizer.post_processor = _template(tokenizer, "<s> $A </s>", pair, "<s>", END)
+    return tokenizer
 
 
 def _with_end(files: TokenizerFiles, tokenizer: Tokenizer, specials: Sequence[str]) -> Tokenizer:

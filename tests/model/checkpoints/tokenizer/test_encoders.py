@@ -65,6 +65,15 @@ def test_xlm_robertas_file_gives_the_ids_of_transformers_and_of_sentencepiece(tm
     assert all(ours.encode(text).ids == [0, *in_fairseqs_order(model, text), 2] for text in EVERYTHING)
 
 
+def test_camemberts_file_gives_the_ids_of_transformers(tmp_path: Path, train: Train) -> None:
+    train(PAGE, "sentencepiece.bpe.model")
+    ours = make_tokenizer(tmp_path, "camembert")
+    theirs = transformers.CamembertTokenizer.from_pretrained(tmp_path)
+
+    assert_agrees(ours, theirs, COMPOSED)
+    assert ours.encode("a", "b").ids == theirs("a", "b")["input_ids"]
+
+
 def test_debertas_file_gives_the_ids_of_sentencepiece(tmp_path: Path, train: Train) -> None:
     model = train(PAGE, "spm.model", **DEBERTA)
     ours = make_tokenizer(tmp_path, "deberta-v2")
