@@ -75,10 +75,10 @@ def slow_translation(package: TinyPackage, source: list[int], beam_size: int, ma
 async def test_every_precision_decodes(make_package: MakePackage, name: str, precision: Precision) -> None:
     package, ids = make_package(name, precision), {"stories": "prompt_ids", "translate": "source_ids"}[name]
     async with running(package) as engine:
-        greedy_ids = await ids_of(engine, GREEDY, **{ids: PROMPTS[2]})
-        found = await collect(engine, BeamParams(max_tokens=12, beam_size=3), **{ids: PROMPTS[2]})
+        greedy_ids = await ids_of(engine, GREEDY, **{ids: PROMPTS[3]})
+        found = await collect(engine, BeamParams(max_tokens=12, beam_size=3), **{ids: PROMPTS[3]})
     async with running(make_package(name)) as engine:
-        expected = await ids_of(engine, GREEDY, **{ids: PROMPTS[2]})
+        expected = await ids_of(engine, GREEDY, **{ids: PROMPTS[3]})
 
     assert len(greedy_ids) == 12 and found.hypotheses
     if precision != "int4-blocks":  # 4 bits are too few for weights that mean nothing
