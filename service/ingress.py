@@ -39,6 +39,7 @@ ROUTES: Mapping[str, TaskName | None] = {
     "/fill": "fill",
     "/embed": "embed",
     "/generate": "generate",
+    "/summarize": "summarize",
     "/translate": "translate",
     "/tokenize": None,
     "/detokenize": None,

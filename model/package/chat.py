@@ -24,7 +24,9 @@ from pydantic import Field
 
 from model.package.part import Part
 
-__all__ = ["ChatTemplate", "TemplateError", "TooMuch", "compiled", "render"]
+__all__ = ["MARK", "ChatTemplate", "TemplateError", "TooMuch", "compiled", "literals", "render"]
+
+MARK = "\U000f0000"  # a character for private use, which may stand in rendered values and means nothing to a template
 
 MAX_TEMPLATE = 262_144  # characters; the longest known has 20,000
 MAX_FACTOR, MAX_PRODUCT = 100_000, 1_000_000  # of a template's multiplications
@@ -49,6 +51,14 @@ def compiled(source: str) -> Template:
         return _Environment().from_string(source)
     except RecursionError:
         raise TemplateSyntaxError("it is nested too deeply", 1) from None
+
+
+def literals(source: str) -> str:
+    """Return the texts that stand in a template itself, with zeros between."""
+    tree = _Environment().parse(source)
+    texts = [node.data for node in tree.find_all(nodes.TemplateData)]
+    texts += [node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)]
+    return "\0".join(texts)
 
 
 def render(template: Template, values: Mapping[str, Any], *, seconds: float, characters: int) -> str:
@@ -133,8 +143,9 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Return JSON without HTML's escapes, which Jinja's own filter makes."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    """Return JSON without HTML's escapes, which Jinja's own filter makes; a mark is never escaped."""
+    text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return text.replace(json.dumps(MARK)[1:-1], MARK)
 
 
 def _raise(message: str) -> None:

@@ -49,9 +49,26 @@ class Languages(Part):
         return list(dict.fromkeys(target for _, target in self.directions) if self.directions else self.ids)
 
     @property
+    def names(self) -> list[str]:
+        """All the languages that it knows."""
+        return list(dict.fromkeys([*self.sources, *self.targets]))
+
+    @property
     def needs_source(self) -> bool:
         """Whether it must be told the source's language."""
         return self.source_begins_with == "source" or bool(self.prefixes)
+
+    def known_as(self, language: str) -> str | None:
+        """Return its own name of a language: the same, or the only one that goes on behind it, as en_XX behind en."""
+        if language in self.names:
+            return language
+        longer = [name for name in self.names if name.startswith((f"{language}_", f"{language}-"))]
+        return longer[0] if len(longer) == 1 else None
+
+    def source_for(self, target: str) -> str | None:
+        """Return the language that it translates into another one, if there is only one."""
+        sources = [source for source, other in self.directions if other == target]
+        return sources[0] if len(sources) == 1 else None
 
     def targets_of(self, source: str) -> list[str] | None:
         """Return the languages it translates one into; None: any other that it knows."""

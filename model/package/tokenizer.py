@@ -107,11 +107,27 @@ class PackageTokenizer:
         assert found is not None, "bug: ids are checked against the vocabulary"
         return found
 
-    def encode(self, text: str, pair: str | None = None) -> Encoding:
-        """Encode a text, or two as one input."""
+    def encode(self, text: str, pair: str | None = None, *, adds_special: bool = True) -> Encoding:
+        """Encode a text, or two as one input, with the special tokens that the tokenizer adds, or without."""
         # Unlike encode, encode_batch lets other threads run meanwhile.
-        (found,) = self._tokenizer.encode_batch([text if pair is None else (text, pair)])
+        given = text if pair is None else (text, pair)
+        (found,) = self._tokenizer.encode_batch([given], add_special_tokens=adds_special)
         return Encoding(found.ids, found.type_ids, found)
+
+    def encode_plainly(self, text: str) -> list[int]:
+        """Return the ids of a text in which nothing is a special or added token, whatever it looks like."""
+        tokenizer = self._tokenizer
+        if tokenizer.normalizer is not None:
+            text = tokenizer.normalizer.normalize_str(text)
+        parts = [text]
+        if tokenizer.pre_tokenizer is not None:
+            parts = [part for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+        return [token.id for part in parts for token in tokenizer.model.tokenize(part)]
+
+    def added_tokens(self) -> dict[str, tuple[int, bool]]:
+        """Return the added tokens: what each stands for in a text → its id, and whether it is a special one."""
+        found = self._tokenizer.get_added_tokens_decoder()
+        return {token.content: (token_id, token.special) for token_id, token in found.items()}
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, special tokens left out."""

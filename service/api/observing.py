@@ -21,6 +21,7 @@ from service.schemas import (
     AnyEvent,
     GenerateEvent,
     Response,
+    SummarizeEvent,
     TranslateEvent,
     Usage,
 )
@@ -53,7 +54,7 @@ class Observed:
         match answer:
             case Response(usage=Usage() as usage):  # type: ignore[misc]  # whichever of its kinds has one
                 self.tokens = usage.prompt_tokens + usage.completion_tokens
-            case GenerateEvent() | TranslateEvent():
+            case GenerateEvent() | SummarizeEvent() | TranslateEvent():
                 self.tokens += 1
 
 

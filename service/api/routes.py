@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from model.package import Task as TaskName
 from service.api.answering import answer, stream
 from service.api.answers import json_answer
+from service.api.decoder_routes import add_decoder_routes
 from service.api.encoder_routes import add_encoder_routes
 from service.api.observing import observed
 from service.api.streaming import event_stream
@@ -23,15 +24,13 @@ from service.schemas import (
     AnyRequest,
     DetokenizeRequest,
     DetokenizeResponse,
-    GenerateRequest,
-    GenerateResponse,
+    Language,
+    LanguageList,
     ModelCard,
     ModelList,
     Status,
     TokenizeRequest,
     TokenizeResponse,
-    TranslateRequest,
-    TranslateResponse,
 )
 from service.settings import Limits
 from service.tasks.task import ANONYMOUS, Task
@@ -88,15 +87,7 @@ def make_router(
 
     add_encoder_routes(router, whole)
 
-    @router.post("/generate", response_model=GenerateResponse, response_model_exclude_none=True)
-    async def generate(request: GenerateRequest) -> Any:
-        """Continue prompts, by sampling, greedily or by beam search; whole, or as server-sent events."""
-        return await (streamed(request, "generate") if request.stream else whole(request, "generate"))
-
-    @router.post("/translate", response_model=TranslateResponse, response_model_exclude_none=True)
-    async def translate(request: TranslateRequest) -> Any:
-        """Translate texts of any number of sentences."""
-        return await (streamed(request, "translate") if request.stream else whole(request, "translate"))
+    add_decoder_routes(router, whole, streamed)
 
     @router.post("/tokenize")
     async def tokenize(request: TokenizeRequest) -> TokenizeResponse:
@@ -107,6 +98,11 @@ def make_router(
     async def detokenize(request: DetokenizeRequest) -> DetokenizeResponse:
         """Return the texts of token ids."""
         return await whole(request, None)  # type: ignore[no-any-return]  # the task answers in kind
+
+    @router.get("/languages", response_model_exclude_none=True)
+    async def languages(model: str | None = None) -> LanguageList:
+        """List the languages of a translator: the one that is named, or the first."""
+        return language_list(tasks.find(model, "translate"))
 
     @router.get("/v1/models")
     async def models() -> ModelList:
@@ -158,10 +154,22 @@ def model_card(task: Task) -> ModelCard:
         embedding=manifest.embedding,
         aggregation=manifest.tagging.aggregation if manifest.tagging else None,
         image_size=manifest.image.size if manifest.image else None,
+        chat=manifest.chat_template is not None,
+        languages=manifest.languages.names if manifest.languages else [],
         directions=manifest.languages.directions if manifest.languages else [],
         max_input_tokens=manifest.limits.max_input_tokens,
         max_positions=manifest.limits.max_positions,
         evaluation=[figure.model_dump() for figure in manifest.evaluation],
+    )
+
+
+def language_list(task: Task) -> LanguageList:
+    """List a translator's languages, and what each is translated into unless that is all others."""
+    languages = task.manifest.languages
+    assert languages is not None, "bug: the manifest says that a translator has languages"
+    return LanguageList(
+        model=task.manifest.name,
+        languages=[Language(code=code, targets=languages.targets_of(code)) for code in languages.sources],
     )
 
 

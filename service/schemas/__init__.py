@@ -1,7 +1,9 @@
 """What clients send and get, as JSON."""
 
 from service.schemas.answer import AnswerRequest, AnswerResponse, Answers, Span
+from service.schemas.chat import Message
 from service.schemas.classify import Classification, ClassifyRequest, ClassifyResponse, Label
+from service.schemas.decoding import DecodingRequest
 from service.schemas.embed import EmbedRequest, EmbedResponse
 from service.schemas.fill import Candidate, FillRequest, FillResponse, Mask
 from service.schemas.generate import (
@@ -16,9 +18,16 @@ from service.schemas.generate import (
 from service.schemas.models import ModelCard, ModelHealth, ModelList, Status
 from service.schemas.request import LongTexts, Request, Response, Usage, UsageEvent
 from service.schemas.rerank import Document, Ranked, RerankRequest, RerankResponse
+from service.schemas.summarize import SummarizeEvent, SummarizeRequest, SummarizeResponse
 from service.schemas.tag import Entity, TagRequest, TagResponse
 from service.schemas.tokens import DetokenizeRequest, DetokenizeResponse, Token, TokenizeRequest, TokenizeResponse
-from service.schemas.translate import TranslateEvent, TranslateRequest, TranslateResponse
+from service.schemas.translate import (
+    Language,
+    LanguageList,
+    TranslateEvent,
+    TranslateRequest,
+    TranslateResponse,
+)
 
 AnyRequest = (
     ClassifyRequest
@@ -28,11 +37,12 @@ AnyRequest = (
     | FillRequest
     | EmbedRequest
     | GenerateRequest
+    | SummarizeRequest
     | TranslateRequest
     | TokenizeRequest
     | DetokenizeRequest
 )
-AnyEvent = GenerateEvent | TranslateEvent | UsageEvent
+AnyEvent = GenerateEvent | SummarizeEvent | TranslateEvent | UsageEvent
 
 __all__ = [
     "AnswerRequest",
@@ -45,6 +55,7 @@ __all__ = [
     "Classification",
     "ClassifyRequest",
     "ClassifyResponse",
+    "DecodingRequest",
     "DetokenizeRequest",
     "DetokenizeResponse",
     "Document",
@@ -58,8 +69,11 @@ __all__ = [
     "GenerateRequest",
     "GenerateResponse",
     "Label",
+    "Language",
+    "LanguageList",
     "LongTexts",
     "Mask",
+    "Message",
     "ModelCard",
     "ModelHealth",
     "ModelList",
@@ -70,6 +84,9 @@ __all__ = [
     "Response",
     "Span",
     "Status",
+    "SummarizeEvent",
+    "SummarizeRequest",
+    "SummarizeResponse",
     "TagRequest",
     "TagResponse",
     "Token",

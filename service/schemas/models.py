@@ -27,7 +27,11 @@ class ModelCard(Response):
     embedding: Embedding | None = Field(None, description="prompts and dimensions of such a model")
     aggregation: Aggregation | None = Field(None, description="how a model for tag joins tokens unless asked otherwise")
     image_size: int | None = Field(None, description="pixels a side, of a model of images; others are resized")
-    directions: list[tuple[str, str]] = Field(description="source and target languages of a translator")
+    chat: bool = Field(False, description="whether it has a chat template, so that /generate takes messages")
+    languages: list[str] = Field(description="of a translator")
+    directions: list[tuple[str, str]] = Field(
+        description="source and target languages of a translator; none: from any of its languages to any other"
+    )
     max_input_tokens: int
     max_positions: int
     evaluation: list[dict[str, Any]]

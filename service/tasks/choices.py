@@ -11,6 +11,7 @@ from service.engine.mailbox import Output
 from service.engine.sampling import SampledToken
 from service.engine.sequence import Sequence as Decoding
 from service.schemas import FinishReason, GenerateRequest, TokenLogprob
+from service.tasks.prompts import has_ids
 from service.tasks.stopping import StopTexts
 from service.tasks.texts import as_list
 
@@ -47,7 +48,7 @@ class SampledChoice:
         self.sequence = sequence
         self._tokenizer, self._request, self._index = tokenizer, request, index
         self._detokenizer = Detokenizer(tokenizer, sequence.prompt_ids)
-        self._stop_texts = StopTexts(as_list(request.stop))
+        self._stop_texts = StopTexts(as_list(request.stop or []))
         self._echoes = request.echo  # not yet done
 
     @property
@@ -101,7 +102,7 @@ class SearchedChoices:
         tokenizer, request, prompt = self._tokenizer, self._request, self.sequence.prompt_ids
         for rank in range(request.n):
             best = output.hypotheses[min(rank, len(output.hypotheses) - 1)]
-            stop_texts, index = StopTexts(as_list(request.stop)), self._first_index + rank
+            stop_texts, index = StopTexts(as_list(request.stop or [])), self._first_index + rank
             text = stop_texts.add(Detokenizer(tokenizer, prompt).add(best.ids, is_last=True), is_last=True)
             reason: FinishReason = "stop" if stop_texts.is_met or best.finish_reason == "stop" else "length"
             if request.echo:
@@ -115,10 +116,10 @@ def echo(
     """Return the prompt as the first piece of a choice; `scored` are its tokens behind the first."""
     tokens = None
     if request.logprobs is not None:
-        # The start token stands before a text without being part of it.
-        is_text = isinstance(request.prompt, str) or isinstance(request.prompt[0], str)
         first = TokenLogprob(id=prompt[0], text=tokenizer.decode([prompt[0]]), logprob=None, top=[])
-        tokens = [*([] if is_text else [first]), *token_logprobs(tokenizer, scored)]
+        # A start token stands before a text without being part of it.
+        is_shown = bool(first.text) or has_ids(request)
+        tokens = [*([first] if is_shown else []), *token_logprobs(tokenizer, scored)]
     return Piece(index, tokenizer.decode(prompt), tokens)
 
 

@@ -21,8 +21,11 @@ from service.schemas import (
     ClassifyRequest,
     EmbedRequest,
     FillRequest,
+    GenerateRequest,
     RerankRequest,
+    SummarizeRequest,
     TagRequest,
+    TranslateRequest,
 )
 from service.settings import Limits, ModelSettings
 from service.tasks.answer import Answer
@@ -35,8 +38,9 @@ from service.tasks.images import ClassifyImages
 from service.tasks.kv_budget import kv_budget
 from service.tasks.pool import Pool
 from service.tasks.rerank import Rerank
+from service.tasks.summarize import Summarize
 from service.tasks.tag import Tag
-from service.tasks.task import LocalTask, Work
+from service.tasks.task import ByRequest, LocalTask, Work
 from service.tasks.translate import Translate
 
 # Of each task that an encoder of texts has: the request, and what answers it.
@@ -105,11 +109,15 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
         kv_cache_bytes=kv_budget(model, manifest),
     )
     engine = Engine(folder, manifest, options, slots, observer, admission)
-    if manifest.task == "generate":
-        decoder: Work = Generate(manifest, tokenizer, engine, pool)
-    else:
-        decoder = Translate(manifest, tokenizer, engine, pool, limits.max_sentences)
-    return LocalTask(manifest, tokenizer, engine, pool, decoder, stuck_after_s=limits.stuck_after_s)
+    decoding: dict[type[AnyRequest], Work] = {}
+    if "generate" in manifest.tasks:
+        decoding[GenerateRequest] = Generate(manifest, tokenizer, engine, pool)
+    if "summarize" in manifest.tasks:
+        decoding[SummarizeRequest] = Summarize(manifest, tokenizer, engine, pool)
+    if "translate" in manifest.tasks:
+        decoding[TranslateRequest] = Translate(manifest, tokenizer, engine, pool, limits.max_sentences)
+    several = ByRequest(manifest, decoding)
+    return LocalTask(manifest, tokenizer, engine, pool, several, stuck_after_s=limits.stuck_after_s)
 
 
 def _of_texts(encoder: Encoder) -> OneShot:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
 
@@ -62,6 +62,28 @@ class Work(Protocol):
 
     def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
         """Answer piece by piece."""
+
+
+class ByRequest:
+    """The works of a model for several tasks: each answers requests of its own kind."""
+
+    def __init__(self, manifest: Manifest, works: Mapping[type[AnyRequest], Work]) -> None:
+        self._manifest, self._works = manifest, works
+
+    async def predict(self, request: AnyRequest, client: str) -> Response:
+        """Answer a request by the work that is for its kind."""
+        return await self._work_for(request).predict(request, client)
+
+    async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
+        """Answer piece by piece."""
+        async with aclosing(self._work_for(request).stream(request, client)) as events:
+            async for event in events:
+                yield event
+
+    def _work_for(self, request: AnyRequest) -> Work:
+        if type(request) not in self._works:
+            raise not_for(" and ".join(self._manifest.tasks), request)
+        return self._works[type(request)]
 
 
 class LocalTask:

@@ -30,18 +30,25 @@ async def encode_all(
     inputs: Sequence[tuple[str, ...]],
     limit: int | None = None,
     only: int | None = None,
+    *,
+    adds_special: bool = True,
 ) -> list[Encoding]:
     """Encode inputs of one text or two, a few at a time; where there is a limit they are cut, as by `shortened`."""
     encodings: list[Encoding] = []
     for size, some in _pieces(inputs):
-        encodings += await pool.run(permit, size, _encode, tokenizer, some, limit, only)
+        encodings += await pool.run(permit, size, _encode, tokenizer, some, limit, only, adds_special=adds_special)
     return encodings
 
 
 def _encode(
-    tokenizer: PackageTokenizer, inputs: Sequence[tuple[str, ...]], limit: int | None, only: int | None
+    tokenizer: PackageTokenizer,
+    inputs: Sequence[tuple[str, ...]],
+    limit: int | None,
+    only: int | None,
+    *,
+    adds_special: bool,
 ) -> list[Encoding]:
-    encodings = [tokenizer.encode(*texts) for texts in inputs]
+    encodings = [tokenizer.encode(*texts, adds_special=adds_special) for texts in inputs]
     return encodings if limit is None else [encoding.shortened(limit, only=only) for encoding in encodings]
 
 

@@ -7,10 +7,8 @@ from contextlib import aclosing
 
 from model.package import Detokenizer, Manifest, PackageTokenizer
 from service.engine.admission import Permit
-from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
 from service.engine.mailbox import Output
-from service.engine.sampling import SamplingParams
 from service.engine.sequence import Sequence
 from service.errors import InvalidRequest, TooLarge
 from service.schemas import (
@@ -23,6 +21,7 @@ from service.schemas import (
     Usage,
     UsageEvent,
 )
+from service.tasks.choosing import Choosing
 from service.tasks.pool import Pool
 from service.tasks.sentences import TooManySentences, split
 from service.tasks.task import check_beam_size, check_memory, not_for
@@ -31,6 +30,8 @@ from service.tasks.texts import as_list, check_characters, check_length, encode_
 DEFAULT_BEAM_SIZE = 4  # LibreTranslate's
 CHARACTERS_AN_ID = 2  # to encode so many takes as long as to decode one id
 SPARE_TOKENS = 10  # a short source may need more than twice its tokens
+NAMED = 8  # languages that a message names, of the many that some models know
+AUTO = "auto"
 
 
 class Translate:
@@ -43,11 +44,13 @@ class Translate:
         self._max_sentences = max_sentences
         assert manifest.languages is not None, "bug: the manifest says that a translator has languages"
         self._languages = manifest.languages
+        self._choosing = Choosing(manifest, "translate", engine)
 
     async def predict(self, request: AnyRequest, client: str) -> Response:
         """Return the translation of every text."""
         if not isinstance(request, TranslateRequest):
             raise not_for("translate", request)
+        request = self._in_known_languages(request)
         with self._admit(request, client) as permit:
             texts = await self._cut(permit, as_list(request.q))
             sources = await self._sources(request, permit, texts)
@@ -62,6 +65,7 @@ class Translate:
         """Yield the translation of one text piece by piece, sentence after sentence, then the usage."""
         if not isinstance(request, TranslateRequest):
             raise not_for("translate", request)
+        request = self._in_known_languages(request)
         with self._admit(request, client) as permit:
             texts = await self._cut(permit, as_list(request.q))
             sources = await self._sources(request, permit, texts)
@@ -84,7 +88,7 @@ class Translate:
         return self._engine.admission.admit(client, len(texts) * self._beam_size(request), expected_tokens(texts))
 
     def _check(self, request: TranslateRequest) -> None:
-        self._check_languages(request)
+        self._choosing.check(request)
         beam_size = self._beam_size(request)
         check_beam_size(self._engine, beam_size)
         if request.stream and request.n_best > 1:
@@ -94,17 +98,36 @@ class Translate:
         if request.stream and not isinstance(request.q, str):
             raise InvalidRequest("q is a list; only a single text can be streamed", "q")
 
-    def _check_languages(self, request: TranslateRequest) -> None:
-        _one_of(request.source, ["auto", *self._languages.sources], "source")
-        _one_of(request.target, self._languages.targets, "target")
-        if request.source != "auto" and not self._languages.translates(request.source, request.target):
-            known = ", ".join(f"{source} to {target}" for source, target in self._languages.directions)
-            asked = f"source is {request.source!r} and target is {request.target!r}"
-            raise InvalidRequest(f"{asked}; this model translates {known}", "target")
+    def _in_known_languages(self, request: TranslateRequest) -> TranslateRequest:
+        """Return a request with the model's own names of its languages; raises `InvalidRequest` for those it lacks."""
+        languages = self._languages
+        target = _one_of(languages.known_as(request.target), request.target, languages.targets, "target")
+        if request.source != AUTO:
+            known = [*([] if languages.needs_source else [AUTO]), *languages.sources]
+            source = _one_of(languages.known_as(request.source), request.source, known, "source")
+            if not languages.translates(source, target):
+                asked = f"source is {request.source!r} and target is {request.target!r}"
+                raise InvalidRequest(f"{asked}; this model translates {self._directions()}", "target")
+        elif languages.needs_source:
+            only = languages.source_for(target)
+            if only is None:
+                sources = _named(languages.sources)
+                raise InvalidRequest(f"source is 'auto'; this model has to be told one of {sources}", "source")
+            source = only
+        else:
+            source = AUTO
+        return request.model_copy(update={"source": source, "target": target})
+
+    def _directions(self) -> str:
+        if not self._languages.directions:
+            return "from each of its languages to any other"
+        return _named([f"{source} to {target}" for source, target in self._languages.directions])
 
     def _beam_size(self, request: TranslateRequest) -> int:
-        default = min(max(DEFAULT_BEAM_SIZE, request.n_best), self._engine.scheduler.limits.max_width)
-        return request.beam_size or (1 if request.stream else default)
+        fallback = 1 if request.stream else DEFAULT_BEAM_SIZE
+        if request.stream and request.beam_size is None:
+            return 1
+        return self._choosing.beam_size(request, fallback, wanted=request.n_best)
 
     async def _cut(self, permit: Permit, texts: list[str]) -> list[list[str]]:
         """Return each text's sentences, and at odd places what stands between them."""
@@ -127,8 +150,13 @@ class Translate:
         sentences = [(sentence,) for parts in texts for sentence in _sentences(parts)]
         for (sentence,) in sentences:
             check_characters(sentence, limit, "a sentence of q")
-        encodings = await encode_all(self._pool, permit, self._tokenizer, sentences)
-        first = self._languages.first_of_source(request.source, request.target)
+        languages = self._languages
+        prefix = languages.prefix_of(request.source, request.target)
+        # Tokenizers that know many languages put one of them before every text, whichever they were saved with.
+        adds_special = languages.source_begins_with != "source"
+        texts_behind = [(prefix + sentence,) for (sentence,) in sentences]
+        encodings = await encode_all(self._pool, permit, self._tokenizer, texts_behind, adds_special=adds_special)
+        first = languages.first_of_source(request.source, request.target)
         sources = [self._manifest.source_of(encoding.ids, first) for encoding in encodings]
         for source in sources:
             check_length(len(source), limit, "a sentence of q")
@@ -147,13 +175,12 @@ class Translate:
                 yield sequence.place, output
 
     def _sequence(self, request: TranslateRequest, source: list[int]) -> Sequence:
-        end, beam_size = self._manifest.special_ids.end, self._beam_size(request)
-        assert end is not None
-        most = min(request.max_tokens or 2 * len(source) + SPARE_TOKENS, self._manifest.limits.max_positions - 1)
+        beam_size, forced_start = self._beam_size(request), self._languages.first_of_target(request.target)
+        most = self._choosing.max_tokens(request, 1, 2 * len(source) + SPARE_TOKENS)
         params = (
-            BeamParams(most, beam_size, request.length_penalty, request.n_best)
+            self._choosing.search(request, beam_size, most, n_best=request.n_best, forced_start=forced_start)
             if beam_size > 1
-            else SamplingParams(max_tokens=most, temperature=0, stop_ids=frozenset({end}))
+            else self._choosing.greedy(request, most, forced_start=forced_start)
         )
         return self._engine.sequence(params, source_ids=source)
 
@@ -231,6 +258,14 @@ def _best(found: list[list[int]], output: Output, n_best: int) -> list[list[int]
     return found
 
 
-def _one_of(value: str, allowed: list[str], param: str) -> None:
-    if value not in allowed:
-        raise InvalidRequest(f"{param} is {value!r}; this model has {', '.join(allowed)}", param)
+def _one_of(found: str | None, asked: str, known: list[str], param: str) -> str:
+    if found not in known:
+        raise InvalidRequest(f"{param} is {asked!r}; this model has {_named(known)}", param)
+    return found
+
+
+def _named(names: list[str]) -> str:
+    """Return names as a sentence has them, of many only the first."""
+    if len(names) <= NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more; GET /languages lists them"

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.monitoring.local import free_port
 from model.package.manifest import Precision
-from tests.conftest import MakePackage
+from tests.conftest import MakePackage, with_manifest
 from tests.deploy.queries import ELSEWHERE, asked_for, queries
 from tests.integration.processes import ROOT, running
 from tests.service.api.conftest import series
@@ -31,6 +31,15 @@ MODELS: dict[str, Precision] = {
     **dict.fromkeys(("sentiment", "embed", "stories", "translate"), "int8"),
     **dict.fromkeys(("entailment", "ranker", "entities", "answers", "encoder"), "float32"),
 }
+# What their manifests say beside what they were exported with.
+LANGUAGES = ("en", "de", "fr", "sv")
+CHANGES: dict[str, dict[str, Any]] = {
+    "stories": {"chat_template": {"source": "{{ messages[0].content }}<|endoftext|>"}},
+    "translate": {
+        "languages": {"ids": {name: 40 + place for place, name in enumerate(LANGUAGES)}, "forces_target": True},
+        "task_prompts": {"summarize": {"prefix": "In short: ", "generation": {"max_tokens": 7, "beam_size": 2}}},
+    },
+}
 METRICS_PORT = free_port()
 RAY_METRICS_PORT = free_port()
 HAPROXY_METRICS_PORT = free_port()
@@ -40,8 +49,10 @@ HAPROXY_METRICS_PORT = free_port()
 def service(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start `python -m service` over the tiny models; its address."""
     folder = tmp_path_factory.mktemp("service")
-    packages = "".join(f"  - package: {make_package(name, kind).folder}\n" for name, kind in MODELS.items())
-    (folder / "models.yaml").write_text(f"models:\n{packages}")
+    packages = [
+        with_manifest(make_package(name, kind), folder / name, **CHANGES.get(name, {})) for name, kind in MODELS.items()
+    ]
+    (folder / "models.yaml").write_text("models:\n" + "".join(f"  - package: {package}\n" for package in packages))
     port = free_port()
     environment = {
         **os.environ,
@@ -78,6 +89,8 @@ REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("embed", "/embed", {"input": ["The film was good.", "not so good"]}),
     ("stories", "/generate", {"prompt": "Once upon a time", "max_tokens": 9, "temperature": 0}),
     ("translate", "/translate", {"q": "Dan loves ice cream.", "target": "sv", "max_tokens": 9}),
+    ("stories", "/generate", {"messages": [{"role": "user", "content": "Who is Dan?"}], "max_tokens": 9, "seed": 1}),
+    ("translate", "/summarize", {"input": "Once upon a time there was a little dog."}),
     ("translate", "/tokenize", {"input": "Dan", "model": "translate"}),
     ("entailment", "/classify", {"input": "The film was good.", "labels": ["film", "dog"], "model": "entailment"}),
     ("sentiment", "/classify", {"input": "The film was good. " * 40, "windows": True}),
@@ -133,6 +146,31 @@ def test_only_what_haproxy_cannot_place_goes_through_the_gateway(service: str, w
         assert httpx.request(**request(service, way, model, path, body)).status_code == 200
 
     assert gateway_requests() - before == (len(REQUESTS) if way == "gateway" else 0)
+
+
+def test_a_clients_control_tokens_are_plain_text(service: str) -> None:
+    asked = {
+        "messages": [{"role": "user", "content": "Dan<|endoftext|>"}],
+        "max_tokens": 1,
+        "echo": True,
+        "logprobs": 0,
+    }
+    (choice,) = httpx.post(f"{service}/generate", json=asked, timeout=60).json()["choices"]
+    tokens = httpx.post(f"{service}/tokenize", json={"model": "stories", "input": "<|endoftext|>"}, timeout=60).json()
+    ((end,),) = tokens["results"]
+
+    assert [token["id"] for token in choice["logprobs"]].count(end["id"]) == 1  # the template's own
+
+
+def test_a_translation_begins_with_its_languages_token(service: str) -> None:
+    asked = {"q": "Dan loves ice cream.", "target": "fr", "max_tokens": 1, "beam_size": 3}
+    answer = httpx.post(f"{service}/translate", json=asked, timeout=60).json()
+    ids = {"model": "translate", "ids": [40 + LANGUAGES.index("fr")]}
+    token = httpx.post(f"{service}/detokenize", json=ids, timeout=60).json()["results"]
+
+    assert [answer["translatedText"]] == token and answer["usage"]["completion_tokens"] == 1
+    listed = httpx.get(f"{service}/languages", timeout=60).json()
+    assert listed == {"model": "translate", "languages": [{"code": language} for language in LANGUAGES]}
 
 
 @every_way

@@ -74,7 +74,7 @@ def test_wide_requests_ask_for_as_much_as_they_say() -> None:
 def test_requests_for_log_probabilities_are_within_their_limit_so_that_they_run() -> None:
     requests = [fields("logprobs 20, n 32"), fields("echo with logprobs"), json.loads(LONG_STREAM.body)]
     for request in map(GenerateRequest.model_validate, requests):
-        assert request.logprobs is not None
+        assert request.logprobs is not None and request.max_tokens is not None
         tokens = request.max_tokens + request.echo * 511  # no more than `stories` has positions
         assert MAX_LOGPROBS / 4 < tokens * request.n * (1 + request.logprobs) <= MAX_LOGPROBS
 

@@ -1,0 +1,37 @@
+"""Conversations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.schemas.request import Text
+
+# No free choice: a template may make a control token of a role, as '<|' + role + '|>'.
+Role = Literal["system", "developer", "user", "assistant", "tool", "function", "ipython"]
+
+
+class TextPart(BaseModel):
+    """A part of a message's content."""
+
+    type: Literal["text"]
+    text: Text
+
+
+class Message(BaseModel):
+    """What one side said; further fields, such as tool_calls, go to the chat template as they are."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: Role
+    content: Text | Annotated[list[TextPart], Field(fail_fast=True)] | None = Field(
+        None, description="a text, or a list of {type: text, text}, which are joined by line breaks"
+    )
+
+    def text(self) -> str:
+        """Return the content as one text."""
+        if isinstance(self.content, list):
+            # With nothing between them two harmless parts could make a control token.
+            return "\n".join(part.text for part in self.content)
+        return self.content or ""

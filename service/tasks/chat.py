@@ -1,0 +1,139 @@
+"""From a conversation to a prompt, in which only the template writes control tokens.
+
+A control token is a special token, or an added one that the template itself writes, such as <tool_call>. Those that
+stand in what the client sent get a mark inside, behind their first character, before the template sees them: it may
+cut, strip, search and join texts, and no part of them is a control token. Where a mark is left in the rendered text,
+what it marks is encoded as plain text. Models write control tokens of the second kind themselves, as <think>, so these
+stay what they are in an assistant's messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from model.package import ChatTemplate, PackageTokenizer
+from model.package.chat import MARK, TemplateError, TooMuch, compiled, literals, render
+from service.errors import InvalidRequest
+from service.schemas import GenerateRequest, Message
+
+SECONDS = 1.0  # of the processor's time, for one conversation; a usual one takes a millisecond
+ASSISTANT = "assistant"
+OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt"})  # what a request says by other fields
+SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class Chat:
+    """A model's chat template and the tokens that it writes."""
+
+    def __init__(self, template: ChatTemplate, tokenizer: PackageTokenizer) -> None:
+        self._template, self._tokens, self._tokenizer = compiled(template.source), template.tokens, tokenizer
+        written = literals(template.source)
+        added = tokenizer.added_tokens()
+        self._special = {text: token for text, (token, is_special) in added.items() if is_special}
+        others = {text: token for text, (token, _) in added.items() if text in written and not text.isspace()}
+        self._control = {**others, **self._special}
+        self._specials, self._controls = _any_of(self._special), _any_of(self._control)
+        self._marked = re.compile("|".join([*map(re.escape, map(_mark, _longest_first(self._control))), MARK]))
+
+    def prompt(self, request: GenerateRequest, limit: int) -> list[int]:
+        """Return a conversation's ids, of `limit` characters at most; raises `InvalidRequest`. For any thread."""
+        assert request.messages is not None
+        values = {
+            **self._tokens,
+            **self._values(request.chat_template_kwargs),
+            "messages": [self._message(message) for message in request.messages],
+            "tools": _neutral(request.tools, self._controls),
+            "documents": None,
+            "add_generation_prompt": request.add_generation_prompt,
+        }
+        try:
+            text = render(self._template, values, seconds=SECONDS, characters=limit)
+        except TooMuch as error:
+            raise InvalidRequest(f"messages: the chat template was stopped: {error}", "messages") from None
+        except TemplateError as error:
+            raise InvalidRequest(f"messages: the chat template refuses them: {error}", "messages") from None
+        return self._encode(text)
+
+    def _message(self, message: Message) -> dict[str, Any]:
+        pattern = self._specials if message.role == ASSISTANT else self._controls
+        fields = {name: value for name, value in message.model_dump().items() if value is not None}
+        if message.content is not None:
+            fields["content"] = message.text()
+        return {name: _neutral(value, pattern) for name, value in fields.items()}
+
+    def _values(self, given: dict[str, Any]) -> dict[str, Any]:
+        for name in given:
+            if name in OURS:
+                raise InvalidRequest(f"chat_template_kwargs has {name}, which is a field of its own", "messages")
+        values: dict[str, Any] = _neutral(given, self._controls)
+        return values
+
+    def _encode(self, text: str) -> list[int]:
+        """Encode a rendered text; what is marked is no control token."""
+        ids: list[int] = []
+        start = 0
+        for match in self._marked.finditer(text):
+            ids += self._piece(text[start : match.start()], is_first=not ids)
+            ids += self._plainly(match[0].replace(MARK, ""))
+            start = match.end()
+        return ids + self._piece(text[start:], is_first=not ids)
+
+    def _piece(self, text: str, *, is_first: bool) -> list[int]:
+        if not text:
+            return []
+        ids = self._behind_a_line(text, self._ids) if not is_first else self._ids(text)
+        self._check(text, ids)
+        return ids
+
+    def _plainly(self, text: str) -> list[int]:
+        if not text:
+            return []
+        encode = self._tokenizer.encode_plainly
+        ids = self._behind_a_line(text, encode)
+        if self._control[text] in ids:  # as plain text it is the same token, so it is taken apart
+            ids = [token for part in (text[:1], text[1:]) for token in self._behind_a_line(part, encode)]
+        return ids
+
+    def _ids(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, adds_special=False).ids
+
+    def _behind_a_line(self, text: str, encode: Callable[[str], list[int]]) -> list[int]:
+        """Encode a text as if it stood within another: at its beginning some tokenizers add a space."""
+        line, ids = self._ids("\n"), encode("\n" + text)
+        return ids[len(line) :] if ids[: len(line)] == line else encode(text)
+
+    def _check(self, text: str, ids: Sequence[int]) -> None:
+        """Refuse a text that has more control tokens than it shows: normalised, others may become the same."""
+        shown = Counter(match[0] for match in self._specials.finditer(text))
+        found = Counter(ids)
+        for token, token_id in self._special.items():
+            if found[token_id] > shown[token] and token != self._tokens.get("unk_token"):
+                raise InvalidRequest(f"messages: the tokenizer reads a part of them as {token!r}", "messages")
+
+
+def _neutral(value: Any, pattern: re.Pattern[str]) -> Any:
+    """Return a client's value with marks in all that the pattern finds; marks of the client's own are taken out."""
+    if isinstance(value, str):
+        if SURROGATES.search(value):
+            raise InvalidRequest("messages: there is half a surrogate pair in them", "messages")
+        return pattern.sub(lambda match: _mark(match[0]), value.replace(MARK, ""))
+    if isinstance(value, dict):
+        return {_neutral(key, pattern): _neutral(item, pattern) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_neutral(item, pattern) for item in value]
+    return value
+
+
+def _mark(token: str) -> str:
+    return token[:1] + MARK + token[1:]
+
+
+def _any_of(tokens: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, _longest_first(tokens))) or "(?!)")
+
+
+def _longest_first(tokens: Iterable[str]) -> list[str]:
+    return sorted(filter(None, tokens), key=len, reverse=True)

@@ -1,0 +1,141 @@
+"""How outputs are chosen: as a request says, else as the package says, else as we do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from model.package import Manifest, Task
+from service.engine.beam_search import BeamParams
+from service.engine.constraints import FREE, Constraints
+from service.engine.engine import Engine
+from service.engine.sampling import SamplingParams
+from service.schemas import DecodingRequest, GenerateRequest
+from service.tasks.texts import as_list, check_ids
+
+Value = TypeVar("Value")
+
+# What a request says if it wants to sample.
+OF_SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "seed", "logprobs"})
+TEMPERATURE = 0.8  # of continuations; other tasks are greedy
+TOKENS = 128
+
+
+class Choosing:
+    """The defaults of one of a package's tasks, and what holds for all its outputs."""
+
+    def __init__(self, manifest: Manifest, task: Task, engine: Engine) -> None:
+        self._package, self._engine = manifest.generation_for(task), engine
+        self._temperature = TEMPERATURE if task == "generate" else 0.0
+        self._longest, self._vocab_size = manifest.limits.max_positions, manifest.vocab_size
+        assert manifest.special_ids.end is not None, "bug: a model that generates has an end"
+        self._ends = frozenset({manifest.special_ids.end, *self._package.end_ids})
+
+    def check(self, request: DecodingRequest) -> None:
+        """Refuse ids that the vocabulary does not have."""
+        check_ids(request.suppress_ids or [], self._vocab_size, "suppress_ids")
+        if isinstance(request, GenerateRequest):
+            check_ids(list(request.logit_bias), self._vocab_size, "logit_bias")
+            check_ids(request.stop_ids, self._vocab_size, "stop_ids")
+
+    def beam_size(self, request: DecodingRequest, fallback: int = 1, wanted: int = 1) -> int:
+        """Return how wide a search is, 1 if there is none: at least as wide as the choices that are wanted of it."""
+        if request.beam_size is not None:
+            return request.beam_size
+        default = self._package.beam_size or fallback
+        if default == 1 or OF_SAMPLING & request.model_fields_set:
+            return 1
+        return min(max(default, wanted), self._engine.scheduler.limits.max_width)
+
+    def stop_texts(self, request: GenerateRequest) -> list[str]:
+        """Return the texts that end a choice."""
+        asked = None if request.stop is None else as_list(request.stop)
+        return _first(asked, self._package.stop, [])
+
+    def max_tokens(self, request: DecodingRequest, prompt_tokens: int, expected: int | None = None) -> int:
+        """Return how long an output may become behind a decoder's prompt, and no longer than expected unless asked."""
+        package = self._package.max_tokens
+        if package is None and (self._package.max_length or 0) > prompt_tokens:
+            package = (self._package.max_length or 0) - prompt_tokens
+        if expected is not None:
+            package = min(expected, package or expected)
+        return min(_first(request.max_tokens, package, TOKENS), self._longest - prompt_tokens)
+
+    def search(
+        self,
+        request: DecodingRequest,
+        beam_size: int,
+        max_tokens: int,
+        *,
+        prompt_tokens: int = 1,
+        n_best: int = 1,
+        forced_start: int | None = None,
+    ) -> BeamParams:
+        """Return how a sequence is searched."""
+        package = self._package
+        return BeamParams(
+            max_tokens,
+            beam_size,
+            length_penalty=_first(request.length_penalty, package.length_penalty, 1.0),
+            n_best=n_best,
+            early_stopping=_first(request.early_stopping, package.early_stopping, True),
+            stop_ids=self._stop_ids(request),
+            constraints=self._constraints(request, prompt_tokens, forced_start),
+        )
+
+    def greedy(self, request: DecodingRequest, max_tokens: int, *, forced_start: int | None = None) -> SamplingParams:
+        """Return that a sequence's tokens are the likeliest."""
+        constraints = self._constraints(request, 1, forced_start)
+        return SamplingParams(max_tokens, temperature=0, stop_ids=self._stop_ids(request), constraints=constraints)
+
+    def sampling(
+        self, request: GenerateRequest, max_tokens: int, *, prompt_tokens: int = 1, number: int = 0
+    ) -> SamplingParams:
+        """Return how the tokens of a choice, one of several, are drawn."""
+        package = self._package
+        return SamplingParams(
+            max_tokens,
+            temperature=_first(request.temperature, package.temperature, self._temperature),
+            top_k=_first(request.top_k, package.top_k, 0),
+            top_p=_first(request.top_p, package.top_p, 1.0),
+            min_p=_first(request.min_p, package.min_p, 0.0),
+            # Each choice of a seeded request has a seed of its own, or all would be alike.
+            seed=None if request.seed is None else request.seed + number,
+            stop_ids=self._stop_ids(request),
+            constraints=self._constraints(request, prompt_tokens, None),
+            logprobs=request.logprobs,
+            prompt_logprobs=request.logprobs if request.echo else None,
+        )
+
+    def _stop_ids(self, request: DecodingRequest) -> frozenset[int]:
+        return self._ends.union(request.stop_ids) if isinstance(request, GenerateRequest) else self._ends
+
+    def _constraints(self, request: DecodingRequest, prompt_tokens: int, forced_start: int | None) -> Constraints:
+        package = self._package
+        least = max(0, (package.min_length or 0) - prompt_tokens)
+        held = Constraints(
+            repetition_penalty=_first(request.repetition_penalty, package.repetition_penalty, 1.0),
+            min_tokens=_first(request.min_tokens, package.min_tokens, least),
+            no_repeat_ngram_size=_first(request.no_repeat_ngram_size, package.no_repeat_ngram_size, 0),
+            suppress_ids=frozenset(_first(request.suppress_ids, package.suppress_ids, [])),
+            begin_suppress_ids=frozenset(package.begin_suppress_ids),
+            bad_words=tuple(map(tuple, package.bad_words)),
+            forced_start=package.forced_start if forced_start is None else forced_start,
+            forced_end=package.forced_end,
+        )
+        if isinstance(request, GenerateRequest):
+            held = replace(
+                held,
+                presence_penalty=request.presence_penalty,
+                frequency_penalty=request.frequency_penalty,
+                logit_bias=request.logit_bias,
+            )
+        # Where all tokens may come it makes no difference, and a row that is free costs less.
+        return held if held == FREE else replace(held, renormalize=package.renormalize)
+
+
+def _first(asked: Value | None, package: Value | None, ours: Value) -> Value:
+    """Return the first value that somebody states."""
+    if asked is not None:
+        return asked
+    return ours if package is None else package

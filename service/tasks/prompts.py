@@ -1,0 +1,129 @@
+"""From what a request brings to what is decoded: a decoder's prompts, or the sources of a model with an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from model.package import Manifest, PackageTokenizer
+from service.engine.admission import Permit
+from service.errors import InvalidRequest
+from service.schemas import GenerateRequest
+from service.tasks.chat import Chat
+from service.tasks.pool import SMALL, Pool
+from service.tasks.texts import (
+    CHARACTERS_A_TOKEN,
+    as_list,
+    check_characters,
+    check_ids,
+    check_length,
+    encode_all,
+    expected_tokens,
+)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What one output continues, or is made of."""
+
+    ids: list[int]  # the decoder's
+    source: list[int] | None = None  # the encoder's, where there is one
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the client has sent."""
+        return len(self.ids if self.source is None else self.source)
+
+
+class Prompts:
+    """Reads the prompts of requests, within the limits of a model."""
+
+    def __init__(
+        self, manifest: Manifest, tokenizer: PackageTokenizer, pool: Pool, prefix: str = "", param: str = "prompt"
+    ) -> None:
+        self._manifest, self._tokenizer, self._pool = manifest, tokenizer, pool
+        self._prefix, self._param = prefix, param
+        assert manifest.special_ids.start is not None, "bug: a model that generates has a start"
+        self._start = manifest.special_ids.start
+        self._has_source = "encoder" in manifest.graphs
+        limits = manifest.limits
+        self._limit = limits.max_input_tokens if self._has_source else limits.max_positions - 1
+        self._chat = Chat(manifest.chat_template, tokenizer) if manifest.chat_template else None
+
+    def expected(self, request: GenerateRequest) -> tuple[int, int]:
+        """Return how many prompts a request brings, and guess their tokens; refuses what is wrong at first sight."""
+        self._check(request)
+        if request.messages is not None:
+            texts = [message.text() for message in request.messages]
+            return 1, expected_tokens(["".join(texts)], self._limit)
+        if has_ids(request):
+            return 1, len(request.prompt or "")
+        texts = _texts(request)
+        return len(texts), expected_tokens(texts, self._limit)
+
+    async def read(self, request: GenerateRequest, permit: Permit) -> list[Prompt]:
+        """Return the prompts, in order; raises `InvalidRequest` for one that is too long."""
+        if request.messages is not None:
+            rows = [await self._conversation(request, permit)]
+        elif has_ids(request):
+            rows = [list(request.prompt)]  # type: ignore[arg-type]  # as was seen
+            check_ids(rows[0], self._tokenizer.vocab_size, self._param)
+        else:
+            rows = await self._encoded(_texts(request), permit, truncate=request.truncate)
+        for row in rows:
+            check_length(len(row), self._limit, self._param if request.messages is None else "messages")
+        return [Prompt([self._start], row) if self._has_source else Prompt(row) for row in rows]
+
+    def _check(self, request: GenerateRequest) -> None:
+        if (request.prompt is None) == (request.messages is None):
+            raise InvalidRequest("send either prompt or messages", "prompt")
+        if request.messages is not None and self._chat is None:
+            raise InvalidRequest(
+                f"model {self._manifest.name!r} has no chat template; send a prompt instead of messages", "messages"
+            )
+        if isinstance(request.prompt, list) and not request.prompt:
+            raise InvalidRequest("prompt is empty; send at least one text", "prompt")
+        if request.truncate and not self._has_source:
+            raise InvalidRequest(
+                "truncate is for models that turn texts into texts; a prompt's end is needed", "truncate"
+            )
+        if request.echo and self._has_source:
+            raise InvalidRequest("echo is for models that continue a prompt; this one reads it as a source", "echo")
+
+    async def _encoded(self, texts: Sequence[str], permit: Permit, *, truncate: bool) -> list[list[int]]:
+        most = self._limit * CHARACTERS_A_TOKEN
+        if truncate:
+            texts = [text[:most] for text in texts]
+        for text in texts:
+            check_characters(text, self._limit, self._param)
+        encodings = await encode_all(self._pool, permit, self._tokenizer, [(self._prefix + text,) for text in texts])
+        rows = [self._framed(encoding.ids) for encoding in encodings]
+        if truncate:
+            rows = [[*row[: self._limit - 1], row[-1]] if len(row) > self._limit else row for row in rows]
+        return rows
+
+    def _framed(self, ids: list[int]) -> list[int]:
+        """Return a text's ids with what stands before or behind them."""
+        if self._has_source:
+            return self._manifest.source_of(ids)
+        return [self._start, *ids] if self._manifest.starts_prompts or not ids else ids
+
+    async def _conversation(self, request: GenerateRequest, permit: Permit) -> list[int]:
+        assert self._chat is not None and request.messages is not None, "bug: this was checked"
+        characters = sum(len(message.text()) for message in request.messages)
+        limit = self._limit * CHARACTERS_A_TOKEN
+        if characters > limit:
+            raise InvalidRequest(
+                f"messages have {characters} characters; the limit is {self._limit} tokens, or {limit}", "messages"
+            )
+        # A template is code of the model's author: never on the event loop, however short the texts are.
+        return await self._pool.run(permit, characters + SMALL + 1, self._chat.prompt, request, limit) or [self._start]
+
+
+def has_ids(request: GenerateRequest) -> bool:
+    """Whether a request's prompt is a list of token ids."""
+    return isinstance(request.prompt, list) and bool(request.prompt) and isinstance(request.prompt[0], int)
+
+
+def _texts(request: GenerateRequest) -> list[str]:
+    return as_list(request.prompt)  # type: ignore[arg-type]  # no ids and no messages, hence texts
