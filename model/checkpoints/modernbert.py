@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases
+from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
 from model.checkpoints.fields import names, unsupported
 from model.checkpoints.heads import head_kind, num_labels
+from model.checkpoints.rope import layers_with_window, rotary_positions
 from model.config import (
     AttentionConfig,
     EmbeddingsConfig,
@@ -17,38 +18,30 @@ from model.config import (
     HeadKind,
     NormConfig,
     Pooling,
-    PositionsConfig,
     TransformerConfig,
 )
 
-FULL, LOCAL = "full_attention", "sliding_attention"
 POOLINGS: dict[str, Pooling] = {"cls": "first", "mean": "mean"}
 
 
 def modernbert_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a ModernBERT."""
-    local, bias, window = _local_layers(config), config["attention_bias"], config["local_attention"]
+    require(config, rope_scaling=None)
+    every, bias, window = config["global_attn_every_n_layers"], config["attention_bias"], config["local_attention"]
+    local = layers_with_window(config, [layer for layer in range(config["num_hidden_layers"]) if layer % every])
+    attention = AttentionConfig(config["num_attention_heads"], qkv_bias=bias, output_bias=bias)
+    waves = {name: config[name] for name in ("rope_parameters", "rope_scaling", "max_position_embeddings")}
+    waves |= {"rope_theta": config["global_rope_theta"], "rope_local_base_freq": config["local_rope_theta"]}
+    name = activation(config["hidden_activation"])
     return TransformerConfig(
         architecture="encoder",
         vocab_size=config["vocab_size"],
         d_model=config["hidden_size"],
-        attention=AttentionConfig(
-            config["num_attention_heads"],
-            qkv_bias=bias,
-            output_bias=bias,
-            window=window if local else None,
-            local_layers=local,
-        ),
-        feed_forward=FeedForwardConfig(
-            config["intermediate_size"], activation(config["hidden_activation"]), gated=True, bias=config["mlp_bias"]
-        ),
+        attention=replace(attention, window=window, local_layers=local) if local else attention,
+        feed_forward=FeedForwardConfig(config["intermediate_size"], name, gated=True, bias=config["mlp_bias"]),
         num_encoder_layers=config["num_hidden_layers"],
         max_positions=config["max_position_embeddings"],
-        positions=PositionsConfig(
-            "rotary",
-            base=_base(config, FULL, config["global_rope_theta"]),
-            local_base=_base(config, LOCAL, config["local_rope_theta"]) if local else None,
-        ),
+        positions=rotary_positions(waves, has_windows=bool(local)),
         norm=NormConfig(epsilon=config["norm_eps"], bias=config["norm_bias"], skips_first=True),
         embeddings=EmbeddingsConfig(norm=True),
         head=_head(config),
@@ -56,82 +49,34 @@ def modernbert_config(config: HFConfig) -> TransformerConfig:
     )
 
 
-def _local_layers(config: HFConfig) -> tuple[int, ...]:
-    count, types, every = config["num_hidden_layers"], config["layer_types"], config["global_attn_every_n_layers"]
-    if types is None:
-        return tuple(layer for layer in range(count) if layer % every)
-    if len(types) != count or set(types) - {FULL, LOCAL}:
-        raise CheckpointError(unsupported("layer_types", types, f"each layer must be one of {FULL}, {LOCAL}"))
-    return tuple(layer for layer, kind in enumerate(types) if kind == LOCAL)
-
-
-def _base(config: HFConfig, layers: str, old: float) -> float:
-    """Return the base of the rotation of layers of a type; older files have a field for each."""
-    given = {"rope_type": "default", "rope_theta": old, **((config["rope_parameters"] or {}).get(layers) or {})}
-    for name, value in given.items():
-        if name != "rope_theta" and (name, value) != ("rope_type", "default"):
-            why = "only waves of the default type are supported"
-            raise CheckpointError(unsupported(f"rope_parameters.{layers}.{name}", value, why))
-    base: float = given["rope_theta"]
-    return base
-
-
 def _head(config: HFConfig) -> HeadConfig:
+    """Return the head that a checkpoint has; all transform hidden states alike."""
     kind, pooling = head_kind(config, HEADS), config["classifier_pooling"]
     if pooling not in POOLINGS:
-        why = f"only {', '.join(POOLINGS)} are supported"
-        raise CheckpointError(unsupported("classifier_pooling", pooling, why))
-    transform = HeadConfig(
-        kind,
-        dense=True,
-        dense_bias=config["classifier_bias"],
-        activation=activation(config["classifier_activation"]),
-        norm=True,
-    )
+        raise CheckpointError(unsupported("classifier_pooling", pooling, f"only {', '.join(POOLINGS)} are supported"))
+    name, bias = activation(config["classifier_activation"]), config["classifier_bias"]
+    transform = HeadConfig(kind, dense=True, dense_bias=bias, activation=name, norm=True)
     words = replace(transform, bias=config["decoder_bias"], tied=config["tie_word_embeddings"])
-    if kind == "embed":
-        return HeadConfig("embed")
-    if kind == "fill":
-        return words
-    return replace(
-        transform,
-        num_labels=num_labels(config),
-        pooling=POOLINGS[pooling] if kind == "classify" else "first",
-        bias=True,
-    )
+    if kind in {"embed", "fill"}:
+        return HeadConfig("embed") if kind == "embed" else words
+    labels = replace(transform, num_labels=num_labels(config), bias=True)
+    return replace(labels, pooling=POOLINGS[pooling]) if kind == "classify" else labels
 
 
+# What older and newer files leave out.
 DEFAULTS = {
-    "vocab_size": 50368,
-    "hidden_size": 768,
-    "intermediate_size": 1152,
-    "num_hidden_layers": 22,
-    "num_attention_heads": 12,
-    "hidden_activation": "gelu",
-    "max_position_embeddings": 8192,
-    "norm_eps": 1e-5,
-    "norm_bias": False,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "mlp_dropout": 0.0,
     "layer_types": None,
     "global_attn_every_n_layers": 3,
-    "local_attention": 128,
     "rope_parameters": None,
     "global_rope_theta": 160000.0,
     "local_rope_theta": 10000.0,
     "rope_scaling": None,
-    "decoder_bias": True,
-    "classifier_pooling": "cls",
-    "classifier_bias": False,
-    "classifier_activation": "gelu",
     "tie_word_embeddings": True,
 }
 # How it was computed, which logits are computed in training, and two fields that no code reads.
-HARMLESS = (
-    names("deterministic_flash_attn reference_compile repad_logits_with_grad sparse_prediction")
-    | names("sparse_pred_ignore_index embedding_dropout cls_token_id")
-    | names("layer_norm_eps position_embedding_type")
+HARMLESS = names(
+    "deterministic_flash_attn reference_compile repad_logits_with_grad sparse_prediction sparse_pred_ignore_index"
+    " embedding_dropout cls_token_id layer_norm_eps position_embedding_type"
 )
 
 LAYER, BLOCK = "layers.{}", "encoder.blocks.{}"

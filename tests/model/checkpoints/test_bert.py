@@ -55,7 +55,7 @@ def test_fields_of_a_pooler_that_nobody_computes_change_nothing() -> None:
         (
             "modernbert-base",
             {"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1.0}}},
-            "rope_parameters.full_attention.rope_type is 'yarn'; only waves of the default type",
+            "rope_type is 'yarn'; only default and llama3 are supported",
         ),
         ("modernbert-base", {"rope_scaling": {"type": "linear"}}, "rope_scaling is {'type': 'linear'}; only None"),
         ("deberta-v3-base", {"relative_attention": False}, "pos_att_type is 'p2c|c2p'; only"),

@@ -55,6 +55,9 @@ def random_config(family: str, draw: random.Random) -> Any:
         sizes |= {"classifier_activation": draw.choice(ACTIVATIONS), "bos_token_id": 0, "eos_token_id": 2}
         sizes |= {"global_rope_theta": draw.choice([100.0, 160000.0]), "local_rope_theta": draw.choice([50.0, 10000.0])}
         sizes |= {"global_attn_every_n_layers": draw.choice([1, 2, 3])}
+        slow = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        waves = {"full_attention": {**slow, "rope_theta": 500.0, "original_max_position_embeddings": 16}}
+        sizes |= {"rope_parameters": draw.choice([None, waves])}
     if family == "deberta-v2" and draw.random() < 0.1:
         sizes |= {"relative_attention": False, "tie_word_embeddings": True}
     elif family == "deberta-v2":

@@ -70,6 +70,7 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> MiniLM:
     scratch = tmp_path_factory.mktemp("minilm")
     model, tokens, card, _ = read_checkpoint(MODEL_DIR, "minilm", "apache-2.0", scratch=scratch)
     truth = SentenceTransformer(str(MODEL_DIR), device="cpu")
+    assert tokens is not None
     return MiniLM(model, card, PackageTokenizer.load(tokens.file), truth)
 
 
@@ -134,4 +135,4 @@ def test_pairs_have_the_tokens_of_transformers(minilm: MiniLM) -> None:
 
 def test_the_package_keeps_the_tokenizers_file_byte_for_byte(minilm: MiniLM, tmp_path: Path) -> None:
     _, tokens, _, _ = read_checkpoint(MODEL_DIR, "minilm", "apache-2.0", scratch=tmp_path)
-    assert tokens.file.read_bytes() == (MODEL_DIR / TOKENIZER_FILE).read_bytes()
+    assert tokens is not None and tokens.file.read_bytes() == (MODEL_DIR / TOKENIZER_FILE).read_bytes()
