@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Tokenizer
 
 from model.package.manifest import TOKENIZER_FILE
@@ -11,6 +13,45 @@ from model.training.tokenizers import END_OF_TEXT, train_bpe, train_wordpiece
 from tests.conftest import TEXTS
 
 CARD = "---\nlicense: apache-2.0\nlanguage:\n- en\n---\n# A tiny model\n"
+
+
+def save_translator(folder: Path) -> None:
+    """Write a translator into `opus-mt-en-de`, with the files of those that are published."""
+    import transformers
+
+    folder = folder / "opus-mt-en-de"
+    folder.mkdir()
+    (folder / "training.txt").write_text("\n".join(TEXTS * 5))
+    ids = {"</s>": 0, "<unk>": 1}
+    for side in ("source", "target"):
+        SentencePieceTrainer.train(
+            input=str(folder / "training.txt"),
+            model_prefix=str(folder / side),
+            vocab_size=100,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+        (folder / f"{side}.model").rename(folder / f"{side}.spm")
+        model = SentencePieceProcessor(str(folder / f"{side}.spm"))
+        for piece in map(model.id_to_piece, range(3, model.get_piece_size())):
+            ids.setdefault(piece, len(ids))
+    ids["<pad>"] = len(ids)
+    (folder / "vocab.json").write_text(json.dumps(ids))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"source_lang": "en", "target_lang": "de"}))
+    config = transformers.MarianConfig(
+        vocab_size=len(ids),
+        d_model=32,
+        max_position_embeddings=64,
+        eos_token_id=0,
+        forced_eos_token_id=0,
+        pad_token_id=ids["<pad>"],
+        decoder_start_token_id=ids["<pad>"],
+        **dict.fromkeys(("encoder_layers", "decoder_layers"), 1),
+        **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 48),
+        **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
+    )
+    transformers.MarianMTModel(config).save_pretrained(folder)
+    (folder / "README.md").write_text(CARD)
 
 
 def save_checkpoints(folder: Path) -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from deploy.monitoring.local import free_port
-from tests.checkpoints import save_checkpoints
+from tests.checkpoints import save_checkpoints, save_translator
 from tests.integration.processes import running
 from tests.integration.test_service import wait_until_ready
 from tests.local_hub import Repository, local_hub
@@ -20,12 +20,14 @@ pytestmark = pytest.mark.integration
 
 def test_models_are_downloaded_imported_and_served_by_their_names(tmp_path: Path) -> None:
     save_checkpoints(tmp_path)
+    save_translator(tmp_path)
     port, log = free_port(), tmp_path / "log"
-    names = ["Tiny/BERT", "tiny/gpt2@main", "--name", "reviews", "--name", "writer"]
+    names = ["Tiny/BERT", "tiny/gpt2@main", "Tiny/opus-mt-en-de"]
     options = ["--precision", "float32", "--set", "max_slots=3", "--port", str(port)]
     with local_hub() as hub:
         hub.repositories["Tiny/BERT"] = Repository(tmp_path / "bert")
         hub.repositories["tiny/gpt2"] = Repository(tmp_path / "gpt2")
+        hub.repositories["Tiny/opus-mt-en-de"] = Repository(tmp_path / "opus-mt-en-de")
         environment = {
             **os.environ,
             "HF_ENDPOINT": hub.address,
@@ -40,13 +42,15 @@ def test_models_are_downloaded_imported_and_served_by_their_names(tmp_path: Path
             address = f"http://127.0.0.1:{port}"
             wait_until_ready(process, address, log)
             models = httpx.get(f"{address}/v1/models", timeout=30).json()["data"]
-            classified = httpx.post(f"{address}/classify", json={"model": "reviews", "input": "good"}, timeout=60)
+            classified = httpx.post(f"{address}/classify", json={"model": "bert", "input": "good"}, timeout=60)
             generate = {"prompt": "Once upon", "max_tokens": 5, "temperature": 0}
-            generated = httpx.post(f"{address}/models/writer/generate", json=generate, timeout=60)
+            generated = httpx.post(f"{address}/models/gpt2/generate", json=generate, timeout=60)
+            translate = {"q": "Dan loves ice cream.", "source": "en", "target": "de", "max_tokens": 5}
+            translated = httpx.post(f"{address}/translate", json=translate, timeout=60)
 
     assert {(model["id"], model["licence"], model["precision"]) for model in models} == {
-        ("reviews", "apache-2.0", "float32"),
-        ("writer", "apache-2.0", "float32"),
+        (name, "apache-2.0", "float32") for name in ("bert", "gpt2", "opus-mt-en-de")
     }
     assert {label["label"] for label in classified.json()["results"][0]["labels"]} == {"good", "bad"}
-    assert generated.json()["model"] == "writer" and generated.json()["usage"]["completion_tokens"] >= 1
+    assert generated.json()["model"] == "gpt2" and generated.json()["usage"]["completion_tokens"] >= 1
+    assert translated.json()["model"] == "opus-mt-en-de" and translated.json()["usage"]["completion_tokens"] >= 1
