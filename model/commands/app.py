@@ -17,7 +17,7 @@ ERRORS = (CheckpointError, DataError, HubError, PackageError, RunError, Settings
 
 # Which extra of pyproject.toml has a library that some commands need and serving does not.
 EXTRAS = {
-    **dict.fromkeys(("torch", "onnx", "onnxscript", "safetensors", "sentencepiece"), "import"),
+    **dict.fromkeys(("torch", "onnx", "safetensors", "sentencepiece"), "import"),
     **dict.fromkeys(("matplotlib", "sacrebleu"), "train"),
 }
 

@@ -18,7 +18,7 @@ from model.hub.errors import HubError, HubUnreachable
 from model.hub.names import HubName, parse_name, served_name
 from model.package.manifest import FILE_NAME, Precision, sha256_of
 
-NEEDED = ("torch", "onnx", "onnxscript", "safetensors", "sentencepiece")  # to import; the extra `import` has them
+NEEDED = ("torch", "onnx", "safetensors", "sentencepiece")  # to import; the extra `import` has them
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def trifold(*arguments: str, without: str = "") -> subprocess.CompletedProcess[s
 
 
 def test_help_and_serving_need_no_torch_and_what_needs_it_says_what_to_install(tmp_path: Path) -> None:
-    libraries = "torch onnx onnxscript safetensors matplotlib sacrebleu"
+    libraries = "torch onnx safetensors matplotlib sacrebleu"
     assert "serve" in trifold("--help", without=libraries).stdout
 
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
