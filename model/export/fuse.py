@@ -80,7 +80,7 @@ def _joined(graph: Graph, linears: list[_Linear], users: Users) -> list[onnx.Nod
     graph.weights[f"{name}_weights"] = Weight(
         (matrices[0].shape[0], sum(widths)),
         matrices[0].dtype,
-        lambda: np.concatenate([matrix.read() for matrix in matrices], axis=1),
+        lambda: np.concatenate([matrix.read().T for matrix in matrices]).T,  # in torch's order in memory
     )
     nodes = [helper.make_node("MatMul", [linears[0].product.input[0], f"{name}_weights"], [f"{name}_product"])]
     if any(linear.addition is not None for linear in linears):

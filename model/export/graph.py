@@ -15,11 +15,12 @@ from onnx import helper
 
 OPSET = 21
 IR_VERSION = 10  # of the ONNX format; ONNX Runtime reads it since 1.19
-OLDEST_RUNTIME = (
-    "1.30"  # of ONNX Runtime: the first whose GroupQueryAttention has `causal`; all of 1.23 to 1.31 were tried
-)
+OLDEST_RUNTIME = "1.30"  # its GroupQueryAttention is the first to look both ways; 1.20 to 1.31 were tried
 MICROSOFT = "com.microsoft"  # the operators of ONNX Runtime's own
-ONE_FILE_BYTES = 1_500_000_000  # a protobuf message may have 2 GiB; larger weights lie in a file beside it
+ONE_FILE_BYTES = (
+    2**29
+)  # a protobuf message may have 2 GiB, and is copied thrice; larger weights lie in a file beside it
+SMALL_BYTES = 1024  # what ONNX Runtime infers shapes from has to lie in the graph
 ALIGNMENT = 4096  # of weights in that file, so that they can be mapped
 
 Array = NDArray[Any]
@@ -85,9 +86,9 @@ class Graph:
         self.weights = {name: weight for name, weight in self.weights.items() if name in needed}
 
     def save(self, path: Path) -> None:
-        """Write the graph; weights of more than 1.5 GB go into `<path>.data`, tensor by tensor."""
+        """Write the graph; the weights of a large one go into `<path>.data`, tensor by tensor."""
         is_large = sum(weight.num_bytes for weight in self.weights.values()) > ONE_FILE_BYTES
-        tensors = _external(self.weights, path) if is_large else starmap(_inline, self.weights.items())
+        tensors = _beside(self.weights, path) if is_large else starmap(_inline, self.weights.items())
         graph = helper.make_graph(self.nodes, path.stem, self.inputs, self.outputs, list(tensors))
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="trifold")
@@ -96,26 +97,30 @@ class Graph:
 
 def _inline(name: str, weight: Weight) -> onnx.TensorProto:
     kind = helper.np_dtype_to_tensor_dtype(weight.dtype)
-    tensor: onnx.TensorProto = helper.make_tensor(name, kind, weight.shape, _bytes(weight), raw=True)
+    tensor: onnx.TensorProto = helper.make_tensor(name, kind, weight.shape, _values(weight).tobytes(), raw=True)
     return tensor
 
 
-def _bytes(weight: Weight) -> bytes:
+def _values(weight: Weight) -> Array:
+    """Read a weight, row by row in memory."""
     values = np.asarray(weight.read(), weight.dtype, order="C")
     assert values.shape == weight.shape, f"bug: a weight of shape {weight.shape} is {values.shape}"
-    return values.tobytes()
+    return values
 
 
-def _external(weights: dict[str, Weight], path: Path) -> Iterator[onnx.TensorProto]:
-    """Write the weights beside the graph, and yield what says where each is."""
+def _beside(weights: dict[str, Weight], path: Path) -> Iterator[onnx.TensorProto]:
+    """Write the weights beside the graph, and yield what says where each is; sizes and axes stay in the graph."""
     data = path.with_name(f"{path.name}.data")
     with data.open("wb") as file:
         for name, weight in weights.items():
+            if weight.num_bytes <= SMALL_BYTES:
+                yield _inline(name, weight)
+                continue
             file.seek(-file.tell() % ALIGNMENT, 1)
             tensor = onnx.TensorProto(name=name, dims=weight.shape, data_location=onnx.TensorProto.EXTERNAL)
             tensor.data_type = helper.np_dtype_to_tensor_dtype(weight.dtype)
             places = {"location": data.name, "offset": file.tell(), "length": weight.num_bytes}
             for key, value in places.items():
                 tensor.external_data.add(key=key, value=str(value))
-            file.write(_bytes(weight))
+            file.write(_values(weight).data)
             yield tensor

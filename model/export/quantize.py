@@ -10,7 +10,7 @@ by row and block itself. Fastest with one row or few, slowest with many.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +44,13 @@ def quantize(graph: Graph, blocks: Blocks | None = None) -> Graph:
 
 def quantize_columns(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Return the 8-bit matrix and the scale of each column of `weight` (K, N): weight ≈ matrix · scales."""
-    scales = np.maximum(np.abs(weight).max(axis=0), TINY) / LARGEST
-    return np.rint(weight / scales).astype(np.int8), scales.astype(np.float32)
+    columns = weight.T  # as torch has them: a column's numbers lie side by side
+    values, scales = np.empty(columns.shape, np.int8), np.empty(len(columns), np.float32)
+    for part in _parts(len(columns)):
+        some = columns[part]
+        scales[part] = np.maximum(np.abs(some).max(axis=1), TINY) / LARGEST
+        values[part] = np.rint(some / scales[part, None])
+    return values.T, scales
 
 
 def quantize_blocks(weight: NDArray[np.float32], blocks: Blocks) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
@@ -54,16 +59,20 @@ def quantize_blocks(weight: NDArray[np.float32], blocks: Blocks) -> tuple[NDArra
     Columns are filled with zeros to whole blocks; a value is stored with half its range added.
     """
     rows, columns = weight.shape
-    count = -(-rows // blocks.size)
-    padded = np.zeros((columns, count * blocks.size), np.float32)
-    padded[:, :rows] = weight.T
-    grouped = padded.reshape(columns, count, blocks.size)
-    half = 2 ** (blocks.bits - 1)
-    scales = np.maximum(np.abs(grouped).max(axis=-1), TINY) / (half - 1)
-    values = (np.rint(grouped / scales[..., None]) + half).astype(np.uint8)
-    if blocks.bits == 4:
-        values = values[..., ::2] | (values[..., 1::2] << 4)
-    return values, scales.astype(np.float32).ravel()
+    count, half = -(-rows // blocks.size), 2 ** (blocks.bits - 1)
+    values = np.empty((columns, count, blocks.size * blocks.bits // 8), np.uint8)
+    scales = np.empty((columns, count), np.float32)
+    for part in _parts(columns):
+        some = np.pad(weight.T[part], ((0, 0), (0, count * blocks.size - rows))).reshape(-1, count, blocks.size)
+        scales[part] = np.maximum(np.abs(some).max(axis=-1), TINY) / (half - 1)
+        whole = (np.rint(some / scales[part, :, None]) + half).astype(np.uint8)
+        values[part] = whole if blocks.bits == 8 else whole[..., ::2] | (whole[..., 1::2] << 4)
+    return values, scales.ravel()
+
+
+def _parts(count: int, size: int = 256) -> Iterator[slice]:
+    """Yield the places of a few columns at a time: copies of a whole vocabulary would take gigabytes."""
+    return (slice(start, start + size) for start in range(0, count, size))
 
 
 class _Rewrite:

@@ -31,6 +31,9 @@ LIMITS: dict[Precision, float] = {
     "int4-blocks": 0.5,
 }
 
+DECODE_STEPS = 3
+FEW_PARAMETERS = 1_000_000_000  # that all batches together may go through
+
 SENTENCES = (
     "The river rose in the night, and by the morning the lower meadows were under water.",
     "Is this seat taken? No, please sit down.",
@@ -111,14 +114,18 @@ def verify(
     graphs: Mapping[str, NaiveGraph],
     *,
     tokenizer: Tokenizer | None = None,
-    batches: int = 8,
+    batches: int | None = None,
     seed: int = 0,
 ) -> Report:
     """Compare a model with its graphs: ragged batches, prefill, decode steps, a chunk behind a past.
 
+    The number of batches is 8 unless given, and less of large models, of which torch takes seconds a batch.
+
     Raises `PackageError` where either answers with NaN or infinity.
     """
     model.eval()
+    if batches is None:
+        batches = max(1, min(8, FEW_PARAMETERS // sum(parameter.numel() for parameter in model.parameters())))
     rng, errors, rows = np.random.default_rng(seed), _Errors(), Rows.of(model, tokenizer)
     with torch.no_grad():
         for _ in range(batches):
@@ -164,21 +171,19 @@ def _decoder(model: DecoderLM | EncoderDecoder, graph: NaiveGraph, rows: int, ca
 
 
 def _verify_decoder(model: DecoderLM, graph: NaiveGraph, rows: Rows, rng: np.random.Generator, errors: _Errors) -> None:
-    """Ragged prefill, then three decode steps."""
+    """Ragged prefill, then some decode steps."""
     texts = rows.draw(rng, most=5, longest=20)
+    further = np.array([rows.ids(rng, DECODE_STEPS) for _ in texts])  # (B, steps)
+    expected = [model(torch.tensor([[*text, *more]]))[0] for text, more in zip(texts, further.tolist(), strict=True)]
     ids, lengths = pad_rows(texts, 0)
-    decoder = _decoder(model, graph, len(texts), ids.shape[1] + 3)
+    decoder = _decoder(model, graph, len(texts), ids.shape[1] + DECODE_STEPS)
     logits = decoder.step(ids, lengths, 0)
-    for row, tokens in enumerate(texts):
-        errors.compare(logits[row, : len(tokens)], model(torch.tensor([tokens]))[0])
-    texts = [list(tokens) for tokens in texts]
-    for _ in range(3):
-        new = rows.ids(rng, len(texts))
-        past = np.array([len(tokens) for tokens in texts])
-        logits = decoder.step(np.array(new)[:, None], np.ones(len(texts), np.int64), past)
-        for row, tokens in enumerate(texts):
-            tokens.append(new[row])
-            errors.compare(logits[row, -1:], model(torch.tensor([tokens]))[0, -1:])
+    for row, length in enumerate(lengths):
+        errors.compare(logits[row, :length], expected[row][:length])
+    for step in range(DECODE_STEPS):
+        logits = decoder.step(further[:, step, None], np.ones_like(lengths), lengths + step)
+        for row, length in enumerate(lengths):
+            errors.compare(logits[row], expected[row][length + step, None])
 
 
 def _verify_chunks(model: DecoderLM, graph: NaiveGraph, rows: Rows, rng: np.random.Generator, errors: _Errors) -> None:
