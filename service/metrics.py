@@ -236,7 +236,7 @@ class EngineMetrics:
         if self._settling is not None:
             self._settling.cancel()
             self._settling = None
-        if load.kv_bytes and not load.running:  # which an engine at rest gives back
+        if load.kv_bytes or load.waiting:  # which end without a step: at rest, or where a request is refused
             self._settling = asyncio.get_running_loop().call_later(SETTLE_S, self._flush)
 
     def _add_phase(self, phase: Phase) -> _PhaseBuffers:
