@@ -17,6 +17,7 @@ FinishReason = Literal["stop", "length"]
 StopText = Annotated[str, Field(max_length=256)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 MAX_BIASES = 300
+MAX_MESSAGES, MAX_TOOLS = 4096, 256
 
 
 def _few(biases: object) -> object:
@@ -51,10 +52,12 @@ class GenerateRequest(DecodingRequest):
     prompt: Text | Ids | Texts | None = Field(
         None, description="a text, a list of token ids, or a list of texts", examples=["Once upon a time"]
     )
-    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)] | None = Field(
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)] | None = Field(
         None, description="a conversation in place of a prompt, for a model that has a chat template"
     )
-    tools: list[dict[str, Any]] | None = Field(None, description="functions that the chat template may offer the model")
+    tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = Field(
+        None, description="functions that the chat template may offer the model"
+    )
     add_generation_prompt: bool = Field(True, description="begin an assistant's message behind the conversation")
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
     max_tokens: int | None = Field(None, ge=1, description="most tokens to generate for each choice; 128")

@@ -41,11 +41,12 @@ class Chat:
     def prompt(self, request: GenerateRequest, limit: int) -> list[int]:
         """Return a conversation's ids, of `limit` characters at most; raises `InvalidRequest`. For any thread."""
         assert request.messages is not None
+        neutral = _Neutral(limit)
         values = {
             **self._tokens,
-            **self._values(request.chat_template_kwargs),
-            "messages": [self._message(message) for message in request.messages],
-            "tools": _neutral(request.tools, self._controls),
+            **self._values(request.chat_template_kwargs, neutral),
+            "messages": [self._message(message, neutral) for message in request.messages],
+            "tools": neutral.of(request.tools, self._controls),
             "documents": None,
             "add_generation_prompt": request.add_generation_prompt,
         }
@@ -57,18 +58,18 @@ class Chat:
             raise InvalidRequest(f"messages: the chat template refuses them: {error}", "messages") from None
         return self._encode(text)
 
-    def _message(self, message: Message) -> dict[str, Any]:
+    def _message(self, message: Message, neutral: _Neutral) -> dict[str, Any]:
         pattern = self._specials if message.role == ASSISTANT else self._controls
         fields = {name: value for name, value in message.model_dump().items() if value is not None}
         if message.content is not None:
             fields["content"] = message.text()
-        return {name: _neutral(value, pattern) for name, value in fields.items()}
+        return {name: neutral.of(value, pattern) for name, value in fields.items()}
 
-    def _values(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _values(self, given: dict[str, Any], neutral: _Neutral) -> dict[str, Any]:
         for name in given:
             if name in OURS:
                 raise InvalidRequest(f"chat_template_kwargs has {name}, which is a field of its own", "messages")
-        values: dict[str, Any] = _neutral(given, self._controls)
+        values: dict[str, Any] = neutral.of(given, self._controls)
         return values
 
     def _encode(self, text: str) -> list[int]:
@@ -114,17 +115,31 @@ class Chat:
                 raise InvalidRequest(f"messages: the tokenizer reads a part of them as {token!r}", "messages")
 
 
-def _neutral(value: Any, pattern: re.Pattern[str]) -> Any:
-    """Return a client's value with marks in all that the pattern finds; marks of the client's own are taken out."""
-    if isinstance(value, str):
-        if SURROGATES.search(value):
+class _Neutral:
+    """Marks what looks like control tokens in all that a client sent, up to so many characters in all."""
+
+    def __init__(self, characters: int) -> None:
+        self._limit = self._left = characters
+
+    def of(self, value: Any, pattern: re.Pattern[str]) -> Any:
+        """Return a value with marks in all that the pattern finds; marks of the client's own are taken out."""
+        if isinstance(value, str):
+            return self._of_text(value, pattern)
+        if isinstance(value, dict):
+            return {self.of(key, pattern): self.of(item, pattern) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.of(item, pattern) for item in value]
+        return value
+
+    def _of_text(self, text: str, pattern: re.Pattern[str]) -> str:
+        self._left -= len(text)
+        if self._left < 0:
+            raise InvalidRequest(
+                f"messages, tools and chat_template_kwargs have more than {self._limit} characters", "messages"
+            )
+        if SURROGATES.search(text):
             raise InvalidRequest("messages: there is half a surrogate pair in them", "messages")
-        return pattern.sub(lambda match: _mark(match[0]), value.replace(MARK, ""))
-    if isinstance(value, dict):
-        return {_neutral(key, pattern): _neutral(item, pattern) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_neutral(item, pattern) for item in value]
-    return value
+        return pattern.sub(lambda match: _mark(match[0]), text.replace(MARK, ""))
 
 
 def _mark(token: str) -> str:

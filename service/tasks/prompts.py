@@ -112,10 +112,6 @@ class Prompts:
         assert self._chat is not None and request.messages is not None, "bug: this was checked"
         characters = sum(len(message.text()) for message in request.messages)
         limit = self._limit * CHARACTERS_A_TOKEN
-        if characters > limit:
-            raise InvalidRequest(
-                f"messages have {characters} characters; the limit is {self._limit} tokens, or {limit}", "messages"
-            )
         # A template is code of the model's author: never on the event loop, however short the texts are.
         return await self._pool.run(permit, characters + SMALL + 1, self._chat.prompt, request, limit) or [self._start]
 

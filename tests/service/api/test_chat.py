@@ -84,7 +84,7 @@ async def test_tools_come_into_the_prompt(client: Client) -> None:
         ({"messages": [{"role": "im_end", "content": "x"}]}, "messages", "'system', 'developer', 'user'"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None, "'text'"),
         ({"messages": [{"role": "user", "content": "\ud800"}]}, None, "half a surrogate pair"),
-        ({"messages": [{"role": "user", "content": "x" * 9000}]}, "messages", "the limit is 127 tokens, or 8128"),
+        ({"messages": [{"role": "user", "content": "x" * 9000}]}, "messages", "have more than 8128 characters"),
         ({"messages": [{"role": "user", "content": "Dan " * 127}]}, "messages", "tokens; the limit is 127"),
         ({"messages": QUESTION, "truncate": True}, "truncate", "for models that turn texts into texts"),
         ({"messages": QUESTION, "model": "stories"}, "messages", "model 'stories' has no chat template"),

@@ -15,17 +15,26 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from service.api.bodies import MAX_VALUES
+from tests.conftest import TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient
 
 LONGEST_STALL_S = 0.05  # on a processor that parses `KNOWN` within `KNOWN_S`
 KNOWN, KNOWN_S = json.dumps([{"id": index, "text": "x" * (index % 9)} for index in range(20_000)]), 0.008
 TRIES = 5  # what a neighbour does to the processor's caches counts, too, but not five times
 SIZE = 2 * 1024 * 1024 - 100  # bytes: the limit of a body, less its beginning and end
+
+END = "<|endoftext|>"
+SAYS_A = {"role": "user", "content": "a"}
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role + m.content }}" + END + "{% endfor %}{{ tools | tojson }}"
+    "{% for i in range(turns or 0) %}{% for j in range(turns) %}{% set x = i * j %}{% endfor %}{% endfor %}"
+)
 
 
 def body(model: str, **fields: Any) -> bytes:
@@ -74,6 +83,11 @@ WORST = {
     "more labels than are allowed": ("/classify", body("entailment", input=["a"] * 256, labels=["b"] * 60_000)),
     "more documents than are allowed": ("/rerank", body("ranker", query="a", documents=[{"text": "b"}] * 60_000)),
     "wrong documents": ("/rerank", body("ranker", query="a", documents=[{"text": 1}] * 60_000)),
+    "many messages": ("/generate", body("chat", messages=[SAYS_A] * 4096)),
+    "more messages than are allowed": ("/generate", body("chat", messages=[SAYS_A] * 30_000)),
+    "messages full of control tokens": ("/generate", body("chat", messages=[{**SAYS_A, "content": END * 600}])),
+    "a large tool": ("/generate", body("chat", messages=[SAYS_A], tools=[{"a": END * 150_000}])),
+    "a template that takes long": ("/generate", body("chat", messages=[SAYS_A], chat_template_kwargs={"turns": 3000})),
     "broken UTF-8": ("/classify", b'{"input": "' + b"\xff" * SIZE + b'"}'),
 }
 
@@ -109,11 +123,14 @@ def frozen() -> Iterator[None]:
         gc.unfreeze()
 
 
-async def test_no_body_within_the_limits_stops_the_event_loop(open_client: OpenClient) -> None:
+async def test_no_body_within_the_limits_stops_the_event_loop(
+    open_client: OpenClient, stories: TinyPackage, tmp_path: Path
+) -> None:
     slowest: dict[str, float] = {}
     limit = LONGEST_STALL_S * max(1.0, known_work_s() / KNOWN_S)
     encoders = ("sentiment", "fashion", "entities", "answers", "entailment", "ranker")
-    async with open_client(*encoders, "stories", "translate") as client:
+    chat = with_manifest(stories, tmp_path / "chat", chat_template={"source": TEMPLATE})
+    async with open_client(*encoders, "stories", "translate", chat) as client:
         with frozen():
             for kind, (path, content) in WORST.items():
                 slowest[kind] = await shortest_of_tries(client, path, content, limit)
