@@ -26,7 +26,7 @@ from service.tasks.prompts import Prompt, Prompts
 from service.tasks.task import check_beam_size, check_memory, not_for
 from service.turns import Turn
 
-MAX_LOGPROBS = 163_840  # of one answer: about ten megabytes, and a collection of garbage of 40 ms
+MAX_LOGPROBS = 136_000  # of one answer: about eight megabytes, and a collection of garbage of 35 ms
 
 
 class Generate:

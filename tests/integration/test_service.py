@@ -221,11 +221,11 @@ def slots_used(service: str) -> int:
 @every_way
 def test_an_answer_of_many_megabytes_arrives(service: str, way: str) -> None:
     # As many log probabilities as are allowed.
-    body = {"prompt": "Once", "n": 75, "logprobs": 20, "max_tokens": 104, "min_tokens": 104}
+    body = {"prompt": "Once", "n": 62, "logprobs": 20, "max_tokens": 104, "min_tokens": 104}
     answer = httpx.request(**request(service, way, "stories", "/generate", body))
 
     assert answer.status_code == 200, answer.text[:300]
-    assert len(answer.content) > 7_500_000
+    assert len(answer.content) > 6_000_000
 
 
 @every_way

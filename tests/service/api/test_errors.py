@@ -62,7 +62,7 @@ from tests.service.api.conftest import Client, OpenClient, limits, post, series
         ("/classify", {"model": "sentiment", "input": "x" * 5000}, 422, "input", "64 tokens, or 4096"),
         ("/generate", {"prompt": "x" * 10000}, 422, "prompt", "127 tokens, or 8128"),
         ("/generate", {"prompt": "x", "stop": ["x" * 257]}, 422, "stop", "at most 256 characters"),
-        ("/generate", {"prompt": "x", "n": 120, "logprobs": 20}, 413, "logprobs", "the limit is 163840"),
+        ("/generate", {"prompt": "x", "n": 120, "logprobs": 20}, 413, "logprobs", "the limit is 136000"),
         ("/tokenize", {"model": "stories", "input": "x" * 40000}, 413, "input", "the limit is 32768"),
         ("/detokenize", {"model": "stories", "ids": [[5] * 6000] * 6}, 413, "ids", "the limit is 32768"),
         ("/detokenize", {"model": "stories", "ids": [-1]}, 422, "ids", "ids go from 0 to"),

@@ -74,7 +74,7 @@ WORST = {
     ),
     "many texts of abbreviations": ("/translate", body("translate", q=["A. " * 660] * 256, target="sv", max_tokens=1)),
     "stop texts": ("/generate", body("stories", prompt="a", stop=["x" * 256] * 16, n=64, max_tokens=20)),
-    "choices with log probabilities": ("/generate", body("stories", prompt="a", n=75, logprobs=20, max_tokens=100)),
+    "choices with log probabilities": ("/generate", body("stories", prompt="a", n=64, logprobs=20, max_tokens=100)),
     "a large image": ("/classify", body("fashion", input=picture(4000))),
     "a book to tag": ("/tag", body("entities", input="word " * (SIZE // 5))),
     "many windows": ("/tag", body("entities", input="a b c. " * 4_000, aggregation="average")),
