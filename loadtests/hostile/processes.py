@@ -241,8 +241,9 @@ class Killer:
         """Kill a replica of the model whose turn it is, or of the next one that has two."""
         assert self.service.is_ours, "bug: only replicas of a service that was started here are killed"
         turn = len(self.kills) % len(KILLED)
+        killed = {kill.pid for kill in self.kills}  # one may take a moment to be gone
         for model in (*KILLED[turn:], *KILLED[:turn]):
-            replicas = self.service.replicas(model)
+            replicas = [replica for replica in self.service.replicas(model) if replica.pid not in killed]
             if len(replicas) > 1:
                 victim = rng.choice(replicas)
                 victim.kill()

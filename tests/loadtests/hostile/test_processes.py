@@ -30,6 +30,7 @@ from loadtests.hostile.processes import (
     models,
     most,
     role_of,
+    wait_until_gone,
 )
 from loadtests.hostile.wire import Address
 from service.keys import configured_keys, hash_of
@@ -92,10 +93,13 @@ def test_nothing_is_known_of_a_service_without_its_process() -> None:
 def test_replicas_are_killed_in_turns_and_only_where_another_stays() -> None:
     with parent_of(replica("stories"), replica("stories"), replica("sentiment")) as (_process, parent):
         stranger = subprocess.Popen(["bash", "-c", f"exec -a '{replica('stories')}' sleep 60"])
+        children = parent.children()
         killer = Killer(Service(NOWHERE, parent, is_ours=True), every_s=60)
         for _ in range(3):
             killer.kill_one(random.Random(0))
-        left = [role_of(child) for child in parent.children() if is_alive(child)]
+        killed = {kill.pid for kill in killer.kills}
+        wait_until_gone([child for child in children if child.pid in killed])
+        left = [role_of(child) for child in children if is_alive(child)]
         assert stranger.poll() is None  # another service's replica is none of ours
         stranger.kill()
         stranger.wait()
