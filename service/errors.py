@@ -1,4 +1,4 @@
-"""Every error a client can meet, with its status; nothing else in the service knows status codes.
+"""Every error a client can meet, with its status; beside it only `service.api.error_forms` knows status codes.
 
 ServiceError
 ├── NotJson             400  the body is not JSON

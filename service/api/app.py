@@ -17,13 +17,14 @@ from starlette.responses import Response
 
 from service import __version__
 from service.api.allowances import RATE_HEADERS
+from service.api.calls import Tasks
 from service.api.deadline import KeepDeadline
 from service.api.keys import KeyRing, RequireKey
 from service.api.leaving import FinishRequests
 from service.api.middleware import LimitBody, ShedLoad, error_response
 from service.api.observing import ObserveRequests
 from service.api.origins import RefuseCrossSite
-from service.api.routes import Tasks, make_router
+from service.api.routes import make_router
 from service.draining import Draining
 from service.errors import InternalError, InvalidRequest, MethodNotAllowed, NotFound, NotJson, ServiceError
 from service.metrics import Metrics

@@ -19,9 +19,9 @@ MAX_DIGITS = 20  # of a length that is announced; Python refuses to read thousan
 
 
 def error_response(error: ServiceError) -> JSONResponse:
-    """Return an error as the client gets it, and let it be counted."""
-    observed().reason = error.code
-    return JSONResponse(error.body(), error.status, headers=error.headers())
+    """Return an error as the client gets it, in its protocol's form, and let it be counted."""
+    observed().reason, form = error.code, observed().error_form
+    return JSONResponse(form.body(error), form.status(error), headers=error.headers())
 
 
 class ShedLoad:

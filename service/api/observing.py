@@ -15,6 +15,7 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.error_forms import NATIVE, ErrorForm, error_form
 from service.errors import InternalError
 from service.metrics import Metrics
 from service.schemas import (
@@ -48,6 +49,7 @@ class Observed:
     client: str = ANONYMOUS  # the name of the API key that came with it
     tokens: int = 0  # of the prompt and the completion, as far as they are known
     reason: str | None = None  # the error's code
+    error_form: ErrorForm = NATIVE  # of the protocol in which it came
 
     def count(self, answer: Response | AnyEvent) -> None:
         """Take the tokens from an answer. A stream's pieces count one each, until its last event has the usage."""
@@ -94,7 +96,7 @@ class ObserveRequests:
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
         request_id = given if _SAFE_ID.fullmatch(given) else uuid4().hex
-        request, code, is_whole = Observed(), CLIENT_LEFT, False
+        request, code, is_whole = Observed(error_form=error_form(route_path(scope))), CLIENT_LEFT, False
         _observed.set(request)
         started = time.perf_counter()
 

@@ -10,15 +10,14 @@ from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
 from model.package import Task as TaskName
-from service.api.answering import answer, stream
 from service.api.answers import json_answer
+from service.api.calls import Calls, Tasks
 from service.api.decoder_routes import add_decoder_routes
 from service.api.encoder_routes import add_encoder_routes
 from service.api.observing import observed
 from service.api.streaming import event_stream
 from service.draining import Draining
-from service.errors import InvalidRequest, IsDraining, NotFound, NotReady
-from service.ingress import first_fitting
+from service.errors import IsDraining, NotReady
 from service.metrics import CONTENT_TYPE, Metrics
 from service.schemas import (
     AnyRequest,
@@ -38,49 +37,19 @@ from service.tasks.task import ANONYMOUS, Task
 PROBE_TIMEOUT_S = 5.0
 
 
-class Tasks:
-    """The tasks under one address, found by a model's name or by what they are for."""
-
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        self.by_name = {task.manifest.name: task for task in tasks}
-
-    def find(self, model: str | None, kind: TaskName | None) -> Task:
-        """Return the named model, or the first that fits, as HAProxy does; raises `NotFound`, `InvalidRequest`."""
-        if model is not None:
-            return self._named(model, kind)
-        fitting = first_fitting((task.manifest for task in self.by_name.values()), kind)
-        if fitting is None:
-            raise NotFound(f"there is no model for {kind} here; there are {self._names()}", "model")
-        return self.by_name[fitting.name]
-
-    def _named(self, model: str, kind: TaskName | None) -> Task:
-        if model not in self.by_name:
-            raise NotFound(f"there is no model {model!r}; there are {self._names()}", "model")
-        task = self.by_name[model]
-        if kind is not None and kind not in task.manifest.tasks:
-            raise InvalidRequest(f"model {model!r} is for {' and '.join(task.manifest.tasks)}, not for {kind}", "model")
-        return task
-
-    def _names(self) -> str:
-        return ", ".join(f"{name} ({', '.join(task.manifest.tasks)})" for name, task in self.by_name.items())
-
-
 def make_router(
     tasks: Tasks, limits: Limits, metrics: Metrics, draining: Draining, *, needs_keys: bool = False
 ) -> APIRouter:
     """Return the native routes over some tasks; where keys are needed, probes without one learn of no model."""
     router = APIRouter()
 
-    def found(request: AnyRequest, kind: TaskName | None) -> Task:
-        task = tasks.find(request.model, kind)
-        observed().model, observed().task = task.manifest.name, kind or task.manifest.task
-        return task
+    calls = Calls(tasks, limits)
 
     async def whole(request: AnyRequest, kind: TaskName | None) -> Any:
-        return await json_answer(await answer(found(request, kind), request, limits))
+        return await json_answer(await calls.answer(request, kind))
 
     async def streamed(request: AnyRequest, kind: TaskName) -> Response:
-        return await event_stream(stream(found(request, kind), request, limits), limits.keep_alive_s)
+        return await event_stream(calls.events(request, kind), limits.keep_alive_s)
 
     async def status(asked: Iterable[Task]) -> Status:
         return await _status(list(asked), shows_models=not needs_keys or observed().client != ANONYMOUS)
@@ -107,7 +76,7 @@ def make_router(
     @router.get("/v1/models")
     async def models() -> ModelList:
         """List the models, what they are for, and how good they were measured to be."""
-        return ModelList(data=[model_card(task) for task in tasks.by_name.values()])
+        return ModelList(data=[model_card(task) for task in tasks])
 
     @router.get("/health")
     async def health() -> Status:
@@ -115,14 +84,14 @@ def make_router(
 
         The gateway has no model and asks none: that a model does not answer is no reason to replace the gateway.
         """
-        return await status(task for task in tasks.by_name.values() if not task.is_remote)
+        return await status(task for task in tasks if not task.is_remote)
 
     @router.get("/ready")
     async def ready() -> Status:
         """Tell whether requests may come: every model answers, or sleeps, and the service is not shutting down."""
         if draining.has_begun:
             raise IsDraining()
-        return await status(tasks.by_name.values())
+        return await status(tasks)
 
     @router.get("/metrics", include_in_schema=False)
     async def node_metrics() -> Response:

@@ -8,12 +8,13 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from service.api.error_forms import NATIVE
 from service.api.observing import observed
 from service.errors import InternalError, ServiceError
-from service.schemas import AnyEvent
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 COMMENT = b": keep-alive\n\n"  # clients pass over it; so do proxies, but they see that something comes
 
 
-async def event_stream(events: AsyncGenerator[AnyEvent, None], keep_alive_s: float) -> StreamingResponse:
+async def event_stream(events: AsyncGenerator[BaseModel, None], keep_alive_s: float) -> StreamingResponse:
     """Return events as a response, in which a comment goes out whenever none came for `keep_alive_s`.
 
     An error before the first event is raised, and is an ordinary error answer, unless the first takes longer than that:
@@ -39,11 +40,11 @@ async def event_stream(events: AsyncGenerator[AnyEvent, None], keep_alive_s: flo
     return _EventStream(first, events, keep_alive_s)
 
 
-async def _next(events: AsyncGenerator[AnyEvent, None]) -> AnyEvent:
+async def _next(events: AsyncGenerator[BaseModel, None]) -> BaseModel:
     return await anext(events)
 
 
-async def _leave(first: asyncio.Task[AnyEvent], events: AsyncGenerator[AnyEvent, None]) -> None:
+async def _leave(first: asyncio.Task[BaseModel], events: AsyncGenerator[BaseModel, None]) -> None:
     """Close the events, and with them their sequences, whether or not the first has come."""
     first.cancel()
     await asyncio.wait([first])
@@ -54,7 +55,7 @@ class _EventStream(StreamingResponse):
     """A response that closes its events whatever becomes of it."""
 
     def __init__(
-        self, first: asyncio.Task[AnyEvent], events: AsyncGenerator[AnyEvent, None], keep_alive_s: float
+        self, first: asyncio.Task[BaseModel], events: AsyncGenerator[BaseModel, None], keep_alive_s: float
     ) -> None:
         self._first, self._events, self._keep_alive_s = first, events, keep_alive_s
         self._lines = _lines(first, events)
@@ -98,7 +99,7 @@ class _EventStream(StreamingResponse):
                     await send({"type": "http.response.body", "body": COMMENT, "more_body": True})
 
 
-async def _lines(first: asyncio.Task[AnyEvent], events: AsyncGenerator[AnyEvent, None]) -> AsyncGenerator[str, None]:
+async def _lines(first: asyncio.Task[BaseModel], events: AsyncGenerator[BaseModel, None]) -> AsyncGenerator[str, None]:
     try:
         yield _line(await first)
         async for event in events:
@@ -106,12 +107,18 @@ async def _lines(first: asyncio.Task[AnyEvent], events: AsyncGenerator[AnyEvent,
         yield "data: [DONE]\n\n"
     except ServiceError as error:
         observed().reason = error.code
-        yield f"event: error\ndata: {json.dumps(error.body())}\n\n"
+        yield _error_line(error)
     except Exception:
         logger.exception("a stream failed")
         observed().reason = InternalError.code
-        yield f"event: error\ndata: {json.dumps(InternalError('the stream failed; try again').body())}\n\n"
+        yield _error_line(InternalError("the stream failed; try again"))
 
 
-def _line(event: AnyEvent) -> str:
+def _line(event: BaseModel) -> str:
     return f"data: {event.model_dump_json(exclude_none=True)}\n\n"
+
+
+def _error_line(error: ServiceError) -> str:
+    form = observed().error_form
+    event = "event: error\n" if form is NATIVE else ""  # other protocols' clients look at the data alone
+    return f"{event}data: {json.dumps(form.body(error))}\n\n"

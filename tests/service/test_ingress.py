@@ -11,7 +11,7 @@ import pytest
 
 from model.package import Manifest
 from service.api.app import create_app
-from service.api.routes import Tasks
+from service.api.calls import Tasks
 from service.ingress import ROUTES, first_fitting, write
 from service.ray_environment import BUFFER_BYTES
 from service.settings import Settings
