@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from model.config import (
     AttentionConfig,
     EmbeddingsConfig,
@@ -132,6 +134,8 @@ DECODERS: dict[str, TransformerConfig] = {
     "gpt2-large": _gpt2(1280, 20, 36),
     "gpt2-xl": _gpt2(1600, 25, 48),
     "distilgpt2": _gpt2(768, 12, 6),
+    # Brown et al. 2020, table 2.1; every second layer sees a band alone there, whose width is not published.
+    "gpt3": replace(_gpt2(12288, 96, 96), max_positions=2048),
     # Black et al. 2021; Eldan and Li 2023.
     "gpt-neo-125m": _gpt_neo(768, 12, 12),
     "tinystories-1m": _gpt_neo(64, 16, 8),

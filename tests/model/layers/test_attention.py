@@ -29,6 +29,39 @@ def test_attention_is_the_papers_formula() -> None:
     assert torch.allclose(attention_weights(query, key)[0, 0], scores.softmax(-1))
 
 
+def test_the_worked_softmax_of_the_notes() -> None:
+    query, keys = torch.ones(1, 1, 1, 1), torch.tensor([0.23, 0.87, 0.70]).view(1, 1, 3, 1)  # their products: the keys
+
+    weights = attention_weights(query, keys)
+    # e^0.23, e^0.87 and e^0.70 are 1.2586, 2.3869 and 2.0138; their sum is 5.6593.
+    assert torch.allclose(weights, torch.tensor([0.2224, 0.4218, 0.3558]), atol=5e-5)
+    assert [round(weight, 2) for weight in weights.flatten().tolist()] == [0.22, 0.42, 0.36]
+    values = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    assert torch.allclose(weights @ values, torch.tensor([0.2224 + 0.3558, 0.4218 + 0.3558]), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("is_causal", "expected"),
+    [
+        (False, [[1 / 6, 2 / 6, 3 / 6], [2 / 4, 1 / 4, 1 / 4], [1 / 3, 1 / 3, 1 / 3]]),
+        (True, [[1, 0, 0], [2 / 3, 1 / 3, 0], [1 / 3, 1 / 3, 1 / 3]]),
+    ],
+)
+def test_a_layer_worked_by_hand(is_causal: bool, expected: list[list[float]]) -> None:
+    layer = MultiHeadAttention(decoder(d_model=4, attention=AttentionConfig(1, output_bias=False)), is_causal=is_causal)
+    scores = torch.tensor([[1.0, 2.0, 3.0], [2.0, 1.0, 1.0], [5.0, 5.0, 5.0]]).log()  # of words with words
+    with torch.no_grad():
+        for part in (layer.query, layer.key, layer.value, layer.output):
+            part.weight.copy_(torch.eye(4))
+            if part.bias is not None:
+                part.bias.zero_()
+        layer.query.weight.mul_(math.sqrt(4))  # which the division by √D takes back
+        layer.key.weight[:3, :3] = scores
+
+    words = torch.eye(3, 4)[None]  # each its own feature, so what a word becomes is how much it looked at each
+    assert torch.allclose(attend(layer, words)[0, :, :3], torch.tensor(expected), atol=1e-6)
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_attention_equals_torchs_own(is_causal: bool) -> None:
     torch.manual_seed(0)

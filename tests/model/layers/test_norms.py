@@ -15,11 +15,15 @@ def test_the_worked_example_of_the_notes() -> None:
     assert torch.allclose(normalised, torch.tensor([-1.3411, -0.4470, 0.4470, 1.3411]), atol=5e-5)
 
 
-def test_batch_norm_of_the_same_numbers_across_a_batch_agrees() -> None:
-    column = torch.tensor([[0.1], [0.2], [0.3], [0.4]])
+def test_layer_norm_goes_along_a_row_and_batch_norm_down_a_column() -> None:
+    batch = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8], [0.9, 1.0, 1.1, 1.2], [1.3, 1.4, 1.5, 1.6]])
 
-    across_batch = nn.BatchNorm1d(1)(column).flatten()
-    assert torch.allclose(across_batch, LayerNorm(4)(column.flatten()), atol=1e-6)
+    # The first column is 0.1, 0.5, 0.9, 1.3: mean 0.7, variance 0.2; (x − 0.7) / √0.2 = ∓1.3416, ∓0.4472.
+    down = torch.tensor([-1.3416, -0.4472, 0.4472, 1.3416])
+    assert torch.allclose(nn.BatchNorm1d(4)(batch), down[:, None].expand(4, 4), atol=1e-4)
+    along = torch.tensor([-1.3411, -0.4470, 0.4470, 1.3411])  # every row, whatever its neighbours are
+    assert torch.allclose(LayerNorm(4)(batch), along.expand(4, 4), atol=1e-4)
+    assert torch.equal(LayerNorm(4)(batch[:1]), LayerNorm(4)(batch)[:1])
 
 
 def test_every_position_is_normalised_alone() -> None:

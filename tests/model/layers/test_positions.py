@@ -27,6 +27,19 @@ def test_the_table_is_the_papers_formula() -> None:
         assert math.isclose(float(table[position, feature + 1]), math.cos(angle), abs_tol=1e-5)
 
 
+def test_the_first_positions_worked_by_hand() -> None:
+    # Four features: sine and cosine of the position, then of a hundredth of it (10000^(2/4) is 100).
+    table = torch.tensor(
+        [
+            [0.0000, 1.0000, 0.0000, 1.0000],
+            [0.8415, 0.5403, 0.0100, 0.9999],
+            [0.9093, -0.4161, 0.0200, 0.9998],
+            [0.1411, -0.9900, 0.0300, 0.9996],
+        ]
+    )
+    assert torch.allclose(sinusoidal_table(4, 4), table, atol=6e-5)
+
+
 def test_a_shift_is_the_same_rotation_everywhere() -> None:
     table = sinusoidal_table(100, 32)
 

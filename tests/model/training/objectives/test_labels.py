@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -170,6 +171,17 @@ def test_rank_correlation_shares_the_ranks_of_equals() -> None:
     assert spearman(values, -values) == pytest.approx(-1)
     # By hand: ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4.
     assert spearman(np.array([0.0, 5, 5, 9]), values) == pytest.approx(4.5 / np.sqrt(4.5 * 5))
+
+
+def test_smoothed_labels_worked_by_hand() -> None:
+    probabilities = torch.tensor([[0.7, 0.1, 0.1, 0.1]])
+    objective = ClassifyImages(FASHION_IMAGES, tokens=17, label_smoothing=0.1)
+    batch = {"pixels": torch.zeros(1, 1, 28, 28), "labels": torch.tensor([0])}
+
+    # 0.9 of the label and 0.1 spread evenly: 0.925, 0.025, 0.025, 0.025 (Szegedy et al. 2016, section 7).
+    smoothed = -(0.925 * math.log(0.7) + 3 * 0.025 * math.log(0.1))
+    assert smoothed == pytest.approx(0.5026, abs=1e-4)
+    assert float(objective.loss(Fixed(probabilities.log()), batch)) == pytest.approx(smoothed, abs=1e-6)
 
 
 def test_images_are_shifted_and_mirrored_but_not_for_evaluation() -> None:

@@ -6,7 +6,9 @@ import math
 import random
 from dataclasses import replace
 
+import pytest
 import torch
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from model.architectures import DecoderLM
@@ -79,3 +81,21 @@ def test_a_translators_source_begins_with_the_language(tokenizer_of: TokenizerOf
     kept = batch["targets"][0][batch["targets"][0] != IGNORED]
     assert kept[-1] == tokenizer.token_to_id("</s>")
     assert torch.equal(batch["target_ids"][0, 1 : len(kept)], kept[:-1])
+
+
+def test_a_translators_loss_is_smoothed_and_its_perplexity_is_not(tokenizer_of: TokenizerOf) -> None:
+    tokenizer = tokenizer_of("translate")
+    objective = Seq2Seq(tokenizer, max_length=40, label_smoothing=0.1)
+    objective.encode([("sv", "Dan", "Dan"), ("sv", "Dan loves", "Dan")])
+    batch = objective.collate([0, 1])
+    probabilities = torch.full((*batch["targets"].shape, 4), 0.1)
+    batch["targets"] = torch.where(batch["targets"] == IGNORED, IGNORED, 0)
+    probabilities[..., 0] = 0.7  # of the right one among four
+
+    class Sure(nn.Module):
+        def forward(self, *_inputs: Tensor) -> Tensor:
+            return probabilities.log()
+
+    # As worked by hand in test_labels.py: 0.925 of ln 0.7 and 0.075 of ln 0.1.
+    assert float(objective.loss(Sure(), batch)) == pytest.approx(0.5026, abs=1e-4)
+    assert objective.summarise([objective.score(Sure(), batch)]) == {"perplexity": pytest.approx(1 / 0.7)}
