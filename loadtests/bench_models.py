@@ -5,6 +5,7 @@ Speed does not depend on what the weights are, and random ones need no download.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,16 @@ MODELS: dict[str, Callable[[], Any]] = {
     "t5": _t5,
     "minilm": _minilm,
 }
+# How the vectors are made of hidden states, as sentence-transformers writes it.
+MODULES: dict[str, dict[str, Any]] = {
+    "minilm": {
+        "modules.json": [
+            {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+            {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        ],
+        "1_Pooling/config.json": {"word_embedding_dimension": 384, "pooling_mode_mean_tokens": True},
+    }
+}
 END_TOKENS = {"gpt2": 50256, "base": 2, "bert": 0, "smollm2": 2, "t5": 1, "minilm": 0}
 
 
@@ -116,6 +127,9 @@ class BenchModels:
             torch.manual_seed(0)
             model = MODELS[name]()
             model.save_pretrained(path)
+            for file, content in MODULES.get(name, {}).items():
+                (path / file).parent.mkdir(exist_ok=True)
+                (path / file).write_text(json.dumps(content))
             # A word for each id: what is measured speaks ids, but a converter wants to know the words.
             words = {f"t{index}": index for index in range(model.config.vocab_size)}
             tokenizer = Tokenizer(WordLevel(words, unk_token="t3"))  # no password
