@@ -5,10 +5,14 @@ ServiceError
 ├── Unauthorized        401  no valid API key
 ├── Forbidden           403  a page of another site asks; Ray's routes, where keys are needed
 ├── NotFound            404  no such model or route
+│   └── NoModel         404  no model here does what is asked
 ├── MethodNotAllowed    405  the route exists, with another method
 ├── RequestTimeout      408  the body came too slowly
 ├── TooLarge            413  the body, or the number of inputs
 ├── InvalidRequest      422  a field has a value that is not allowed, or a text is too long
+│   ├── WrongForm       422  the body is not of the form that the route asks for
+│   ├── EmptyInput      422  a list of inputs is empty
+│   └── WrongTask       422  the model is for something else
 ├── ServerOverloaded    429  no room to wait in; carries Retry-After
 ├── RateLimited         429  a limit of the API key; carries Retry-After
 ├── InternalError       500  ours
@@ -86,6 +90,10 @@ class NotFound(ServiceError):
     status, code = 404, "not_found"
 
 
+class NoModel(NotFound):
+    """No model here does what is asked."""
+
+
 class MethodNotAllowed(ServiceError):
     """The route exists, with another method."""
 
@@ -112,6 +120,18 @@ class InvalidRequest(ServiceError):
     """A field has a value that is not allowed."""
 
     status, code = 422, "invalid_request"
+
+
+class WrongForm(InvalidRequest):
+    """The body is not of the form that the route asks for: a field is missing, or of another kind."""
+
+
+class EmptyInput(InvalidRequest):
+    """A list of inputs is empty."""
+
+
+class WrongTask(InvalidRequest):
+    """The model is for something else."""
 
 
 class ServerOverloaded(ServiceError):

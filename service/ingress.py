@@ -43,6 +43,11 @@ ROUTES: Mapping[str, TaskName | None] = {
     "/translate": "translate",
     "/tokenize": None,
     "/detokenize": None,
+    "/predict": "classify",
+    "/similarity": "embed",
+    "/embed_all": "embed",
+    "/embed_sparse": "embed",
+    "/decode": None,
 }
 
 

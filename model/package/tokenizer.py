@@ -33,6 +33,11 @@ class Encoding:
         return offsets
 
     @property
+    def special(self) -> list[bool]:
+        """Which tokens the tokenizer has added to the text."""
+        return [added == 1 for added in self._found.special_tokens_mask]
+
+    @property
     def words(self) -> list[int | None]:
         """Of which word of its text each token is a part, as the tokenizer parts words; none of special tokens."""
         words: list[int | None] = self._found.word_ids
@@ -129,9 +134,9 @@ class PackageTokenizer:
         found = self._tokenizer.get_added_tokens_decoder()
         return {token.content: (token_id, token.special) for token_id, token in found.items()}
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, special tokens left out."""
-        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+    def decode(self, ids: Sequence[int], *, skips_special: bool = True) -> str:
+        """Return the text of ids, special tokens left out unless they are asked for."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=skips_special)
 
     def text_of(self, token: int) -> str:
         """Return the text of a single id."""

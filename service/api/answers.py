@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pydantic_core
+from pydantic import BaseModel
 from starlette.responses import Response
 
-from service import schemas
 from service.turns import Turn
 
 FEW = 512  # numbers or tokens of a list, which take about a millisecond
 
 
-async def json_answer(answer: schemas.Response) -> Response:
-    """Return an answer's JSON, without the fields that are None."""
+async def json_answer(answer: BaseModel | Iterable[Any]) -> Response:
+    """Return the JSON of an answer, or of a list of them, without the fields of models that are None.
+
+    The items of a list may be made while it is written.
+    """
     pieces: list[bytes] = []
     turn = Turn()
-    for piece in _model(answer):
+    for piece in _model(answer) if isinstance(answer, BaseModel) else _list(answer, _item):
         pieces.append(piece)
         await turn.give()
     return Response(b"".join(pieces), media_type="application/json")
 
 
-def _model(answer: schemas.Response) -> Iterator[bytes]:
+def _model(answer: BaseModel) -> Iterator[bytes]:
     """Yield an answer field by field, its lists item by item."""
     separator = b"{"
     for name in type(answer).model_fields:
@@ -44,7 +47,7 @@ def _item(value: Any) -> Iterator[bytes]:
     yield from _list(slices, lambda few: iter([pydantic_core.to_json(few, exclude_none=True)[1:-1]]))
 
 
-def _list(values: list[Any], write: Any) -> Iterator[bytes]:
+def _list(values: Iterable[Any], write: Any) -> Iterator[bytes]:
     yield b"["
     for place, value in enumerate(values):
         if place:

@@ -19,6 +19,7 @@ from service import __version__
 from service.api.allowances import RATE_HEADERS
 from service.api.calls import Tasks
 from service.api.deadline import KeepDeadline
+from service.api.invalid import first_problem
 from service.api.keys import KeyRing, RequireKey
 from service.api.leaving import FinishRequests
 from service.api.middleware import LimitBody, ShedLoad, error_response
@@ -26,7 +27,7 @@ from service.api.observing import ObserveRequests
 from service.api.origins import RefuseCrossSite
 from service.api.routes import make_router
 from service.draining import Draining
-from service.errors import InternalError, InvalidRequest, MethodNotAllowed, NotFound, NotJson, ServiceError
+from service.errors import InternalError, MethodNotAllowed, NotFound, NotJson, ServiceError
 from service.metrics import Metrics
 from service.settings import Settings
 from service.tasks.task import Task
@@ -124,19 +125,8 @@ async def _service_error(_request: Request, error: Exception) -> Response:
 
 
 async def _validation_error(_request: Request, error: Exception) -> Response:
-    """Name the first wrong field; a field of several kinds lists what each of them asks for."""
     assert isinstance(error, RequestValidationError)
-    problems = error.errors()
-    first = problems[0]
-    if first["type"] == "json_invalid":
-        return error_response(NotJson(f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}"))
-    if len(first["loc"]) < 2:
-        return error_response(
-            InvalidRequest("the body must be a JSON object, sent as Content-Type: application/json", "body")
-        )
-    param = str(first["loc"][1])
-    asked = dict.fromkeys(problem["msg"] for problem in problems if problem["loc"][1:2] == first["loc"][1:2])
-    return error_response(InvalidRequest(f"{param}: {', or: '.join(asked)}", param))
+    return error_response(first_problem(error.errors()))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

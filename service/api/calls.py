@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from model.package import Task as TaskName
 from service.api.answering import answer, stream
 from service.api.observing import observed
-from service.errors import InvalidRequest, NotFound
+from service.errors import NoModel, NotFound, WrongTask
 from service.ingress import first_fitting
 from service.schemas import AnyEvent, AnyRequest, Response
 from service.settings import Limits
@@ -29,7 +29,7 @@ class Tasks:
             return self._named(model, kind)
         fitting = first_fitting((task.manifest for task in self), kind)
         if fitting is None:
-            raise NotFound(f"there is no model for {kind} here; there are {self._names()}", "model")
+            raise NoModel(f"there is no model for {kind} here; there are {self._names()}", "model")
         return self.by_name[fitting.name]
 
     def _named(self, model: str, kind: TaskName | None) -> Task:
@@ -37,7 +37,7 @@ class Tasks:
             raise NotFound(f"there is no model {model!r}; there are {self._names()}", "model")
         task = self.by_name[model]
         if kind is not None and kind not in task.manifest.tasks:
-            raise InvalidRequest(f"model {model!r} is for {' and '.join(task.manifest.tasks)}, not for {kind}", "model")
+            raise WrongTask(f"model {model!r} is for {' and '.join(task.manifest.tasks)}, not for {kind}", "model")
         return task
 
     def _names(self) -> str:
@@ -63,3 +63,13 @@ class Calls:
     def events(self, request: AnyRequest, kind: TaskName) -> AsyncGenerator[AnyEvent, None]:
         """Return the events of an answer; raises a `ServiceError`, by the next event at the latest."""
         return stream(self.find(request.model, kind), request, self.limits)
+
+    def described(self, model: str | None, kinds: Sequence[TaskName]) -> Task:
+        """Return the named model, or the first that was made for one of these tasks; raises `NoModel`, `WrongTask`."""
+        for task in self.tasks if model is None else [self.tasks.find(model, None)]:
+            if task.manifest.task in kinds:
+                return task
+        what = " or ".join(kinds)
+        if model is not None:
+            raise WrongTask(f"model {model!r} is not for {what}", "model")
+        raise NoModel(f"there is no model for {what} here", "model")

@@ -1,4 +1,4 @@
-"""The native routes of the tasks that encoders answer, all of them whole."""
+"""The native routes of the tasks that encoders answer, all of them whole; `shared_routes` has the rest."""
 
 from __future__ import annotations
 
@@ -14,12 +14,8 @@ from service.schemas import (
     AnyRequest,
     ClassifyRequest,
     ClassifyResponse,
-    EmbedRequest,
-    EmbedResponse,
     FillRequest,
     FillResponse,
-    RerankRequest,
-    RerankResponse,
     TagRequest,
     TagResponse,
 )
@@ -38,11 +34,6 @@ def add_encoder_routes(router: APIRouter, whole: Whole) -> None:
         """Label texts, pairs of texts, or images, with the model's own labels or with any (zero-shot)."""
         return await whole(request, "classify")  # type: ignore[no-any-return]  # the task answers in kind
 
-    @router.post("/rerank")
-    async def rerank(request: RerankRequest) -> RerankResponse:
-        """Sort documents by how well they fit a query."""
-        return await whole(request, "rerank")  # type: ignore[no-any-return]  # the task answers in kind
-
     @router.post("/tag")
     async def tag(request: TagRequest) -> TagResponse:
         """Find people, places and the like in texts of any length."""
@@ -57,8 +48,3 @@ def add_encoder_routes(router: APIRouter, whole: Whole) -> None:
     async def fill(request: FillRequest) -> FillResponse:
         """Guess missing words."""
         return await whole(request, "fill")  # type: ignore[no-any-return]  # the task answers in kind
-
-    @router.post("/embed")
-    async def embed(request: EmbedRequest) -> EmbedResponse:
-        """Map texts to vectors that are near one another where the texts mean alike."""
-        return await whole(request, "embed")  # type: ignore[no-any-return]  # the task answers in kind

@@ -15,6 +15,8 @@ from service.api.calls import Calls, Tasks
 from service.api.decoder_routes import add_decoder_routes
 from service.api.encoder_routes import add_encoder_routes
 from service.api.observing import observed
+from service.api.protocols.tei.routes import add_tei_routes
+from service.api.shared_routes import add_shared_routes
 from service.api.streaming import event_stream
 from service.draining import Draining
 from service.errors import IsDraining, NotReady
@@ -28,8 +30,6 @@ from service.schemas import (
     ModelCard,
     ModelList,
     Status,
-    TokenizeRequest,
-    TokenizeResponse,
 )
 from service.settings import Limits
 from service.tasks.task import ANONYMOUS, Task
@@ -58,10 +58,9 @@ def make_router(
 
     add_decoder_routes(router, whole, streamed)
 
-    @router.post("/tokenize")
-    async def tokenize(request: TokenizeRequest) -> TokenizeResponse:
-        """Show the tokens of texts."""
-        return await whole(request, None)  # type: ignore[no-any-return]  # the task answers in kind
+    add_shared_routes(router, calls)
+
+    add_tei_routes(router, calls)
 
     @router.post("/detokenize")
     async def detokenize(request: DetokenizeRequest) -> DetokenizeResponse:

@@ -11,7 +11,7 @@ from model.package import Activation
 from service.schemas.request import LongTexts, Response, Text, Texts, Usage
 
 Pair = tuple[Text, Text]
-Pairs = Annotated[list[Pair], Field(fail_fast=True)]
+Inputs = Annotated[list[Text | Pair], Field(fail_fast=True)]
 ACTIVATION: Activation | None = Field(
     None, description="what makes scores of the model's numbers; none leaves them raw; the model's own if left out"
 )
@@ -22,8 +22,8 @@ class ClassifyRequest(LongTexts):
 
     inputs: ClassVar = "input"
 
-    input: Text | Texts | Pairs = Field(
-        description="a text, or a list of texts, or a list of pairs [a, b]; for a model of images, each image's bytes "
+    input: Text | Inputs = Field(
+        description="a text, or a list of texts and of pairs [a, b]; for a model of images, each image's bytes "
         "in base64, or as a data URL",
         examples=["What a wonderful film!"],
     )

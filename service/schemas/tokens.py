@@ -16,16 +16,18 @@ class TokenizeRequest(Request):
     inputs: ClassVar = "input"
 
     input: Text | Texts = Field(description="a text, or a list of texts", examples=["The dog was good."])
+    add_special_tokens: bool = Field(True, description="with the tokens that the tokenizer adds to a text")
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token, and the characters [start, end) of the text that it stands for."""
+    """A token, and the characters [start, end) of the text that it stands for; one that is added stands for none."""
 
     id: int
     token: str
     start: int
     end: int
+    special: bool
 
 
 class TokenizeResponse(Response):
@@ -43,6 +45,7 @@ class DetokenizeRequest(Request):
     ids: Ids | Annotated[list[Ids], Field(fail_fast=True)] = Field(
         description="token ids of one text, or lists of them", examples=[[5, 6, 7]]
     )
+    skip_special_tokens: bool = Field(True, description="leave special tokens out of the text")
 
     def count_inputs(self) -> int:
         """Return how many texts it asks for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.errors import InvalidRequest
+from service.errors import EmptyInput, InvalidRequest
 from service.schemas import AnswerRequest, AnswerResponse, Answers, Span, Usage
 from service.tasks.encoder import Encoder, Reading, Windows
 from service.tasks.spans import Spans, answers, best_spans
@@ -53,7 +53,7 @@ def _pairs(request: AnswerRequest) -> list[tuple[str, str]]:
     questions, contexts = as_list(request.question), as_list(request.context)
     for param, texts in (("question", questions), ("context", contexts)):
         if not texts:
-            raise InvalidRequest(f"{param} is empty; send at least one", param)
+            raise EmptyInput(f"{param} is empty; send at least one", param)
     count = max(len(questions), len(contexts))
     questions, contexts = (texts * count if len(texts) == 1 else texts for texts in (questions, contexts))
     if len(questions) != len(contexts):

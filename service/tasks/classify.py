@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from model.package import Entailment
 from service.engine.session import Array
-from service.errors import InvalidRequest
+from service.errors import EmptyInput, InvalidRequest
 from service.schemas import ClassifyRequest, ClassifyResponse, Usage
 from service.tasks.encoder import Encoder, Reading, Texts
 from service.tasks.scores import activate, classifications, softmax
@@ -69,7 +69,7 @@ class Classify:
                 "labels",
             )
         if not labels:
-            raise InvalidRequest("labels is empty; send at least one label", "labels")
+            raise EmptyInput("labels is empty; send at least one label", "labels")
         self._encoder.check_rows(len(given) * len(labels), "labels")
         template = request.hypothesis_template
         if template is not None and "{}" not in template:
@@ -97,6 +97,6 @@ def _given(request: ClassifyRequest) -> list[Texts]:
     if isinstance(inputs, str):
         return [(inputs,)]
     if not inputs:
-        raise InvalidRequest("input is empty; send at least one text", "input")
+        raise EmptyInput("input is empty; send at least one text", "input")
     # JSON has no tuples: ["a", "b"] is two texts, and a pair is always inside a list.
     return [(each,) if isinstance(each, str) else each for each in inputs]

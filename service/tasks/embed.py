@@ -6,7 +6,7 @@ import numpy as np
 
 from model.package import Embedding
 from service.engine.session import Array
-from service.errors import InvalidRequest
+from service.errors import EmptyInput, InvalidRequest
 from service.schemas import EmbedRequest, EmbedResponse, Usage
 from service.tasks.encoder import Encoder, Reading
 from service.tasks.texts import as_list, check_characters
@@ -24,7 +24,7 @@ class Embed:
         """Return a vector for each text."""
         texts = [(text,) for text in as_list(request.input)]
         if not texts:
-            raise InvalidRequest("input is empty; send at least one text", "input")
+            raise EmptyInput("input is empty; send at least one text", "input")
         dimensions, prompt = self._dimensions(request), self._prompt(request)
         reading = Reading(
             truncate=request.truncate,

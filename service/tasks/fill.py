@@ -11,7 +11,7 @@ import numpy as np
 from service.engine.admission import Permit
 from service.engine.inputs import TextInput
 from service.engine.session import Array
-from service.errors import InvalidRequest, TooLarge
+from service.errors import EmptyInput, InvalidRequest, TooLarge
 from service.schemas import Candidate, FillRequest, FillResponse, Mask, Usage
 from service.tasks.encoder import Encoder, Reading, count
 from service.tasks.scores import softmax
@@ -52,7 +52,7 @@ class Fill:
 
     def _check(self, texts: list[str], places: list[list[tuple[int, int]]]) -> None:
         if not texts:
-            raise InvalidRequest("input is empty; send at least one text", "input")
+            raise EmptyInput("input is empty; send at least one text", "input")
         if not all(places):
             raise InvalidRequest(f"input has a text without {GENERIC}, which stands for a missing word", "input")
         longest = max(map(len, places))

@@ -13,7 +13,7 @@ from service.engine.admission import Permit
 from service.engine.batcher import Batcher
 from service.engine.inputs import ImageInput
 from service.engine.session import Array
-from service.errors import InvalidRequest, TooLarge
+from service.errors import EmptyInput, InvalidRequest, TooLarge
 from service.schemas import ClassifyRequest, ClassifyResponse, Usage
 from service.tasks.pool import Pool
 from service.tasks.scores import activate, classifications
@@ -41,7 +41,7 @@ class ClassifyImages:
                 raise InvalidRequest(f"{field}: a model of images has its own labels and no others", field)
         given = [request.input] if isinstance(request.input, str) else request.input
         if not given:
-            raise InvalidRequest("input is empty; send at least one image", "input")
+            raise EmptyInput("input is empty; send at least one image", "input")
         tokens = len(given) * self._tokens
         with self._batcher.admission.admit(client, len(given), tokens) as permit:
             images = self._images(permit, given, self._image)

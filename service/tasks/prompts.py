@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from model.package import Manifest, PackageTokenizer
 from service.engine.admission import Permit
-from service.errors import InvalidRequest
+from service.errors import EmptyInput, InvalidRequest
 from service.schemas import GenerateRequest
 from service.tasks.chat import Chat
 from service.tasks.pool import SMALL, Pool
@@ -82,7 +82,7 @@ class Prompts:
                 f"model {self._manifest.name!r} has no chat template; send a prompt instead of messages", "messages"
             )
         if isinstance(request.prompt, list) and not request.prompt:
-            raise InvalidRequest("prompt is empty; send at least one text", "prompt")
+            raise EmptyInput("prompt is empty; send at least one text", "prompt")
         if request.truncate and not self._has_source:
             raise InvalidRequest(
                 "truncate is for models that turn texts into texts; a prompt's end is needed", "truncate"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.errors import InvalidRequest
+from service.errors import EmptyInput
 from service.schemas import Document, Ranked, RerankRequest, RerankResponse, Usage
 from service.tasks.encoder import Encoder, Reading
 from service.tasks.scores import activate
@@ -21,7 +21,7 @@ class Rerank:
         """Return the documents' places and scores, best first."""
         documents = [each if isinstance(each, str) else each.text for each in request.documents]
         if not documents:
-            raise InvalidRequest("documents is empty; send at least one document", "documents")
+            raise EmptyInput("documents is empty; send at least one document", "documents")
         check_characters(request.query, self._encoder.limit, "query")
         pairs = [(request.query, document) for document in documents]
         reading = Reading(truncate=request.truncate, param="documents")

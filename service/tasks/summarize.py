@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from model.package import Manifest, PackageTokenizer
 from service.engine.engine import Engine
-from service.errors import InvalidRequest
+from service.errors import EmptyInput, InvalidRequest
 from service.schemas import (
     AnyEvent,
     AnyRequest,
@@ -56,7 +56,7 @@ def _asked(request: AnyRequest) -> GenerateRequest:
         raise not_for("summarize", request)
     texts = as_list(request.input)
     if not texts:
-        raise InvalidRequest("input is empty; send at least one text", "input")
+        raise EmptyInput("input is empty; send at least one text", "input")
     fields = {name: getattr(request, name) for name in DecodingRequest.model_fields.keys() & request.model_fields_set}
     if request.stream and request.beam_size is None:
         fields["beam_size"] = 1  # a search shows nothing before its end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from model.package import Aggregation, Tagging
-from service.errors import InvalidRequest
+from service.errors import EmptyInput
 from service.schemas import Entity, TagRequest, TagResponse, Usage
 from service.tasks.encoder import Encoder, Reading, Windows
 from service.tasks.entities import Tags, entities
@@ -28,7 +28,7 @@ class Tag:
         """Return the entities of each text."""
         texts = as_list(request.input)
         if not texts:
-            raise InvalidRequest("input is empty; send at least one text", "input")
+            raise EmptyInput("input is empty; send at least one text", "input")
         aggregation, ignored = request.aggregation or self._tagging.aggregation, frozenset(request.ignore_labels)
         inputs = [(text,) for text in texts]
         reading = Reading(windows=True, overlap=request.overlap)

@@ -13,7 +13,7 @@ from service.engine.engine import Engine
 from service.engine.errors import EngineFailed, Overloaded
 from service.engine.room import tokens_of
 from service.engine.sequence import Sequence
-from service.errors import InternalError, InvalidRequest, ServerOverloaded, TooLarge
+from service.errors import InternalError, InvalidRequest, ServerOverloaded, TooLarge, WrongTask
 from service.schemas import (
     AnyEvent,
     AnyRequest,
@@ -142,14 +142,16 @@ class LocalTask:
 
     def _needed_tokenizer(self) -> PackageTokenizer:
         if self._tokenizer is None:
-            raise InvalidRequest(f"model {self.manifest.name!r} takes images, and has no tokens", "model")
+            raise WrongTask(f"model {self.manifest.name!r} takes images, and has no tokens", "model")
         return self._tokenizer
 
     async def _tokenize(self, request: TokenizeRequest, client: str) -> TokenizeResponse:
         tokenizer, texts = self._needed_tokenizer(), as_list(request.input)
         check_total(sum(map(len, texts)), MAX_TOKENIZED, "characters", "input")
         with self._engine.admission.admit(client, len(texts), expected_tokens(texts)) as permit:
-            encodings = await encode_all(self._pool, permit, tokenizer, [(text,) for text in texts])
+            given = [(text,) for text in texts]
+            special = request.add_special_tokens
+            encodings = await encode_all(self._pool, permit, tokenizer, given, adds_special=special)
             results = [await self._pool.run(permit, len(each.ids), _tokens, each) for each in encodings]
         return TokenizeResponse(model=self.manifest.name, results=results)
 
@@ -162,13 +164,16 @@ class LocalTask:
         for ids in several:
             check_ids(ids, tokenizer.vocab_size, "ids")
         with self._engine.admission.admit(client, len(several), sum(map(len, several))) as permit:
-            results = [await self._pool.run(permit, len(ids), tokenizer.decode, ids) for ids in several]
+            skips = request.skip_special_tokens
+            results = [
+                await self._pool.run(permit, len(ids), tokenizer.decode, ids, skips_special=skips) for ids in several
+            ]
         return DetokenizeResponse(model=self.manifest.name, results=results)
 
 
 def _tokens(encoding: Encoding) -> list[Token]:
-    rows = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
-    return [Token(id=i, token=token, start=start, end=end) for i, token, (start, end) in rows]
+    rows = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.special, strict=True)
+    return [Token(id=i, token=token, start=start, end=end, special=special) for i, token, (start, end), special in rows]
 
 
 def check_total(total: int, limit: int, what: str, param: str) -> None:
@@ -193,9 +198,9 @@ def check_memory(engine: Engine, sequence: Sequence) -> None:
         raise InvalidRequest(f"{asked}; the limit is {limit}; ask for fewer beams or tokens", "beam_size")
 
 
-def not_for(task: str, request: Any) -> InvalidRequest:
+def not_for(task: str, request: Any) -> WrongTask:
     """Return the error of a request that another task answers."""
-    return InvalidRequest(f"a model for {task} does not answer a {type(request).__name__}", "model")
+    return WrongTask(f"a model for {task} does not answer a {type(request).__name__}", "model")
 
 
 @contextmanager

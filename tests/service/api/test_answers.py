@@ -40,7 +40,7 @@ LOGPROBS = [TokenLogprob(1, "é", None, []), TokenLogprob(2, "b", -0.5, [TopLogp
         GenerateResponse(model="m", choices=[], usage=USAGE),
         TranslateResponse(translatedText=["a", "b"], alternatives=[["c"], []], model="m", usage=USAGE),
         TranslateResponse(translatedText="a", model="m", usage=USAGE),
-        TokenizeResponse(model="m", results=[[Token(1, "a", 0, 1)] * (2 * FEW + 1), []]),
+        TokenizeResponse(model="m", results=[[Token(1, "a", 0, 1, special=False)] * (2 * FEW + 1), []]),
     ],
     ids=lambda answer: type(answer).__name__,
 )

@@ -13,6 +13,7 @@ from tests.service.api.conftest import OpenClient
 MODELS = ("entailment", "ranker", "entities", "answers", "encoder", "embed")
 CHAT = {"source": "{{ messages[0].content }}"}
 SUMMARY = {"prefix": "In short: "}
+REFUSED = {"/embed_all": 424, "/embed_sparse": 424}  # TEI's routes that no package can answer
 
 
 def examples(document: dict[str, Any], path: str) -> list[dict[str, Any]]:
@@ -36,5 +37,5 @@ async def test_every_example_in_the_documents_is_answered(
         for path, task in ROUTES.items():
             for body in examples(document, path):
                 response = await client.post(path, json=body)
-                expected = 200 if task is None or task in answered else 404
+                expected = REFUSED.get(path, 200 if task is None or task in answered else 404)
                 assert response.status_code == expected, (path, body, response.text)

@@ -1,0 +1,1 @@
+"""Protocols of other servers, each translated into the native requests and back."""

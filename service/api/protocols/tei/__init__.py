@@ -1,0 +1,1 @@
+"""Text Embeddings Inference (TEI) 1.9.3: huggingface/text-embeddings-inference."""

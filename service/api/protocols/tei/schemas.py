@@ -1,0 +1,168 @@
+"""Bodies and answers of Text Embeddings Inference 1.9.3 (huggingface/text-embeddings-inference, router/src/http)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
+
+from service.schemas.classify import Pair
+from service.schemas.request import Ids, Text, Texts
+from service.schemas.rerank import MAX_DOCUMENTS
+
+MODEL = Field(None, description="name of the model; if left out, the first that fits answers")
+TRUNCATE = Field(None, description="whether texts that are too long are cut; true if left out, as in TEI since 2026")
+Direction = Literal["Right", "right"]
+DIRECTION: Direction = Field("Right", description="only ends are cut")
+PROMPT_NAME = Field(None, description="one of the model's prompts, which goes before each text")
+RAW_SCORES = Field(False, description="the model's numbers instead of scores")
+Single = Annotated[list[Text], Field(min_length=1, max_length=1)]
+
+
+class TeiRequest(BaseModel):
+    """What TEI's bodies have in common; unknown fields are ignored, as there."""
+
+    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+
+    model: str | None = MODEL
+
+
+class TruncatedRequest(TeiRequest):
+    """A request whose texts may be too long."""
+
+    truncate: bool | None = TRUNCATE
+    truncation_direction: Direction = DIRECTION
+
+    @property
+    def cuts(self) -> bool:
+        """Whether texts that are too long are cut."""
+        return self.truncate is not False
+
+
+class TeiEmbedRequest(TruncatedRequest):
+    """Texts to map to vectors."""
+
+    inputs: Text | Texts = Field(description="a text, or a list of texts", examples=["What is Deep Learning?"])
+    normalize: bool = Field(True, description="whether vectors are made 1 long")
+    prompt_name: Text | None = PROMPT_NAME
+    dimensions: int | None = Field(None, ge=1, description="how many of the vector's first numbers to return")
+
+
+class PooledRequest(TruncatedRequest):
+    """Texts to map to vectors of tokens, or of words of a vocabulary; no package here has such vectors."""
+
+    inputs: Text | Texts = Field(description="a text, or a list of texts", examples=["What is Deep Learning?"])
+    prompt_name: Text | None = PROMPT_NAME
+
+
+class PredictRequest(TruncatedRequest):
+    """Texts or pairs to label."""
+
+    inputs: (
+        Text
+        | Annotated[list[Text], Field(min_length=1, max_length=2)]
+        | Annotated[list[Single | Pair], Field(fail_fast=True)]
+    ) = Field(
+        description="a text, a pair of texts [a, b], or a list of either, each in a list of its own: [[a], [b, c]]",
+        examples=["What a wonderful film!"],
+    )
+    raw_scores: bool = RAW_SCORES
+
+
+class TeiRerankRequest(TruncatedRequest):
+    """A query, and texts to rank by it."""
+
+    query: Text = Field(examples=["What is Deep Learning?"])
+    texts: Texts = Field(max_length=MAX_DOCUMENTS, examples=[["Deep Learning is …", "The dog was good."]])
+    raw_scores: bool = RAW_SCORES
+    return_text: bool = Field(False, description="return the texts, too")
+
+
+class Sentences(BaseModel):
+    """A sentence, and those that it is compared with."""
+
+    source_sentence: Text = Field(examples=["The dog was good."])
+    sentences: Texts = Field(examples=[["The dog was not bad.", "It rains."]])
+
+
+class SimilarityParameters(BaseModel):
+    """How the sentences are read."""
+
+    truncate: bool | None = TRUNCATE
+    truncation_direction: Direction = DIRECTION
+    prompt_name: Text | None = PROMPT_NAME
+
+
+class SimilarityRequest(TeiRequest):
+    """Sentences to compare by the cosines of their vectors."""
+
+    inputs: Sentences
+    parameters: SimilarityParameters | None = None
+
+
+class TeiTokenizeRequest(TeiRequest):
+    """Texts to turn into tokens."""
+
+    inputs: Text | Texts = Field(description="a text, or a list of texts", examples=["What is Deep Learning?"])
+    add_special_tokens: bool = Field(True, description="with the tokens that the tokenizer adds")
+    prompt_name: None = Field(None, description="not done here: send the prompt with the text")
+
+
+class DecodeRequest(TeiRequest):
+    """Token ids to turn into text."""
+
+    ids: Ids | Annotated[list[Ids], Field(fail_fast=True)] = Field(
+        description="token ids of one text, or lists of them", examples=[[5, 6, 7]]
+    )
+    skip_special_tokens: bool = Field(True, description="leave special tokens out of the text")
+
+
+class Prediction(TypedDict):
+    """A label and its score."""
+
+    score: float
+    label: str
+
+
+class Rank(BaseModel):
+    """A text's place in the request, and how well it fits."""
+
+    index: int
+    text: str | None = None
+    score: float
+
+
+class SimpleToken(TypedDict):
+    """A token, and the characters [start, stop) of the text; those that the tokenizer adds stand for none."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class Info(BaseModel):
+    """What one model is, and what it may be asked."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    model_id: str
+    model_sha: str | None = None
+    model_dtype: str
+    model_type: dict[str, Any]
+    max_input_length: int
+    max_client_batch_size: int
+    auto_truncate: bool = True
+    tokenization_workers: int = Field(1, description="one thread of each replica")
+    version: str
+    sha: str | None = None
+    docker_label: str | None = None
+
+
+class TeiError(BaseModel):
+    """An error in TEI's form."""
+
+    error: str
+    error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]

@@ -1,0 +1,32 @@
+"""The bodies of paths that the native API shares with another protocol: which of the two a body is, its fields tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from service.api.error_forms import ErrorForm
+from service.api.observing import observed
+
+# The tags of the two. In a validation error one stands before the field.
+OURS, THEIRS = "native", "foreign"
+
+
+def whose(our_field: str, their_field: str, form: ErrorForm) -> Callable[[Any], str]:
+    """Return what tells by the field with the inputs whose body it is; one that has both, or neither, is ours.
+
+    From then on errors have the protocol's form.
+    """
+
+    def tag(body: Any) -> str:
+        if not isinstance(body, dict) or our_field in body or their_field not in body:
+            return OURS
+        observed().error_form = form
+        return THEIRS
+
+    return tag
+
+
+def place_of(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Return where in the body a validation error is, without the tag of the body's kind."""
+    return location[:1] + location[2:] if location[1:2] in {(OURS,), (THEIRS,)} else location

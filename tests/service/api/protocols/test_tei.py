@@ -1,0 +1,155 @@
+"""Text Embeddings Inference: its bodies mean what native ones mean, and errors are its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conftest import TEXTS, TinyPackage, with_manifest
+from tests.service.api.conftest import Client, OpenClient, post
+
+LONG = "good film " * 100
+
+
+@pytest.fixture
+async def client(open_client: OpenClient) -> Any:
+    async with open_client("embed", "sentiment", "ranker") as client:
+        yield client
+
+
+async def test_vectors_are_the_native_ones(client: Client) -> None:
+    native = (await post(client, "/embed", input=TEXTS, dimensions=8))["embeddings"]
+
+    assert await post(client, "/embed", inputs=TEXTS, dimensions=8) == native
+    np.testing.assert_allclose(await post(client, "/embed", inputs=TEXTS[0], dimensions=8), native[:1], atol=1e-6)
+
+
+async def test_texts_that_are_too_long_are_cut_unless_that_is_refused(client: Client) -> None:
+    (cut,) = (await post(client, "/embed", input=LONG, truncate=True))["embeddings"]
+    refused = await client.post("/embed", json={"inputs": LONG, "truncate": False})
+
+    assert await post(client, "/embed", inputs=LONG) == [cut]
+    assert refused.status_code == 413
+    assert refused.json() == {"error": "inputs has 202 tokens; the limit is 64", "error_type": "Validation"}
+
+
+async def test_a_body_with_both_fields_is_native(client: Client) -> None:
+    assert "embeddings" in await post(client, "/embed", input=TEXTS[0], inputs=["x"])
+
+
+async def test_a_prompt_is_chosen_by_its_name(open_client: OpenClient, embed: TinyPackage, tmp_path: Path) -> None:
+    prompts = {"query": "the dog: "}
+    async with open_client(with_manifest(embed, tmp_path / "prompted", embedding={"prompts": prompts})) as client:
+        named = await post(client, "/embed", inputs="good", prompt_name="query")
+        assert named == await post(client, "/embed", inputs="the dog: good")
+
+
+async def test_predictions_of_one_input_are_a_list_and_of_several_a_list_for_each(client: Client) -> None:
+    results = (await post(client, "/classify", input=[TEXTS[0], [TEXTS[0], TEXTS[1]]]))["results"]
+    one, pair = ([{"score": x["score"], "label": x["label"]} for x in result["labels"]] for result in results)
+
+    for inputs, expected in ((TEXTS[0], [one]), (TEXTS[:2], [pair]), ([[TEXTS[0]], TEXTS[:2]], [one, pair])):
+        found = await post(client, "/predict", inputs=inputs, model="sentiment")
+        for some, others in zip(found if len(expected) == 2 else [found], expected, strict=True):
+            assert [pytest.approx(each, abs=1e-6) for each in some] == others
+
+
+async def test_raw_scores_are_the_models_numbers(client: Client) -> None:
+    raw = await post(client, "/predict", inputs=TEXTS[0], raw_scores=True)
+    scores = {each["label"]: each["score"] for each in await post(client, "/predict", inputs=TEXTS[0])}
+
+    weights = {each["label"]: np.exp(each["score"]) for each in raw}
+    assert {label: weight / sum(weights.values()) for label, weight in weights.items()} == pytest.approx(scores)
+
+
+async def test_texts_are_ranked_as_documents_are(client: Client) -> None:
+    body = {"query": "the dog", "activation": "none"}
+    native = (await post(client, "/rerank", documents=TEXTS, **body))["results"]
+    ranks = await post(client, "/rerank", query="the dog", texts=TEXTS, raw_scores=True, return_text=True)
+
+    assert [(rank["index"], rank["score"]) for rank in ranks] == [(x["index"], x["relevance_score"]) for x in native]
+    assert [rank["text"] for rank in ranks] == [TEXTS[rank["index"]] for rank in ranks]
+    assert "text" not in (await post(client, "/rerank", query="the dog", texts=TEXTS))[0]
+
+
+async def test_similarities_are_the_cosines_of_the_vectors(client: Client) -> None:
+    first, *others = np.array((await post(client, "/embed", input=TEXTS))["embeddings"])
+    sentences = {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}
+    similar = await post(client, "/similarity", inputs=sentences, parameters={"truncate": True})
+
+    np.testing.assert_allclose(similar, [first @ other for other in others], atol=1e-6)
+
+
+async def test_tokens_know_their_text_and_special_ones_have_no_place(client: Client) -> None:
+    (tokens,) = await post(client, "/tokenize", inputs=TEXTS[1])
+    (plain,) = await post(client, "/tokenize", inputs=[TEXTS[1]], add_special_tokens=False)
+    ids = [token["id"] for token in tokens]
+
+    assert [token["special"] for token in tokens] == [True, *[False] * len(plain), True]
+    assert tokens[0] == {"id": ids[0], "text": "[CLS]", "special": True, "start": None, "stop": None}
+    assert tokens[1:-1] == plain
+    assert all(token["text"] == TEXTS[1][token["start"] : token["stop"]] for token in plain)
+    (text,) = await post(client, "/decode", ids=ids)
+    (whole,) = await post(client, "/decode", ids=[ids], skip_special_tokens=False)
+    assert "[CLS]" in whole and "[CLS]" not in text and text in whole
+
+
+async def test_a_model_is_described_as_tei_does(client: Client) -> None:
+    embedding, classifier, ranker = [
+        (await client.get("/info", params=params)).json()
+        for params in ({}, {"model": "sentiment"}, {"model": "ranker"})
+    ]
+
+    assert embedding["model_id"] == "embed" and "pooling" in embedding["model_type"]["embedding"]
+    assert (embedding["max_input_length"], embedding["max_client_batch_size"]) == (64, 256)
+    assert classifier["model_type"]["classifier"]["id2label"] == {"0": "negative", "1": "positive"}
+    assert ranker["model_type"]["reranker"]["label2id"] == {"fits": 0}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "kind", "words"),
+    [
+        ("/embed", {"inputs": []}, 400, "Empty", "inputs is empty"),
+        ("/embed", {"inputs": ["x"] * 257}, 413, "Validation", "the limit is 256"),
+        ("/embed", {"inputs": [1]}, 422, "Validation", "inputs: "),
+        ("/embed", {"inputs": "x", "dimensions": 99}, 413, "Validation", "the limit is 32"),
+        ("/embed", {"inputs": "x", "prompt_name": "query"}, 413, "Validation", "this model has none"),
+        ("/embed", {"inputs": "x", "truncation_direction": "left"}, 422, "Validation", "truncation_direction"),
+        ("/embed", {"inputs": "x", "model": "sentiment"}, 424, "Backend", "not for embed"),
+        ("/predict", {"inputs": "x", "model": "embed"}, 424, "Backend", "not for classify"),
+        ("/predict", {"inputs": []}, 422, "Validation", "inputs"),
+        ("/predict", {"inputs": ["a", "b", "c"]}, 422, "Validation", "inputs"),
+        ("/predict", {"inputs": [["a"], ["a", "b", "c"]]}, 422, "Validation", "inputs"),
+        ("/rerank", {"query": "x", "texts": []}, 400, "Empty", "texts is empty"),
+        ("/similarity", {"inputs": {"source_sentence": "x"}}, 422, "Validation", "inputs"),
+        ("/tokenize", {"inputs": "x", "prompt_name": "query"}, 422, "Validation", "prompt_name"),
+        ("/decode", {"ids": [9999]}, 413, "Validation", "ids go from 0"),
+        ("/embed_all", {"inputs": "x"}, 424, "Backend", "no vectors of single tokens"),
+        ("/embed_sparse", {"inputs": "x"}, 424, "Backend", "no sparse vectors"),
+        ("/embed_sparse", {"inputs": "x", "model": "nobody"}, 404, "Validation", "there is no model 'nobody'"),
+    ],
+)
+async def test_errors_have_teis_form_types_and_statuses(
+    client: Client, path: str, body: dict[str, Any], status: int, kind: str, words: str
+) -> None:
+    response = await client.post(path, json=body)
+
+    assert (response.status_code, response.json()["error_type"]) == (status, kind), response.text
+    assert response.json().keys() == {"error", "error_type"} and words in response.json()["error"]
+
+
+async def test_errors_of_native_bodies_on_shared_paths_stay_native(client: Client) -> None:
+    for path, body in (("/embed", {}), ("/embed", []), ("/rerank", {"query": "x"}), ("/tokenize", {"input": 1})):
+        response = await client.post(path, json=body)
+        assert response.status_code == 422 and response.json()["error"]["code"] == "invalid_request", path
+
+
+async def test_without_a_model_that_embeds_the_answer_is_teis(open_client: OpenClient) -> None:
+    async with open_client("stories") as client:
+        response = await client.post("/similarity", json={"inputs": {"source_sentence": "x", "sentences": ["y"]}})
+        described = await client.get("/info")
+
+    assert [(x.status_code, x.json()["error_type"]) for x in (response, described)] == [(424, "Backend")] * 2
