@@ -48,6 +48,8 @@ ROUTES: Mapping[str, TaskName | None] = {
     "/embed_all": "embed",
     "/embed_sparse": "embed",
     "/decode": None,
+    "/v1/rerank": "rerank",
+    "/v2/rerank": "rerank",
 }
 
 

@@ -47,6 +47,7 @@ class Observed:
     model: str = UNKNOWN
     task: str = UNKNOWN
     client: str = ANONYMOUS  # the name of the API key that came with it
+    id: str = ""  # in the logs, and in the answers of protocols that number them
     tokens: int = 0  # of the prompt and the completion, as far as they are known
     reason: str | None = None  # the error's code
     error_form: ErrorForm = NATIVE  # of the protocol in which it came
@@ -96,7 +97,7 @@ class ObserveRequests:
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
         request_id = given if _SAFE_ID.fullmatch(given) else uuid4().hex
-        request, code, is_whole = Observed(error_form=error_form(route_path(scope))), CLIENT_LEFT, False
+        request, code, is_whole = Observed(id=request_id, error_form=error_form(route_path(scope))), CLIENT_LEFT, False
         _observed.set(request)
         started = time.perf_counter()
 

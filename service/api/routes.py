@@ -15,6 +15,7 @@ from service.api.calls import Calls, Tasks
 from service.api.decoder_routes import add_decoder_routes
 from service.api.encoder_routes import add_encoder_routes
 from service.api.observing import observed
+from service.api.protocols.rerank import add_rerank_routes
 from service.api.protocols.tei.routes import add_tei_routes
 from service.api.shared_routes import add_shared_routes
 from service.api.streaming import event_stream
@@ -61,6 +62,8 @@ def make_router(
     add_shared_routes(router, calls)
 
     add_tei_routes(router, calls)
+
+    add_rerank_routes(router, calls)
 
     @router.post("/detokenize")
     async def detokenize(request: DetokenizeRequest) -> DetokenizeResponse:

@@ -1,0 +1,132 @@
+"""Rerank as Jina's and Cohere's clients ask for it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.api.answers import json_answer
+from service.api.calls import Calls
+from service.api.invalid import native
+from service.api.observing import observed
+from service.errors import InvalidRequest
+from service.schemas import Document, Ranked, RerankRequest, RerankResponse
+from service.schemas.request import Text
+from service.schemas.rerank import MAX_DOCUMENTS
+
+EXAMPLE = {
+    "query": "Who wrote Faust?",
+    "documents": ["Goethe worked on Faust all his life.", "The dog was good."],
+    "top_n": 1,
+}
+EXAMPLES = {"documents": {"summary": "documents", "value": EXAMPLE}}
+
+
+class _Rerank(BaseModel):
+    """What both have in common; unknown fields are passed over."""
+
+    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+
+    model: str | None = Field(None, description="name of the model; if left out, the first that fits answers")
+    query: Text
+    documents: Annotated[list[Text | Document], Field(fail_fast=True)] = Field(
+        max_length=MAX_DOCUMENTS, description="texts, or objects with a text; those that are too long are cut"
+    )
+    top_n: int | None = Field(None, ge=1, description="documents to return, best first; all if left out")
+
+
+class JinaRerankRequest(_Rerank):
+    """A query, and documents to rank by it."""
+
+    return_documents: bool = Field(True, description="return the documents' texts, too")
+    truncation: bool = Field(True, description="cut documents that are too long instead of refusing them")
+
+
+class Spans(BaseModel):
+    """Which parts of a document are relevant is not told here."""
+
+    mode: Literal["disabled"]
+
+
+class CohereRerankRequest(_Rerank):
+    """A query, and documents to rank by it."""
+
+    max_tokens_per_doc: int | None = Field(
+        None, ge=1, description="documents are cut at the model's own length, so at least that"
+    )
+    relevant_spans: Spans | None = Field(None, description="not done here")
+    return_documents: bool = Field(False, description="return the documents' texts, too")
+
+
+class JinaUsage(BaseModel):
+    """Counted tokens."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class JinaRerankResponse(BaseModel):
+    """The documents, best first."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    model: str
+    object: Literal["list"] = "list"
+    usage: JinaUsage
+    results: list[Ranked]
+
+
+class CohereRerankResponse(BaseModel):
+    """The documents, best first."""
+
+    id: str
+    results: list[Ranked]
+    meta: dict[str, Any]
+
+
+def add_rerank_routes(router: APIRouter, calls: Calls) -> None:
+    """Add the routes."""
+
+    @router.post("/v1/rerank", response_model=JinaRerankResponse, response_model_exclude_none=True)
+    async def jina(request: Annotated[JinaRerankRequest, Body(openapi_examples=EXAMPLES)]) -> Any:
+        """Sort documents by how well they fit a query (Jina)."""
+        answer = await _ranked(calls, request, cuts=request.truncation, returns=request.return_documents)
+        tokens = answer.usage.prompt_tokens
+        usage = JinaUsage(prompt_tokens=tokens, total_tokens=tokens)
+        return await json_answer(JinaRerankResponse(model=answer.model, usage=usage, results=answer.results))
+
+    @router.post("/v2/rerank", response_model=CohereRerankResponse, response_model_exclude_none=True)
+    async def cohere(request: Annotated[CohereRerankRequest, Body(openapi_examples=EXAMPLES)]) -> Any:
+        """Sort documents by how well they fit a query (Cohere)."""
+        _check_length(calls, request)
+        answer = await _ranked(calls, request, cuts=True, returns=request.return_documents)
+        meta = {"api_version": {"version": "2"}, "tokens": {"input_tokens": answer.usage.prompt_tokens}}
+        return await json_answer(CohereRerankResponse(id=observed().id, results=answer.results, meta=meta))
+
+
+async def _ranked(calls: Calls, request: _Rerank, *, cuts: bool, returns: bool) -> RerankResponse:
+    asked = native(
+        RerankRequest,
+        model=request.model,
+        query=request.query,
+        documents=request.documents,
+        top_n=request.top_n,
+        return_documents=returns,
+        truncate=cuts,
+    )
+    answer = await calls.answer(asked, "rerank")
+    assert isinstance(answer, RerankResponse)
+    return answer
+
+
+def _check_length(calls: Calls, request: CohereRerankRequest) -> None:
+    """Refuse documents that are to be cut shorter than the model cuts them."""
+    wanted, limit = request.max_tokens_per_doc, calls.find(request.model, "rerank").manifest.limits.max_input_tokens
+    if wanted is not None and wanted < limit:
+        raise InvalidRequest(
+            f"max_tokens_per_doc is {wanted}; documents are cut where they are too long for the model, which takes "
+            f"{limit} tokens with the query; send {limit} or more, or leave it out",
+            "max_tokens_per_doc",
+        )

@@ -1,0 +1,74 @@
+"""Rerank in Jina's and Cohere's form: the native ranks in their words."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.conftest import TEXTS
+from tests.service.api.conftest import Client, OpenClient, post
+
+
+@pytest.fixture
+async def client(open_client: OpenClient) -> AsyncIterator[Client]:
+    async with open_client("ranker", "sentiment") as client:
+        yield client
+
+
+async def test_jinas_form_has_the_native_ranks_and_the_documents(client: Client) -> None:
+    body: dict[str, Any] = {"query": "the dog", "documents": [TEXTS[0], {"text": TEXTS[1]}, TEXTS[2]], "top_n": 2}
+    native = await post(client, "/rerank", **body, return_documents=True)
+    answer = await post(client, "/v1/rerank", **body, task="rerank")
+
+    tokens = native["usage"]["prompt_tokens"]
+    assert answer == {
+        "model": "ranker",
+        "object": "list",
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        "results": native["results"],
+    }
+    assert "document" not in (await post(client, "/v1/rerank", **body, return_documents=False))["results"][0]
+
+
+async def test_coheres_form_has_the_native_ranks_without_the_documents(client: Client) -> None:
+    body: dict[str, Any] = {"query": "the dog", "documents": TEXTS}
+    native = await post(client, "/rerank", **body)
+    answer = await post(client, "/v2/rerank", **body, max_tokens_per_doc=4096, priority=1)
+
+    assert answer["results"] == native["results"] and len(answer["id"]) == 32
+    assert answer["meta"]["tokens"] == {"input_tokens": native["usage"]["prompt_tokens"]}
+
+
+async def test_documents_that_are_too_long_are_cut(client: Client) -> None:
+    body = {"query": "the dog", "documents": ["good film " * 100]}
+    native = await post(client, "/rerank", **body, truncate=True)
+    refused = await client.post("/v1/rerank", json={**body, "truncation": False})
+
+    for path in ("/v1/rerank", "/v2/rerank"):
+        (result,) = (await post(client, path, **body))["results"]
+        assert result["relevance_score"] == native["results"][0]["relevance_score"]
+    assert refused.status_code == 422 and refused.json()["detail"].startswith("documents has")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [
+        ("/v1/rerank", {"documents": []}, 422, "documents is empty"),
+        ("/v1/rerank", {"documents": ["x"], "top_n": 0}, 422, "top_n: "),
+        ("/v1/rerank", {"documents": ["x"], "model": "nobody"}, 404, "there is no model 'nobody'"),
+        ("/v2/rerank", {"documents": ["x"] * 257}, 413, "the limit is 256"),
+        ("/v2/rerank", {"documents": ["x"], "max_tokens_per_doc": 63}, 400, "send 64 or more"),
+        ("/v2/rerank", {"documents": ["x"], "relevant_spans": {"mode": "enabled"}}, 400, "relevant_spans: "),
+        ("/v2/rerank", {"documents": ["x"], "model": "sentiment"}, 400, "not for rerank"),
+    ],
+)
+async def test_errors_have_the_clients_form(
+    client: Client, path: str, body: dict[str, Any], status: int, words: str
+) -> None:
+    response = await client.post(path, json={"query": "x", **body})
+
+    ((field, message),) = response.json().items()
+    assert (response.status_code, field) == (status, "detail" if path == "/v1/rerank" else "message"), response.text
+    assert words in message
