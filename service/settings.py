@@ -86,6 +86,9 @@ class ModelSettings(BaseModel):
     kv_cache_mib: int | None = Field(
         None, ge=1, description="memory of the KV cache; none: its share of half of what this machine or container has"
     )
+    max_positions: int | None = Field(
+        None, ge=1, description="at most so many tokens of prompt and output, or of a text, together; none: the model's"
+    )
     memory_share: float = Field(1, gt=0, le=1, description="that share; unless set, of all replicas of the file alike")
     max_image_pixels: int = Field(16_000_000, ge=1, description="width times height of an image to classify")
     batch_tokens: int = Field(1024, ge=1, description="padded tokens of one batch of a one-shot task")
@@ -100,12 +103,15 @@ class ModelSettings(BaseModel):
         return self
 
     def manifest(self) -> Manifest:
-        """Read the package's manifest, with the name that the model has here; raises `PackageError`.
+        """Read the package's manifest, with the name and the limits that the model has here; raises `PackageError`.
 
         The package's files are not looked at: `Manifest.check_files` does, once before the start and in each replica.
         """
         manifest = Manifest.read(self.package)
-        return manifest if self.name is None else manifest.model_copy(update={"name": self.name})
+        limits, most = manifest.limits, self.max_positions
+        if most is not None and manifest.image is None:  # an image has as many patches as it has
+            limits = limits.model_copy(update={name: min(value, most) for name, value in limits})
+        return manifest.model_copy(update={"name": self.name or manifest.name, "limits": limits})
 
 
 class Limits(BaseModel):

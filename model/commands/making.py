@@ -77,7 +77,10 @@ def import_checkpoint(
     languages: Languages = None,
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Make a model package of a Hugging Face checkpoint, by name or from a folder; model/README.md lists the families."""
+    """Make a model package of a Hugging Face checkpoint, by name or from a folder.
+
+    model/README.md lists the families.
+    """
     from model.hub.packages import ImportOptions, Packages
     from model.package import Manifest
 

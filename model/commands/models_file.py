@@ -102,6 +102,29 @@ def _check(place: int, entry: Any) -> Any:
     return model
 
 
+def with_fitting_positions(entries: Sequence[Any], models: Sequence[ModelSettings]) -> list[Any]:
+    """Return the entries with `max_positions` where not even one sequence of the model's own length fits into memory.
+
+    What is set stays: the service then says that it does not fit. Raises `PackageError`.
+    """
+    return [_fitting(entry, model) for entry, model in zip(entries, models, strict=True)]
+
+
+def _fitting(entry: Any, model: ModelSettings) -> Any:
+    from service.tasks.kv_budget import fitting_positions  # with ONNX Runtime, which checks need not wait for
+
+    manifest = model.manifest()
+    fitting = None if model.max_positions else fitting_positions(model, manifest)
+    if not fitting:
+        return entry
+    print(
+        f"{manifest.name}: at most {fitting} tokens of prompt and output together, not "
+        f"{manifest.limits.max_positions}, as its share of memory holds no more; "
+        "max_positions or kv_cache_mib says otherwise"
+    )
+    return {**entry, "max_positions": fitting}
+
+
 def find_apart(name: str, options: ImportOptions) -> Path:
     """Find or make a package in a process of its own, so that torch's memory does not stay with the service.
 

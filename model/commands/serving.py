@@ -11,9 +11,9 @@ import typer
 import yaml
 
 from model.commands.choices import INT8, AllowPickle, Languages, PrecisionChoice, precision_of
-from model.commands.models_file import find_apart, read_entries, with_packages
+from model.commands.models_file import find_apart, read_entries, with_fitting_positions, with_packages
 from service.keys import issue_key
-from service.settings import parse_yaml
+from service.settings import Settings, parse_yaml
 
 
 def serve(
@@ -61,8 +61,13 @@ def serve(
     packages = with_packages(entries, find_apart)
     with tempfile.TemporaryDirectory(prefix="trifold-models-") as folder:
         resolved = Path(folder) / "models.yaml"
-        resolved.write_text(yaml.safe_dump({"models": packages}, allow_unicode=True))
+        _write(packages, resolved)
+        _write(with_fitting_positions(packages, Settings.read(models_file=resolved).models()), resolved)
         _start({**given, "models_file": resolved})
+
+
+def _write(models: Sequence[Any], file: Path) -> None:
+    file.write_text(yaml.safe_dump({"models": list(models)}, allow_unicode=True))
 
 
 def _settings(options: Sequence[str]) -> dict[str, Any]:

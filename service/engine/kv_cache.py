@@ -171,9 +171,24 @@ class KVCache:
 
 def bytes_of_longest(manifest: Manifest) -> int:
     """Return what one sequence of a model's full length takes, a translator's with the longest source."""
+    token_bytes, step = _of_one_sequence(manifest)
+    return token_bytes * -(-manifest.limits.max_positions // step) * step
+
+
+def longest_that_fits(manifest: Manifest, capacity_bytes: int) -> int:
+    """Return how many tokens the longest sequence has for which the memory is enough, as many in a translator's source.
+
+    A multiple of what fills whole pages; 0 where the memory is too small for any.
+    """
+    token_bytes, step = _of_one_sequence(manifest)
+    return capacity_bytes // token_bytes // step * step
+
+
+def _of_one_sequence(manifest: Manifest) -> tuple[int, int]:
+    """Return the bytes of a token, with one of a source, and the tokens that fill whole pages."""
     assert manifest.cache is not None, "bug: a manifest of a decoder has a cache"
-    shape = _memory_shape(manifest.cache, 1, manifest.limits.max_positions)
-    return shape.token_bytes * shape.length * (2 if "encoder" in manifest.graphs else 1)
+    shape = _memory_shape(manifest.cache, 1, 1)
+    return shape.token_bytes * (2 if "encoder" in manifest.graphs else 1), shape.length
 
 
 def _memory_shape(shape: CacheShape, slots: int, length: int) -> MemoryShape:

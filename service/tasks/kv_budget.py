@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from model.package import Manifest, PackageError
-from service.engine.kv_cache import bytes_of_longest
+from service.engine.kv_cache import bytes_of_longest, longest_that_fits
 from service.engine.machine import kv_cache_bytes, memory_limit
 from service.settings import ModelSettings
 
 
 def kv_budget(model: ModelSettings, manifest: Manifest) -> int:
     """Return the KV cache's budget: what is set, or the model's share; raises `PackageError` if no sequence fits."""
-    if model.kv_cache_mib is not None:
-        budget = model.kv_cache_mib * 2**20
-    else:
-        budget = kv_cache_bytes(model.memory_share, memory_limit())
-    needed = bytes_of_longest(manifest)
+    budget, needed = _budget(model), bytes_of_longest(manifest)
     if needed > budget:
         raise PackageError(
             f"{model.package}: its KV cache may take {budget / 2**20:.1f} MiB, but one sequence of max_positions, "
             f"{manifest.limits.max_positions}, needs {needed / 2**20:.1f} MiB; raise kv_cache_mib in the models file, "
-            "or the memory of the container"
+            f"or the memory of the container, or set max_positions, at most {longest_that_fits(manifest, budget)}"
         )
     return budget
+
+
+def fitting_positions(model: ModelSettings, manifest: Manifest) -> int | None:
+    """Return how many tokens a decoder's sequence may have for its memory, or None where its `max_positions` fit."""
+    if manifest.cache is None or bytes_of_longest(manifest) <= _budget(model):
+        return None
+    return longest_that_fits(manifest, _budget(model))
+
+
+def _budget(model: ModelSettings) -> int:
+    if model.kv_cache_mib is not None:
+        return model.kv_cache_mib * 2**20
+    return kv_cache_bytes(model.memory_share, memory_limit())

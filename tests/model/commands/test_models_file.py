@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from model.commands.models_file import find_apart, read_entries, with_packages
+from model.commands.models_file import find_apart, read_entries, with_fitting_positions, with_packages
 from model.hub.errors import HubError
 from model.hub.packages import ImportOptions
-from service.settings import Settings, SettingsError
+from service.engine.kv_cache import bytes_of_longest
+from service.settings import ModelSettings, Settings, SettingsError
+from tests.conftest import MakePackage
 
 Asked = list[tuple[str, ImportOptions]]
 
@@ -119,3 +121,27 @@ def test_an_import_that_is_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 def ended_by_the_kernel(_name: str, _options: ImportOptions) -> Path:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
+
+
+def test_positions_are_as_many_as_memory_holds_unless_they_are_set(
+    make_package: MakePackage, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = make_package("stories").manifest
+    long = tiny.model_copy(
+        update={
+            "limits": tiny.limits.model_copy(update={"max_positions": 100_000}),
+            "config": {**tiny.config, "max_positions": 100_000},
+        }
+    )
+    long.save(tmp_path)
+    needed = bytes_of_longest(long)
+    monkeypatch.setattr("service.tasks.kv_budget.memory_limit", lambda: needed)  # caches may take half of it
+    entries = [{"package": str(folder)} for folder in (tmp_path, make_package("sentiment").folder)]
+    set_ones = [{**entry, "max_positions": 8} for entry in entries]
+
+    (fitted, untouched) = with_fitting_positions(entries, [ModelSettings(**entry) for entry in entries])
+
+    assert 0 < fitted["max_positions"] <= 51_000  # whole pages
+    assert untouched == entries[1]
+    assert f"stories: at most {fitted['max_positions']} tokens of prompt and output" in capsys.readouterr().out
+    assert with_fitting_positions(set_ones, [ModelSettings(**entry) for entry in set_ones]) == set_ones

@@ -8,6 +8,9 @@ from tokenizers import Tokenizer
 
 from model.package import Manifest, PackageError
 from model.package.manifest import TOKENIZER_FILE, sha256_of
+from service.engine.kv_cache import bytes_of_longest, longest_that_fits
+from service.errors import InvalidRequest
+from service.schemas import GenerateRequest
 from service.settings import Limits, ModelSettings
 from service.tasks import kv_budget
 from service.tasks.loading import load_task
@@ -54,3 +57,25 @@ def test_a_package_for_a_newer_runtime_is_refused(stories: TinyPackage, tmp_path
 
     with pytest.raises(PackageError, match=r"need ONNX Runtime 99\.1 or newer, and 1\..* is installed here; install"):
         load_task(ModelSettings(package=package), Limits())
+
+
+def test_the_longest_sequence_that_fits_fills_the_memory(stories: TinyPackage) -> None:
+    long = stories.manifest.limits.model_copy(update={"max_positions": 100_000})
+    manifest = stories.manifest.model_copy(update={"limits": long})
+    capacity = bytes_of_longest(manifest) // 3
+
+    fitting = longest_that_fits(manifest, capacity)
+
+    fitted = manifest.model_copy(update={"limits": long.model_copy(update={"max_positions": fitting})})
+    one_more = manifest.model_copy(update={"limits": long.model_copy(update={"max_positions": fitting + 1})})
+    assert bytes_of_longest(fitted) <= capacity < bytes_of_longest(one_more)
+
+
+async def test_a_model_may_be_given_fewer_positions_than_it_has(stories: TinyPackage) -> None:
+    own = stories.manifest.limits.max_positions
+    task = load_task(ModelSettings(package=stories.folder, max_positions=own // 2), Limits())
+
+    with pytest.raises(InvalidRequest, match=f"the limit is {own // 2 - 1}"):
+        await task.predict(GenerateRequest(prompt=[1] * (own // 2), max_tokens=1))
+    await task.close()
+    assert ModelSettings(package=stories.folder, max_positions=10 * own).manifest().limits == stories.manifest.limits
