@@ -23,6 +23,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
+from typing import Literal
 
 from model.package import Manifest, PackageError
 from model.package import Task as TaskName
@@ -30,8 +31,11 @@ from service.errors import DeadlineExceeded, Forbidden, NotReady, RequestTimeout
 from service.settings import Settings, SettingsError
 from service.timeouts import Timeouts
 
+# What a request may be for: a task, or "chat", for which a model that generates needs a chat template.
+Kind = TaskName | Literal["chat"]
+
 # What each route that takes a model asks of it; None: any that has a tokenizer.
-ROUTES: Mapping[str, TaskName | None] = {
+ROUTES: Mapping[str, Kind | None] = {
     "/classify": "classify",
     "/rerank": "rerank",
     "/tag": "tag",
@@ -43,6 +47,9 @@ ROUTES: Mapping[str, TaskName | None] = {
     "/translate": "translate",
     "/tokenize": None,
     "/detokenize": None,
+    "/v1/embeddings": "embed",
+    "/v1/completions": "generate",
+    "/v1/chat/completions": "chat",
     "/predict": "classify",
     "/similarity": "embed",
     "/embed_all": "embed",
@@ -53,19 +60,25 @@ ROUTES: Mapping[str, TaskName | None] = {
 }
 
 
-def first_fitting(manifests: Iterable[Manifest], task: TaskName | None) -> Manifest | None:
+def answers(manifest: Manifest, kind: Kind | None) -> bool:
+    """Whether a model answers requests of a kind."""
+    if kind == "chat":
+        return "generate" in manifest.tasks and manifest.chat_template is not None
+    return kind is None or kind in manifest.tasks
+
+
+def first_fitting(manifests: Iterable[Manifest], kind: Kind | None) -> Manifest | None:
     """Return the model that answers a request which names none: the first of its task in the order of the models file.
 
-    Where none is of this task, it is the first that answers it as well. Without a task it is the first that has tokens,
+    Where none is of this task, it is the first that answers it as well. Without a kind it is the first that has tokens,
     or else the first.
     """
-    there = list(manifests)
-    if task is None:
-        first = [manifest for manifest in there if manifest.image is None]
+    fitting = [manifest for manifest in manifests if answers(manifest, kind)]
+    if kind is None:
+        first = [manifest for manifest in fitting if manifest.image is None]
     else:
-        first = [manifest for manifest in there if manifest.task == task]
-    others = [manifest for manifest in there if task is None or task in manifest.tasks]
-    return next(iter([*first, *others]), None)
+        first = [manifest for manifest in fitting if manifest.task == kind]
+    return next(iter([*first, *fitting]), None)
 
 
 def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool) -> str:

@@ -34,17 +34,27 @@ def _model(answer: BaseModel) -> Iterator[bytes]:
         value = getattr(answer, name)
         if value is not None:
             yield separator + pydantic_core.to_json(name) + b":"
-            yield from _list(value, _item) if isinstance(value, list) else _json(value)
+            yield from _list(value, _item) if isinstance(value, list) else _item(value)
             separator = b","
     yield b"}"
 
 
 def _item(value: Any) -> Iterator[bytes]:
+    if isinstance(value, BaseModel) and _is_long(value):
+        yield from _model(value)
+        return
     if not isinstance(value, list) or len(value) <= FEW:
         yield from _json(value)
         return
     slices = [value[start : start + FEW] for start in range(0, len(value), FEW)]
     yield from _list(slices, lambda few: iter([pydantic_core.to_json(few, exclude_none=True)[1:-1]]))
+
+
+def _is_long(value: Any) -> bool:
+    """Whether a value is a long list, or a model that has one in it."""
+    if isinstance(value, BaseModel):
+        return any(map(_is_long, value.__dict__.values()))
+    return isinstance(value, list) and len(value) > FEW
 
 
 def _list(values: Iterable[Any], write: Any) -> Iterator[bytes]:

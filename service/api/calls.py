@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 
-from model.package import Task as TaskName
 from service.api.answering import answer, stream
 from service.api.observing import observed
 from service.errors import NoModel, NotFound, WrongTask
-from service.ingress import first_fitting
+from service.ingress import Kind, answers, first_fitting
 from service.schemas import AnyEvent, AnyRequest, Response
 from service.settings import Limits
 from service.tasks.task import Task
@@ -23,7 +22,7 @@ class Tasks:
     def __iter__(self) -> Iterator[Task]:
         return iter(self.by_name.values())
 
-    def find(self, model: str | None, kind: TaskName | None) -> Task:
+    def find(self, model: str | None, kind: Kind | None) -> Task:
         """Return the named model, or the first that fits, as HAProxy does; raises `NotFound`, `InvalidRequest`."""
         if model is not None:
             return self._named(model, kind)
@@ -32,11 +31,11 @@ class Tasks:
             raise NoModel(f"there is no model for {kind} here; there are {self._names()}", "model")
         return self.by_name[fitting.name]
 
-    def _named(self, model: str, kind: TaskName | None) -> Task:
+    def _named(self, model: str, kind: Kind | None) -> Task:
         if model not in self.by_name:
             raise NotFound(f"there is no model {model!r}; there are {self._names()}", "model")
         task = self.by_name[model]
-        if kind is not None and kind not in task.manifest.tasks:
+        if not answers(task.manifest, kind):
             raise WrongTask(f"model {model!r} is for {' and '.join(task.manifest.tasks)}, not for {kind}", "model")
         return task
 
@@ -50,21 +49,22 @@ class Calls:
     def __init__(self, tasks: Tasks, limits: Limits) -> None:
         self.tasks, self.limits = tasks, limits
 
-    def find(self, model: str | None, kind: TaskName | None) -> Task:
+    def find(self, model: str | None, kind: Kind | None) -> Task:
         """Return the task that a request is for, and let it be counted there; raises `NotFound`, `InvalidRequest`."""
         task = self.tasks.find(model, kind)
-        observed().model, observed().task = task.manifest.name, kind or task.manifest.task
+        observed().model = task.manifest.name
+        observed().task = kind if kind in task.manifest.tasks else task.manifest.task
         return task
 
-    async def answer(self, request: AnyRequest, kind: TaskName | None) -> Response:
+    async def answer(self, request: AnyRequest, kind: Kind | None) -> Response:
         """Answer a request whole; raises a `ServiceError`."""
         return await answer(self.find(request.model, kind), request, self.limits)
 
-    def events(self, request: AnyRequest, kind: TaskName) -> AsyncGenerator[AnyEvent, None]:
+    def events(self, request: AnyRequest, kind: Kind) -> AsyncGenerator[AnyEvent, None]:
         """Return the events of an answer; raises a `ServiceError`, by the next event at the latest."""
         return stream(self.find(request.model, kind), request, self.limits)
 
-    def described(self, model: str | None, kinds: Sequence[TaskName]) -> Task:
+    def described(self, model: str | None, kinds: Sequence[Kind]) -> Task:
         """Return the named model, or the first that was made for one of these tasks; raises `NoModel`, `WrongTask`."""
         for task in self.tasks if model is None else [self.tasks.find(model, None)]:
             if task.manifest.task in kinds:

@@ -15,6 +15,7 @@ from service.api.calls import Calls, Tasks
 from service.api.decoder_routes import add_decoder_routes
 from service.api.encoder_routes import add_encoder_routes
 from service.api.observing import observed
+from service.api.protocols.openai.routes import add_openai_routes
 from service.api.protocols.rerank import add_rerank_routes
 from service.api.protocols.tei.routes import add_tei_routes
 from service.api.shared_routes import add_shared_routes
@@ -28,8 +29,6 @@ from service.schemas import (
     DetokenizeResponse,
     Language,
     LanguageList,
-    ModelCard,
-    ModelList,
     Status,
 )
 from service.settings import Limits
@@ -61,6 +60,8 @@ def make_router(
 
     add_shared_routes(router, calls)
 
+    add_openai_routes(router, calls)
+
     add_tei_routes(router, calls)
 
     add_rerank_routes(router, calls)
@@ -74,11 +75,6 @@ def make_router(
     async def languages(model: str | None = None) -> LanguageList:
         """List the languages of a translator: the one that is named, or the first."""
         return language_list(tasks.find(model, "translate"))
-
-    @router.get("/v1/models")
-    async def models() -> ModelList:
-        """List the models, what they are for, and how good they were measured to be."""
-        return ModelList(data=[model_card(task) for task in tasks])
 
     @router.get("/health")
     async def health() -> Status:
@@ -106,32 +102,6 @@ def make_router(
         return JSONResponse({"name": "trifold", "docs": "docs", "models": list(tasks.by_name)})
 
     return router
-
-
-def model_card(task: Task) -> ModelCard:
-    """Describe a model."""
-    manifest = task.manifest
-    return ModelCard(
-        id=manifest.name,
-        task=manifest.task,
-        tasks=list(manifest.tasks),
-        description=manifest.description,
-        not_for=manifest.not_for,
-        licence=manifest.licence,
-        precision=manifest.precision,
-        labels=manifest.labels,
-        zero_shot=manifest.entailment is not None,
-        dimensions=manifest.dimensions if manifest.task == "embed" else None,
-        embedding=manifest.embedding,
-        aggregation=manifest.tagging.aggregation if manifest.tagging else None,
-        image_size=manifest.image.size if manifest.image else None,
-        chat=manifest.chat_template is not None,
-        languages=manifest.languages.names if manifest.languages else [],
-        directions=manifest.languages.directions if manifest.languages else [],
-        max_input_tokens=manifest.limits.max_input_tokens,
-        max_positions=manifest.limits.max_positions,
-        evaluation=[figure.model_dump() for figure in manifest.evaluation],
-    )
 
 
 def language_list(task: Task) -> LanguageList:

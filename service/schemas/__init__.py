@@ -18,6 +18,7 @@ from service.schemas.generate import (
 from service.schemas.models import ModelCard, ModelHealth, ModelList, Status
 from service.schemas.request import LongTexts, Request, Response, Usage, UsageEvent
 from service.schemas.rerank import Document, Ranked, RerankRequest, RerankResponse
+from service.schemas.sampling import SamplingRequest
 from service.schemas.summarize import SummarizeEvent, SummarizeRequest, SummarizeResponse
 from service.schemas.tag import Entity, TagRequest, TagResponse
 from service.schemas.tokens import DetokenizeRequest, DetokenizeResponse, Token, TokenizeRequest, TokenizeResponse
@@ -82,6 +83,7 @@ __all__ = [
     "RerankRequest",
     "RerankResponse",
     "Response",
+    "SamplingRequest",
     "Span",
     "Status",
     "SummarizeEvent",

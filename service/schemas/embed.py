@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from service.schemas.request import LongTexts, Response, Text, Texts, Usage
+from service.schemas.request import Ids, ListsOfIds, LongTexts, Response, Text, Texts, Usage, as_lists_of_ids
 
 
 class EmbedRequest(LongTexts):
@@ -14,7 +14,10 @@ class EmbedRequest(LongTexts):
 
     inputs: ClassVar = "input"
 
-    input: Text | Texts = Field(description="a text, or a list of texts", examples=["A man is playing a guitar."])
+    input: Text | Texts | Ids | ListsOfIds = Field(
+        description="a text, a list of token ids, or a list of either; ids are taken as /tokenize has them",
+        examples=["A man is playing a guitar."],
+    )
     prompt_name: Text | None = Field(None, description="one of the model's prompts, which goes before each text")
     prompt: Text | None = Field(None, description="the same in words, as 'query: '; empty for none")
     dimensions: int | None = Field(
@@ -23,6 +26,15 @@ class EmbedRequest(LongTexts):
     normalize: bool | None = Field(
         None, description="whether vectors are made 1 long, after they were cut; the model's own choice if left out"
     )
+
+    def ids(self) -> list[list[int]] | None:
+        """Return the inputs if they are token ids, one list or several."""
+        return as_lists_of_ids(self.input)
+
+    def count_inputs(self) -> int:
+        """Return how many vectors it asks for."""
+        ids = self.ids()
+        return super().count_inputs() if ids is None else len(ids)
 
 
 class EmbedResponse(Response):

@@ -22,6 +22,14 @@ Text = Annotated[str, AfterValidator(_whole_characters)]
 # A list with many wrong items would otherwise have an error for each, and be seconds in the making.
 Texts = Annotated[list[Text], Field(fail_fast=True)]
 Ids = Annotated[list[int], Field(fail_fast=True)]
+ListsOfIds = Annotated[list[Ids], Field(fail_fast=True)]
+
+
+def as_lists_of_ids(value: object) -> list[list[int]] | None:
+    """Return token ids, one list or several, as several; None for what are no ids."""
+    if not isinstance(value, list) or not value or isinstance(value[0], str):
+        return None
+    return value if isinstance(value[0], list) else [value]
 
 
 OVERLAP = Field(None, ge=0, description="tokens that a window shares with the next; a quarter of it if left out")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
-from service.schemas.request import Ids, Request, Response, Text, Texts
+from service.schemas.request import Ids, ListsOfIds, Request, Response, Text, Texts
 
 
 class TokenizeRequest(Request):
@@ -42,9 +42,7 @@ class DetokenizeRequest(Request):
 
     inputs: ClassVar = "ids"
 
-    ids: Ids | Annotated[list[Ids], Field(fail_fast=True)] = Field(
-        description="token ids of one text, or lists of them", examples=[[5, 6, 7]]
-    )
+    ids: Ids | ListsOfIds = Field(description="token ids of one text, or lists of them", examples=[[5, 6, 7]])
     skip_special_tokens: bool = Field(True, description="leave special tokens out of the text")
 
     def count_inputs(self) -> int:

@@ -11,7 +11,6 @@ from service.engine.mailbox import Output
 from service.engine.sampling import SampledToken
 from service.engine.sequence import Sequence as Decoding
 from service.schemas import FinishReason, GenerateRequest, TokenLogprob
-from service.tasks.prompts import has_ids
 from service.tasks.stopping import StopTexts
 from service.tasks.texts import as_list
 
@@ -118,7 +117,7 @@ def echo(
     if request.logprobs is not None:
         first = TokenLogprob(id=prompt[0], text=tokenizer.decode([prompt[0]]), logprob=None, top=[])
         # A start token stands before a text without being part of it.
-        is_shown = bool(first.text) or has_ids(request)
+        is_shown = bool(first.text) or request.ids() is not None
         tokens = [*([first] if is_shown else []), *token_logprobs(tokenizer, scored)]
     return Piece(index, tokenizer.decode(prompt), tokens)
 

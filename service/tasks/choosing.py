@@ -16,7 +16,7 @@ from service.tasks.texts import as_list, check_ids
 Value = TypeVar("Value")
 
 # What a request says if it wants to sample.
-OF_SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "seed", "logprobs"})
+OF_SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "seed", "logprobs", "best_of"})
 TEMPERATURE = 0.8  # of continuations; other tasks are greedy
 TOKENS = 128
 

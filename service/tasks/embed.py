@@ -22,19 +22,8 @@ class Embed:
 
     async def predict(self, request: EmbedRequest, client: str) -> EmbedResponse:
         """Return a vector for each text."""
-        texts = [(text,) for text in as_list(request.input)]
-        if not texts:
-            raise EmptyInput("input is empty; send at least one text", "input")
-        dimensions, prompt = self._dimensions(request), self._prompt(request)
-        reading = Reading(
-            truncate=request.truncate,
-            windows=request.windows,
-            overlap=request.overlap,
-            prompt=prompt,
-            around="prompt" if request.prompt_name is None else "prompt_name",
-        )
-        with self._encoder.admit(client, texts, reading) as permit:
-            vectors, tokens = await self._encoder.read(permit, texts, reading)
+        dimensions = self._dimensions(request)
+        vectors, tokens = await self._vectors(request, client)
         normalize = self._embedding.normalize if request.normalize is None else request.normalize
         vectors = vectors[:, :dimensions]
         embeddings, turn = [], Turn()
@@ -42,6 +31,31 @@ class Embed:
             embeddings.append(vector.tolist())
             await turn.give()
         return EmbedResponse(model=self._manifest.name, embeddings=embeddings, usage=Usage(prompt_tokens=tokens))
+
+    async def _vectors(self, request: EmbedRequest, client: str) -> tuple[Array, int]:
+        """Return the encoder's vectors (N, D), and the tokens read."""
+        ids = request.ids()
+        if ids is not None:
+            return await self._of_ids(request, ids, client)
+        texts = [(text,) for text in as_list(request.input)]  # type: ignore[arg-type]  # no ids, hence texts
+        if not texts:
+            raise EmptyInput("input is empty; send at least one text", "input")
+        reading = Reading(
+            truncate=request.truncate,
+            windows=request.windows,
+            overlap=request.overlap,
+            prompt=self._prompt(request),
+            around="prompt" if request.prompt_name is None else "prompt_name",
+        )
+        with self._encoder.admit(client, texts, reading) as permit:
+            return await self._encoder.read(permit, texts, reading)
+
+    async def _of_ids(self, request: EmbedRequest, ids: list[list[int]], client: str) -> tuple[Array, int]:
+        """Return the vectors of token ids, which are read as they are."""
+        for field in ("windows", "prompt", "prompt_name"):
+            if getattr(request, field):
+                raise InvalidRequest(f"{field} goes with texts, and input has token ids", field)
+        return await self._encoder.read_ids(client, ids, truncate=request.truncate)
 
     def _dimensions(self, request: EmbedRequest) -> int:
         """Return how many numbers of each vector are wanted."""

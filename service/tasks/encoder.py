@@ -13,12 +13,12 @@ from service.engine.admission import Permit
 from service.engine.batcher import Batcher
 from service.engine.inputs import TextInput
 from service.engine.session import Array
-from service.errors import InvalidRequest, TooLarge
+from service.errors import EmptyInput, InvalidRequest, TooLarge
 from service.schemas import AnyEvent, AnyRequest, Response
 from service.tasks.long_texts import LongText, TooManyTokens, encode_long
 from service.tasks.pool import Pool
 from service.tasks.task import not_for
-from service.tasks.texts import expected_tokens, one_shot_inputs
+from service.tasks.texts import check_ids, check_length, expected_tokens, one_shot_inputs
 from service.turns import Turn
 
 Texts = tuple[str, ...]  # one, or a pair
@@ -82,6 +82,23 @@ class Encoder:
         inputs = await self.inputs(permit, texts, reading)
         self.settle(permit, inputs)
         return np.stack(await self.run(permit, inputs)), count(inputs)
+
+    async def read_ids(self, client: str, rows: Sequence[list[int]], *, truncate: bool) -> tuple[Array, int]:
+        """Return the encoder's answer to token ids, (N, dimensions), and how many were read.
+
+        Of a row that is too long the last id stays, which ends it.
+        """
+        param = Reading().param
+        self.check_rows(len(rows), param)
+        for row in rows:
+            if not row:
+                raise EmptyInput(f"{param} has an empty list of token ids; send at least one id", param)
+            check_ids(row, self.tokenizer.vocab_size, param)
+            if not truncate:
+                check_length(len(row), self.limit, param)
+        inputs = [TextInput(ids, [0] * len(ids)) for ids in (_cut(row, self.limit) for row in rows)]
+        with self._batcher.admission.admit(client, len(inputs), count(inputs)) as permit:
+            return np.stack(await self.run(permit, inputs)), count(inputs)
 
     async def inputs(self, permit: Permit, texts: Sequence[Texts], reading: Reading) -> list[TextInput]:
         """Return texts or pairs as the encoder takes them; raises `InvalidRequest` for those that are too long."""
@@ -165,6 +182,10 @@ class Encoder:
 
     def _too_many(self, rows: str, param: str) -> TooLarge:
         return TooLarge(f"{param} comes to {rows} texts to read; the limit is {self._max_rows} for one request", param)
+
+
+def _cut(ids: list[int], limit: int) -> list[int]:
+    return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
 
 def count(inputs: Sequence[TextInput]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
@@ -50,16 +51,17 @@ class Generate:
         """Return the continuations of every prompt."""
         if not isinstance(request, GenerateRequest):
             raise not_for("generate", request)
-        request = self._with_stop_texts(request)
-        with self._admit(request, client) as permit:
-            prompts = await self._prompts.read(request, permit)
-            pieces: list[list[Piece]] = [[] for _ in range(len(prompts) * request.n)]
-            async with aclosing(self._pieces(request, prompts, permit)) as found:
+        drawn = self._with_stop_texts(_drawn(request))
+        with self._admit(drawn, client) as permit:
+            prompts = await self._prompts.read(drawn, permit)
+            pieces: list[list[Piece]] = [[] for _ in range(len(prompts) * drawn.n)]
+            async with aclosing(self._pieces(drawn, prompts, permit)) as found:
                 async for piece in found:
                     pieces[piece.index].append(piece)
+        chosen = best(pieces, drawn.n, request.n) if drawn.n > request.n else pieces
         return GenerateResponse(
             model=self._manifest.name,
-            choices=[_choice(of_choice, request) for of_choice in pieces],
+            choices=[_choice(index, of_choice, request) for index, of_choice in enumerate(chosen)],
             usage=Usage(
                 prompt_tokens=sum(prompt.tokens for prompt in prompts),
                 completion_tokens=sum(piece.completion_tokens for of_choice in pieces for piece in of_choice),
@@ -70,6 +72,8 @@ class Generate:
         """Yield pieces of all choices as they come, then the usage."""
         if not isinstance(request, GenerateRequest):
             raise not_for("generate", request)
+        if _drawn(request) is not request:
+            raise InvalidRequest("best_of chooses when all choices are there; leave it out to stream", "best_of")
         request = self._with_stop_texts(request)
         completion_tokens = 0
         with self._admit(request, client) as permit:
@@ -95,9 +99,13 @@ class Generate:
 
     def _check(self, request: GenerateRequest) -> None:
         self._choosing.check(request)
+        if request.best_of is not None and request.best_of < request.n:
+            raise InvalidRequest(f"best_of is {request.best_of}, less than n, {request.n}", "best_of")
         beam_size = self._beam_size(request)
         if beam_size == 1:
             return
+        if request.best_of is not None:
+            raise InvalidRequest("best_of goes with sampling; a beam search (beam_size > 1) has its n best", "best_of")
         check_beam_size(self._engine, beam_size)
         if request.logprobs is not None:
             raise InvalidRequest("logprobs goes with sampling; a beam search (beam_size > 1) has none", "logprobs")
@@ -155,12 +163,34 @@ class Generate:
         return self._choosing.max_tokens(request, len(prompt.ids))
 
 
-def _choice(pieces: list[Piece], request: GenerateRequest) -> Choice:
+def _drawn(request: GenerateRequest) -> GenerateRequest:
+    """Return a request for all choices that are to be drawn, with what the best of them are known by."""
+    if request.best_of is None or request.best_of <= request.n:
+        return request
+    return request.model_copy(update={"n": request.best_of, "logprobs": request.logprobs or 0})
+
+
+def best(choices: list[list[Piece]], drawn: int, wanted: int) -> list[list[Piece]]:
+    """Return of each prompt's `drawn` choices those `wanted` that are likeliest by the mean of their tokens."""
+    return [
+        pieces
+        for first in range(0, len(choices), drawn)
+        for pieces in sorted(choices[first : first + drawn], key=_likelihood, reverse=True)[:wanted]
+    ]
+
+
+def _likelihood(pieces: list[Piece]) -> float:
+    """Return the mean log probability of a choice's own tokens; one without any comes last."""
+    own = [token.logprob or 0.0 for piece in pieces if piece.completion_tokens for token in piece.tokens or []]
+    return sum(own) / len(own) if own else -math.inf
+
+
+def _choice(index: int, pieces: list[Piece], request: GenerateRequest) -> Choice:
     """Put the pieces of one choice together."""
     last = pieces[-1]
     assert last.finish_reason is not None, "bug: a choice ended without a reason"
     return Choice(
-        index=last.index,
+        index=index,
         text="".join(piece.text for piece in pieces),
         finish_reason=last.finish_reason,
         score=last.score,

@@ -56,18 +56,21 @@ class Prompts:
         if request.messages is not None:
             texts = [message.text() for message in request.messages]
             return 1, expected_tokens(["".join(texts)], self._limit)
-        if has_ids(request):
-            return 1, len(request.prompt or "")
+        ids = request.ids()
+        if ids is not None:
+            return len(ids), sum(map(len, ids))
         texts = _texts(request)
         return len(texts), expected_tokens(texts, self._limit)
 
     async def read(self, request: GenerateRequest, permit: Permit) -> list[Prompt]:
         """Return the prompts, in order; raises `InvalidRequest` for one that is too long."""
+        ids = request.ids()
         if request.messages is not None:
             rows = [await self._conversation(request, permit)]
-        elif has_ids(request):
-            rows = [list(request.prompt)]  # type: ignore[arg-type]  # as was seen
-            check_ids(rows[0], self._tokenizer.vocab_size, self._param)
+        elif ids is not None:
+            for row in ids:
+                check_ids(row, self._tokenizer.vocab_size, self._param)
+            rows = ids
         else:
             rows = await self._encoded(_texts(request), permit, truncate=request.truncate)
         for row in rows:
@@ -83,6 +86,8 @@ class Prompts:
             )
         if isinstance(request.prompt, list) and not request.prompt:
             raise EmptyInput("prompt is empty; send at least one text", "prompt")
+        if not all(request.ids() or [True]):
+            raise EmptyInput("prompt has an empty list of token ids; send at least one id", "prompt")
         if request.truncate and not self._has_source:
             raise InvalidRequest(
                 "truncate is for models that turn texts into texts; a prompt's end is needed", "truncate"
@@ -114,11 +119,6 @@ class Prompts:
         limit = self._limit * CHARACTERS_A_TOKEN
         # A template is code of the model's author: never on the event loop, however short the texts are.
         return await self._pool.run(permit, characters + SMALL + 1, self._chat.prompt, request, limit) or [self._start]
-
-
-def has_ids(request: GenerateRequest) -> bool:
-    """Whether a request's prompt is a list of token ids."""
-    return isinstance(request.prompt, list) and bool(request.prompt) and isinstance(request.prompt[0], int)
 
 
 def _texts(request: GenerateRequest) -> list[str]:

@@ -66,6 +66,20 @@ WORST = {
     "tokens to show": ("/tokenize", body("sentiment", input="a b c d " * 4096)),
     "small texts to show": ("/tokenize", body("sentiment", input=["a b " * 490] * 16)),
     "ids to show": ("/detokenize", body("stories", ids=[5] * 32_000)),
+    "lists of ids": ("/embed", raw("embed", "input", b"[" + b"[5]," * (MAX_VALUES - 9) + b"[5]]")),
+    "ids in place of texts": ("/v1/embeddings", raw("embed", "input", b"[" + b"5," * (MAX_VALUES - 9) + b"5]")),
+    "wrong lists of ids": ("/v1/embeddings", raw("embed", "input", b"[" + b'["a"],' * (MAX_VALUES - 9) + b"[5]]")),
+    "as many vectors as are allowed": ("/v1/embeddings", body("embed", input=["a"] * 256, encoding_format="base64")),
+    "prompts of ids": ("/v1/completions", raw("stories", "prompt", b"[" + b"[5]," * (MAX_VALUES - 9) + b"[5]]")),
+    "completions with log probabilities": (
+        "/v1/completions",
+        body("stories", prompt="a", n=64, logprobs=20, max_tokens=100),
+    ),
+    "messages with log probabilities": (
+        "/v1/chat/completions",
+        body("chat", messages=[SAYS_A], n=64, logprobs=True, top_logprobs=20, max_tokens=100),
+    ),
+    "fields that nobody knows": ("/v1/completions", raw("stories", "x", b"[" + b"{}," * (MAX_VALUES - 9) + b"{}]")),
     "a prompt of ids": ("/generate", body("stories", prompt=[5] * (MAX_VALUES - 9))),
     "biases": ("/generate", body("stories", prompt="a", logit_bias={str(token): 1 for token in range(60_000)})),
     "wrong biases": (
@@ -128,7 +142,7 @@ async def test_no_body_within_the_limits_stops_the_event_loop(
 ) -> None:
     slowest: dict[str, float] = {}
     limit = LONGEST_STALL_S * max(1.0, known_work_s() / KNOWN_S)
-    encoders = ("sentiment", "fashion", "entities", "answers", "entailment", "ranker")
+    encoders = ("sentiment", "embed", "fashion", "entities", "answers", "entailment", "ranker")
     chat = with_manifest(stories, tmp_path / "chat", chat_template={"source": TEMPLATE})
     async with open_client(*encoders, "stories", "translate", chat) as client:
         with frozen():

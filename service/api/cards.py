@@ -1,0 +1,31 @@
+"""What clients are told of a model."""
+
+from __future__ import annotations
+
+from model.package import Manifest
+from service.schemas import ModelCard
+
+
+def model_card(manifest: Manifest) -> ModelCard:
+    """Describe a model."""
+    return ModelCard(
+        id=manifest.name,
+        task=manifest.task,
+        tasks=list(manifest.tasks),
+        description=manifest.description,
+        not_for=manifest.not_for,
+        licence=manifest.licence,
+        precision=manifest.precision,
+        labels=manifest.labels,
+        zero_shot=manifest.entailment is not None,
+        dimensions=manifest.dimensions if manifest.task == "embed" else None,
+        embedding=manifest.embedding,
+        aggregation=manifest.tagging.aggregation if manifest.tagging else None,
+        image_size=manifest.image.size if manifest.image else None,
+        chat=manifest.chat_template is not None,
+        languages=manifest.languages.names if manifest.languages else [],
+        directions=manifest.languages.directions if manifest.languages else [],
+        max_input_tokens=manifest.limits.max_input_tokens,
+        max_positions=manifest.limits.max_positions,
+        evaluation=[figure.model_dump() for figure in manifest.evaluation],
+    )

@@ -1,0 +1,1 @@
+"""OpenAI's protocol: embeddings, completions, chat, and the list of models."""

@@ -1,0 +1,71 @@
+"""What this protocol's answers have in common."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
+from service import schemas
+from service.api.observing import observed
+from service.schemas import FinishReason, Response
+
+
+class Usage(Response):
+    """Counted tokens."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+    @classmethod
+    def of(cls, usage: schemas.Usage) -> Usage:
+        """Return a task's counts as this protocol has them."""
+        prompt, completion = usage.prompt_tokens, usage.completion_tokens
+        return cls(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+
+
+class ChunkChoice(Response):
+    """A piece of a choice; its finish reason is null until the last one, as clients expect."""
+
+    index: int
+    finish_reason: FinishReason | None = None
+
+    @model_serializer(mode="wrap")
+    def _with_finish_reason(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {**write(self), "finish_reason": self.finish_reason}
+
+
+class Error(Response):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorAnswer(Response):
+    """An error."""
+
+    error: Error
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What an answer and each chunk of a stream begins with; the id is the request's."""
+
+    id: str
+    created: int
+    model: str
+
+    @classmethod
+    def of(cls, kind: str, model: str) -> Stamp:
+        """Return the stamp of the request in progress."""
+        return cls(f"{kind}-{observed().id}", int(time.time()), model)
+
+    def fields(self) -> dict[str, Any]:
+        """Return it as fields of an answer."""
+        return {"id": self.id, "created": self.created, "model": self.model}

@@ -1,0 +1,211 @@
+"""`/v1/chat/completions`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from service.api.calls import Calls
+from service.api.protocols.openai.answers import ChunkChoice, Stamp, Usage
+from service.api.protocols.openai.requests import ChoicesRequest
+from service.errors import InvalidRequest
+from service.schemas import (
+    Choice,
+    FinishReason,
+    GenerateEvent,
+    GenerateRequest,
+    GenerateResponse,
+    Message,
+    Response,
+    TokenLogprob,
+    UsageEvent,
+)
+from service.schemas.generate import MAX_MESSAGES
+from service.turns import Turn
+
+UNFINISHED = "\ufffd"  # stands for bytes that are no whole character
+EXAMPLES = {
+    "question": {
+        "summary": "a question",
+        "value": {"messages": [{"role": "user", "content": "Who is Dan?"}], "max_completion_tokens": 40},
+    },
+    "stream": {
+        "summary": "a stream that ends with the usage",
+        "value": {
+            "messages": [{"role": "user", "content": "Who is Dan?"}],
+            "max_completion_tokens": 20,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        },
+    },
+}
+
+
+class ChatRequest(ChoicesRequest):
+    """A conversation to continue."""
+
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+    max_completion_tokens: int | None = Field(None, ge=1, description="another name of max_tokens, which it overrides")
+    logprobs: bool = Field(False, description="whether to report each token's log probability")
+    top_logprobs: int | None = Field(None, ge=0, le=20, description="with logprobs: likeliest tokens at each place")
+    add_generation_prompt: bool = Field(True, description="begin an assistant's message behind the conversation")
+    chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
+
+    def task_request(self) -> GenerateRequest:
+        """Return it in the task's words; raises `InvalidRequest`."""
+        fields: dict[str, Any] = {
+            "messages": self.messages,
+            "add_generation_prompt": self.add_generation_prompt,
+            "chat_template_kwargs": self.chat_template_kwargs,
+        }
+        if self.best_of is not None:
+            raise InvalidRequest("best_of is for /v1/completions; send n", "best_of")
+        if self.top_logprobs and not self.logprobs:
+            raise InvalidRequest("top_logprobs goes with logprobs; send logprobs: true, too", "top_logprobs")
+        if self.logprobs:
+            fields["logprobs"] = self.top_logprobs or 0
+        if self.max_completion_tokens is not None:
+            fields["max_tokens"] = self.max_completion_tokens
+        return self.native(**fields)
+
+
+class TopLogprob(TypedDict):
+    """A token at some place, and its bytes in UTF-8; none of a token that is no whole characters."""
+
+    token: str
+    logprob: float
+    bytes: tuple[int, ...] | None
+
+
+class TokenScore(TopLogprob):
+    """A token of a message, and the likeliest in its place."""
+
+    top_logprobs: list[TopLogprob]
+
+
+class Logprobs(Response):
+    """Log probabilities of a message's tokens."""
+
+    content: list[TokenScore]
+
+
+class AssistantMessage(Response):
+    """What the model says."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str
+
+
+class ChatChoice(Response):
+    """One continuation of the conversation."""
+
+    index: int
+    message: AssistantMessage
+    logprobs: Logprobs | None = None
+    finish_reason: FinishReason
+
+
+class ChatCompletion(Response):
+    """The model's messages, `n` of them."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class Delta(Response):
+    """What a piece adds to a message."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+
+
+class ChatChunkChoice(ChunkChoice):
+    """A piece of a message."""
+
+    delta: Delta
+    logprobs: Logprobs | None = None
+
+
+class ChatChunk(Response):
+    """A piece of one message, or the usage."""
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: Annotated[list[ChatChunkChoice], Field(max_length=1)]
+    usage: Usage | None = None
+
+
+async def chat_completion(request: ChatRequest, calls: Calls) -> ChatCompletion:
+    """Answer a request by the task of generation."""
+    answer = await calls.answer(request.task_request(), "chat")
+    assert isinstance(answer, GenerateResponse), "bug: the task answers in kind"
+    choices = [await _choice(choice) for choice in answer.choices]
+    stamp = Stamp.of("chatcmpl", answer.model)
+    return ChatCompletion.model_construct(**stamp.fields(), choices=choices, usage=Usage.of(answer.usage))
+
+
+async def chat_chunks(request: ChatRequest, calls: Calls) -> AsyncGenerator[ChatChunk, None]:
+    """Yield an answer's chunks; raises a `ServiceError`."""
+    native = request.task_request()
+    stamp = Stamp.of("chatcmpl", calls.find(native.model, "chat").manifest.name).fields()
+    begun: set[int] = set()  # choices, by their index
+    async with aclosing(calls.events(native, "chat")) as events:
+        async for event in events:
+            if isinstance(event, GenerateEvent):
+                yield ChatChunk.model_construct(
+                    **stamp, choices=[await _piece(event, is_first=event.index not in begun)]
+                )
+                begun.add(event.index)
+            elif isinstance(event, UsageEvent) and request.includes_usage:
+                yield ChatChunk.model_construct(**stamp, choices=[], usage=Usage.of(event.usage))
+
+
+async def _choice(choice: Choice) -> ChatChoice:
+    return ChatChoice.model_construct(
+        index=choice.index,
+        message=AssistantMessage(content=choice.text),
+        logprobs=await _logprobs(choice.logprobs),
+        finish_reason=choice.finish_reason,
+    )
+
+
+async def _piece(event: GenerateEvent, *, is_first: bool) -> ChatChunkChoice:
+    return ChatChunkChoice.model_construct(
+        index=event.index,
+        delta=Delta(role="assistant" if is_first else None, content=event.text),
+        logprobs=await _logprobs(event.logprobs),
+        finish_reason=event.finish_reason,
+    )
+
+
+async def _logprobs(tokens: list[TokenLogprob] | None) -> Logprobs | None:
+    if tokens is None:
+        return None
+    content: list[TokenScore] = []
+    turn = Turn()
+    for token in tokens:
+        assert token.logprob is not None, "bug: without echo there is no first token"
+        top = [_scored(other["text"], other["logprob"]) for other in token.top]
+        content.append({**_scored(token.text, token.logprob), "top_logprobs": top})
+        await turn.give()
+    return Logprobs.model_construct(content=content)
+
+
+def _scored(text: str, logprob: float) -> TopLogprob:
+    return {"token": text, "logprob": logprob, "bytes": _bytes(text)}
+
+
+@lru_cache(maxsize=65_536)  # one tuple a token, as an answer may have a hundred thousand
+def _bytes(text: str) -> tuple[int, ...] | None:
+    return None if UNFINISHED in text else tuple(text.encode())

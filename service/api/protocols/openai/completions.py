@@ -1,0 +1,170 @@
+"""`/v1/completions`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from service.api.calls import Calls
+from service.api.protocols.openai.answers import ChunkChoice, Stamp, Usage
+from service.api.protocols.openai.requests import ChoicesRequest
+from service.schemas import (
+    Choice,
+    FinishReason,
+    GenerateEvent,
+    GenerateRequest,
+    GenerateResponse,
+    Response,
+    TokenLogprob,
+    UsageEvent,
+)
+from service.schemas.request import Ids, ListsOfIds, Text, Texts
+from service.turns import Turn
+
+EXAMPLES = {
+    "prompt": {"summary": "a prompt to continue", "value": {"prompt": "Once upon a time", "max_tokens": 40}},
+    "several": {
+        "summary": "two choices for each of two prompts",
+        "value": {"prompt": ["Once upon a time", "The dog"], "n": 2, "seed": 1, "max_tokens": 20},
+    },
+    "scores": {
+        "summary": "log probabilities of a text",
+        "value": {"prompt": "The dog was good.", "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0},
+    },
+    "stream": {
+        "summary": "a stream that ends with the usage",
+        "value": {"prompt": "Once", "max_tokens": 20, "stream": True, "stream_options": {"include_usage": True}},
+    },
+}
+
+
+class CompletionRequest(ChoicesRequest):
+    """Prompts to continue."""
+
+    prompt: Text | Ids | Texts | ListsOfIds = Field(
+        description="a text, a list of texts, or token ids of one or several, which are taken as they are"
+    )
+    logprobs: int | None = Field(None, ge=0, le=20, description="likeliest tokens to report at each place")
+    echo: bool = Field(False, description="begin each choice with its prompt, and its logprobs with the prompt's")
+
+    def task_request(self) -> GenerateRequest:
+        """Return it in the task's words."""
+        fields = {"echo": self.echo, "prompt": self.prompt}
+        return self.native(**fields, **({} if self.logprobs is None else {"logprobs": self.logprobs}))
+
+
+class Logprobs(Response):
+    """Log probabilities, a list entry for each token; before a prompt's first token stands nothing."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int] = Field(description="where each token begins, counted in characters of the tokens before")
+
+
+class CompletionChoice(Response):
+    """One continuation."""
+
+    index: int
+    text: str
+    logprobs: Logprobs | None = None
+    finish_reason: FinishReason
+
+
+class Completion(Response):
+    """The choices: `n` for the first prompt, then `n` for the second, and so on."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage
+
+
+class CompletionChunkChoice(ChunkChoice):
+    """A piece of a continuation."""
+
+    text: str
+    logprobs: Logprobs | None = None
+
+
+class CompletionChunk(Response):
+    """A piece of one choice, or the usage."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: Annotated[list[CompletionChunkChoice], Field(max_length=1)]
+    usage: Usage | None = None
+
+
+async def completion(request: CompletionRequest, calls: Calls) -> Completion:
+    """Answer a request by the task of generation."""
+    answer = await calls.answer(request.task_request(), "generate")
+    assert isinstance(answer, GenerateResponse), "bug: the task answers in kind"
+    choices = [await _choice(choice) for choice in answer.choices]
+    return Completion.model_construct(
+        **Stamp.of("cmpl", answer.model).fields(), choices=choices, usage=Usage.of(answer.usage)
+    )
+
+
+async def completion_chunks(request: CompletionRequest, calls: Calls) -> AsyncGenerator[CompletionChunk, None]:
+    """Yield an answer's chunks; raises a `ServiceError`."""
+    native = request.task_request()
+    stamp = Stamp.of("cmpl", calls.find(native.model, "generate").manifest.name).fields()
+    offsets: dict[int, int] = defaultdict(int)  # by the choice's index
+    async with aclosing(calls.events(native, "generate")) as events:
+        async for event in events:
+            if isinstance(event, GenerateEvent):
+                yield CompletionChunk.model_construct(**stamp, choices=[await _piece(event, offsets)])
+            elif isinstance(event, UsageEvent) and request.includes_usage:
+                yield CompletionChunk.model_construct(**stamp, choices=[], usage=Usage.of(event.usage))
+
+
+async def _choice(choice: Choice) -> CompletionChoice:
+    logprobs = None if choice.logprobs is None else await _logprobs(choice.logprobs, 0)
+    return CompletionChoice.model_construct(
+        index=choice.index, text=choice.text, logprobs=logprobs, finish_reason=choice.finish_reason
+    )
+
+
+async def _piece(event: GenerateEvent, offsets: dict[int, int]) -> CompletionChunkChoice:
+    logprobs = None
+    if event.logprobs is not None:
+        logprobs = await _logprobs(event.logprobs, offsets[event.index])
+        offsets[event.index] += sum(map(len, logprobs.tokens))
+    return CompletionChunkChoice.model_construct(
+        index=event.index, text=event.text, logprobs=logprobs, finish_reason=event.finish_reason
+    )
+
+
+async def _logprobs(tokens: list[TokenLogprob], offset: int) -> Logprobs:
+    top_logprobs, text_offset, turn = [], [], Turn()
+    for token in tokens:
+        top_logprobs.append(_top(token))
+        text_offset.append(offset)
+        offset += len(token.text)
+        await turn.give()
+    return Logprobs.model_construct(
+        tokens=[token.text for token in tokens],
+        token_logprobs=[token.logprob for token in tokens],
+        top_logprobs=top_logprobs,
+        text_offset=text_offset,
+    )
+
+
+def _top(token: TokenLogprob) -> dict[str, float] | None:
+    """Return the likeliest tokens, and the chosen one beside them; of those that read alike, the likeliest."""
+    if token.logprob is None:
+        return None
+    top: dict[str, float] = {}
+    for alternative in token.top:
+        top.setdefault(alternative["text"], alternative["logprob"])
+    top.setdefault(token.text, token.logprob)
+    return top

@@ -1,0 +1,78 @@
+"""`/v1/embeddings`."""
+
+from __future__ import annotations
+
+import base64
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from service.api.calls import Calls
+from service.api.protocols.openai.requests import OpenAIRequest
+from service.schemas import EmbedRequest, EmbedResponse, Response
+from service.schemas.request import Ids, ListsOfIds, Text, Texts
+from service.turns import Turn
+
+EncodingFormat = Literal["float", "base64"]
+EXAMPLES = {
+    "texts": {"summary": "texts", "value": {"input": ["A man is playing a guitar.", "Somebody makes music."]}},
+    "base64": {"summary": "little-endian float32 in base64", "value": {"input": "A man.", "encoding_format": "base64"}},
+    "ids": {"summary": "token ids, as /tokenize shows them", "value": {"input": [2, 5, 6, 3]}},
+    "dimensions": {"summary": "fewer dimensions", "value": {"input": "A man.", "dimensions": 8}},
+}
+
+
+class EmbeddingsRequest(OpenAIRequest):
+    """Texts or token ids to map to vectors."""
+
+    model: str | None = Field(None, description="name of the model; if left out, the first that fits answers")
+    input: Text | Texts | Ids | ListsOfIds = Field(
+        description="a text, a list of texts, or token ids of one or several, which are taken as they are"
+    )
+    encoding_format: EncodingFormat = Field("float", description="numbers, or float32 (little-endian) in base64")
+    dimensions: int | None = Field(None, ge=1, description="how many of a vector's first numbers to return")
+
+
+class Embedding(Response):
+    """The vector of one input."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingsUsage(Response):
+    """Counted tokens."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embeddings(Response):
+    """A vector for each input, in order."""
+
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingsUsage
+
+
+async def embeddings(request: EmbeddingsRequest, calls: Calls) -> Embeddings:
+    """Answer a request by the task of embedding."""
+    request.check_refused()
+    native = EmbedRequest.model_construct(model=request.model, input=request.input, dimensions=request.dimensions)
+    answer = await calls.answer(native, "embed")
+    assert isinstance(answer, EmbedResponse), "bug: the task answers in kind"
+    data, turn = [], Turn()
+    for index, vector in enumerate(answer.embeddings):
+        written = vector if request.encoding_format == "float" else _base64(vector)
+        data.append(Embedding.model_construct(index=index, embedding=written))  # nothing is to be checked
+        await turn.give()
+    tokens = answer.usage.prompt_tokens
+    usage = EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens)
+    return Embeddings.model_construct(data=data, model=answer.model, usage=usage)
+
+
+def _base64(vector: list[float]) -> str:
+    return base64.b64encode(np.array(vector, "<f4").tobytes()).decode()

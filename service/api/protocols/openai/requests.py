@@ -1,0 +1,89 @@
+"""What this protocol's requests have in common: nulls, fields that are passed over, and fields that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from service.errors import InvalidRequest
+from service.schemas import GenerateRequest, SamplingRequest
+from service.schemas.request import Ids
+
+ENDLESS = 2**31  # tokens: more than any model writes
+PLAIN = ({"type": "text"},)
+ASKS_NOTHING: tuple[Any, ...] = (False, [], {}, "", "none", "auto")
+# Fields that change an answer and that we do not do, with what may be said in them all the same.
+REFUSED: Mapping[str, tuple[Any, ...]] = {
+    "response_format": PLAIN,
+    "structured_outputs": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "suffix": (),
+    "prompt_embeds": (),
+    "use_beam_search": (),
+    "tools": (),
+    "tool_choice": (),
+    "functions": (),
+    "function_call": (),
+    "modalities": (["text"],),
+    "audio": (),
+    "web_search_options": (),
+    "moderation": (),
+    "reasoning_effort": (),
+    "verbosity": ("medium",),
+    "continue_final_message": (),
+    "documents": (),
+}
+
+
+class StreamOptions(BaseModel):
+    """What a stream has beside its pieces."""
+
+    include_usage: bool = Field(False, description="end with a chunk that has no choices, and the usage")
+
+
+class OpenAIRequest(BaseModel):
+    """A body in which a null is as good as nothing, and unknown fields are passed over."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, body: object) -> object:
+        if not isinstance(body, dict):
+            return body
+        return {name: value for name, value in body.items() if value is not None}
+
+    def check_refused(self) -> None:
+        """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
+        sent = self.model_extra or {}
+        for name, harmless in REFUSED.items():
+            if name in sent and sent[name] not in (*harmless, *ASKS_NOTHING):
+                raise InvalidRequest(f"{name} is not supported; leave it out", name)
+
+
+class ChoicesRequest(SamplingRequest, OpenAIRequest):  # the last one's configuration holds
+    """What completions and chat have in common; the fields of /generate are understood, too."""
+
+    stream_options: StreamOptions = StreamOptions()
+    stop_token_ids: Ids = Field([], max_length=64, description="another name of stop_ids")
+    ignore_eos: bool = Field(False, description="go on to max_tokens: the model's ends may not come")
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return self.stream_options.include_usage
+
+    def native(self, **fields: Any) -> GenerateRequest:
+        """Return the task's request: what is said here under the same name, and these fields."""
+        self.check_refused()
+        said = {name: getattr(self, name) for name in self.model_fields_set & SamplingRequest.model_fields.keys()}
+        if self.stop_token_ids:
+            said["stop_ids"] = [*self.stop_ids, *self.stop_token_ids]
+        if self.ignore_eos:
+            said["min_tokens"] = ENDLESS
+        return GenerateRequest.model_construct(**{**said, **fields})

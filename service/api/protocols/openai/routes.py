@@ -1,0 +1,64 @@
+"""The routes of OpenAI's protocol."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body
+
+from service.api.answers import json_answer
+from service.api.calls import Calls
+from service.api.cards import model_card
+from service.api.protocols.openai import chat, completions, embeddings
+from service.api.protocols.openai.answers import ErrorAnswer
+from service.api.protocols.openai.chat import ChatCompletion, ChatRequest
+from service.api.protocols.openai.completions import Completion, CompletionRequest
+from service.api.protocols.openai.embeddings import Embeddings, EmbeddingsRequest
+from service.api.streaming import event_stream
+from service.schemas import ModelCard, ModelList
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorAnswer, "description": "The request is refused"},
+    "5XX": {"model": ErrorAnswer, "description": "The request failed"},
+}
+STREAMS: dict[int | str, dict[str, Any]] = {**ERRORS, 200: {"content": {"text/event-stream": {}}}}
+
+
+def add_openai_routes(router: APIRouter, calls: Calls) -> None:
+    """Add the routes; each translates a request, has it answered, and translates the answer."""
+    keep_alive_s = calls.limits.keep_alive_s
+
+    @router.post("/v1/embeddings", response_model=Embeddings, responses=ERRORS)
+    async def embed(
+        request: Annotated[EmbeddingsRequest, Body(openapi_examples=embeddings.EXAMPLES)],
+    ) -> Any:
+        """Map texts to vectors, as OpenAI's clients ask for it."""
+        return await json_answer(await embeddings.embeddings(request, calls))
+
+    @router.post("/v1/completions", response_model=Completion, responses=STREAMS)
+    async def complete(
+        request: Annotated[CompletionRequest, Body(openapi_examples=completions.EXAMPLES)],
+    ) -> Any:
+        """Continue prompts, as OpenAI's clients ask for it."""
+        if request.stream:
+            return await event_stream(completions.completion_chunks(request, calls), keep_alive_s)
+        return await json_answer(await completions.completion(request, calls))
+
+    @router.post("/v1/chat/completions", response_model=ChatCompletion, responses=STREAMS)
+    async def converse(
+        request: Annotated[ChatRequest, Body(openapi_examples=chat.EXAMPLES)],
+    ) -> Any:
+        """Continue a conversation, as OpenAI's clients ask for it, by a model that has a chat template."""
+        if request.stream:
+            return await event_stream(chat.chat_chunks(request, calls), keep_alive_s)
+        return await json_answer(await chat.chat_completion(request, calls))
+
+    @router.get("/v1/models", responses=ERRORS)
+    async def models() -> ModelList:
+        """List the models, what they are for, and how good they were measured to be."""
+        return ModelList(data=[model_card(task.manifest) for task in calls.tasks])
+
+    @router.get("/v1/models/{model}", responses=ERRORS)
+    async def model(model: str) -> ModelCard:
+        """Tell of one model what the list tells of all."""
+        return model_card(calls.tasks.find(model, None).manifest)

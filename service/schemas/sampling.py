@@ -1,0 +1,60 @@
+"""What a request may say of how choices are drawn."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from service.schemas.decoding import DecodingRequest
+from service.schemas.request import Ids
+
+StopText = Annotated[str, Field(max_length=256)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+MAX_BIASES = 300
+
+
+def _few(biases: object) -> object:
+    # Before each is looked at: a dictionary has an error for every wrong entry.
+    if isinstance(biases, dict) and len(biases) > MAX_BIASES:
+        raise PydanticCustomError(
+            "too_long",
+            "Dictionary should have at most {most} items, not {found}",
+            {"most": MAX_BIASES, "found": len(biases)},
+        )
+    return biases
+
+
+class SamplingRequest(DecodingRequest):
+    """A request for choices, drawn or searched. Defaults are the package's, and ours where it has none."""
+
+    max_tokens: int | None = Field(None, ge=1, description="most tokens to generate for each choice; 128")
+    temperature: float | None = Field(None, ge=0, le=10, description="0 is greedy; 0.8")
+    top_k: int | None = Field(None, ge=0, le=1_000_000, description="sample from the k likeliest tokens; 0 is all")
+    top_p: float | None = Field(
+        None, gt=0, le=1, description="sample from the fewest tokens whose probabilities reach p"
+    )
+    min_p: float | None = Field(None, ge=0, le=1, description="leave out tokens less likely than p times the likeliest")
+    presence_penalty: float = Field(0.0, ge=-2, le=2, description="of tokens in the output")
+    frequency_penalty: float = Field(
+        0.0, ge=-2, le=2, description="of tokens in the output, as often as they are there"
+    )
+    logit_bias: Annotated[dict[int, Bias], BeforeValidator(_few)] = Field(
+        {}, max_length=MAX_BIASES, description="token id → bias"
+    )
+    stop: StopText | Annotated[list[StopText], Field(max_length=16, fail_fast=True)] | None = Field(
+        None, description="texts that end a choice; they are left out of it"
+    )
+    stop_ids: Ids = Field([], max_length=64, description="token ids that end a choice, beside the model's own")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="same seed, same text")
+    n: int = Field(1, ge=1, description="choices for each prompt")
+    best_of: int | None = Field(
+        None, ge=1, description="draw so many and return the n whose tokens are likeliest on average, best first"
+    )
+    beam_size: int | None = Field(
+        None,
+        ge=1,
+        description="more than 1: beam search instead of sampling, whatever the temperature; a package's own beams "
+        "give way to a request that says how to sample",
+    )

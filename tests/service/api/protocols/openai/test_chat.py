@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.service.api.conftest import Client, OpenClient, events_of, post
+from tests.service.api.protocols.openai.conftest import refused
+
+MESSAGES = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Who is Dan?"}]
+GREEDY: dict[str, Any] = {"max_tokens": 9, "temperature": 0}
+
+
+async def test_a_conversation_goes_to_the_first_model_with_a_template(client: Client) -> None:
+    answer = await post(client, "/v1/chat/completions", messages=MESSAGES, **GREEDY)
+    native = await post(client, "/generate", model="chat", messages=MESSAGES, **GREEDY)
+
+    assert answer["model"] == "chat" and answer["object"] == "chat.completion"
+    assert answer["id"].startswith("chatcmpl-")
+    (choice,), (said,) = answer["choices"], native["choices"]
+    assert choice["message"] == {"role": "assistant", "content": said["text"]}
+    assert choice["finish_reason"] == said["finish_reason"]
+    assert answer["usage"]["prompt_tokens"] == native["usage"]["prompt_tokens"]
+
+
+async def test_content_may_come_in_parts_and_the_limit_under_its_newer_name(client: Client) -> None:
+    parts = [{"role": "user", "content": [{"type": "text", "text": "Who is"}, {"type": "text", "text": "Dan?"}]}]
+    plain = [{"role": "user", "content": "Who is\nDan?"}]
+    options = {"temperature": 0, "max_tokens": 100, "max_completion_tokens": 3}
+    answers = [await post(client, "/v1/chat/completions", messages=each, **options) for each in (parts, plain)]
+
+    assert answers[0]["choices"] == answers[1]["choices"]
+    assert answers[0]["usage"]["completion_tokens"] == 3
+
+
+async def test_chunks_are_the_whole_answer_in_pieces(client: Client) -> None:
+    body = {"messages": MESSAGES, "n": 2, "seed": 1, "max_tokens": 12, "logprobs": True, "top_logprobs": 2}
+    whole = await post(client, "/v1/chat/completions", **body)
+    *chunks, last = await events_of(client, "/v1/chat/completions", **body, stream_options={"include_usage": True})
+
+    assert last["choices"] == [] and last["usage"] == whole["usage"]
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    for choice in whole["choices"]:
+        mine = [piece for chunk in chunks for piece in chunk["choices"] if piece["index"] == choice["index"]]
+        assert [piece["delta"].get("role") for piece in mine] == ["assistant", *[None] * (len(mine) - 1)]
+        assert "".join(piece["delta"]["content"] for piece in mine) == choice["message"]["content"]
+        assert [piece["finish_reason"] for piece in mine] == [*[None] * (len(mine) - 1), choice["finish_reason"]]
+        assert [token for piece in mine for token in piece["logprobs"]["content"]] == choice["logprobs"]["content"]
+
+
+async def test_log_probabilities_have_the_tokens_bytes(client: Client) -> None:
+    body = {"messages": MESSAGES, "logprobs": True, "top_logprobs": 3, **GREEDY}
+    tokens = (await post(client, "/v1/chat/completions", **body))["choices"][0]["logprobs"]["content"]
+    native = await post(client, "/generate", model="chat", messages=MESSAGES, logprobs=3, **GREEDY)
+
+    assert [token["logprob"] for token in tokens] == [each["logprob"] for each in native["choices"][0]["logprobs"]]
+    for token in tokens:
+        assert len(token["top_logprobs"]) == 3 and token["logprob"] == token["top_logprobs"][0]["logprob"]
+        if "\ufffd" not in token["token"]:
+            assert bytes(token["bytes"]).decode() == token["token"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"reasoning_effort": "high"}, "reasoning_effort"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"best_of": 2}, "best_of"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages"),
+        ({"model": "stories"}, "model"),
+    ],
+)
+async def test_what_is_not_done_is_refused_by_name(client: Client, fields: dict[str, Any], param: str) -> None:
+    error = await refused(client, "/v1/chat/completions", **{"messages": MESSAGES, **GREEDY, **fields})
+
+    assert error["param"] == param
+
+
+async def test_fields_that_ask_for_nothing_are_passed_over(client: Client) -> None:
+    harmless = {
+        "tools": [],
+        "tool_choice": "auto",
+        "modalities": ["text"],
+        "response_format": {"type": "text"},
+        "parallel_tool_calls": True,
+        "store": True,
+        "user": "me",
+        "stop": None,
+    }
+    plain = await post(client, "/v1/chat/completions", messages=MESSAGES, **GREEDY)
+    more = await post(client, "/v1/chat/completions", messages=MESSAGES, **GREEDY, **harmless)
+
+    assert more["choices"] == plain["choices"]
+
+
+async def test_without_a_template_there_is_no_model_for_chat(open_client: OpenClient) -> None:
+    async with open_client("stories") as client:
+        response = await client.post("/v1/chat/completions", json={"messages": MESSAGES})
+
+    assert response.status_code == 404
+    assert "there is no model for chat here" in response.json()["error"]["message"]

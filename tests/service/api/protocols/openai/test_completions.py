@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.service.api.conftest import Client, events_of, post
+from tests.service.api.protocols.openai.conftest import ids_of, refused
+
+GREEDY: dict[str, Any] = {"max_tokens": 7, "temperature": 0}
+SEEDED: dict[str, Any] = {"max_tokens": 20, "temperature": 1.0, "seed": 3}
+
+
+async def test_a_completion_is_the_native_continuation(client: Client) -> None:
+    answer = await post(client, "/v1/completions", model="stories", prompt="Once upon a time", **GREEDY)
+    native = await post(client, "/generate", model="stories", prompt="Once upon a time", **GREEDY)
+
+    assert answer["object"] == "text_completion" and answer["id"].startswith("cmpl-") and answer["created"] > 1.7e9
+    assert answer["choices"] == native["choices"]
+    prompt = native["usage"]["prompt_tokens"]
+    assert answer["usage"] == {"prompt_tokens": prompt, "completion_tokens": 7, "total_tokens": prompt + 7}
+
+
+async def test_prompts_are_texts_or_token_ids_one_or_several(client: Client) -> None:
+    texts = ["Once upon", "The dog"]
+    ids = [[0, *await ids_of(client, "stories", text)] for text in texts]
+    answers = [
+        (await post(client, "/v1/completions", prompt=prompt, **GREEDY))["choices"]
+        for prompt in (texts[0], texts, ids[0], ids)
+    ]
+
+    assert answers[1] == answers[3] and answers[0] == answers[2] == answers[1][:1]
+    assert [choice["index"] for choice in answers[1]] == [0, 1]
+
+
+async def test_every_field_reaches_the_task(client: Client) -> None:
+    body: dict[str, Any] = {
+        "prompt": "Once",
+        **SEEDED,
+        "n": 2,
+        "top_p": 0.9,
+        "presence_penalty": 0.5,
+        "frequency_penalty": 0.5,
+        "logit_bias": {"40": -100, "41": 5},
+        "stop": ["e"],
+        "echo": True,
+    }
+    answer = await post(client, "/v1/completions", **body, top_k=20, min_p=0.01, user="me")
+    native = await post(client, "/generate", **body, top_k=20, min_p=0.01)
+
+    assert answer["choices"] == native["choices"]
+    bare = await post(client, "/generate", prompt="Once", n=2, echo=True, **SEEDED)
+    assert bare["choices"] != native["choices"]
+
+
+async def test_echo_with_logprobs_scores_a_prompt_of_ids(client: Client) -> None:
+    ids = [0, *await ids_of(client, "stories", "Once upon a time")]
+    body = {"prompt": ids, "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
+    (choice,) = (await post(client, "/v1/completions", **body))["choices"]
+    (native,) = (await post(client, "/generate", **body))["choices"]
+
+    logprobs = choice["logprobs"]
+    assert logprobs["token_logprobs"] == [token.get("logprob") for token in native["logprobs"]]
+    assert len(logprobs["tokens"]) == len(ids) + 1 and logprobs["token_logprobs"][0] is None
+    assert logprobs["top_logprobs"][0] is None
+    rows = zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True)
+    assert all(max(top.values()) >= top[text] >= logprob for text, logprob, top in list(rows)[1:])
+    lengths = list(map(len, logprobs["tokens"]))
+    assert logprobs["text_offset"] == [sum(lengths[:place]) for place in range(len(lengths))]
+
+
+async def test_the_best_of_several_are_the_likeliest_by_token(client: Client) -> None:
+    body = {"prompt": ["Once", "The dog"], **SEEDED, "logprobs": 0}
+    all_ = (await post(client, "/v1/completions", **body, n=6))["choices"]
+    best = await post(client, "/v1/completions", **{**body, "logprobs": None}, n=2, best_of=6)
+
+    def likelihood(choice: dict[str, Any]) -> float:
+        scores: list[float] = choice["logprobs"]["token_logprobs"]
+        return sum(scores) / len(scores)
+
+    for prompt in range(2):
+        ranked = sorted(all_[6 * prompt : 6 * prompt + 6], key=likelihood, reverse=True)
+        texts = [choice["text"] for choice in best["choices"][2 * prompt : 2 * prompt + 2]]
+        assert texts == [choice["text"] for choice in ranked[:2]]
+    assert [choice["index"] for choice in best["choices"]] == [0, 1, 2, 3]
+    assert "logprobs" not in best["choices"][0]
+    assert best["usage"]["completion_tokens"] > 2 * 2 * 20  # those that were drawn count
+
+
+async def test_chunks_are_the_whole_answer_in_pieces(client: Client) -> None:
+    body = {"prompt": ["Once", "The dog"], **SEEDED, "n": 2, "logprobs": 2}
+    whole = await post(client, "/v1/completions", **body)
+    *chunks, last = await events_of(client, "/v1/completions", **body, stream_options={"include_usage": True})
+
+    assert last["choices"] == [] and last["usage"] == whole["usage"]
+    assert len({(chunk["id"], chunk["created"], chunk["model"], chunk["object"]) for chunk in [*chunks, last]}) == 1
+    for choice in whole["choices"]:
+        mine = [piece for chunk in chunks for piece in chunk["choices"] if piece["index"] == choice["index"]]
+        assert "".join(piece["text"] for piece in mine) == choice["text"]
+        assert [piece["finish_reason"] for piece in mine] == [*[None] * (len(mine) - 1), choice["finish_reason"]]
+        for name, values in choice["logprobs"].items():
+            assert [value for piece in mine for value in piece["logprobs"][name]] == values
+
+
+async def test_a_stream_has_its_usage_only_if_asked(client: Client) -> None:
+    chunks = await events_of(client, "/v1/completions", prompt="Once", **GREEDY)
+
+    assert all(len(chunk["choices"]) == 1 and "usage" not in chunk for chunk in chunks)
+
+
+async def test_ends_may_be_ignored(client: Client) -> None:
+    (free,) = (await post(client, "/v1/completions", prompt="Once", seed=1, max_tokens=12, logprobs=0))["choices"]
+    native = await post(client, "/generate", prompt="Once", seed=1, max_tokens=12, logprobs=0)
+    end = native["choices"][0]["logprobs"][4]["id"]
+    body = {"prompt": "Once", "seed": 1, "max_tokens": 12, "stop_token_ids": [end]}
+    stopped = await post(client, "/v1/completions", **body)
+    endless = await post(client, "/v1/completions", **body, ignore_eos=True)
+
+    assert stopped["choices"][0]["finish_reason"] == "stop" and free["text"].startswith(stopped["choices"][0]["text"])
+    assert endless["usage"]["completion_tokens"] == 12
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"suffix": "The end."}, "suffix"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"best_of": 1, "n": 2}, "best_of"),
+        ({"best_of": 2, "stream": True}, "best_of"),
+        ({"best_of": 2, "beam_size": 2}, "best_of"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [[5], []]}, "prompt"),
+        ({"prompt": [[5], [100_000]]}, "prompt"),
+        ({"prompt": [["Once"]]}, "prompt"),
+        ({"logit_bias": {"100000": 1}}, "logit_bias"),
+    ],
+)
+async def test_what_is_not_done_is_refused_by_name(client: Client, fields: dict[str, Any], param: str) -> None:
+    error = await refused(client, "/v1/completions", **{"prompt": "Once", **GREEDY, **fields})
+
+    assert error["param"] == param
+
+
+async def test_fields_that_ask_for_nothing_are_passed_over(client: Client) -> None:
+    plain = await post(client, "/v1/completions", prompt="Once", **GREEDY)
+    harmless = {"suffix": None, "response_format": {"type": "text"}, "n": None, "stop": None, "logprobs": None}
+    more = await post(client, "/v1/completions", prompt="Once", **GREEDY, **harmless)
+
+    assert more["choices"] == plain["choices"]
+
+
+async def test_an_error_of_a_stream_is_an_answer_in_openais_form(client: Client) -> None:
+    error = await refused(client, "/v1/completions", prompt="x " * 300, stream=True)
+
+    assert "the limit is 127" in error["message"]

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from tests.service.api.conftest import Client
+
+
+async def test_a_card_is_what_openais_clients_and_ours_ask_for(client: Client) -> None:
+    listed = (await client.get("/v1/models")).json()
+    cards = {card["id"]: card for card in listed["data"]}
+
+    assert listed["object"] == "list" and list(cards) == ["embed", "stories", "chat"]
+    for card in cards.values():
+        assert card["object"] == "model" and isinstance(card["created"], int) and card["owned_by"]
+    assert cards["chat"]["chat"] and not cards["stories"]["chat"]
+    assert cards["stories"]["max_positions"] == 128
+
+
+async def test_a_model_is_told_of_alone(client: Client) -> None:
+    cards = (await client.get("/v1/models")).json()["data"]
+
+    for card in cards:
+        assert (await client.get(f"/v1/models/{card['id']}")).json() == card
+
+
+async def test_an_unknown_model_is_an_error_in_openais_form(client: Client) -> None:
+    response = await client.get("/v1/models/nobody")
+
+    assert response.status_code == 404
+    assert response.json()["error"]["type"] == "invalid_request_error"
+    assert "there is no model 'nobody'" in response.json()["error"]["message"]
