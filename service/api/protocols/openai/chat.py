@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -75,16 +74,17 @@ class ChatRequest(ChoicesRequest):
 
 
 class TopLogprob(TypedDict):
-    """A token at some place, and its bytes in UTF-8; none of a token that is no whole characters."""
+    """One of the likeliest tokens at some place."""
 
+    # Of plain values only, or the garbage collector would look at each: see `service.schemas.TopLogprob`.
     token: str
     logprob: float
-    bytes: tuple[int, ...] | None
 
 
 class TokenScore(TopLogprob):
-    """A token of a message, and the likeliest in its place."""
+    """A token of a message, its bytes in UTF-8 unless it is no whole characters, and the likeliest in its place."""
 
+    bytes: tuple[int, ...] | None
     top_logprobs: list[TopLogprob]
 
 
@@ -150,7 +150,10 @@ async def chat_completion(request: ChatRequest, calls: Calls) -> ChatCompletion:
     """Answer a request by the task of generation."""
     answer = await calls.answer(request.task_request(), "chat")
     assert isinstance(answer, GenerateResponse), "bug: the task answers in kind"
-    choices = [await _choice(choice) for choice in answer.choices]
+    choices, turn = [], Turn()
+    for choice in answer.choices:
+        choices.append(await _choice(choice, turn))
+        choice.logprobs = None  # not all at the end: to free a hundred thousand objects takes long
     stamp = Stamp.of("chatcmpl", answer.model)
     return ChatCompletion.model_construct(**stamp.fields(), choices=choices, usage=Usage.of(answer.usage))
 
@@ -160,52 +163,44 @@ async def chat_chunks(request: ChatRequest, calls: Calls) -> AsyncGenerator[Chat
     native = request.task_request()
     stamp = Stamp.of("chatcmpl", calls.find(native.model, "chat").manifest.name).fields()
     begun: set[int] = set()  # choices, by their index
+    turn = Turn()
     async with aclosing(calls.events(native, "chat")) as events:
         async for event in events:
             if isinstance(event, GenerateEvent):
                 yield ChatChunk.model_construct(
-                    **stamp, choices=[await _piece(event, is_first=event.index not in begun)]
+                    **stamp, choices=[await _piece(event, turn, is_first=event.index not in begun)]
                 )
                 begun.add(event.index)
             elif isinstance(event, UsageEvent) and request.includes_usage:
                 yield ChatChunk.model_construct(**stamp, choices=[], usage=Usage.of(event.usage))
 
 
-async def _choice(choice: Choice) -> ChatChoice:
+async def _choice(choice: Choice, turn: Turn) -> ChatChoice:
     return ChatChoice.model_construct(
         index=choice.index,
         message=AssistantMessage(content=choice.text),
-        logprobs=await _logprobs(choice.logprobs),
+        logprobs=await _logprobs(choice.logprobs, turn),
         finish_reason=choice.finish_reason,
     )
 
 
-async def _piece(event: GenerateEvent, *, is_first: bool) -> ChatChunkChoice:
+async def _piece(event: GenerateEvent, turn: Turn, *, is_first: bool) -> ChatChunkChoice:
     return ChatChunkChoice.model_construct(
         index=event.index,
         delta=Delta(role="assistant" if is_first else None, content=event.text),
-        logprobs=await _logprobs(event.logprobs),
+        logprobs=await _logprobs(event.logprobs, turn),
         finish_reason=event.finish_reason,
     )
 
 
-async def _logprobs(tokens: list[TokenLogprob] | None) -> Logprobs | None:
+async def _logprobs(tokens: list[TokenLogprob] | None, turn: Turn) -> Logprobs | None:
     if tokens is None:
         return None
     content: list[TokenScore] = []
-    turn = Turn()
     for token in tokens:
         assert token.logprob is not None, "bug: without echo there is no first token"
-        top = [_scored(other["text"], other["logprob"]) for other in token.top]
-        content.append({**_scored(token.text, token.logprob), "top_logprobs": top})
+        top: list[TopLogprob] = [{"token": other["text"], "logprob": other["logprob"]} for other in token.top]
+        of_text = None if UNFINISHED in token.text else tuple(token.text.encode())
+        content.append({"token": token.text, "logprob": token.logprob, "bytes": of_text, "top_logprobs": top})
         await turn.give()
     return Logprobs.model_construct(content=content)
-
-
-def _scored(text: str, logprob: float) -> TopLogprob:
-    return {"token": text, "logprob": logprob, "bytes": _bytes(text)}
-
-
-@lru_cache(maxsize=65_536)  # one tuple a token, as an answer may have a hundred thousand
-def _bytes(text: str) -> tuple[int, ...] | None:
-    return None if UNFINISHED in text else tuple(text.encode())

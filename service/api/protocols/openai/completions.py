@@ -108,7 +108,10 @@ async def completion(request: CompletionRequest, calls: Calls) -> Completion:
     """Answer a request by the task of generation."""
     answer = await calls.answer(request.task_request(), "generate")
     assert isinstance(answer, GenerateResponse), "bug: the task answers in kind"
-    choices = [await _choice(choice) for choice in answer.choices]
+    choices, turn = [], Turn()
+    for choice in answer.choices:
+        choices.append(await _choice(choice, turn))
+        choice.logprobs = None  # not all at the end: to free a hundred thousand objects takes long
     return Completion.model_construct(
         **Stamp.of("cmpl", answer.model).fields(), choices=choices, usage=Usage.of(answer.usage)
     )
@@ -119,33 +122,34 @@ async def completion_chunks(request: CompletionRequest, calls: Calls) -> AsyncGe
     native = request.task_request()
     stamp = Stamp.of("cmpl", calls.find(native.model, "generate").manifest.name).fields()
     offsets: dict[int, int] = defaultdict(int)  # by the choice's index
+    turn = Turn()
     async with aclosing(calls.events(native, "generate")) as events:
         async for event in events:
             if isinstance(event, GenerateEvent):
-                yield CompletionChunk.model_construct(**stamp, choices=[await _piece(event, offsets)])
+                yield CompletionChunk.model_construct(**stamp, choices=[await _piece(event, offsets, turn)])
             elif isinstance(event, UsageEvent) and request.includes_usage:
                 yield CompletionChunk.model_construct(**stamp, choices=[], usage=Usage.of(event.usage))
 
 
-async def _choice(choice: Choice) -> CompletionChoice:
-    logprobs = None if choice.logprobs is None else await _logprobs(choice.logprobs, 0)
+async def _choice(choice: Choice, turn: Turn) -> CompletionChoice:
+    logprobs = None if choice.logprobs is None else await _logprobs(choice.logprobs, 0, turn)
     return CompletionChoice.model_construct(
         index=choice.index, text=choice.text, logprobs=logprobs, finish_reason=choice.finish_reason
     )
 
 
-async def _piece(event: GenerateEvent, offsets: dict[int, int]) -> CompletionChunkChoice:
+async def _piece(event: GenerateEvent, offsets: dict[int, int], turn: Turn) -> CompletionChunkChoice:
     logprobs = None
     if event.logprobs is not None:
-        logprobs = await _logprobs(event.logprobs, offsets[event.index])
+        logprobs = await _logprobs(event.logprobs, offsets[event.index], turn)
         offsets[event.index] += sum(map(len, logprobs.tokens))
     return CompletionChunkChoice.model_construct(
         index=event.index, text=event.text, logprobs=logprobs, finish_reason=event.finish_reason
     )
 
 
-async def _logprobs(tokens: list[TokenLogprob], offset: int) -> Logprobs:
-    top_logprobs, text_offset, turn = [], [], Turn()
+async def _logprobs(tokens: list[TokenLogprob], offset: int, turn: Turn) -> Logprobs:
+    top_logprobs, text_offset = [], []
     for token in tokens:
         top_logprobs.append(_top(token))
         text_offset.append(offset)
