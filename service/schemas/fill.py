@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from service.schemas.request import Request, Response, Text, Texts, Usage
+
+Target = Annotated[Text, Field(min_length=1, max_length=100)]
 
 
 class FillRequest(Request):
@@ -19,7 +21,16 @@ class FillRequest(Request):
         description="a text, or a list of texts; [MASK], or the model's own word for it, stands for a missing one",
         examples=["The capital of France is [MASK]."],
     )
-    top_k: int = Field(5, ge=1, le=100, description="candidates to return for each missing word, best first")
+    targets: list[Target] | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description="the only candidates, each a token, spelt as candidates are; scores stay those among all words",
+        examples=[["Paris", "London"]],
+    )
+    top_k: int | None = Field(
+        None, ge=1, le=100, description="candidates to return for each missing word, best first; 5, or all targets"
+    )
     truncate: bool = Field(False, description="cut texts that are too long instead of refusing them")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from service.engine.admission import Permit
 from service.engine.inputs import TextInput
@@ -18,9 +19,18 @@ from service.tasks.scores import softmax
 from service.tasks.texts import as_list
 
 GENERIC = "[MASK]"  # BERT's word for a missing one, which any model understands here
+CANDIDATES = 5  # for a missing word, where a request does not say
 MASKS = 512  # of one request
 MASKS_AT_ONCE = 64  # of one text, and those whose logits are held together
 TOKENS_A_CHARACTER = 16  # of a vocabulary, that are looked through while one character is encoded, for the pool
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How many candidates a missing word gets, and the ids that they are taken from, if not all."""
+
+    count: int
+    among: NDArray[np.int64] | None = None
 
 
 class Fill:
@@ -31,6 +41,7 @@ class Fill:
         assert encoder.manifest.special_ids.mask is not None, "bug: the manifest says that fill has one"
         self._id = encoder.manifest.special_ids.mask
         self._word = encoder.tokenizer.token_of(self._id)
+        self._special = {token for token, is_special in encoder.tokenizer.added_tokens().values() if is_special}
         self._written = re.compile("|".join(map(re.escape, {GENERIC, self._word})))
 
     async def predict(self, request: FillRequest, client: str) -> FillResponse:
@@ -42,7 +53,7 @@ class Fill:
         reading = Reading(truncate=request.truncate)
         with self._encoder.admit(client, given, reading) as permit:
             inputs = [self._masked(item) for item in await self._encoder.inputs(permit, given, reading)]
-            candidates = await self._candidates(permit, inputs, request.top_k)
+            candidates = await self._candidates(permit, inputs, self._wanted(request))
         results = [
             # Where a text was cut, its last masks may be gone.
             [Mask(*place, next(candidates)) for place, _ in zip(written, item.places, strict=False)]
@@ -64,26 +75,51 @@ class Fill:
         if masks > MASKS:
             raise TooLarge(f"input has {masks} missing words; the limit is {MASKS} for one request", "input")
 
+    def _wanted(self, request: FillRequest) -> Wanted:
+        if request.targets is None:
+            return Wanted(request.top_k or CANDIDATES)
+        among = np.unique([self._target(target) for target in request.targets])
+        return Wanted(request.top_k or len(among), among)
+
+    def _target(self, target: str) -> int:
+        """Return the token that a target stands for."""
+        tokenizer = self._encoder.tokenizer
+        ids = tokenizer.encode(target, adds_special=False).ids
+        if len(ids) == 1 and (ids[0] not in self._special or tokenizer.token_of(ids[0]) == target):
+            return ids[0]
+        try:
+            return tokenizer.id_of(target)  # a piece of a word, as the vocabulary has it
+        except KeyError:
+            raise InvalidRequest(
+                f"targets has {target!r}, which is no token of this model; a target must be a single one, as /tokenize "
+                "shows them",
+                "targets",
+            ) from None
+
     def _masked(self, item: TextInput) -> TextInput:
         return replace(item, places=[place for place, token in enumerate(item.ids) if token == self._id])
 
-    async def _candidates(self, permit: Permit, inputs: Sequence[TextInput], top_k: int) -> Iterator[list[Candidate]]:
+    async def _candidates(
+        self, permit: Permit, inputs: Sequence[TextInput], wanted: Wanted
+    ) -> Iterator[list[Candidate]]:
         """Return what could stand in the place of each mask, text by text."""
         self._encoder.settle(permit, inputs)
         found: list[list[Candidate]] = []
         for some in _few(inputs):
             for item, logits in zip(some, await self._encoder.run(permit, some), strict=True):
                 size = logits[: len(item.places)].size // TOKENS_A_CHARACTER
-                found += await self._encoder.pool.run(permit, size, self._likeliest, logits[: len(item.places)], top_k)
+                found += await self._encoder.pool.run(permit, size, self._likeliest, logits[: len(item.places)], wanted)
         return iter(found)
 
-    def _likeliest(self, logits: Array, top_k: int) -> list[list[Candidate]]:
+    def _likeliest(self, logits: Array, wanted: Wanted) -> list[list[Candidate]]:
         """Return the likeliest tokens by each row of logits (P, vocab_size)."""
-        return [self._of_one(row, min(top_k, len(row))) for row in logits]
+        return [self._of_one(row, wanted) for row in logits]
 
-    def _of_one(self, logits: Array, top_k: int) -> list[Candidate]:
-        ids = np.argpartition(-logits, top_k - 1)[:top_k]
-        ids = ids[np.lexsort((ids, -logits[ids]))]
+    def _of_one(self, logits: Array, wanted: Wanted) -> list[Candidate]:
+        count, ids = min(wanted.count, len(logits)), wanted.among
+        if ids is None:
+            ids = np.argpartition(-logits, count - 1)[:count]
+        ids = ids[np.lexsort((ids, -logits[ids]))][:count]
         scores = softmax(logits)[ids]
         return [
             Candidate(token, self._encoder.tokenizer.text_of(token) or self._encoder.tokenizer.token_of(token), score)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
+
 ROOT = Path(__file__).parent.parent.parent
+READY_WITHIN_S = 240
 
 
 @contextmanager
@@ -28,3 +32,18 @@ def running(command: Sequence[str], environment: Mapping[str, str], log: Path) -
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_until_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    """Wait until a service of Ray answers; a fresh machine takes a minute."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"the service ended:\n{log.read_text()}"
+        try:
+            # Models may answer a moment before HAProxy knows their addresses, and before the end is prepared for.
+            if httpx.get(f"{address}/ready", timeout=5).status_code == 200 and "ready at" in log.read_text():
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.25)
+    raise AssertionError(f"not ready after {READY_WITHIN_S} s:\n{log.read_text()}")

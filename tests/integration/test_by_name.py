@@ -11,8 +11,7 @@ import pytest
 
 from deploy.monitoring.local import free_port
 from tests.checkpoints import save_checkpoints, save_translator
-from tests.integration.processes import running
-from tests.integration.test_service import wait_until_ready
+from tests.integration.processes import running, wait_until_ready
 from tests.local_hub import Repository, local_hub
 
 pytestmark = pytest.mark.integration

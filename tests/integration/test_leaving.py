@@ -21,8 +21,7 @@ import pytest
 
 from deploy.monitoring.local import free_port
 from tests.conftest import MakePackage
-from tests.integration.processes import running
-from tests.integration.test_service import wait_until_ready
+from tests.integration.processes import running, wait_until_ready
 
 pytestmark = pytest.mark.integration
 

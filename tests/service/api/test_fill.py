@@ -50,6 +50,26 @@ async def test_any_model_understands_berts_word_for_a_missing_one(
     assert [each["candidates"][0]["id"] for each in first] == [each["candidates"][0]["id"] for each in second]
 
 
+async def test_targets_are_the_only_candidates_and_keep_their_scores_among_all(
+    open_client: OpenClient, make_package: MakePackage
+) -> None:
+    package = make_package("encoder")
+    tokenizer = tokenizer_of(package)
+    targets = ["dog", "Good", "[MASK]", "##s", "good", "the", ","]
+    async with open_client("encoder") as client:
+        answer = await post(client, "/fill", input="The [MASK] was.", targets=targets)
+        best = await post(client, "/fill", input="The [MASK] was.", targets=targets, top_k=2)
+
+    encoding = tokenizer.encode("The [MASK] was.")
+    (row,) = softmax(logits_of(package, encoding.ids)[[encoding.ids.index(tokenizer.id_of("[MASK]"))]])
+    ids = [tokenizer.id_of(word) for word in ("dog", "good", "[MASK]", "##s", "the", ",")]  # "Good" is the same token
+    ((found,),) = answer["results"]
+    assert [each["id"] for each in found["candidates"]] == sorted(ids, key=lambda token: -row[token])
+    scores = [each["score"] for each in found["candidates"]]
+    assert scores == pytest.approx(sorted(row[ids].tolist(), reverse=True), abs=1e-5)
+    assert best["results"][0][0]["candidates"] == found["candidates"][:2]
+
+
 async def test_the_masks_that_a_text_loses_when_it_is_cut_are_not_answered(open_client: OpenClient) -> None:
     async with open_client("encoder") as client:
         answer = await post(client, "/fill", input=["[MASK] dog " * 40, "[MASK]"], truncate=True, top_k=1)
@@ -67,6 +87,10 @@ async def test_the_masks_that_a_text_loses_when_it_is_cut_are_not_answered(open_
         ({"input": ["[MASK] " * 60] * 9}, 413, "the limit is 512 for one request"),
         ({"input": "[MASK] " + "good " * 70}, 422, "the limit is 64"),
         ({"input": "[MASK]", "top_k": 101}, 422, "less than or equal to 100"),
+        ({"input": "[MASK]", "targets": []}, 422, "at least 1 item"),
+        ({"input": "[MASK]", "targets": ["dog"] * 101}, 422, "at most 100 items"),
+        ({"input": "[MASK]", "targets": ["dog", "ice cream"]}, 422, "has 'ice cream', which is no token of this model"),
+        ({"input": "[MASK]", "targets": ["\u2603"]}, 422, "has '\u2603', which is no token of this model"),
     ],
 )
 async def test_bad_requests_name_the_field_and_the_limit(
@@ -76,4 +100,4 @@ async def test_bad_requests_name_the_field_and_the_limit(
         response = await client.post("/fill", json=body)
 
     assert response.status_code == status, response.text
-    assert response.json()["error"]["param"] in body and words in response.json()["error"]["message"]
+    assert response.json()["error"]["param"].partition(".")[0] in body and words in response.json()["error"]["message"]

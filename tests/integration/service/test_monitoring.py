@@ -1,0 +1,87 @@
+"""What the running service tells those who watch it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from deploy.monitoring.local import free_port
+from tests.deploy.queries import ELSEWHERE, asked_for, queries
+from tests.integration.processes import ROOT
+from tests.integration.service.asking import LONG, REQUESTS
+from tests.integration.service.conftest import HAPROXY_METRICS_PORT, METRICS_PORT, MODELS, RAY_METRICS_PORT
+from tests.service.api.conftest import series
+
+pytestmark = pytest.mark.integration
+
+
+def test_one_page_counts_for_every_process_of_the_node(service: str) -> None:
+    for path, body in (("/classify", {"input": "good"}), ("/models/sentiment/classify", {"input": "good"})):
+        assert httpx.post(f"{service}{path}", json=body, timeout=30).status_code == 200
+    time.sleep(1)
+    pages = [httpx.get(f"http://127.0.0.1:{METRICS_PORT}/metrics", timeout=30).text]
+    pages += [httpx.get(f"{service}{prefix}/metrics", timeout=30).text for prefix in ("", "/models/stories")]
+
+    for page in map(series, pages):
+        models = {name for name in page if name.startswith("model_info")}
+        assert len(models) == len(MODELS)  # each in a process of its own
+        # One came through the gateway, one directly; both ran in the model's replica.
+        assert page['requests_total{code="200",model="sentiment",task="classify"}'] >= 2
+        assert page['batch_rows_sum{model="sentiment",phase="encode"}'] >= 2
+
+
+def test_alerts_and_dashboards_ask_for_metrics_and_labels_that_exist(service: str) -> None:
+    for _, path, body in REQUESTS:
+        httpx.post(f"{service}{path}", json=body, timeout=30)
+    httpx.post(f"{service}/generate", json={"prompt": "x " * 300}, timeout=30)  # refused
+    with pytest.raises(httpx.ReadTimeout):  # cancelled
+        httpx.post(f"{service}/models/stories/generate", json=LONG, timeout=0.05)
+
+    def problems() -> list[str]:
+        labels = scraped_labels()
+        return [problem for query in queries() for problem in unknown(query, labels)]
+
+    deadline = time.monotonic() + 60  # Ray writes its own every ten seconds
+    while found := problems():
+        assert time.monotonic() < deadline, "\n".join(found)
+        time.sleep(1)
+
+
+def scraped_labels() -> dict[str, set[str]]:
+    """Return the labels of every metric that the service and Ray show."""
+    labels: dict[str, set[str]] = {}
+    for port in (METRICS_PORT, RAY_METRICS_PORT, HAPROXY_METRICS_PORT):
+        page = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                labels.setdefault(sample.name, set()).update(sample.labels)
+    return labels
+
+
+def unknown(query: str, labels: dict[str, set[str]]) -> Iterator[str]:
+    """Yield what a query asks for and nobody shows."""
+    metrics, wanted = asked_for(query)
+    if metrics & ELSEWHERE:
+        return
+    yield from (f"no metric {metric}: {query}" for metric in metrics - labels.keys())
+    if metrics and metrics <= labels.keys():
+        shown = set().union(*(labels[metric] for metric in metrics))
+        yield from (f"no label {label}: {query}" for label in wanted - shown)
+
+
+def test_the_health_check_tells_whether_the_service_answers(service: str) -> None:
+    def check(port: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "service.healthcheck"]
+        environment = {**os.environ, "TRIFOLD_PORT": port}
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+    assert check(service.rpartition(":")[2]).returncode == 0
+    nobody = check(str(free_port()))
+    assert nobody.returncode == 1 and "did not answer" in nobody.stderr

@@ -1,0 +1,186 @@
+"""The real service on Ray, over real sockets: every way through HAProxy, gateway and replicas."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.integration.processes import ROOT
+from tests.integration.service.asking import LONG, REQUESTS, WAYS, every_way, request
+from tests.integration.service.conftest import HAPROXY_METRICS_PORT, LANGUAGES
+
+pytestmark = pytest.mark.integration
+
+
+def gateway_requests() -> float:
+    """Return how many requests HAProxy has sent to the gateway."""
+    page = httpx.get(f"http://127.0.0.1:{HAPROXY_METRICS_PORT}/metrics", timeout=30).text
+    (count,) = (
+        sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "haproxy_backend_http_requests_total" and sample.labels["proxy"] == "http-gateway"
+    )
+    return float(count)
+
+
+@pytest.mark.parametrize(("model", "path", "body"), REQUESTS)
+def test_every_way_to_a_model_leads_to_the_same_answer(
+    service: str, model: str, path: str, body: dict[str, Any]
+) -> None:
+    answers = [httpx.request(**request(service, way, model, path, body)) for way in WAYS]
+
+    assert {answer.status_code for answer in answers} == {200}, answers[0].text
+    assert [answer.json() for answer in answers] == [answers[0].json()] * len(WAYS)
+    assert answers[0].json()["model"] == model
+
+
+@every_way
+def test_only_what_haproxy_cannot_place_goes_through_the_gateway(service: str, way: str) -> None:
+    before = gateway_requests()
+    for model, path, body in REQUESTS:
+        assert httpx.request(**request(service, way, model, path, body)).status_code == 200
+
+    assert gateway_requests() - before == (len(REQUESTS) if way == "gateway" else 0)
+
+
+def test_a_clients_control_tokens_are_plain_text(service: str) -> None:
+    asked = {
+        "messages": [{"role": "user", "content": "Dan<|endoftext|>"}],
+        "max_tokens": 1,
+        "echo": True,
+        "logprobs": 0,
+    }
+    (choice,) = httpx.post(f"{service}/generate", json=asked, timeout=60).json()["choices"]
+    tokens = httpx.post(f"{service}/tokenize", json={"model": "stories", "input": "<|endoftext|>"}, timeout=60).json()
+    ((end,),) = tokens["results"]
+
+    assert [token["id"] for token in choice["logprobs"]].count(end["id"]) == 1  # the template's own
+
+
+def test_a_translation_begins_with_its_languages_token(service: str) -> None:
+    asked = {"q": "Dan loves ice cream.", "target": "fr", "max_tokens": 1, "beam_size": 3}
+    answer = httpx.post(f"{service}/translate", json=asked, timeout=60).json()
+    ids = {"model": "translate", "ids": [40 + LANGUAGES.index("fr")]}
+    token = httpx.post(f"{service}/detokenize", json=ids, timeout=60).json()["results"]
+
+    assert [answer["translatedText"]] == token and answer["usage"]["completion_tokens"] == 1
+    listed = httpx.get(f"{service}/languages", timeout=60).json()
+    assert listed == {"model": "translate", "languages": [{"code": language} for language in LANGUAGES]}
+
+
+@every_way
+def test_a_stream_is_the_whole_answer_in_pieces(service: str, way: str) -> None:
+    body = {"prompt": "Once", "max_tokens": 40, "seed": 3, "temperature": 1.0}
+    whole = httpx.request(**request(service, way, "stories", "/generate", body)).json()
+    pieces = []
+    with httpx.stream(**request(service, way, "stories", "/generate", {**body, "stream": True})) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                pieces.append(json.loads(line.removeprefix("data: ")))
+
+    assert "".join(piece.get("text", "") for piece in pieces) == whole["choices"][0]["text"]
+    assert pieces[-1]["usage"] == whole["usage"]
+
+
+@every_way
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_client_that_leaves_gives_its_slots_back(service: str, way: str, is_stream: bool) -> None:
+    asked = request(service, way, "stories", "/generate", {**LONG, "stream": is_stream})
+    started = time.monotonic()
+    assert httpx.request(**asked).status_code == 200
+    whole_s = time.monotonic() - started
+
+    if is_stream:
+        with httpx.stream(**asked) as response:
+            lines = response.iter_lines()
+            next(lines)
+            assert slots_used(service) > 0
+    else:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.request(**{**asked, "timeout": whole_s / 10})
+    left = time.monotonic()
+    while slots_used(service) > 0:
+        assert time.monotonic() - left < whole_s / 2, "its sequences went on without it"
+
+
+def slots_used(service: str) -> int:
+    health = httpx.get(f"{service}/models/stories/health", timeout=5).json()
+    used: int = health["models"]["stories"]["slots_used"]
+    return used
+
+
+@every_way
+def test_an_answer_of_many_megabytes_arrives(service: str, way: str) -> None:
+    # As many log probabilities as are allowed.
+    body = {"prompt": "Once", "n": 62, "logprobs": 20, "max_tokens": 104, "min_tokens": 104}
+    answer = httpx.request(**request(service, way, "stories", "/generate", body))
+
+    assert answer.status_code == 200, answer.text[:300]
+    assert len(answer.content) > 6_000_000
+
+
+@every_way
+def test_errors_have_the_same_body_everywhere(service: str, way: str) -> None:
+    response = httpx.request(**request(service, way, "stories", "/generate", {"prompt": "x " * 300}))
+
+    assert response.status_code == 422
+    assert response.json()["error"]["param"] == "prompt"
+    assert "the limit is 127" in response.json()["error"]["message"]
+
+
+def test_unknown_models_are_404(service: str) -> None:
+    for path in ("/models/nobody/generate", "/nowhere", "/generate"):
+        response = httpx.post(f"{service}{path}", json={"prompt": "x", "model": "nobody"}, timeout=30)
+        assert response.status_code == 404
+        assert response.json()["error"]["code"] == "not_found"
+    assert "sentiment (classify), embed (embed)" in response.json()["error"]["message"]
+
+
+def test_requests_keep_their_ids_on_the_straight_way(service: str) -> None:
+    answer = httpx.post(f"{service}/classify", json={"input": "good"}, headers={"X-Request-ID": "mine"}, timeout=30)
+
+    assert answer.headers.get_list("X-Request-ID") == ["mine"]
+
+
+def test_documents_know_the_address_they_are_read_at(service: str) -> None:
+    assert httpx.get(f"{service}/docs").status_code == 200
+    assert "/models/stories/openapi.json" in httpx.get(f"{service}/models/stories/docs").text
+
+
+def test_many_at_once_are_all_answered(service: str) -> None:
+    import concurrent.futures
+
+    def ask(index: int) -> int:
+        prefix, path, body = (
+            ("", *REQUESTS[index % 3][1:])
+            if index % 2
+            else (f"/models/{REQUESTS[index % 3][0]}", *REQUESTS[index % 3][1:])
+        )
+        return httpx.post(f"{service}{prefix}{path}", json=body, timeout=60).status_code
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        assert set(pool.map(ask, range(96))) == {200}
+
+
+def test_a_busy_port_is_said_at_once(service: str) -> None:
+    port = service.rsplit(":", 1)[1]
+    ended = subprocess.run(
+        [sys.executable, "-m", "service", "--port", port],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    assert f"127.0.0.1:{port} cannot be listened on" in ended.stderr
