@@ -10,7 +10,7 @@ RUN ["/opt/venv/bin/pip", "install", "--no-cache-dir", "--no-deps", "--require-h
 
 FROM docker.io/library/python:3.12.12-slim-bookworm AS code
 WORKDIR /app
-COPY model/__init__.py model/
+COPY model/__init__.py model/config.py model/
 COPY model/package model/package
 COPY model/packages model/packages
 COPY service service

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from types import UnionType
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 Architecture = Literal["encoder", "decoder", "encoder_decoder", "vision"]
@@ -54,19 +54,41 @@ class _Checked:
         hints = {field.name: get_type_hints(cls)[field.name] for field in fields(cls)}  # type: ignore[arg-type]  # all are
         if unknown := values.keys() - hints.keys():
             raise ConfigError(f"{cls.GROUP}{min(unknown)} is no field; one of {', '.join(hints)} is")
-        try:
-            return cls(**{name: _read(hints[name], value) for name, value in values.items()})
-        except TypeError as error:
-            raise ConfigError(f"a field of {cls.__name__} is missing or wrong: {error}") from None
+        needed = [field.name for field in fields(cls) if field.default is MISSING]  # type: ignore[arg-type]  # all are
+        if missing := [name for name in needed if name not in values]:
+            raise ConfigError(f"{cls.GROUP}{missing[0]} is missing")
+        return cls(**{name: _read(f"{cls.GROUP}{name}", hints[name], value) for name, value in values.items()})
 
 
-def _read(hint: Any, value: Any) -> Any:
+def _read(name: str, hint: Any, value: Any) -> Any:
     """Return a field's value as its type has it: groups from mappings, tuples from lists."""
     kinds = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
     group = next((kind for kind in kinds if is_dataclass(kind)), None)
     if group is not None and isinstance(value, Mapping):
         return group.from_dict(value)  # type: ignore[union-attr]  # all groups have it
-    return tuple(value) if isinstance(value, list) else value
+    value = tuple(value) if isinstance(value, list) else value
+    if not any(_is_of(kind, value) for kind in kinds):
+        allowed = " or ".join(_KINDS.get(get_origin(kind) or kind, "a group of fields") for kind in kinds)
+        raise ConfigError(f"{name} is {value!r}; it must be {allowed}")
+    return value
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(type(item) is int for item in value)
+    if kind is float:
+        return type(value) in {int, float}
+    return type(value) is (str if get_origin(kind) is Literal else kind)  # a bool is no number
+
+
+_KINDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    NoneType: "left out",
+    Literal: "a name",
+    tuple: "a list of whole numbers",
+}
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,18 @@ def test_the_package_contract_is_free_of(library: str) -> None:
     assert files_that_import(library, "model/package") == set()
 
 
+def test_the_package_contract_needs_of_the_model_only_its_configuration() -> None:
+    of_model = {
+        name
+        for path in (ROOT / "model" / "package").rglob("*.py")
+        for name in imports_of(path)
+        if name.startswith("model.") and not name.startswith("model.package")
+    }
+
+    assert of_model == {"model.config"}  # the image has no more of it
+    assert not any(name.startswith(("model", "torch")) for name in imports_of(ROOT / "model" / "config.py"))
+
+
 def test_serving_is_free_of_torch() -> None:
     assert files_that_import("torch", "service") == set()
 

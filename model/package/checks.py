@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from model.config import ConfigError, TransformerConfig
+
 if TYPE_CHECKING:
     from model.package.generation import Generation
     from model.package.manifest import Manifest, Task
@@ -43,11 +45,10 @@ def _missing(manifest: Manifest) -> Iterator[str]:
     files = manifest.files - manifest.sha256.keys()
     if files:
         yield f"sha256 lacks {sorted(files)}"
-    for size in ("d_model", "max_positions", "vocab_size"):
-        if not isinstance(manifest.config.get(size), int):
-            yield f"config has no {size}, or none that is a whole number"
-    if manifest.task in LABELS_OF_TASK and not isinstance(manifest.config.get("head", {}).get("num_labels"), int):
-        yield "config has no head.num_labels, or none that is a whole number"
+    try:
+        TransformerConfig.from_dict(manifest.config)
+    except ConfigError as error:
+        yield f"config: {error}"
 
 
 def _too_large(manifest: Manifest) -> Iterator[str]:

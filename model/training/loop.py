@@ -125,6 +125,7 @@ class Training:
                 self._keep_if_best()
             if self.step % self.recipe.checkpoint_every == 0 or self.is_finished:
                 self.save()
+                self.run.draw(self.objective.metric)
         progress.close()
 
     def _batches(self) -> Iterator[Batch]:
@@ -188,7 +189,6 @@ class Training:
             save_whole(weights, self.run.best)
             about = {"step": self.step, "of": self.total_steps, "seconds": round(self.seconds), **figures}
             self.run.figures.write_text(json.dumps(about, indent=2) + "\n")
-        self.run.draw(self.objective.metric)
 
     def save(self) -> None:
         """Write the checkpoint."""

@@ -36,6 +36,15 @@ def test_an_image_runs_as_another_user_than_root_and_checks_itself_without_a_she
     assert 'CMD ["python", "-m", "service.healthcheck"]' in STAGES[target]
 
 
+def test_an_image_has_all_that_the_service_reads_of_the_model() -> None:
+    copied = re.findall(r"^COPY (model\S*|service)(?: (model\S*\.py))? ", STAGES["code"], re.M)
+
+    assert {path for paths in copied for path in paths if path} == {
+        *("model/__init__.py", "model/config.py", "model/package", "model/packages", "service")
+    }
+    assert {f"!{path}" for paths in copied for path in paths if path} <= {*(ROOT / ".dockerignore").read_text().split()}
+
+
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_an_image_has_every_package_by_hash_and_no_torch(target: str) -> None:
     pinned = (ROOT / "deploy" / "image" / f"requirements-{target}.txt").read_text()

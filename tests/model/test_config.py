@@ -155,10 +155,17 @@ def test_a_config_survives_being_written_and_read() -> None:
     [
         ({"d_ff": 3}, "d_ff is no field; one of architecture, vocab_size"),
         ({"attention": {"heads": 3}}, "attention.heads is no field; one of num_heads"),
-        ({"attention": {}}, "a field of AttentionConfig is missing or wrong: .*num_heads"),
+        ({"attention": {}}, r"attention\.num_heads is missing"),
+        ({"attention": 3}, "attention is 3; it must be a group of fields"),
+        ({"attention": {"num_heads": 8, "qkv_bias": "no"}}, r"attention\.qkv_bias is 'no'; it must be true or false"),
+        ({"attention": {"num_heads": 8, "local_layers": [0.5]}}, "must be a list of whole numbers"),
+        ({"d_model": True}, "d_model is True; it must be a whole number"),
+        ({"dropout": "0.1"}, "dropout is '0.1'; it must be a number"),
+        ({"vision": 3}, "vision is 3; it must be a group of fields or left out"),
+        ({"norm": {"kind": 3}}, r"norm\.kind is 3; it must be a name"),
     ],
 )
-def test_reading_names_what_is_unknown_or_missing(values: dict[str, Any], words: str) -> None:
+def test_reading_names_what_is_unknown_missing_or_of_another_kind(values: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         TransformerConfig.from_dict({**BASE.to_dict(), **values})
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from model.package import ImageFormat, Manifest, PackageError
-from tests.conftest import TinyPackage
+from tests.conftest import TINY, TinyPackage
 
 
 @pytest.fixture
@@ -49,6 +49,9 @@ def test_a_changed_file_is_named(folder: Path) -> None:
         Manifest.load(folder)
 
 
+CONFIG = TINY["translate"].to_dict()
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -67,7 +70,10 @@ def test_a_changed_file_is_named(folder: Path) -> None:
         ({"graphs": {}}, "needs the graphs"),
         ({"task": "classify", "labels": []}, "needs labels"),
         ({"sha256": {}}, "sha256 lacks"),
-        ({"config": {}}, "config has no d_model"),
+        ({"config": {}}, "config: architecture is missing"),
+        ({"config": {**CONFIG, "head_dim": 4}}, "config: head_dim is no field"),
+        ({"config": {**CONFIG, "d_model": "wide"}}, "config: d_model is 'wide'; it must be a whole number"),
+        ({"config": {**CONFIG, "attention": {"num_heads": 3}}}, r"config: d_model is 32; it must be a multiple of attention.num_heads"),
         ({"special_ids": {"pad": -7, "start": 1, "end": 2}}, r"special_ids\.pad: .* greater than or equal to 0"),
         ({"special_ids": {"pad": 0, "start": 1, "end": 99_999}}, r"special_ids\.end is 99999; the model's ids go from"),
         ({"languages": {"ids": {"sv": 99_999, "en": 1}}}, r"languages\.ids\.sv is 99999"),
@@ -121,7 +127,8 @@ def test_what_is_wrong_with_an_encoder_is_named(
 
 def test_a_single_label_needs_another_activation_and_then_ranks_too(sentiment: TinyPackage, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(sentiment.folder, tmp_path / "package"))
-    one_label = {"labels": ["alike"], "config": {**sentiment.manifest.config, "head": {"num_labels": 1}}}
+    head = {"kind": "classify", "num_labels": 1}
+    one_label = {"labels": ["alike"], "config": {**sentiment.manifest.config, "head": head}}
     edit(folder, **one_label)
     with pytest.raises(PackageError, match="a single label always scores 1"):
         Manifest.load(folder)

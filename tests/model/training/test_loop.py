@@ -102,7 +102,7 @@ def test_a_run_leaves_all_that_tells_how_it_went(tmp_path: Path) -> None:
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options: dict[str, Any] = {"checkpoint_every": 2, "accumulate": 2, "evaluate_every": 3, "epochs": 8}
+    options: dict[str, Any] = {"checkpoint_every": 4, "accumulate": 2, "evaluate_every": 3, "epochs": 8}
     whole = run(name, tmp_path / "whole", **options)
     (tmp_path / "resumed").mkdir()
     if RECIPES[name].train_tokenizer:  # training one breaks ties by chance
