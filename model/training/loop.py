@@ -264,7 +264,8 @@ class Training:
     def _tokenizer(self, rows: list[Any], vocab_size: int) -> Tokenizer | None:
         if self.recipe.train_tokenizer is None:
             return None
-        if not self.run.tokenizer.exists():
+        # One that is there without a checkpoint may be another run's.
+        if self.start is None and not self.run.checkpoint.exists():
             self.recipe.train_tokenizer(self.recipe.texts(rows), vocab_size).save(str(self.run.tokenizer))
         tokenizer = Tokenizer.from_file(str(self.run.tokenizer))
         if tokenizer.add_special_tokens(list(self.recipe.added_tokens)):

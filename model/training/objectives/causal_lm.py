@@ -87,13 +87,17 @@ class Instruct(_NextTokens):
     examples: list[tuple[list[int], int]] = field(default_factory=list, init=False)  # ids, length of the instruction
 
     def encode(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Encode (instruction, answer) rows; answers are cut where `max_length` tokens are full."""
+        """Encode (instruction, answer) rows; answers are cut where `max_length` tokens are full.
+
+        Rows whose instruction leaves no room for an answer are left out.
+        """
         self.end = token_id(self.tokenizer, END_OF_TEXT)
         instructions = self.tokenizer.encode_batch([instruction for instruction, _ in rows])
         answers = self.tokenizer.encode_batch([answer for _, answer in rows])
         self.examples = [
             ([self.end, *instruction.ids, *answer.ids, self.end][: self.max_length + 1], 1 + len(instruction.ids))
             for instruction, answer in zip(instructions, answers, strict=True)
+            if len(instruction.ids) < self.max_length
         ]
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:

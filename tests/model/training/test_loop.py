@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from model.commands.choices import RECIPE_NAMES
 from model.config import TransformerConfig
@@ -22,6 +22,7 @@ from model.training.plan import plan
 from model.training.recipe import Recipe
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.run import Run, load_trained
+from model.training.tokenizers import train_wordpiece
 from tests.conftest import TEXTS, TINY
 
 IMAGES = [np.eye(28, k=shift, dtype=np.uint8) * 255 for shift in (-8, 0, 8)]
@@ -104,9 +105,9 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(
 ) -> None:
     options: dict[str, Any] = {"checkpoint_every": 4, "accumulate": 2, "evaluate_every": 3, "epochs": 8}
     whole = run(name, tmp_path / "whole", **options)
-    (tmp_path / "resumed").mkdir()
     if RECIPES[name].train_tokenizer:  # training one breaks ties by chance
-        shutil.copy(tmp_path / "whole" / "tokenizer.json", tmp_path / "resumed")
+        trained = Tokenizer.from_file(str(tmp_path / "whole" / "tokenizer.json"))
+        options["train_tokenizer"] = lambda _texts, _size: trained
 
     take_step = Training.take_step
 
@@ -129,15 +130,25 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(
     assert logs[0] == logs[1]
 
 
+def test_a_tokenizer_that_another_run_left_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("stale")
+    run("finetune-classify-spam", tmp_path)
+
+    tokenizer = load_trained(tmp_path)[1]
+    assert tokenizer is not None and tokenizer.token_to_id("film") is not None
+
+
 def test_accumulated_batches_give_the_gradient_of_one_large_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Training, "_autocast", lambda _: nullcontext())  # in float32, to compare closely
     rows = [(text * times, index % 2) for index, (text, times) in enumerate(zip(TEXTS * 2, range(1, 7), strict=True))]
+    tokenizer = train_wordpiece(TEXTS, 160)
     recipe = replace(
         tiny_recipe("finetune-classify-spam"),
         dropout=0.0,
         read=lambda _data, _split: rows,
+        train_tokenizer=lambda _texts, _size: tokenizer,
         objective=lambda tokenizer, _: Classify(tokenizer, 64),  # which hides no words
     )
 

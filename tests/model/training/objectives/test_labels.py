@@ -144,6 +144,29 @@ def test_texts_that_belong_together_lower_the_contrastive_loss(tokenizer_of: Tok
     assert alike < 0.01 < mixed
 
 
+def test_pairs_that_share_a_text_are_not_held_against_one_another(tokenizer_of: TokenizerOf) -> None:
+    objective = Contrastive(tokenizer_of("embed"), max_length=16, temperature=0.05)
+    pairs = [Pair("good", "great"), Pair("good", "great"), Pair("great", "so good"), Pair("dog", "a dog")]
+    objective.encode(pairs)
+    batch, alone = objective.collate(range(4)), objective.collate([0, 3])
+    vectors = torch.nn.functional.normalize(torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
+
+    def loss(first: Tensor, second: Tensor, batch: dict[str, Tensor]) -> float:
+        return float(objective.loss(Fixed(torch.cat((first, second))), batch))
+
+    def cost(place: int, others: list[int]) -> float:
+        """Cross-entropy of one pair against others, both ways, by the formula."""
+        first, second = vectors
+        ways = (first[place] @ second.T, second[place] @ first.T)
+        logits = [(cosines / 0.05)[[place, *others]] for cosines in ways]
+        return float(sum(row.logsumexp(0) - row[0] for row in logits)) / 2
+
+    expected = [cost(0, [3]), cost(1, [3]), cost(2, [3]), cost(3, [0, 1, 2])]  # the first three are one family
+    assert loss(*vectors, batch) == pytest.approx(np.mean(expected), rel=1e-5)
+    two = vectors[:, [0, 3]]
+    assert loss(*two, alone) == pytest.approx((cost(0, [3]) + cost(3, [0])) / 2, rel=1e-5)
+
+
 def test_scored_pairs_lower_their_loss_in_the_scores_order(tokenizer_of: TokenizerOf) -> None:
     objective = Contrastive(tokenizer_of("embed"), max_length=16, temperature=0.05)
     objective.encode([Pair("good", "good", 1.0), Pair("good", "dog", 0.1)])

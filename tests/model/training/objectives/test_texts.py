@@ -64,9 +64,21 @@ def test_only_the_answer_to_an_instruction_is_learned(tokenizer_of: TokenizerOf)
 
 def test_answers_are_cut_where_the_model_ends(tokenizer_of: TokenizerOf) -> None:
     objective = Instruct(tokenizer_of("stories"), max_length=32)
-    objective.encode([("Write.\n", "dog " * 80)])
+    objective.encode([("Write.\n", "dog " * 80), ("Write about a dog. " * 40, "dog")])
 
     assert objective.collate([0])["input_ids"].shape == (1, 32)
+    assert len(objective.examples) == 1  # the other's instruction is too long for any answer
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 20])
+def test_an_instruction_of_any_length_has_as_many_targets_as_inputs(tokenizer_of: TokenizerOf, length: int) -> None:
+    tokenizer = tokenizer_of("stories")
+    objective = Instruct(tokenizer, max_length=len(tokenizer.encode("the dog the dog").ids))
+    objective.encode([(" ".join(["the dog"] * length)[: 4 * length], "dog"), ("", "dog")])
+    batch = objective.collate(range(len(objective.examples)))
+
+    assert batch["input_ids"].shape == batch["targets"].shape
+    assert bool((batch["targets"] != IGNORED).any(-1).all())
 
 
 def test_a_translators_source_begins_with_the_language(tokenizer_of: TokenizerOf) -> None:
