@@ -162,9 +162,9 @@ def test_pairs_that_share_a_text_are_not_held_against_one_another(tokenizer_of: 
         return float(sum(row.logsumexp(0) - row[0] for row in logits)) / 2
 
     expected = [cost(0, [3]), cost(1, [3]), cost(2, [3]), cost(3, [0, 1, 2])]  # the first three are one family
-    assert loss(*vectors, batch) == pytest.approx(np.mean(expected), rel=1e-5)
-    two = vectors[:, [0, 3]]
-    assert loss(*two, alone) == pytest.approx((cost(0, [3]) + cost(3, [0])) / 2, rel=1e-5)
+    assert loss(vectors[0], vectors[1], batch) == pytest.approx(np.mean(expected), rel=1e-5)
+    first, second = vectors[:, [0, 3]]
+    assert loss(first, second, alone) == pytest.approx((cost(0, [3]) + cost(3, [0])) / 2, rel=1e-5)
 
 
 def test_scored_pairs_lower_their_loss_in_the_scores_order(tokenizer_of: TokenizerOf) -> None:
