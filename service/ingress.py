@@ -57,6 +57,18 @@ ROUTES: Mapping[str, Kind | None] = {
     "/decode": None,
     "/v1/rerank": "rerank",
     "/v2/rerank": "rerank",
+    "/": None,
+    "/pipeline/text-classification": "classify",
+    "/pipeline/zero-shot-classification": "classify",
+    "/pipeline/image-classification": "classify",
+    "/pipeline/feature-extraction": "embed",
+    "/pipeline/sentence-similarity": "embed",
+    "/pipeline/token-classification": "tag",
+    "/pipeline/question-answering": "answer",
+    "/pipeline/fill-mask": "fill",
+    "/pipeline/text-generation": "generate",
+    "/pipeline/summarization": "summarize",
+    "/pipeline/translation": "translate",
 }
 
 

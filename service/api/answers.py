@@ -14,17 +14,27 @@ from service.turns import Turn
 FEW = 512  # numbers or tokens of a list, which take about a millisecond
 
 
-async def json_answer(answer: BaseModel | Iterable[Any]) -> Response:
+async def json_answer(answer: BaseModel | dict[str, Any] | Iterable[Any]) -> Response:
     """Return the JSON of an answer, or of a list of them, without the fields of models that are None.
 
     The items of a list may be made while it is written.
     """
     pieces: list[bytes] = []
     turn = Turn()
-    for piece in _model(answer) if isinstance(answer, BaseModel) else _list(answer, _item):
+    for piece in _pieces(answer):
         pieces.append(piece)
         await turn.give()
     return Response(b"".join(pieces), media_type="application/json")
+
+
+def _pieces(answer: BaseModel | dict[str, Any] | Iterable[Any]) -> Iterator[bytes]:
+    match answer:
+        case BaseModel():
+            return _model(answer)
+        case dict():
+            return _json(answer)
+        case _:
+            return _list(answer, _item)
 
 
 def _model(answer: BaseModel) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from service import __version__
+from service.api.addresses import ModelAddresses
 from service.api.allowances import RATE_HEADERS
 from service.api.calls import Tasks
 from service.api.deadline import KeepDeadline
@@ -99,6 +100,7 @@ def create_app(
         routes=[route.path for route in router.routes if isinstance(route, APIRoute)],
         returns_ids=not is_behind_serve,
     )
+    app.add_middleware(ModelAddresses)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

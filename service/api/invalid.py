@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from service.api.shared_bodies import place_of
 from service.errors import NotJson, ServiceError, WrongForm
-from service.schemas import Request
 
-Kind = TypeVar("Kind", bound=Request)
+Kind = TypeVar("Kind", bound=BaseModel)
 
 
 def first_problem(problems: Sequence[Any]) -> ServiceError:
@@ -31,7 +30,7 @@ def first_problem(problems: Sequence[Any]) -> ServiceError:
 
 
 def native(kind: type[Kind], **values: Any) -> Kind:
-    """Return the native request that a protocol's body means; raises `WrongForm` for what no native one may have."""
+    """Return the request that a protocol's body means; raises `WrongForm` for values that it may not have."""
     try:
         return kind(**values)
     except ValidationError as error:

@@ -15,6 +15,7 @@ from service.api.calls import Calls, Tasks
 from service.api.decoder_routes import add_decoder_routes
 from service.api.encoder_routes import add_encoder_routes
 from service.api.observing import observed
+from service.api.protocols.huggingface.routes import add_huggingface_routes
 from service.api.protocols.openai.routes import add_openai_routes
 from service.api.protocols.rerank import add_rerank_routes
 from service.api.protocols.tei.routes import add_tei_routes
@@ -65,6 +66,8 @@ def make_router(
     add_tei_routes(router, calls)
 
     add_rerank_routes(router, calls)
+
+    add_huggingface_routes(router, calls, limits.keep_alive_s)
 
     @router.post("/detokenize")
     async def detokenize(request: DetokenizeRequest) -> DetokenizeResponse:

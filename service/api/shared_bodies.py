@@ -28,5 +28,7 @@ def whose(our_field: str, their_field: str, form: ErrorForm) -> Callable[[Any], 
 
 
 def place_of(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Return where in the body a validation error is, without the tag of the body's kind."""
-    return location[:1] + location[2:] if location[1:2] in {(OURS,), (THEIRS,)} else location
+    """Return where in the body a validation error is: without the tag of the body's kind, and within `parameters`."""
+    outer = location[1:2]
+    is_wrapped = outer in {(OURS,), (THEIRS,)} or (outer == ("parameters",) and len(location) > 2)
+    return location[:1] + location[2:] if is_wrapped else location

@@ -1,0 +1,282 @@
+"""Bodies of Hugging Face's pipelines (huggingface.js/packages/tasks); unknown fields are passed over."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from model.package import Activation, Aggregation
+from service.schemas.decoding import DecodingRequest
+from service.schemas.generate import GenerateRequest
+from service.schemas.request import Text, Texts
+
+
+def _refused(value: object) -> object:
+    if value:
+        raise PydanticCustomError("not_done", "this is not done here; leave it out")
+    return None
+
+
+NotDone = Annotated[Any, BeforeValidator(_refused)]
+# What PNG, JPEG, GIF, BMP, WebP and TIFF begin with.
+IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF", b"II*\0", b"MM\0*")
+LanguageCode = Annotated[str, Field(max_length=32)]
+Truncation = Literal["do_not_truncate", "longest_first", "only_first"]
+
+
+class _Open(BaseModel):
+    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+
+
+class Body(_Open):
+    """What all pipelines' bodies have."""
+
+    model: str | None = Field(None, description="name of the model; if left out, the first that fits answers")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_parameters(cls, body: Any) -> Any:
+        has_none = isinstance(body, dict) and body.get("parameters", {}) is None
+        return {name: value for name, value in body.items() if name != "parameters"} if has_none else body
+
+
+class TextPair(_Open):
+    """Two texts that are read together."""
+
+    text: Text
+    text_pair: Text
+
+
+class LabelParameters(_Open):
+    """How texts are labelled."""
+
+    function_to_apply: Activation | None = None
+    top_k: int | None = Field(None, ge=1)
+    truncation: bool = Field(True, description="cut what is too long")
+
+
+class TextClassification(Body):
+    """Texts to label."""
+
+    inputs: Text | TextPair | Annotated[list[Text | TextPair], Field(fail_fast=True)]
+    parameters: LabelParameters = LabelParameters()
+
+
+class ImageParameters(_Open):
+    """How images are labelled."""
+
+    function_to_apply: Activation | None = None
+    top_k: int | None = Field(None, ge=1)
+
+
+class Image(Body):
+    """A body that may be an image, without JSON around it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _image_itself(cls, body: Any) -> Any:
+        is_image = isinstance(body, bytes) and body.startswith(IMAGES)
+        return {"inputs": base64.b64encode(body).decode(), "is_image": True} if is_image else body
+
+
+class ImageClassification(Image):
+    """An image to label, in base64, or as the body itself."""
+
+    inputs: Text
+    parameters: ImageParameters = ImageParameters()
+
+
+class ZeroShotParameters(_Open):
+    """The labels."""
+
+    candidate_labels: Text | Texts = Field(description="a list, or texts with commas in between")
+    hypothesis_template: Text | None = None
+    multi_label: bool = False
+
+
+class ZeroShotClassification(Body):
+    """Texts to sort into any labels."""
+
+    inputs: Text | Texts
+    parameters: ZeroShotParameters
+
+
+class TagParameters(_Open):
+    """How tokens become entities."""
+
+    aggregation_strategy: Aggregation | None = None
+    ignore_labels: Annotated[list[Text], Field(max_length=256, fail_fast=True)] | None = None
+    stride: int | None = Field(None, ge=0)
+
+
+class TokenClassification(Body):
+    """Texts to tag."""
+
+    inputs: Text | Texts
+    parameters: TagParameters = TagParameters()
+
+
+class Question(_Open):
+    """A question, and the text that holds the answer."""
+
+    question: Text
+    context: Text
+
+
+class AnswerParameters(_Open):
+    """How answers are looked for."""
+
+    top_k: int | None = Field(None, ge=1, le=100)
+    doc_stride: int | None = Field(None, ge=0)
+    max_answer_len: int | None = Field(None, ge=1, le=512)
+    handle_impossible_answer: bool | None = None
+    align_to_words: Literal[True] | None = None
+    max_seq_len: NotDone = None
+    max_question_len: NotDone = None
+
+
+class QuestionAnswering(Body):
+    """A question about a text."""
+
+    inputs: Question
+    parameters: AnswerParameters = AnswerParameters()
+
+
+class FillParameters(_Open):
+    """How many candidates there are."""
+
+    top_k: int | None = Field(None, ge=1, le=100)
+    targets: NotDone = None
+
+
+class FillMask(Body):
+    """Texts with missing words."""
+
+    inputs: Text | Texts
+    parameters: FillParameters = FillParameters()
+
+
+class FeatureExtraction(Body):
+    """Texts to map to vectors; the parameters stand beside the inputs, or in `parameters`."""
+
+    inputs: Text | Texts
+    normalize: bool | None = None
+    prompt_name: Text | None = None
+    truncate: bool | None = None
+    truncation_direction: Literal["right", "Right"] | None = None
+    dimensions: int | None = Field(None, ge=1)
+    encoding_format: Literal["float"] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parameters_beside(cls, body: Any) -> Any:
+        parameters = body.get("parameters") if isinstance(body, dict) else None
+        return {**body, **parameters} if isinstance(parameters, dict) else body
+
+
+class Compared(_Open):
+    """A sentence, and those that it is compared with."""
+
+    source_sentence: Text
+    sentences: Texts
+
+
+class SentenceSimilarity(Body):
+    """Sentences to compare."""
+
+    inputs: Compared
+
+
+class GenerationParameters(_Open):
+    """How outputs are chosen: names of transformers, each with the bounds of the native field."""
+
+    max_new_tokens: int | None = Field(None, ge=1)
+    max_length: int | None = Field(None, ge=1)
+    min_new_tokens: int | None = Field(None, ge=0)
+    min_length: int | None = Field(None, ge=0)
+    num_beams: int | None = Field(None, ge=1)
+    length_penalty: float | None = Field(None, ge=-5, le=5)
+    early_stopping: bool | Literal["never"] | None = None
+    repetition_penalty: float | None = Field(None, ge=0.01, le=10)
+    no_repeat_ngram_size: int | None = Field(None, ge=0)
+    do_sample: NotDone = None
+
+    def native(self, kind: type[DecodingRequest]) -> dict[str, Any]:
+        """Return the fields of a native request."""
+        names = {"max_length": "max_tokens", "max_new_tokens": "max_tokens", "num_beams": "beam_size"}
+        names |= {"min_length": "min_tokens", "min_new_tokens": "min_tokens"}
+        given = self.model_dump(exclude_none=True)
+        fields = {names.get(name, name): value for name, value in given.items()}
+        return {name: value for name, value in fields.items() if name in kind.model_fields}
+
+
+class SummaryParameters(_Open):
+    """How summaries are made."""
+
+    generate_parameters: GenerationParameters = GenerationParameters()
+    truncation: Truncation = "do_not_truncate"
+    clean_up_tokenization_spaces: NotDone = None
+
+
+class Summarization(Body):
+    """Texts to summarize."""
+
+    inputs: Text | Texts
+    parameters: SummaryParameters = SummaryParameters()
+
+
+class TranslationParameters(_Open):
+    """The languages, and how translations are made."""
+
+    src_lang: LanguageCode | None = None
+    tgt_lang: LanguageCode | None = Field(None, description="needed unless the model has one target")
+    generate_parameters: GenerationParameters = GenerationParameters()
+    truncation: Literal["do_not_truncate"] = "do_not_truncate"
+    clean_up_tokenization_spaces: NotDone = None
+
+
+class Translation(Body):
+    """Texts to translate."""
+
+    inputs: Text | Texts
+    parameters: TranslationParameters = TranslationParameters()
+
+
+class TextGenerationParameters(GenerationParameters):
+    """How prompts are continued: TGI's names and those of transformers."""
+
+    do_sample: bool | None = None  # here it is done
+    temperature: float | None = Field(None, ge=0, le=10)
+    top_k: int | None = Field(None, ge=0, le=1_000_000)
+    top_p: float | None = Field(None, gt=0, le=1)
+    seed: int | None = Field(None, ge=0, lt=2**63)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    stop: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=16, fail_fast=True)] | None = None
+    return_full_text: bool | None = None
+    details: NotDone = None
+    decoder_input_details: NotDone = None
+    best_of: NotDone = None
+    top_n_tokens: NotDone = None
+    typical_p: NotDone = None
+    watermark: NotDone = None
+    max_length: NotDone = None  # which would count the prompt, too
+    min_length: NotDone = None
+    grammar: NotDone = None
+    adapter_id: NotDone = None
+    truncate: NotDone = None
+
+    def native(self, kind: type[DecodingRequest] = GenerateRequest) -> dict[str, Any]:
+        """Return the fields of a native request; without `do_sample` it is as the package says."""
+        fields = super().native(kind)
+        return {**fields, "temperature": 0} if self.do_sample is False else fields
+
+
+class TextGeneration(Body):
+    """A prompt to continue, or several."""
+
+    inputs: Text | Texts
+    parameters: TextGenerationParameters = TextGenerationParameters()
+    stream: bool = Field(False, description="answer with server-sent events; for a single prompt")

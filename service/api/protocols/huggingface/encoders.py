@@ -1,0 +1,166 @@
+"""Pipelines over encoders: Hugging Face's bodies as native requests, and the answers back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from service.api.calls import Calls
+from service.api.invalid import naming, native
+from service.api.protocols.huggingface.bodies import (
+    FeatureExtraction,
+    FillMask,
+    ImageClassification,
+    QuestionAnswering,
+    SentenceSimilarity,
+    TextClassification,
+    TextPair,
+    TokenClassification,
+    ZeroShotClassification,
+)
+from service.api.protocols.tei import answering as tei
+from service.api.protocols.tei.schemas import Sentences, SimilarityRequest
+from service.schemas import (
+    AnswerRequest,
+    AnswerResponse,
+    Classification,
+    ClassifyRequest,
+    ClassifyResponse,
+    EmbedRequest,
+    EmbedResponse,
+    Entity,
+    FillRequest,
+    FillResponse,
+    Mask,
+    TagRequest,
+    TagResponse,
+)
+from service.tasks.texts import as_list
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """Return the fields that have a value; the native request has its own for the others."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+async def text_classification(calls: Calls, body: TextClassification) -> Any:
+    """Return the labels of each text, best first: a list of lists, of a single text, too."""
+    inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
+    texts = [[each.text, each.text_pair] if isinstance(each, TextPair) else each for each in inputs]
+    parameters = body.parameters
+    asked = given(top_k=parameters.top_k, activation=parameters.function_to_apply, truncate=parameters.truncation)
+    return map(_labels, (await _classified(calls, body.model, input=texts, **asked)).results)
+
+
+async def image_classification(calls: Calls, body: ImageClassification) -> Any:
+    """Return the labels of an image, best first."""
+    asked = given(top_k=body.parameters.top_k, activation=body.parameters.function_to_apply)
+    manifest = calls.find(body.model, "image").manifest
+    return _labels((await _classified(calls, manifest.name, input=body.inputs, **asked)).results[0])
+
+
+async def zero_shot_classification(calls: Calls, body: ZeroShotClassification) -> Any:
+    """Return the scores of the request's own labels, best first, for each text."""
+    labels = body.parameters.candidate_labels
+    asked = given(
+        labels=[label.strip() for label in labels.split(",")] if isinstance(labels, str) else labels,
+        hypothesis_template=body.parameters.hypothesis_template,
+        multi_label=body.parameters.multi_label,
+    )
+    with naming(labels="candidate_labels"):
+        results = (await _classified(calls, body.model, input=body.inputs, **asked)).results
+    return _labels(results[0]) if isinstance(body.inputs, str) else map(_labels, results)
+
+
+async def _classified(calls: Calls, model: str | None, **fields: Any) -> ClassifyResponse:
+    with naming(input="inputs"):
+        answer = await calls.answer(native(ClassifyRequest, model=model, **fields), "classify")
+    assert isinstance(answer, ClassifyResponse)
+    return answer
+
+
+def _labels(result: Classification) -> list[dict[str, Any]]:
+    return [asdict(label) for label in result.labels]
+
+
+async def feature_extraction(calls: Calls, body: FeatureExtraction) -> Any:
+    """Return a text's vector, or that of each one of a list."""
+    asked = given(
+        normalize=body.normalize,
+        prompt_name=body.prompt_name,
+        truncate=body.truncate is not False,
+        dimensions=body.dimensions,
+    )
+    with naming(input="inputs"):
+        answer = await calls.answer(native(EmbedRequest, model=body.model, input=body.inputs, **asked), "embed")
+    assert isinstance(answer, EmbedResponse)
+    return answer.embeddings[0] if isinstance(body.inputs, str) else answer.embeddings
+
+
+async def sentence_similarity(calls: Calls, body: SentenceSimilarity) -> Any:
+    """Return the cosines of one sentence's vector with those of the others."""
+    inputs = Sentences(source_sentence=body.inputs.source_sentence, sentences=body.inputs.sentences)
+    return await tei.similarity(calls, SimilarityRequest(model=body.model, inputs=inputs))
+
+
+async def token_classification(calls: Calls, body: TokenClassification) -> Any:
+    """Return the entities of a text, or of each one of a list."""
+    parameters, tagging = body.parameters, calls.find(body.model, "tag").manifest.tagging
+    aggregation = parameters.aggregation_strategy or (tagging.aggregation if tagging else None)
+    asked = given(aggregation=aggregation, ignore_labels=parameters.ignore_labels, overlap=parameters.stride)
+    with naming(input="inputs", overlap="stride"):
+        answer = await calls.answer(native(TagRequest, model=body.model, input=body.inputs, **asked), "tag")
+    assert isinstance(answer, TagResponse)
+    label = "entity" if aggregation == "none" else "entity_group"
+    found = ([_entity(entity, label) for entity in entities] for entities in answer.results)
+    return next(found) if isinstance(body.inputs, str) else found
+
+
+def _entity(entity: Entity, label: str) -> dict[str, Any]:
+    place = {"word": entity.text, "start": entity.start, "end": entity.end}
+    return {label: entity.label, "score": entity.score, **place}
+
+
+async def question_answering(calls: Calls, body: QuestionAnswering) -> Any:
+    """Return the best answer, or a list of them if more than one is asked for."""
+    parameters = body.parameters
+    asked = given(
+        top_k=parameters.top_k,
+        max_answer_tokens=parameters.max_answer_len,
+        no_answer=parameters.handle_impossible_answer,
+        overlap=parameters.doc_stride,
+    )
+    inputs = {"question": body.inputs.question, "context": body.inputs.context}
+    with naming(overlap="doc_stride"):
+        answer = await calls.answer(native(AnswerRequest, model=body.model, **inputs, **asked), "answer")
+    assert isinstance(answer, AnswerResponse)
+    spans = answer.results[0].answers
+    found = [{"answer": span.text, "score": span.score, "start": span.start, "end": span.end} for span in spans]
+    return found if (parameters.top_k or 1) > 1 or not found else found[0]
+
+
+async def fill_mask(calls: Calls, body: FillMask) -> Any:
+    """Return the candidates for a text's missing word, or for each of its words; of a list, for each text."""
+    asked = native(FillRequest, model=body.model, input=body.inputs, **given(top_k=body.parameters.top_k))
+    with naming(input="inputs"):
+        answer = await calls.answer(asked, "fill")
+    assert isinstance(answer, FillResponse)
+    pairs = zip(as_list(body.inputs), answer.results, strict=True)
+    found = (_words(text, masks) for text, masks in pairs)
+    return next(found) if isinstance(body.inputs, str) else found
+
+
+def _words(text: str, masks: list[Mask]) -> list[Any]:
+    words = [
+        [
+            {
+                "score": candidate.score,
+                "token": candidate.id,
+                "token_str": candidate.text,
+                "sequence": text[: mask.start] + candidate.text + text[mask.end :],
+            }
+            for candidate in mask.candidates
+        ]
+        for mask in masks
+    ]
+    return words[0] if len(words) == 1 else words

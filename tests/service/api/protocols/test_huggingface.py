@@ -1,0 +1,176 @@
+"""Hugging Face Inference: each pipeline's body means what a native one means."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.conftest import TEXTS, MakePackage, with_manifest
+from tests.service.api.conftest import Client, OpenClient, events_of, post
+from tests.service.api.test_images import encoded, png
+
+MODELS = ("sentiment", "embed", "entailment", "entities", "answers", "encoder", "stories", "fashion")
+SUMMARY = {"summarize": {"prefix": "In short: "}}
+
+
+@pytest.fixture
+async def client(open_client: OpenClient, make_package: MakePackage, tmp_path: Path) -> AsyncIterator[Client]:
+    translate = with_manifest(make_package("translate"), tmp_path / "translate", task_prompts=SUMMARY)
+    async with open_client(*MODELS, translate) as client:
+        yield client
+
+
+async def piped(client: Client, pipeline: str, inputs: Any, **parameters: Any) -> Any:
+    return await post(client, f"/pipeline/{pipeline}", inputs=inputs, parameters=parameters)
+
+
+async def test_labels_are_those_of_classify(client: Client) -> None:
+    (native,) = (await post(client, "/classify", input=TEXTS[0], top_k=1, activation="none"))["results"]
+    (pair,) = (await post(client, "/classify", input=[TEXTS[:2]]))["results"]
+
+    found = await piped(client, "text-classification", TEXTS[0], top_k=1, function_to_apply="none")
+    assert found == [native["labels"]]
+    texts = {"text": TEXTS[0], "text_pair": TEXTS[1]}
+    assert await piped(client, "text-classification", texts) == [pair["labels"]]
+
+
+async def test_labels_of_ones_own_are_a_list_or_texts_with_commas(client: Client) -> None:
+    asked = {"input": TEXTS[0], "labels": ["dog", "film"], "hypothesis_template": "It is {}.", "model": "entailment"}
+    (native,) = (await post(client, "/classify", **asked))["results"]
+
+    for labels in (["dog", "film"], "dog, film"):
+        body = {"inputs": TEXTS[0], "model": "entailment"}
+        parameters = {"candidate_labels": labels, "hypothesis_template": "It is {}."}
+        for path in ("/", "/pipeline/zero-shot-classification"):
+            assert await post(client, path, **body, parameters=parameters) == native["labels"]
+
+
+async def test_an_image_is_the_body_itself_or_in_base64(client: Client) -> None:
+    image = encoded(png())
+    asked = {"model": "fashion", "inputs": image, "parameters": {"top_k": 3}}
+    (native,) = (await post(client, "/classify", input=image, model="fashion", top_k=3))["results"]
+
+    assert await post(client, "/pipeline/image-classification", **asked) == native["labels"]
+    assert await post(client, "/", **asked) == native["labels"]
+    alone = await client.post("/pipeline/image-classification", content=png(), headers={"Content-Type": "image/png"})
+    assert alone.status_code == 422  # the first model that classifies takes texts
+
+
+async def test_vectors_and_similarities_are_those_of_embed(client: Client) -> None:
+    native = np.array((await post(client, "/embed", input=TEXTS, dimensions=8))["embeddings"])
+    whole = np.array((await post(client, "/embed", input=TEXTS))["embeddings"])
+
+    found = await post(client, "/pipeline/feature-extraction", inputs=TEXTS, dimensions=8)
+    np.testing.assert_array_equal(found, native)
+    np.testing.assert_allclose(await piped(client, "feature-extraction", TEXTS[0], dimensions=8), native[0], atol=1e-6)
+    sentences = {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}
+    np.testing.assert_allclose(await piped(client, "sentence-similarity", sentences), whole[1:] @ whole[0], atol=1e-6)
+
+
+async def test_entities_have_the_key_that_their_aggregation_has(client: Client) -> None:
+    for aggregation, key in (("none", "entity"), ("simple", "entity_group")):
+        (native,) = (await post(client, "/tag", input=TEXTS[2], aggregation=aggregation))["results"]
+        found = await piped(client, "token-classification", TEXTS[2], aggregation_strategy=aggregation)
+        assert found == [
+            {key: each["label"], "word": each["text"], **{name: each[name] for name in ("score", "start", "end")}}
+            for each in native
+        ]
+    assert await piped(client, "token-classification", [TEXTS[2]], aggregation_strategy="simple") == [found]
+
+
+async def test_one_answer_is_an_object_and_several_are_a_list(client: Client) -> None:
+    question = {"question": "Who?", "context": TEXTS[2]}
+    (native,) = (await post(client, "/answer", **question, top_k=2, max_answer_tokens=4))["results"]
+    several = await piped(client, "question-answering", question, top_k=2, max_answer_len=4)
+
+    assert [(x["answer"], x["score"]) for x in several] == [(x["text"], x["score"]) for x in native["answers"]]
+    assert await piped(client, "question-answering", question, max_answer_len=4) == several[0]
+
+
+async def test_a_filled_mask_shows_the_text_that_it_makes(client: Client) -> None:
+    text = "The dog was [MASK]."
+    (((mask),),) = (await post(client, "/fill", input=text, top_k=2))["results"]
+    found = await piped(client, "fill-mask", text, top_k=2)
+    both = await piped(client, "fill-mask", f"{text} [MASK]", top_k=2)
+
+    assert [(x["token"], x["token_str"]) for x in found] == [(x["id"], x["text"]) for x in mask["candidates"]]
+    assert found[0]["sequence"] == f"The dog was {found[0]['token_str']}."
+    assert [len(words) for words in both] == [2, 2]
+
+
+async def test_texts_are_continued_whole_and_in_pieces(client: Client) -> None:
+    native = await post(client, "/generate", prompt="Once", max_tokens=9, temperature=1, seed=3, stop=["q"])
+    parameters = {"max_new_tokens": 9, "temperature": 1, "seed": 3, "stop": ["q"]}
+    text = native["choices"][0]["text"]
+
+    assert await piped(client, "text-generation", "Once", **parameters) == [{"generated_text": text}]
+    (whole,) = await piped(client, "text-generation", "Once", **parameters, return_full_text=True)
+    assert whole == {"generated_text": f"Once{text}"}
+    greedy = await post(client, "/generate", prompt="Once", max_tokens=9, temperature=0)
+    (found,) = await piped(client, "text-generation", "Once", max_new_tokens=9, do_sample=False)
+    assert found == {"generated_text": greedy["choices"][0]["text"]}
+    pieces = await events_of(client, "/pipeline/text-generation", inputs="Once", parameters=parameters)
+    assert "".join(piece["token"]["text"] for piece in pieces) == text == pieces[-1]["generated_text"]
+
+
+async def test_summaries_and_translations_take_generate_parameters(client: Client) -> None:
+    generation = {"max_new_tokens": 5, "num_beams": 2}
+    native = await post(client, "/summarize", input=TEXTS[0], max_tokens=5, beam_size=2)
+    found = await piped(client, "summarization", TEXTS[0], generate_parameters=generation)
+    assert found == [{"summary_text": native["summaries"][0]}]
+
+    native = await post(client, "/translate", q=TEXTS[2], source="en", target="sv", max_tokens=5, beam_size=2)
+    languages = {"src_lang": "en", "tgt_lang": "sv"}
+    found = await piped(client, "translation", TEXTS[2], generate_parameters=generation, **languages)
+    assert found == [{"translation_text": native["translatedText"]}]
+
+
+async def test_at_a_models_address_its_task_and_the_body_choose_the_pipeline(client: Client) -> None:
+    bodies: dict[str, tuple[str, dict[str, Any]]] = {
+        "sentiment": ("text-classification", {"inputs": TEXTS[0]}),
+        "embed": ("feature-extraction", {"inputs": TEXTS[0], "normalize": False}),
+        "entities": ("token-classification", {"inputs": TEXTS[2], "parameters": None}),
+        "answers": ("question-answering", {"inputs": {"question": "Who?", "context": TEXTS[2]}}),
+        "encoder": ("fill-mask", {"inputs": "The [MASK]."}),
+        "stories": ("text-generation", {"inputs": "Once", "parameters": {"max_new_tokens": 4, "do_sample": False}}),
+        "translate": ("translation", {"inputs": "Dan.", "parameters": {"src_lang": "en", "tgt_lang": "sv"}}),
+    }
+    for model, (pipeline, body) in bodies.items():
+        assert await post(client, "/", model=model, **body) == await post(client, f"/pipeline/{pipeline}", **body)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [
+        ("/", {"model": "nobody", "inputs": "x"}, 404, "there is no model 'nobody'"),
+        ("/", {"parameters": {}}, 422, "inputs: Field required"),
+        ("/", {"inputs": "x", "parameters": {"top_k": 0}}, 422, "top_k: "),
+        ("/", {"inputs": ["x"] * 257}, 413, "inputs asks for 257 answers"),
+        ("/pipeline/fill-mask", {"inputs": "[MASK]", "parameters": {"targets": ["a"]}}, 422, "targets: this is not"),
+        ("/pipeline/fill-mask", {"inputs": "x"}, 422, "inputs has a text without [MASK]"),
+        ("/pipeline/text-generation", {"inputs": ["x"], "stream": True}, 422, "stream is for a single prompt"),
+        ("/pipeline/text-generation", {"inputs": "x" * 9999}, 422, "inputs has"),
+        ("/pipeline/translation", {"inputs": "x"}, 422, "tgt_lang is missing"),
+        ("/pipeline/zero-shot-classification", {"inputs": "x"}, 422, "parameters: Field required"),
+        ("/pipeline/feature-extraction", {"inputs": "x", "encoding_format": "base64"}, 422, "encoding_format"),
+        ("/pipeline/nothing", {"inputs": "x"}, 404, "there is no route"),
+    ],
+)
+async def test_errors_are_one_sentence_that_names_the_field(
+    client: Client, path: str, body: dict[str, Any], status: int, words: str
+) -> None:
+    response = await client.post(path, json=body)
+
+    assert response.status_code == status and response.json().keys() == {"error"}, response.text
+    assert words in response.json()["error"]
+
+
+async def test_what_is_no_json_and_no_image_is_refused(client: Client) -> None:
+    for path in ("/", "/pipeline/image-classification", "/pipeline/text-classification"):
+        response: httpx.Response = await client.post(path, content=b"\xff\xd8nothing", headers={"Content-Type": "x/y"})
+        assert response.status_code == 422 and "error" in response.json(), path
