@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -20,6 +21,7 @@ from service.api.addresses import ModelAddresses
 from service.api.allowances import RATE_HEADERS
 from service.api.calls import Tasks
 from service.api.deadline import KeepDeadline
+from service.api.documents import openapi
 from service.api.invalid import first_problem
 from service.api.keys import KeyRing, RequireKey
 from service.api.leaving import FinishRequests
@@ -84,6 +86,7 @@ def create_app(
     for task in tasks:
         if task.is_remote:  # until HAProxy knows the way to a replica, the model's own address leads here, too
             app.include_router(routes_of([task]), prefix=f"/models/{task.manifest.name}", include_in_schema=False)
+    app.openapi = partial(openapi, app)  # type: ignore[method-assign]  # as FastAPI's documents say it is extended
     # The one added last is passed first.
     limits = settings.limits
     app.add_middleware(LimitBody, max_body_bytes=limits.max_body_bytes, timeout_s=Timeouts.of(limits).body)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from service.errors import (
     EmptyInput,
@@ -19,11 +21,66 @@ from service.errors import (
 )
 
 
+class NativeProblem(BaseModel):
+    """What was wrong, and which field, if it is one."""
+
+    code: str
+    message: str
+    param: str | None
+
+
+class NativeError(BaseModel):
+    """An error of the native routes."""
+
+    error: NativeProblem
+
+
+class OpenAIProblem(BaseModel):
+    """What was wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class OpenAIError(BaseModel):
+    """An error in OpenAI's form."""
+
+    error: OpenAIProblem
+
+
+class TEIError(BaseModel):
+    """An error of Text Embeddings Inference."""
+
+    error: str
+    error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
+
+
+class JinaError(BaseModel):
+    """An error in Jina's form."""
+
+    detail: str
+
+
+class CohereError(BaseModel):
+    """An error in Cohere's form."""
+
+    message: str
+
+
+class HuggingFaceError(BaseModel):
+    """An error in the form of Hugging Face Inference."""
+
+    error: str
+
+
 @dataclass(frozen=True)
 class ErrorForm:
-    """How a protocol writes errors: their JSON, and for which errors its clients expect another status than ours."""
+    """How a protocol writes errors: their JSON, its schema, and other statuses than ours where clients expect them."""
 
     body: Callable[[ServiceError], dict[str, Any]]
+    model: type[BaseModel]
     statuses: Mapping[type[ServiceError], int] = field(default_factory=dict)
 
     def status(self, error: ServiceError) -> int:
@@ -50,14 +107,14 @@ _TEI_TYPES: Mapping[tuple[type[ServiceError], ...], str] = {
 }
 
 
-NATIVE = ErrorForm(ServiceError.body)
-OPENAI = ErrorForm(_openai, {InvalidRequest: 400})
+NATIVE = ErrorForm(ServiceError.body, NativeError)
+OPENAI = ErrorForm(_openai, OpenAIError, {InvalidRequest: 400})
 # Of the text-embeddings-inference server. It has one status for texts that are too long and for too many of them, and
 # leaves 422 to bodies that it cannot read.
-TEI = ErrorForm(_tei, {InvalidRequest: 413, WrongForm: 422, EmptyInput: 400, WrongTask: 424, NoModel: 424})
-JINA = ErrorForm(lambda error: {"detail": error.message})
-COHERE = ErrorForm(lambda error: {"message": error.message}, {InvalidRequest: 400})
-HUGGING_FACE = ErrorForm(lambda error: {"error": error.message})
+TEI = ErrorForm(_tei, TEIError, {InvalidRequest: 413, WrongForm: 422, EmptyInput: 400, WrongTask: 424, NoModel: 424})
+JINA = ErrorForm(lambda error: {"detail": error.message}, JinaError)
+COHERE = ErrorForm(lambda error: {"message": error.message}, CohereError, {InvalidRequest: 400})
+HUGGING_FACE = ErrorForm(lambda error: {"error": error.message}, HuggingFaceError)
 
 # By the beginning of the path; the first that fits decides. A route that several protocols share begins with the native
 # form, and takes another when it has seen whose body it is (`observed().error_form`).
@@ -72,6 +129,8 @@ FORMS: Mapping[str, ErrorForm] = {
     "/pipeline/": HUGGING_FACE,
     "/v1/": OPENAI,
 }
+# The other form of paths that two protocols share.
+SHARED: Mapping[str, ErrorForm] = {"/embed": TEI, "/rerank": TEI, "/tokenize": TEI}
 
 
 def error_form(path: str) -> ErrorForm:

@@ -159,10 +159,3 @@ class Info(BaseModel):
     version: str
     sha: str | None = None
     docker_label: str | None = None
-
-
-class TeiError(BaseModel):
-    """An error in TEI's form."""
-
-    error: str
-    error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]

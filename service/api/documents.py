@@ -1,0 +1,65 @@
+"""/openapi.json: FastAPI's, with every error that a route may answer, in the form of its protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from service.api.error_forms import SHARED, ErrorForm, error_form
+from service.errors import ServiceError
+
+Schema = dict[str, Any]
+_OF_FASTAPI = ("HTTPValidationError", "ValidationError")  # which it says of every route, and none answers
+
+
+def openapi(app: FastAPI) -> Schema:
+    """Return the documents of an app's routes, made once."""
+    if app.openapi_schema is None:
+        app.openapi_schema = _with_errors(
+            get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        )
+    return app.openapi_schema
+
+
+def _with_errors(documents: Schema) -> Schema:
+    schemas: Schema = documents["components"]["schemas"]
+    for name in _OF_FASTAPI:
+        schemas.pop(name, None)
+    for path, operations in documents["paths"].items():
+        forms = [error_form(path), *([SHARED[path]] if path in SHARED else [])]
+        for form in forms:
+            schemas[form.model.__name__] = form.model.model_json_schema()
+        for operation in operations.values():
+            answers = operation["responses"]
+            answers.pop("422", None)
+            answers.update({status: _response(forms, status) for status in _statuses(forms)})
+    return documents
+
+
+def _statuses(forms: list[ErrorForm]) -> list[str]:
+    return sorted({str(form.status(error)) for form in forms for error in _errors()})
+
+
+def _response(forms: list[ErrorForm], status: str) -> Schema:
+    """Describe the answer of one status: what it may mean, and its bodies."""
+    fitting = {
+        form.model.__name__: [error for error in _errors() if str(form.status(error)) == status] for form in forms
+    }
+    bodies = [{"$ref": f"#/components/schemas/{name}"} for name, errors in fitting.items() if errors]
+    meanings = dict.fromkeys(_meaning(error) for errors in fitting.values() for error in errors)
+    content = {"application/json": {"schema": bodies[0] if len(bodies) == 1 else {"anyOf": bodies}}}
+    return {"description": " ".join(meanings), "content": content}
+
+
+def _meaning(error: ServiceError) -> str:
+    return (type(error).__doc__ or "").partition("\n")[0]
+
+
+def _errors(kind: type[ServiceError] = ServiceError) -> Iterator[ServiceError]:
+    """Yield one error of each class."""
+    for each in kind.__subclasses__():
+        yield each("")
+        yield from _errors(each)
