@@ -31,8 +31,9 @@ from service.errors import DeadlineExceeded, Forbidden, NotReady, RequestTimeout
 from service.settings import Settings, SettingsError
 from service.timeouts import Timeouts
 
-# What a request may be for: a task, or "chat", for which a model that generates needs a chat template.
-Kind = TaskName | Literal["chat"]
+# What a request may be for: a task; "chat", for which a model that generates needs a chat template; "image", labels of
+# images; "zero-shot", labels of the request's own.
+Kind = TaskName | Literal["chat", "image", "zero-shot"]
 
 # What each route that takes a model asks of it; None: any that has a tokenizer.
 ROUTES: Mapping[str, Kind | None] = {
@@ -59,8 +60,8 @@ ROUTES: Mapping[str, Kind | None] = {
     "/v2/rerank": "rerank",
     "/": None,
     "/pipeline/text-classification": "classify",
-    "/pipeline/zero-shot-classification": "classify",
-    "/pipeline/image-classification": "classify",
+    "/pipeline/zero-shot-classification": "zero-shot",
+    "/pipeline/image-classification": "image",
     "/pipeline/feature-extraction": "embed",
     "/pipeline/sentence-similarity": "embed",
     "/pipeline/token-classification": "tag",
@@ -76,6 +77,10 @@ def answers(manifest: Manifest, kind: Kind | None) -> bool:
     """Whether a model answers requests of a kind."""
     if kind == "chat":
         return "generate" in manifest.tasks and manifest.chat_template is not None
+    if kind == "image":
+        return manifest.image is not None
+    if kind == "zero-shot":
+        return manifest.entailment is not None
     return kind is None or kind in manifest.tasks
 
 

@@ -55,8 +55,8 @@ async def text_classification(calls: Calls, body: TextClassification) -> Any:
 async def image_classification(calls: Calls, body: ImageClassification) -> Any:
     """Return the labels of an image, best first."""
     asked = given(top_k=body.parameters.top_k, activation=body.parameters.function_to_apply)
-    manifest = calls.find(body.model, "image").manifest
-    return _labels((await _classified(calls, manifest.name, input=body.inputs, **asked)).results[0])
+    model = calls.find(body.model, "image").manifest.name
+    return _labels((await _classified(calls, model, input=body.inputs, **asked)).results[0])
 
 
 async def zero_shot_classification(calls: Calls, body: ZeroShotClassification) -> Any:
@@ -68,7 +68,8 @@ async def zero_shot_classification(calls: Calls, body: ZeroShotClassification) -
         multi_label=body.parameters.multi_label,
     )
     with naming(labels="candidate_labels"):
-        results = (await _classified(calls, body.model, input=body.inputs, **asked)).results
+        model = calls.find(body.model, "zero-shot").manifest.name
+        results = (await _classified(calls, model, input=body.inputs, **asked)).results
     return _labels(results[0]) if isinstance(body.inputs, str) else map(_labels, results)
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from service.schemas.classify import Pair
-from service.schemas.request import Ids, Text, Texts
+from service.schemas.request import Ids, ListsOfIds, Text, Texts
 from service.schemas.rerank import MAX_DOCUMENTS
 
 MODEL = Field(None, description="name of the model; if left out, the first that fits answers")
@@ -43,7 +43,9 @@ class TruncatedRequest(TeiRequest):
 class TeiEmbedRequest(TruncatedRequest):
     """Texts to map to vectors."""
 
-    inputs: Text | Texts = Field(description="a text, or a list of texts", examples=["What is Deep Learning?"])
+    inputs: Text | Texts | Ids | ListsOfIds = Field(
+        description="a text, a list of token ids, or a list of either", examples=["What is Deep Learning?"]
+    )
     normalize: bool = Field(True, description="whether vectors are made 1 long")
     prompt_name: Text | None = PROMPT_NAME
     dimensions: int | None = Field(None, ge=1, description="how many of the vector's first numbers to return")
@@ -112,9 +114,7 @@ class TeiTokenizeRequest(TeiRequest):
 class DecodeRequest(TeiRequest):
     """Token ids to turn into text."""
 
-    ids: Ids | Annotated[list[Ids], Field(fail_fast=True)] = Field(
-        description="token ids of one text, or lists of them", examples=[[5, 6, 7]]
-    )
+    ids: Ids | ListsOfIds = Field(description="token ids of one text, or lists of them", examples=[[5, 6, 7]])
     skip_special_tokens: bool = Field(True, description="leave special tokens out of the text")
 
 

@@ -27,6 +27,15 @@ async def test_vectors_are_the_native_ones(client: Client) -> None:
     np.testing.assert_allclose(await post(client, "/embed", inputs=TEXTS[0], dimensions=8), native[:1], atol=1e-6)
 
 
+async def test_token_ids_are_taken_as_they_are(client: Client) -> None:
+    (tokens,) = await post(client, "/tokenize", inputs=TEXTS[0])
+    ids = [token["id"] for token in tokens]
+    native = await post(client, "/embed", input=TEXTS[:1])
+
+    for inputs in (ids, [ids]):
+        np.testing.assert_allclose(await post(client, "/embed", inputs=inputs), native["embeddings"], atol=1e-6)
+
+
 async def test_texts_that_are_too_long_are_cut_unless_that_is_refused(client: Client) -> None:
     (cut,) = (await post(client, "/embed", input=LONG, truncate=True))["embeddings"]
     refused = await client.post("/embed", json={"inputs": LONG, "truncate": False})
@@ -114,7 +123,7 @@ async def test_a_model_is_described_as_tei_does(client: Client) -> None:
     [
         ("/embed", {"inputs": []}, 400, "Empty", "inputs is empty"),
         ("/embed", {"inputs": ["x"] * 257}, 413, "Validation", "the limit is 256"),
-        ("/embed", {"inputs": [1]}, 422, "Validation", "inputs: "),
+        ("/embed", {"inputs": [["x"]]}, 422, "Validation", "inputs: "),
         ("/embed", {"inputs": "x", "dimensions": 99}, 413, "Validation", "the limit is 32"),
         ("/embed", {"inputs": "x", "prompt_name": "query"}, 413, "Validation", "this model has none"),
         ("/embed", {"inputs": "x", "truncation_direction": "left"}, 422, "Validation", "truncation_direction"),
