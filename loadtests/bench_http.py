@@ -1,8 +1,9 @@
 """What the way through HAProxy, Ray and the API costs: wrk on the service, and on the same API without Ray.
 
-The service must run, with the bundled models. Started here are one process of uvicorn with the API over `sentiment`
-and `stories`, which writes no logs, and a trivial FastAPI app that answers with a constant. All are measured in turns,
-again and again, as only their ratios mean anything on a shared machine; each ratio is the median of the rounds' own.
+The service must run, with the bundled models. Started here are one process of uvicorn with the API over `sentiment`,
+`embed` and `stories`, which writes no logs, and an app of a page such as one writes oneself: FastAPI, the tokenizer and
+the same graphs, a request at a time in each thread. All are measured in turns, again and again, as only their ratios
+mean anything on a shared machine; each ratio is the median of the rounds' own.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 from deploy.monitoring.local import free_port
 
 ROOT = Path(__file__).parent.parent
-CONNECTIONS = (1, 16, 64)
+CONNECTIONS = (1, 16, 64, 256)
 TEXT = {"input": "A warm, funny and moving film."}
 STREAM = {"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0, "stream": True}
 SCRIPT = """wrk.method = "POST"
@@ -35,18 +36,55 @@ wrk.body = [[{body}]]
 wrk.headers["Content-Type"] = "application/json"
 """
 APPS = {
-    "trivial": """
+    "own": """
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+import model.package
+from model.package import Manifest, PackageTokenizer
+from model.package.inputs import encoder_inputs, pad_rows
+
 app = FastAPI()
+PACKAGES = Path(model.package.__file__).parent.parent / "packages"
 
 class Input(BaseModel):
     input: str
 
+class Encoder:
+    def __init__(self, name):
+        self.manifest = Manifest.load(PACKAGES / name)
+        self.tokenizer = PackageTokenizer.load(PACKAGES / name / "tokenizer.json")
+        self.session = onnxruntime.InferenceSession(PACKAGES / name / "encoder.onnx")
+        self.names = {wanted.name for wanted in self.session.get_inputs()}
+
+    def run(self, text):
+        encoding = self.tokenizer.encode(text)
+        ids, lengths = pad_rows([encoding.ids], 0)
+        inputs = encoder_inputs(ids, lengths, np.zeros_like(ids))
+        (row,) = self.session.run(None, {name: array for name, array in inputs.items() if name in self.names})[0]
+        return row, len(encoding.ids)
+
+sentiment, embed = Encoder("sentiment"), Encoder("embed")
+
 @app.post("/classify")
-async def classify(request: Input):
-    return {"model": "none", "results": [{"labels": [{"label": "positive", "score": 0.5}]}]}
+def classify(request: Input):
+    logits, tokens = sentiment.run(request.input)
+    scores = np.exp(logits - logits.max())
+    scores /= scores.sum()
+    best = np.argsort(-scores)
+    labels = [{"label": sentiment.manifest.labels[i], "score": float(scores[i])} for i in best]
+    return {"model": "sentiment", "results": [{"labels": labels}], "usage": {"prompt_tokens": tokens}}
+
+@app.post("/v1/embeddings")
+def embeddings(request: Input):
+    vector, tokens = embed.run(request.input)
+    vector = (vector / np.linalg.norm(vector)).tolist()
+    data = [{"object": "embedding", "index": 0, "embedding": vector}]
+    return {"object": "list", "data": data, "model": "embed", "usage": {"prompt_tokens": tokens}}
 """,
     "plain": """
 from model.package import Manifest
@@ -55,7 +93,8 @@ from service.settings import Settings
 from service.tasks.loading import load_task
 
 settings = Settings()
-models = [model for model in settings.models() if Manifest.load(model.package).name in {"sentiment", "stories"}]
+NAMES = {"sentiment", "embed", "stories"}
+models = [model for model in settings.models() if Manifest.load(model.package).name in NAMES]
 app = create_app([load_task(model, settings.limits) for model in models], settings)
 """,
 }
@@ -72,9 +111,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Measured:
-    """Requests per second, the 99th percentile of latency in milliseconds, and how many were not answered well."""
+    """Requests per second, percentiles of latency in milliseconds, and how many were not answered well."""
 
     rate: float
+    p50: float
     p99: float
     failed: int
 
@@ -90,16 +130,22 @@ def main() -> None:
         sys.exit("wrk is not installed; on Debian: apt-get install wrk")
     with (
         tempfile.TemporaryDirectory() as name,
-        serving("trivial", Path(name)) as trivial,
+        serving("own", Path(name)) as own,
         serving("plain", Path(name)) as plain,
     ):
         workloads = {
             "classify": [
+                Target("an app of one's own", f"{own}/classify", TEXT),
                 Target("plain uvicorn", f"{plain}/classify", {"model": "sentiment", **TEXT}),
                 Target("/models/sentiment/classify", f"{options.host}/models/sentiment/classify", TEXT),
                 Target("/classify, model", f"{options.host}/classify", {"model": "sentiment", **TEXT}),
                 Target("/classify", f"{options.host}/classify", TEXT),
-                Target("trivial app", f"{trivial}/classify", TEXT),
+            ],
+            "embed": [
+                Target("an app of one's own", f"{own}/v1/embeddings", TEXT),
+                Target("plain uvicorn", f"{plain}/v1/embeddings", {"model": "embed", **TEXT}),
+                Target("/models/embed/v1/embeddings", f"{options.host}/models/embed/v1/embeddings", TEXT),
+                Target("/v1/embeddings, model", f"{options.host}/v1/embeddings", {"model": "embed", **TEXT}),
             ],
             "generate, 16 tokens as a stream": [
                 Target("plain uvicorn", f"{plain}/generate", STREAM),
@@ -128,28 +174,27 @@ def serving(app: str, folder: Path) -> Iterator[str]:
 
 
 def compare(title: str, targets: Sequence[Target], folder: Path, seconds: int, rounds: int) -> None:
-    """Print a table: a line for every number of connections, with ratios to the first two targets."""
+    """Print a table: a line for every number of connections, with ratios to the targets before, at most three."""
     for target in targets:
         wait_for(target)
-    print(f"\n{title}: requests/s (p99 in ms; ratio to the first, ratio to the second)\n")
+    print(f"\n{title}: requests/s (p50, p99 in ms; ratio to each before it, at most three)\n")
     print(f"| connections | {' | '.join(target.name for target in targets)} | steal |\n|{'---|' * (len(targets) + 2)}")
     for connections in CONNECTIONS:
         before = processor_time()
         turns = [[measure(target, folder, connections, seconds) for target in targets] for _ in range(rounds)]
         stolen, spent = (now - then for now, then in zip(processor_time(), before, strict=True))
-        cells = [cell([turn[place] for turn in turns], turns) for place in range(len(targets))]
+        cells = [cell(place, turns) for place in range(len(targets))]
         print(f"| {connections} | {' | '.join(cells)} | {stolen / spent:.1%} |", flush=True)
 
 
-def cell(of_target: Sequence[Measured], turns: Sequence[Sequence[Measured]]) -> str:
-    """Return medians over the rounds; a ratio is taken within each round."""
-    rate, p99 = (statistics.median(values) for values in zip(*((m.rate, m.p99) for m in of_target), strict=True))
-    ratios = [
-        statistics.median(m.rate / turn[base].rate for m, turn in zip(of_target, turns, strict=True)) for base in (0, 1)
-    ]
-    failed = sum(m.failed for m in of_target)
+def cell(place: int, turns: Sequence[Sequence[Measured]]) -> str:
+    """Return the medians of one target over the rounds; a ratio is taken within each round."""
+    own = [turn[place] for turn in turns]
+    rate, p50, p99 = (statistics.median(values) for values in zip(*((m.rate, m.p50, m.p99) for m in own), strict=True))
+    ratios = [statistics.median(turn[place].rate / turn[base].rate for turn in turns) for base in range(min(place, 3))]
+    failed = sum(m.failed for m in own)
     said = f"; {failed} failed" if failed else ""
-    return f"{rate:.0f} ({p99:.0f}; {ratios[0]:.2f}, {ratios[1]:.2f}{said})"
+    return f"{rate:.0f} ({p50:.0f}, {p99:.0f}{'; ' if ratios else ''}{', '.join(f'{r:.2f}' for r in ratios)}{said})"
 
 
 def measure(target: Target, folder: Path, connections: int, seconds: int) -> Measured:
@@ -158,11 +203,14 @@ def measure(target: Target, folder: Path, connections: int, seconds: int) -> Mea
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", "post.lua", target.address]
     output = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
     rate = float(re.search(r"Requests/sec:\s+([\d.]+)", output).group(1))  # type: ignore[union-attr]  # wrk prints it
-    amount, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", output).groups()  # type: ignore[union-attr]  # and this
     failed = re.search(r"Non-2xx or 3xx responses: (\d+)", output)
-    return Measured(
-        rate, float(amount) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[unit], int(failed.group(1)) if failed else 0
-    )
+    return Measured(rate, percentile(50, output), percentile(99, output), int(failed.group(1)) if failed else 0)
+
+
+def percentile(percent: int, output: str) -> float:
+    """Return a percentile of latency that wrk printed, in milliseconds."""
+    amount, unit = re.search(rf"{percent}%\s+([\d.]+)(us|ms|s)", output).groups()  # type: ignore[union-attr]  # it does
+    return float(amount) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[unit]
 
 
 def processor() -> str:
