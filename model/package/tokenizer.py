@@ -9,6 +9,8 @@ from pathlib import Path
 import tokenizers
 from tokenizers import Tokenizer
 
+from model.package.token_bytes import TokenBytes, token_bytes
+
 REPLACEMENT = "\ufffd"  # what decoding shows for bytes that are not yet a whole character
 
 
@@ -133,6 +135,10 @@ class PackageTokenizer:
         """Return the added tokens: what each stands for in a text → its id, and whether it is a special one."""
         found = self._tokenizer.get_added_tokens_decoder()
         return {token.content: (token_id, token.special) for token_id, token in found.items()}
+
+    def token_bytes(self) -> TokenBytes:
+        """Return what each token writes; raises `NoBytes` where a token alone does not say it."""
+        return token_bytes(self._tokenizer)
 
     def decode(self, ids: Sequence[int], *, skips_special: bool = True) -> str:
         """Return the text of ids, special tokens left out unless they are asked for."""

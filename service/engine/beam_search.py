@@ -36,7 +36,7 @@ class Hypothesis:
 
     ids: list[int]
     score: float
-    finish_reason: str = "stop"
+    finish_reason: Literal["stop", "length", "grammar"] = "stop"
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class BeamSearch:
     def __init__(self, params: BeamParams, end: int) -> None:
         self.params = params
         self._ends = params.stop_ids | {end}
+        self._has_grammar = params.constraints.grammar is not None
         self.beams: list[list[int]] = [[]]
         self._totals = np.zeros(1)
         self._finished: list[Hypothesis] = []  # beam_size at most, best first
@@ -89,7 +90,7 @@ class BeamSearch:
         for rank, place in enumerate(order.tolist()):
             row, column = divmod(place, totals.shape[1])
             token, total = int(continuations.ids[row, column]), float(totals[row, column])
-            if total == -np.inf and (beams or self._finished):  # it may not come; something else can
+            if total == -np.inf and (beams or self._finished or self._has_grammar):  # it may not come; others can
                 break
             ids = [*self.beams[row], token]
             if token in self._ends or is_last:
@@ -99,6 +100,8 @@ class BeamSearch:
                 parents.append(row)
                 beams.append(ids)
                 kept.append(total)
+        if not beams and not self._finished:
+            self._give_up()
         if is_last or self._is_decided(max(kept, default=-np.inf), length):
             parents, beams, kept = [], [], []
         self.beams, self._totals = beams, np.array(kept)
@@ -140,8 +143,15 @@ class BeamSearch:
         """Add a hypothesis; ids with the end token, if it has one."""
         ends, length = ids[-1] in self._ends, len(ids)
         was_forced = length == self.params.max_tokens and ids[-1] == self.params.constraints.forced_end
-        reason = "stop" if ends and not was_forced else "length"
-        found = Hypothesis(ids[:-1] if ends else ids, self._score(total, length), reason)
+        reason: Literal["stop", "length"] = "stop" if ends and not was_forced else "length"
+        self._keep(Hypothesis(ids[:-1] if ends else ids, self._score(total, length), reason))
+
+    def _give_up(self) -> None:
+        """Finish the live beams as they are: none of their grammars lets anything follow."""
+        for ids, total in zip(self.beams, self._totals.tolist(), strict=True):
+            self._keep(Hypothesis(ids, self._score(total, max(1, len(ids))), "grammar"))
+
+    def _keep(self, found: Hypothesis) -> None:
         self._finished = sorted([*self._finished, found], key=lambda each: -each.score)[: self.params.beam_size]
 
     def _score(self, total: float, length: int) -> float:

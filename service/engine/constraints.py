@@ -9,10 +9,12 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from service.engine.grammar import Bits, Grammar
 
 Ids = NDArray[np.int64]
 
@@ -34,6 +36,7 @@ class Constraints:
     bad_words: tuple[tuple[int, ...], ...] = ()  # rows of tokens that never come
     forced_start: int | None = None  # the first token behind a prompt of one
     forced_end: int | None = None  # the last of max_tokens
+    grammar: Grammar | None = None  # that the output follows, to its end
     renormalize: bool = False  # a search's log probabilities are those among the tokens that may come
 
     @property
@@ -75,6 +78,8 @@ class Held:
         self._never = _array(constraints.suppress_ids | (words - stop_ids))
         self._first = _array(constraints.begin_suppress_ids)
         self._stop_ids = _array(stop_ids)
+        self._matcher = constraints.grammar.matcher() if constraints.grammar is not None else None
+        self.is_stuck = False  # nothing may come that the grammar asks for
 
     def follow(self, output_ids: Sequence[int]) -> None:
         """Take over what has come since the last time."""
@@ -86,8 +91,33 @@ class Held:
         other = copy.copy(self)
         other._ids = self._ids.copy()
         other._counts = self._counts and self._counts.copy()
+        other._matcher = self._matcher and self._matcher.copy()
         other._add(token)
         return other
+
+    def take(self, token: int) -> Literal["stop", "grammar"] | None:
+        """Go on by a token that was chosen; return how the output ends with it, where its grammar says so."""
+        if self._matcher is None or self.forced() is not None:
+            return None
+        if self.is_stuck:
+            return "grammar"
+        self._add(token)
+        return "stop" if self._matcher.is_complete else None
+
+    def allowed(self) -> Bits | None:
+        """Return which ids may come now by the grammar and all else (vocab_size,); None where there is no grammar.
+
+        Where none may, the row is stuck: only the end is left, so that there is something to choose.
+        """
+        if self._matcher is None or self.forced() is not None:
+            return None
+        assert self.constraints.grammar is not None
+        bits, end = self._matcher.allowed(), self.constraints.grammar.end
+        bits[self._stop_ids] = bits[end]
+        bits[self.banned()] = False
+        self.is_stuck = not bits.any()
+        bits[end] |= self.is_stuck
+        return bits
 
     def counts(self) -> tuple[Ids, Ids]:
         """Return the different ids of prompt and output, and how often each is in the output, (ids,) each."""
@@ -108,7 +138,8 @@ class Held:
     def _banned(self) -> Iterator[Ids]:
         constraints = self.constraints
         yield self._never
-        if self._output_tokens < constraints.min_tokens:
+        # What has come to its grammar's end is not to go on.
+        if self._output_tokens < constraints.min_tokens and not (self._matcher and self._matcher.is_complete):
             yield self._stop_ids
         if self._output_tokens == int(constraints.forced_start is not None and self._prompt_tokens == 1):
             yield self._first
@@ -138,6 +169,8 @@ class Held:
         return self._length - self._prompt_tokens
 
     def _add(self, token: int) -> None:
+        if self._matcher is not None and self.forced() is None:
+            self._matcher.add(token)
         self._ids[self._length] = token
         self._length += 1
         if self._counts is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -15,11 +16,15 @@ SCORED_ROWS = 32  # looked at together; small arrays are made for each of a prom
 
 @dataclass(frozen=True)
 class SampledToken:
-    """A chosen token; with `logprobs` asked for, its natural-log probability and the likeliest alternatives."""
+    """A chosen token; with `logprobs` asked for, its natural-log probability and the likeliest alternatives.
+
+    Its grammar may end the output: it is met with this token, or nothing may come, and this token is none.
+    """
 
     id: int
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
+    end: Literal["stop", "grammar"] | None = None
 
 
 def scored(logits: Floats, tokens: Ids, alternatives: Sequence[int]) -> list[SampledToken]:

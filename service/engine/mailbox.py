@@ -9,7 +9,7 @@ from typing import Literal
 from service.engine.beam_search import Hypothesis
 from service.engine.sampling import SampledToken
 
-FinishReason = Literal["stop", "length", "error"]
+FinishReason = Literal["stop", "length", "grammar", "error"]
 
 
 @dataclass(frozen=True)

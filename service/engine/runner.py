@@ -17,7 +17,7 @@ from service.engine.isolation import Failure, isolated
 from service.engine.kv_cache import Copy, KVCache
 from service.engine.memory import trim_heap
 from service.engine.prefix_cache import BLOCK_TOKENS
-from service.engine.sampling import Logits, SamplingParams, sample, scored
+from service.engine.sampling import Logits, SamplingParams, sample, scored, settled
 from service.engine.scheduler import Batch, Choice, Chunk, Decode, Extent, Prefill, SchedulerLimits
 from service.engine.searching import Likeliest, likeliest_allowed
 from service.engine.sequence import Sampling, Search, Sequence
@@ -305,12 +305,14 @@ def choose(logits: Logits, sequences: list[Sequence], likeliest: Likeliest) -> l
     try:
         slots = sorted(sampled)  # the order of the memory: rows that are all there are need no copy
         tokens = sample(_rows(logits, slots), [sampled[slot][1] for slot in slots]) if slots else []
-        chosen.update((sampled[slot][0], token) for slot, token in zip(slots, tokens, strict=True))
         chosen.update(_search(logits, sequences, likeliest))
     except Exception:
         for generator, state in zip(seeded, states, strict=True):
             generator.state = state
         raise
+    for slot, token in zip(slots, tokens, strict=True):
+        sequence, row = sampled[slot]
+        chosen[sequence] = settled(row, token)
     return [chosen[sequence] for sequence in sequences]
 
 

@@ -6,6 +6,7 @@ No vocabulary is sorted. `python -m loadtests.bench_engine --only sampling` meas
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from service.engine.logprobs import SampledToken, scored
 from service.engine.penalties import Logits, adjusted
 from service.engine.sampling_params import Ids, Row, SamplingParams
 
-__all__ = ["Logits", "Row", "SampledToken", "SamplingParams", "sample", "scored"]
+__all__ = ["Logits", "Row", "SampledToken", "SamplingParams", "sample", "scored", "settled"]
 
 
 def sample(logits: Logits, rows: Sequence[Row]) -> list[SampledToken]:
@@ -33,6 +34,13 @@ def sample(logits: Logits, rows: Sequence[Row]) -> list[SampledToken]:
         if forced is not None:
             chosen[place] = _certain(forced, rows[place].params.logprobs)
     return chosen
+
+
+def settled(row: Row, token: SampledToken) -> SampledToken:
+    """Take a chosen token for good: return it with the end that its row's grammar makes."""
+    held = row.held()
+    end = None if held is None else held.take(token.id)
+    return token if end is None else replace(token, end=end)
 
 
 def _certain(token: int, alternatives: int | None) -> SampledToken:

@@ -37,6 +37,8 @@ def likeliest_allowed(
     for place, row in held.items():
         if (token := row.forced()) is not None:
             log_probabilities[place], ids[place] = _certain(token, log_probabilities.shape[1])
+        elif row.is_stuck:
+            log_probabilities[place] = -np.inf
     return log_probabilities, ids
 
 

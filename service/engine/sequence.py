@@ -11,7 +11,7 @@ import numpy as np
 from service.engine.admission import Permit
 from service.engine.beam_search import BeamParams, BeamSearch, Candidates
 from service.engine.constraints import FREE, Held
-from service.engine.mailbox import FinishReason, Mailbox, Output
+from service.engine.mailbox import Mailbox, Output
 from service.engine.sampling import Row, SampledToken, SamplingParams
 
 
@@ -32,10 +32,14 @@ class Sampling:
     def advance(self, token: SampledToken) -> tuple[list[int], Output | None]:
         """Take the chosen token; return the rows to go on with, and what the reader gets."""
         is_last = len(self.output_ids) + 1 == self.params.max_tokens
+        if token.end == "grammar":
+            return [], Output(finish_reason="grammar")
         if token.id in self.params.stop_ids:
             was_forced = is_last and token.id == self.params.constraints.forced_end
             return [], Output(finish_reason="length" if was_forced else "stop")
         self.output_ids.append(token.id)
+        if token.end == "stop":
+            return [], Output([token], "stop")
         return ([], Output([token], "length")) if is_last else ([0], Output([token]))
 
 
@@ -78,8 +82,7 @@ class Search:
         if not self._search.is_finished:
             return parents, Output(tokens) if tokens else None
         hypotheses = self._search.hypotheses()
-        reason: FinishReason = "stop" if hypotheses[0].finish_reason == "stop" else "length"
-        return [], Output(tokens, reason, hypotheses)
+        return [], Output(tokens, hypotheses[0].finish_reason, hypotheses)
 
 
 @dataclass(eq=False)

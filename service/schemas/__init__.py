@@ -15,6 +15,7 @@ from service.schemas.generate import (
     TokenLogprob,
     TopLogprob,
 )
+from service.schemas.grammar import Grammar
 from service.schemas.models import ModelCard, ModelHealth, ModelList, Status
 from service.schemas.request import LongTexts, Request, Response, Usage, UsageEvent
 from service.schemas.rerank import Document, Ranked, RerankRequest, RerankResponse
@@ -69,6 +70,7 @@ __all__ = [
     "GenerateEvent",
     "GenerateRequest",
     "GenerateResponse",
+    "Grammar",
     "Label",
     "Language",
     "LanguageList",

@@ -9,10 +9,11 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from service.schemas.chat import Message
+from service.schemas.grammar import Grammar
 from service.schemas.request import Ids, ListsOfIds, Response, Text, Texts, Usage, as_lists_of_ids
 from service.schemas.sampling import SamplingRequest
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "grammar"]
 MAX_MESSAGES, MAX_TOOLS = 4096, 256
 
 
@@ -21,6 +22,28 @@ GENERATE_EXAMPLES = {
     "search": {
         "summary": "the best of four beams, without a repeated phrase",
         "value": {"prompt": "The dog", "beam_size": 4, "n": 2, "no_repeat_ngram_size": 3, "max_tokens": 20},
+    },
+    "json_schema": {
+        "summary": "a record, as a JSON schema has it",
+        "value": {
+            "prompt": "Tom is a boy. Tom is six years old. He has a dog.\n",
+            "grammar": {
+                "json_schema": {
+                    "type": "object",
+                    "properties": {
+                        "name": {"type": "string", "maxLength": 20},
+                        "age": {"type": "integer", "minimum": 0, "maximum": 99},
+                        "pet": {"enum": ["dog", "cat", None]},
+                    },
+                    "required": ["name", "age", "pet"],
+                    "additionalProperties": False,
+                }
+            },
+        },
+    },
+    "choice": {
+        "summary": "one of a few answers",
+        "value": {"prompt": "The sun is", "grammar": {"choice": [" hot", " cold"]}, "temperature": 0},
     },
     "messages": {
         "summary": "a conversation, for a model with a chat template",
@@ -49,6 +72,11 @@ class GenerateRequest(SamplingRequest):
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
     logprobs: int | None = Field(None, ge=0, le=20, description="alternatives to report for each token")
     echo: bool = Field(False, description="begin each choice with its prompt, and its logprobs with the prompt's")
+    grammar: Grammar | None = Field(
+        None,
+        description="the form that each choice has to have; its finish reason is stop where it has it to its end, "
+        "length where it was cut, grammar where the model's tokens cannot go on with it",
+    )
     truncate: bool = Field(
         False, description="cut the end of a text that is too long, of a model that turns texts into texts"
     )
@@ -91,7 +119,10 @@ class Choice(Response):
 
     index: int
     text: str
-    finish_reason: FinishReason
+    finish_reason: FinishReason = Field(
+        description="stop: it has ended; length: it was cut at max_tokens; grammar: nothing that its grammar asks for "
+        "can follow"
+    )
     score: float | None = Field(None, description="of a beam search")
     logprobs: list[TokenLogprob] | None = None
 

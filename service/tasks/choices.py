@@ -64,7 +64,7 @@ class SampledChoice:
             return
         text, used = self._text(output)
         reason = "stop" if self.is_done else output.finish_reason
-        assert reason in {None, "stop", "length"}, "bug: an error is raised, not yielded"
+        assert reason != "error", "bug: an error is raised, not yielded"
         asks = self._request.logprobs is not None
         tokens = token_logprobs(self._tokenizer, output.tokens[:used]) if asks else None
         yield Piece(self._index, text, tokens, reason, completion_tokens=used)
@@ -103,7 +103,7 @@ class SearchedChoices:
             best = output.hypotheses[min(rank, len(output.hypotheses) - 1)]
             stop_texts, index = StopTexts(as_list(request.stop or [])), self._first_index + rank
             text = stop_texts.add(Detokenizer(tokenizer, prompt).add(best.ids, is_last=True), is_last=True)
-            reason: FinishReason = "stop" if stop_texts.is_met or best.finish_reason == "stop" else "length"
+            reason: FinishReason = "stop" if stop_texts.is_met else best.finish_reason
             if request.echo:
                 yield echo(tokenizer, request, prompt, [], index)
             yield Piece(index, text, None, reason, best.score, len(best.ids))

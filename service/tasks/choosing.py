@@ -9,6 +9,7 @@ from model.package import Manifest, Task
 from service.engine.beam_search import BeamParams
 from service.engine.constraints import FREE, Constraints
 from service.engine.engine import Engine
+from service.engine.grammar import Grammar
 from service.engine.sampling import SamplingParams
 from service.schemas import DecodingRequest, GenerateRequest
 from service.tasks.texts import as_list, check_ids
@@ -70,6 +71,7 @@ class Choosing:
         prompt_tokens: int = 1,
         n_best: int = 1,
         forced_start: int | None = None,
+        grammar: Grammar | None = None,
     ) -> BeamParams:
         """Return how a sequence is searched."""
         package = self._package
@@ -80,7 +82,7 @@ class Choosing:
             n_best=n_best,
             early_stopping=_first(request.early_stopping, package.early_stopping, True),
             stop_ids=self._stop_ids(request),
-            constraints=self._constraints(request, prompt_tokens, forced_start),
+            constraints=self._constraints(request, prompt_tokens, forced_start, grammar),
         )
 
     def greedy(self, request: DecodingRequest, max_tokens: int, *, forced_start: int | None = None) -> SamplingParams:
@@ -89,7 +91,13 @@ class Choosing:
         return SamplingParams(max_tokens, temperature=0, stop_ids=self._stop_ids(request), constraints=constraints)
 
     def sampling(
-        self, request: GenerateRequest, max_tokens: int, *, prompt_tokens: int = 1, number: int = 0
+        self,
+        request: GenerateRequest,
+        max_tokens: int,
+        *,
+        prompt_tokens: int = 1,
+        number: int = 0,
+        grammar: Grammar | None = None,
     ) -> SamplingParams:
         """Return how the tokens of a choice, one of several, are drawn."""
         package = self._package
@@ -102,7 +110,7 @@ class Choosing:
             # Each choice of a seeded request has a seed of its own, or all would be alike.
             seed=None if request.seed is None else request.seed + number,
             stop_ids=self._stop_ids(request),
-            constraints=self._constraints(request, prompt_tokens, None),
+            constraints=self._constraints(request, prompt_tokens, None, grammar),
             logprobs=request.logprobs,
             prompt_logprobs=request.logprobs if request.echo else None,
         )
@@ -110,7 +118,9 @@ class Choosing:
     def _stop_ids(self, request: DecodingRequest) -> frozenset[int]:
         return self._ends.union(request.stop_ids) if isinstance(request, GenerateRequest) else self._ends
 
-    def _constraints(self, request: DecodingRequest, prompt_tokens: int, forced_start: int | None) -> Constraints:
+    def _constraints(
+        self, request: DecodingRequest, prompt_tokens: int, forced_start: int | None, grammar: Grammar | None = None
+    ) -> Constraints:
         package = self._package
         least = max(0, (package.min_length or 0) - prompt_tokens)
         held = Constraints(
@@ -122,6 +132,7 @@ class Choosing:
             bad_words=tuple(map(tuple, package.bad_words)),
             forced_start=package.forced_start if forced_start is None else forced_start,
             forced_end=package.forced_end,
+            grammar=grammar,
         )
         if isinstance(request, GenerateRequest):
             held = replace(

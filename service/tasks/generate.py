@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 
 from model.package import Manifest, PackageTokenizer, Task
 from service.engine.admission import Permit
 from service.engine.engine import Engine
+from service.engine.grammar import Grammar
 from service.errors import InvalidRequest, TooLarge
 from service.schemas import (
     AnyEvent,
@@ -22,6 +23,7 @@ from service.schemas import (
 )
 from service.tasks.choices import ChoiceText, Piece, SampledChoice, SearchedChoices
 from service.tasks.choosing import Choosing
+from service.tasks.grammars import Grammars
 from service.tasks.pool import Pool
 from service.tasks.prompts import Prompt, Prompts
 from service.tasks.task import check_beam_size, check_memory, not_for
@@ -41,8 +43,10 @@ class Generate:
         pool: Pool,
         task: Task = "generate",
         param: str = "prompt",
+        grammars: Grammars | None = None,
     ) -> None:
         self._manifest, self._tokenizer, self._engine = manifest, tokenizer, engine
+        self._grammars = grammars
         prompt = manifest.task_prompts.get(task)
         self._prompts = Prompts(manifest, tokenizer, pool, prompt.prefix if prompt else "", param)
         self._choosing = Choosing(manifest, task, engine)
@@ -131,7 +135,8 @@ class Generate:
         """Yield the pieces of all choices as they come: a search brings all of a prompt's, sampling one by one."""
         self._check_logprobs(request, prompts)
         choices, turn = [], Turn()
-        for choice in self._choices(request, prompts):
+        grammars = await self._grammars_of(request, prompts, permit)
+        for choice in self._choices(request, prompts, grammars):
             check_memory(self._engine, choice.sequence)
             choices.append(choice)
             await turn.give()
@@ -145,17 +150,29 @@ class Generate:
                 if choice.is_done and output.finish_reason is None:
                     self._engine.abort(sequence)
 
-    def _choices(self, request: GenerateRequest, prompts: list[Prompt]) -> Iterator[ChoiceText]:
+    async def _grammars_of(
+        self, request: GenerateRequest, prompts: list[Prompt], permit: Permit
+    ) -> Sequence[Grammar | None]:
+        if request.grammar is None:
+            return [None] * len(prompts)
+        assert self._grammars is not None, "bug: only requests of /generate have a grammar"
+        return await self._grammars.compiled(request.grammar, [prompt.ids for prompt in prompts], permit)
+
+    def _choices(
+        self, request: GenerateRequest, prompts: list[Prompt], grammars: Sequence[Grammar | None]
+    ) -> Iterator[ChoiceText]:
         beam_size = self._beam_size(request)
-        for place, prompt in enumerate(prompts):
+        for place, (prompt, grammar) in enumerate(zip(prompts, grammars, strict=True)):
             first, most, length = place * request.n, self._max_tokens(request, prompt), len(prompt.ids)
             if beam_size > 1:
-                search = self._choosing.search(request, beam_size, most, prompt_tokens=length, n_best=request.n)
+                search = self._choosing.search(
+                    request, beam_size, most, prompt_tokens=length, n_best=request.n, grammar=grammar
+                )
                 sequence = self._engine.sequence(search, prompt.ids, prompt.source)
                 yield SearchedChoices(self._tokenizer, request, sequence, first)
                 continue
             for number in range(request.n):
-                sampling = self._choosing.sampling(request, most, prompt_tokens=length, number=number)
+                sampling = self._choosing.sampling(request, most, prompt_tokens=length, number=number, grammar=grammar)
                 sequence = self._engine.sequence(sampling, prompt.ids, prompt.source)
                 yield SampledChoice(self._tokenizer, request, sequence, first + number)
 

@@ -34,6 +34,7 @@ from service.tasks.embed import Embed
 from service.tasks.encoder import Answering, Encoder, OneShot
 from service.tasks.fill import Fill
 from service.tasks.generate import Generate
+from service.tasks.grammars import Grammars
 from service.tasks.images import ClassifyImages
 from service.tasks.kv_budget import kv_budget
 from service.tasks.pool import Pool
@@ -110,14 +111,18 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
     )
     engine = Engine(folder, manifest, options, slots, observer, admission)
     decoding: dict[type[AnyRequest], Work] = {}
+    trials = Pool("grammars")
     if "generate" in manifest.tasks:
-        decoding[GenerateRequest] = Generate(manifest, tokenizer, engine, pool)
+        grammars = Grammars(manifest, tokenizer, trials)
+        decoding[GenerateRequest] = Generate(manifest, tokenizer, engine, pool, grammars=grammars)
     if "summarize" in manifest.tasks:
         decoding[SummarizeRequest] = Summarize(manifest, tokenizer, engine, pool)
     if "translate" in manifest.tasks:
         decoding[TranslateRequest] = Translate(manifest, tokenizer, engine, pool, limits.max_sentences)
     several = ByRequest(manifest, decoding)
-    return LocalTask(manifest, tokenizer, engine, pool, several, stuck_after_s=limits.stuck_after_s)
+    return LocalTask(
+        manifest, tokenizer, engine, pool, several, stuck_after_s=limits.stuck_after_s, other_pools=[trials]
+    )
 
 
 def _of_texts(encoder: Encoder) -> OneShot:

@@ -31,8 +31,8 @@ class _Piece:
 class Pool:
     """One thread, as the other cores belong to the graphs, and the queue before it."""
 
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="texts")
+    def __init__(self, name: str = "texts") -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._waiting: WaitingQueue[_Piece] = WaitingQueue()
         self._is_busy = False
         self._small = Turn()  # of small work, however much of it there is

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from service.engine.batcher import Batcher
 from service.engine.engine import Engine
 from service.engine.errors import EngineFailed, Overloaded
 from service.engine.room import tokens_of
-from service.engine.sequence import Sequence
+from service.engine.sequence import Sequence as Decoding
 from service.errors import InternalError, InvalidRequest, ServerOverloaded, TooLarge, WrongTask
 from service.schemas import (
     AnyEvent,
@@ -100,10 +100,11 @@ class LocalTask:
         work: Work,
         *,
         stuck_after_s: float,
+        other_pools: Sequence[Pool] = (),
     ) -> None:
         self.manifest = manifest
         self._tokenizer, self._engine, self._pool, self._work = tokenizer, engine, pool, work
-        self._stuck_after_s = stuck_after_s
+        self._stuck_after_s, self._pools = stuck_after_s, (pool, *other_pools)
 
     async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
         """Answer a request: about tokens here, any other by the work."""
@@ -138,7 +139,8 @@ class LocalTask:
     async def close(self) -> None:
         """End what runs."""
         await self._engine.close()
-        self._pool.close()
+        for pool in self._pools:
+            pool.close()
 
     def _needed_tokenizer(self) -> PackageTokenizer:
         if self._tokenizer is None:
@@ -189,7 +191,7 @@ def check_beam_size(engine: Engine, beam_size: int) -> None:
         raise InvalidRequest(f"beam_size is {beam_size}; the limit is {limit}", "beam_size")
 
 
-def check_memory(engine: Engine, sequence: Sequence) -> None:
+def check_memory(engine: Engine, sequence: Decoding) -> None:
     """Refuse a search so wide and long that the KV cache could not hold it beside others."""
     scheduler = engine.scheduler
     tokens, limit = tokens_of(sequence, scheduler.budget), scheduler.most_tokens(sequence)

@@ -1,0 +1,118 @@
+"""What may come next by a grammar: a bit for each token of the vocabulary, as llguidance tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from numpy.typing import NDArray
+
+Bits = NDArray[np.bool_]  # (vocab_size,)
+
+WORD = 32  # bits of a mask come in words of so many
+
+# A mask takes some 30 µs, and no more than about 30 ms with these: beyond them the grammar counts as one that cannot be
+# met. Without them single masks took minutes. A state of the lexer takes one or two kilobytes.
+LIMITS: dict[str, Any] = {
+    "initial_lexer_fuel": 300_000,
+    "step_lexer_fuel": 30_000,
+    "step_max_items": 4_000,
+    "max_items_in_row": 1_000,
+    "max_lexer_states": 20_000,
+    "max_grammar_size": 50_000,
+    "verbose_errors": False,
+}
+
+
+class GrammarError(Exception):
+    """A grammar that llguidance does not understand, or that is beyond the limits; the message says why."""
+
+
+class Vocabulary:
+    """A model's tokens as grammars see them: what each writes."""
+
+    def __init__(self, texts: Sequence[bytes | None], end: int, size: int) -> None:
+        """`texts` has no text for special tokens; `size` is the width of the logits, perhaps more than it has."""
+        self.size, self.end = size, end
+        self._tokenizer = LLTokenizer(_Tokens(texts, end, size), eos_token=end)  # type: ignore[arg-type]  # as it asks
+
+    def grammar(self, lark: str) -> Grammar:
+        """Compile a grammar, from llguidance's own form of Lark; raises `GrammarError`. Lets other threads run."""
+        matcher = LLMatcher(self._tokenizer, lark, log_level=0, limits=LLParserLimits(**LIMITS))
+        if matcher.is_error():
+            raise GrammarError(matcher.get_error())
+        return Grammar(matcher, self)
+
+
+class _Tokens:
+    """A vocabulary in the shape in which llguidance takes one that is not its own."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, texts: Sequence[bytes | None], end: int, size: int) -> None:
+        self.tokens = [text or b"" for text in texts] + [b""] * (size - len(texts))
+        self.tokens[end] = b"<end>"
+        self.eos_token_id, self.special_token_ids = end, [end]
+
+    def __call__(self, _text: str) -> list[int]:
+        raise AssertionError("bug: grammars are compiled with no_forcing, which asks for no encoding")
+
+
+class Grammar:
+    """A compiled grammar, which many sequences may follow."""
+
+    def __init__(self, matcher: LLMatcher, vocabulary: Vocabulary) -> None:
+        self._matcher, self._vocabulary = matcher, vocabulary
+
+    @property
+    def end(self) -> int:
+        """The token whose bit says whether the grammar may end."""
+        return self._vocabulary.end
+
+    def matcher(self) -> Matcher:
+        """Return a row's way through it, at its beginning."""
+        return Matcher(self._matcher, self._vocabulary.size)
+
+
+class Matcher:
+    """One row's way through a grammar. Tokens are read when somebody asks what may follow them."""
+
+    def __init__(self, matcher: LLMatcher, vocab_size: int, unread: Sequence[int] = ()) -> None:
+        self._matcher, self._is_own = matcher, False
+        self._vocab_size = vocab_size
+        self._unread = list(unread)
+
+    def add(self, token: int) -> None:
+        """Go on by a token."""
+        self._unread.append(token)
+
+    def copy(self) -> Matcher:
+        """Return the same way, for a row that continues this one; then this one is only there to be continued."""
+        return Matcher(self._matcher, self._vocab_size, self._unread)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the grammar is met, and nothing may follow."""
+        matcher = self._caught_up()
+        return matcher.is_stopped() and not matcher.is_error()
+
+    def allowed(self) -> Bits:
+        """Return which tokens may come next (vocab_size,): the end where the grammar may end, none where none may."""
+        matcher = self._caught_up()
+        words = np.zeros(-(-self._vocab_size // WORD), np.int32)
+        matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        if matcher.is_error():
+            return np.zeros(self._vocab_size, np.bool_)
+        bits = np.unpackbits(words.view(np.uint8), count=self._vocab_size, bitorder="little")
+        return bits.view(np.bool_)
+
+    def _caught_up(self) -> LLMatcher:
+        if not self._is_own:
+            self._matcher, self._is_own = self._matcher.deep_copy(), True
+        if self._unread:
+            self._matcher.consume_tokens(self._unread)
+            self._unread.clear()
+        return self._matcher

@@ -1,0 +1,63 @@
+"""Compile a grammar in a process of its own, whose end hurts nobody: `python -P grammar_trial.py` with JSON on stdin.
+
+llguidance's limits do not hold everywhere: some grammars crash the process that compiles them (chains of thousands of
+rules), and some take minutes (many patterns of one string). This file imports nothing of ours, so that it starts soon.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+SECONDS = 1  # of the processor's time; usual grammars take milliseconds
+PATIENCE_S = 5.0  # on a busy machine
+STACK_BYTES = 4 * 2**20  # half of what the threads of the service have
+MEMORY_BYTES = 2 * 2**30
+TOO_MUCH = f"the grammar is too complex: compiling it took more than {SECONDS} s, or too much memory"
+
+
+def complaint_about(lark: str, limits: Mapping[str, object]) -> str | None:
+    """Return what is wrong with a grammar; None if it can be compiled and begun. Blocks, for seconds at most."""
+    asked = json.dumps({"lark": lark, "limits": limits})
+    command = [sys.executable, "-P", __file__]
+    try:
+        found = subprocess.run(  # noqa: S603  # ourselves
+            command, input=asked, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return TOO_MUCH
+    if found.returncode:
+        return TOO_MUCH
+    complaint: str | None = json.loads(found.stdout)
+    return complaint
+
+
+def main() -> None:
+    """Answer with the complaint as JSON."""
+    os.nice(19)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.stack_size(STACK_BYTES)
+    thread = threading.Thread(target=_try, args=(json.load(sys.stdin),))
+    thread.start()
+    thread.join()
+
+
+def _try(asked: Mapping[str, object]) -> None:
+    limits = LLParserLimits(**asked["limits"])  # type: ignore[arg-type]  # what we wrote ourselves
+    matcher = LLMatcher(LLTokenizer("byte"), str(asked["lark"]), log_level=0, limits=limits)
+    if not matcher.is_error():
+        matcher.compute_bitmask()  # some show only here what they cost, or that nothing can begin
+    print(json.dumps(matcher.get_error() if matcher.is_error() else None))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""From what a request says of its output's form to a compiled grammar: off the event loop, bounded, and kept.
+
+A grammar is compiled twice: first in a process of its own (`grammar_trial.py`), which a hostile one may crash or keep
+busy, then here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from llguidance import regex_to_lark
+
+from model.package import Detokenizer, Manifest, PackageTokenizer
+from model.package.token_bytes import NoBytes
+from service.engine.admission import Permit
+from service.engine.grammar import LIMITS, GrammarError, Vocabulary
+from service.engine.grammar import Grammar as Compiled
+from service.errors import InvalidRequest
+from service.schemas import Grammar
+from service.tasks.grammar_trial import complaint_about
+from service.tasks.pool import SMALL, Pool
+
+MAX_CHARACTERS = 65_536  # of a grammar as it is compiled: a schema as JSON, all choices
+KEPT = 64  # compiled grammars of a model; usual ones take up to a megabyte
+SHOWN = 300  # characters of what is wrong
+
+# JSON on one line: a model that knows little of JSON would fill its answer with white space. Nothing else may be said
+# here: a schema is not to tell that parts of it need not be kept.
+ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+# Masks allow every way to encode a text, so nothing is ever encoded for them.
+OPTIONS = '%llguidance {"no_forcing": true}\n'
+
+
+class Grammars:
+    """The grammars of one model that requests have asked for."""
+
+    def __init__(self, manifest: Manifest, tokenizer: PackageTokenizer, pool: Pool) -> None:
+        """`pool` is for nothing else: a grammar may take seconds."""
+        self._name, self._tokenizer, self._pool = manifest.name, tokenizer, pool
+        self._kept: OrderedDict[str, Compiled | str] = OrderedDict()  # or what is wrong
+        self._vocabulary: Vocabulary | str
+        self._spaced: int | None = None  # a token that shows whether a text's first space is dropped
+        end = manifest.special_ids.end
+        assert end is not None, "bug: a model that generates has an end"
+        try:
+            found = tokenizer.token_bytes()
+        except NoBytes as error:
+            self._vocabulary = f"model {self._name!r} cannot follow a grammar: {error}"
+        else:
+            self._vocabulary = Vocabulary(found.texts, end, manifest.vocab_size)
+            if found.drops_space:
+                self._spaced = next((token for token, text in enumerate(found.texts) if _is_spaced(text)), None)
+
+    async def compiled(self, asked: Grammar, prompts: Sequence[Sequence[int]], permit: Permit) -> list[Compiled]:
+        """Return what the output behind each prompt has to follow; raises `InvalidRequest`. Others go on meanwhile."""
+        if isinstance(self._vocabulary, str):
+            raise InvalidRequest(self._vocabulary, "grammar")
+        form = _form_of(asked)
+        if len(form) > MAX_CHARACTERS:
+            raise InvalidRequest(f"grammar has {len(form)} characters; the limit is {MAX_CHARACTERS}", "grammar")
+        begins = [self._begins_text(prompt) for prompt in prompts]
+        larks = {begins_text: _lark_of(asked, form, behind_space=begins_text) for begins_text in set(begins)}
+        found = {begins_text: await self._one(self._vocabulary, lark, permit) for begins_text, lark in larks.items()}
+        return [found[begins_text] for begins_text in begins]
+
+    async def _one(self, vocabulary: Vocabulary, lark: str, permit: Permit) -> Compiled:
+        if (found := self._kept.get(lark)) is None:
+            found = await self._pool.run(permit, SMALL + 1, self._compile, vocabulary, lark)
+            self._kept[lark] = found
+        self._kept.move_to_end(lark)
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        if isinstance(found, str):
+            raise InvalidRequest(f"grammar: {found}", "grammar")
+        return found
+
+    def _compile(self, vocabulary: Vocabulary, lark: str) -> Compiled | str:
+        """Return a grammar, or what is wrong with it; of those that ask for the same at once only the first works."""
+        if (found := self._kept.get(lark)) is not None:
+            return found
+        complaint = complaint_about(lark, LIMITS)
+        if complaint is None:
+            try:
+                return vocabulary.grammar(lark)
+            except GrammarError as error:
+                complaint = str(error)
+        return " ".join(complaint.split())[:SHOWN]
+
+    def _begins_text(self, prompt_ids: Sequence[int]) -> bool:
+        """Whether an output's first space is not shown, as its prompt has no text."""
+        if self._spaced is None:
+            return False
+        return not Detokenizer(self._tokenizer, prompt_ids).add([self._spaced], is_last=True).startswith(" ")
+
+
+def _is_spaced(text: bytes | None) -> bool:
+    return text is not None and text.startswith(b" ") and text[1:].isalpha()
+
+
+def _form_of(asked: Grammar) -> str:
+    """Return what may stand behind a rule's name, or all rules that a request has written itself."""
+    if asked.json_schema is not None:
+        return "%json " + json.dumps({**asked.json_schema, "x-guidance": ONE_LINE})
+    if asked.regex is not None:
+        return f"/(?:{regex_to_lark(asked.regex, '')})/"
+    if asked.choice is not None:
+        return " | ".join(map(json.dumps, asked.choice))
+    assert asked.lark is not None, "bug: a grammar is one of four"
+    if "%llguidance" in asked.lark:
+        raise InvalidRequest("grammar: lark has %llguidance, whose options are ours to choose; leave it out", "grammar")
+    return asked.lark
+
+
+def _lark_of(asked: Grammar, form: str, *, behind_space: bool) -> str:
+    """Return a whole grammar, perhaps with a space before it that the text will not show."""
+    if asked.lark is None:
+        return OPTIONS + (f'start: " " form\nform: {form}' if behind_space else f"start: {form}")
+    if not behind_space:
+        return OPTIONS + form
+    outer = {"name": "spaced", "lark_grammar": f'{OPTIONS}start: " " @form'}
+    return json.dumps({"grammars": [outer, {"name": "form", "lark_grammar": form}]})
