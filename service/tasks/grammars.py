@@ -62,12 +62,16 @@ class Grammars:
             raise InvalidRequest(f"grammar has {len(form)} characters; the limit is {MAX_CHARACTERS}", "grammar")
         begins = [self._begins_text(prompt) for prompt in prompts]
         larks = {begins_text: _lark_of(asked, form, behind_space=begins_text) for begins_text in set(begins)}
-        found = {begins_text: await self._one(self._vocabulary, lark, permit) for begins_text, lark in larks.items()}
+        is_tried = asked.choice is None  # a list of texts can do no harm
+        found = {
+            begins_text: await self._one(self._vocabulary, lark, permit, is_tried=is_tried)
+            for begins_text, lark in larks.items()
+        }
         return [found[begins_text] for begins_text in begins]
 
-    async def _one(self, vocabulary: Vocabulary, lark: str, permit: Permit) -> Compiled:
+    async def _one(self, vocabulary: Vocabulary, lark: str, permit: Permit, *, is_tried: bool) -> Compiled:
         if (found := self._kept.get(lark)) is None:
-            found = await self._pool.run(permit, SMALL + 1, self._compile, vocabulary, lark)
+            found = await self._pool.run(permit, SMALL + 1, self._compile, vocabulary, lark, is_tried=is_tried)
             self._kept[lark] = found
         self._kept.move_to_end(lark)
         if len(self._kept) > KEPT:
@@ -76,11 +80,11 @@ class Grammars:
             raise InvalidRequest(f"grammar: {found}", "grammar")
         return found
 
-    def _compile(self, vocabulary: Vocabulary, lark: str) -> Compiled | str:
+    def _compile(self, vocabulary: Vocabulary, lark: str, *, is_tried: bool) -> Compiled | str:
         """Return a grammar, or what is wrong with it; of those that ask for the same at once only the first works."""
         if (found := self._kept.get(lark)) is not None:
             return found
-        complaint = complaint_about(lark, LIMITS)
+        complaint = complaint_about(lark, LIMITS) if is_tried else None
         if complaint is None:
             try:
                 return vocabulary.grammar(lark)

@@ -1,0 +1,151 @@
+"""Grammars as requests ask for them: what comes out has the form, or says that it was cut; hostile ones are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from service.errors import InvalidRequest
+from service.schemas import GenerateRequest, GenerateResponse, Grammar
+from service.settings import Limits, ModelSettings
+from service.tasks.loading import load_task
+from service.tasks.task import LocalTask
+from tests.conftest import MakePackage
+from tests.service.tasks.schemas import Schema, schemas
+
+PROPERTY = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+HOSTILE: dict[str, Grammar] = {
+    "patterns that meet": Grammar(
+        json_schema={"allOf": [{"type": "string", "pattern": f"(a|b)*a(a|b){{{n}}}"} for n in range(3, 20)]}
+    ),
+    "a chain of rules": Grammar(
+        lark="start: a0\n" + "\n".join(f"a{n}: a{n + 1}" for n in range(3000)) + '\na3000: "x"'
+    ),
+    "deep brackets": Grammar(lark="start: " + "(" * 20_000 + '"a"' + ")" * 20_000),
+    "deep groups": Grammar(regex="(" * 5000 + "a" + ")" * 5000),
+    "a wide schema": Grammar(json_schema={"enum": [f"value {n}" for n in range(9000)]}),
+    "a deep schema": Grammar(json_schema={"$ref": "#"}),
+    "multiples": Grammar(json_schema={"type": "integer", "multipleOf": 1_299_709}),
+}
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture(scope="module")
+def task(make_package: MakePackage, loop: asyncio.AbstractEventLoop) -> Iterator[LocalTask]:
+    """A tiny model, whose engine lives on one loop through all examples."""
+
+    async def load() -> LocalTask:
+        return load_task(ModelSettings(package=make_package("stories").folder, threads=1), Limits())
+
+    task = loop.run_until_complete(load())
+    yield task
+    loop.run_until_complete(task.close())
+
+
+async def ask(task: LocalTask, grammar: Grammar, **fields: object) -> GenerateResponse:
+    request = GenerateRequest.model_validate({"prompt": "Once", "max_tokens": 60, **fields, "grammar": grammar})
+    answer = await task.predict(request)
+    assert isinstance(answer, GenerateResponse)
+    return answer
+
+
+@PROPERTY
+@given(schemas(), st.integers(0, 2**32), st.booleans(), st.sampled_from(["", "Once"]))
+def test_what_comes_out_is_valid_or_was_cut(
+    task: LocalTask, loop: asyncio.AbstractEventLoop, schema: Schema, seed: int, searches: bool, prompt: str
+) -> None:
+    fields = {"beam_size": 3} if searches else {"seed": seed, "temperature": 1.5, "n": 2}
+    try:
+        answer = loop.run_until_complete(ask(task, Grammar(json_schema=schema), prompt=prompt, **fields))
+    except InvalidRequest as refused:
+        assert refused.param == "grammar"
+        return
+
+    for choice in answer.choices:
+        if choice.finish_reason == "stop":
+            Draft202012Validator(schema).validate(json.loads(choice.text))
+
+
+@settings(PROPERTY, max_examples=40)
+@given(st.lists(st.text(max_size=12), min_size=1, max_size=6), st.integers(0, 2**32), st.sampled_from(["", "Once"]))
+def test_a_choice_is_one_of_those_given(
+    task: LocalTask, loop: asyncio.AbstractEventLoop, choices: list[str], seed: int, prompt: str
+) -> None:
+    answer = loop.run_until_complete(ask(task, Grammar(choice=choices), seed=seed, prompt=prompt))
+
+    (choice,) = answer.choices
+    assert choice.text in choices if choice.finish_reason == "stop" else choice.finish_reason == "length"
+
+
+@pytest.mark.parametrize("prompt", ["", "Once"])
+@pytest.mark.parametrize("regex", ["a/b|c", r" ?\d{3}(/\d\d)+ ", "", "[^a]{4}", "(?i)yes|no", "ä?ö+[.]"])
+def test_a_text_matches_its_regular_expression(
+    task: LocalTask, loop: asyncio.AbstractEventLoop, regex: str, prompt: str
+) -> None:
+    answer = loop.run_until_complete(ask(task, Grammar(regex=regex), n=4, seed=1, prompt=prompt))
+
+    for choice in answer.choices:
+        assert choice.finish_reason == "length" or re.fullmatch(regex, choice.text)
+
+
+@pytest.mark.parametrize("prompt", ["", "Once"])
+def test_a_context_free_grammar_may_ignore_and_recurse(
+    task: LocalTask, loop: asyncio.AbstractEventLoop, prompt: str
+) -> None:
+    grammar = Grammar(lark='start: sum\nsum: "1" | "(" sum "+" sum ")"\n%ignore / /')
+    answer = loop.run_until_complete(ask(task, grammar, n=8, seed=1, prompt=prompt))
+
+    ended = [choice.text for choice in answer.choices if choice.finish_reason == "stop"]
+    assert ended and all(re.fullmatch(r"[1(+) ]+", text) and eval(text) for text in ended)
+
+
+def test_a_grammar_is_compiled_once(task: LocalTask, loop: asyncio.AbstractEventLoop) -> None:
+    grammar = Grammar(choice=["once", "and once more"])
+
+    async def several() -> float:
+        started = time.process_time()
+        await asyncio.gather(*(ask(task, grammar, n=2) for _ in range(4)))
+        return time.process_time() - started
+
+    first = loop.run_until_complete(ask(task, grammar, seed=4, n=3))
+    loop.run_until_complete(several())
+    assert loop.run_until_complete(ask(task, grammar, seed=4, n=3)) == first
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_grammar_is_refused_while_others_go_on(
+    task: LocalTask, loop: asyncio.AbstractEventLoop, name: str
+) -> None:
+    async def beside() -> int:
+        """Count the turns of the loop while the grammar is looked at."""
+        refused = asyncio.create_task(ask(task, HOSTILE[name]))
+        turns = 0
+        while not refused.done():
+            await asyncio.sleep(0.005)
+            turns += 1
+        with pytest.raises(InvalidRequest, match="grammar"):
+            await refused
+        return turns
+
+    assert loop.run_until_complete(beside()) < 4000  # within twenty seconds, on a machine with other work
+
+
+def test_a_grammar_has_no_options_of_its_own(task: LocalTask, loop: asyncio.AbstractEventLoop) -> None:
+    with pytest.raises(InvalidRequest, match="%llguidance"):
+        loop.run_until_complete(ask(task, Grammar(lark='%llguidance {"no_forcing": false}\nstart: "a"')))
