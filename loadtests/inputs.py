@@ -47,7 +47,7 @@ class Inputs:
     def translate(self) -> dict[str, Any]:
         """Return a request to translate a sentence, or now and then a paragraph."""
         text = self.text(self.length(median=9, sigma=0.7, most=80))
-        return {"q": text, "target": self._rng.choice(["de", "fr", "sv"])}
+        return {"input": text, "target": self._rng.choice(["de", "fr", "sv"])}
 
     def pause(self, mean_s: float) -> float:
         """Draw the time to the next request of a Poisson process, in seconds."""

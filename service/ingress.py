@@ -70,7 +70,11 @@ ROUTES: Mapping[str, Kind | None] = {
     "/pipeline/text-generation": "generate",
     "/pipeline/summarization": "summarize",
     "/pipeline/translation": "translate",
+    "/detect": "translate",
 }
+
+AUTO = "auto"  # the source of a request that leaves it to the service, or says nothing of it
+MAX_PAIRS = 50_000  # of languages that HAProxy knows; the gateway knows all
 
 
 def answers(manifest: Manifest, kind: Kind | None) -> bool:
@@ -90,12 +94,46 @@ def first_fitting(manifests: Iterable[Manifest], kind: Kind | None) -> Manifest 
     Where none is of this task, it is the first that answers it as well. Without a kind it is the first that has tokens,
     or else the first.
     """
-    fitting = [manifest for manifest in manifests if answers(manifest, kind)]
+    return next(iter(fitting(manifests, kind)), None)
+
+
+def fitting(manifests: Iterable[Manifest], kind: Kind | None) -> list[Manifest]:
+    """Return all models that answer requests of a kind, those first that are for it above all."""
+    there = [manifest for manifest in manifests if answers(manifest, kind)]
     if kind is None:
-        first = [manifest for manifest in fitting if manifest.image is None]
-    else:
-        first = [manifest for manifest in fitting if manifest.task == kind]
-    return next(iter([*first, *fitting]), None)
+        return sorted(there, key=lambda manifest: manifest.image is not None)
+    return sorted(there, key=lambda manifest: manifest.task != kind)
+
+
+def translators(manifests: Iterable[Manifest], source: str | None, target: str) -> list[Manifest]:
+    """Return the models that translate into a language, from another if that is told, as `fitting` sorts them."""
+    there = fitting(manifests, "translate")
+    return [each for each in there if each.languages is not None and each.languages.can_translate(source, target)]
+
+
+def pairs(manifests: list[Manifest]) -> dict[str, str]:
+    """Return the model for each pair of languages that a request may name, as `en>sv`, in the models' own spellings.
+
+    Where nobody told the source, only one model may fit: the gateway reads the text to choose among several. What is
+    not here is left to the gateway: other spellings, and all if there are too many.
+    """
+    there = {each.name: each.languages for each in fitting(manifests, "translate") if each.languages is not None}
+    sources = {name for languages in there.values() for name in languages.sources}
+    targets = {name for languages in there.values() for name in languages.targets}
+    if len(there) < 2 or len(sources) * len(targets) > MAX_PAIRS:
+        return {}
+    known = {model: {name: there[model].known_as(name) for name in sources | targets} for model in there}
+
+    def fit(source: str, target: str) -> list[str]:
+        return [model for model in there if there[model].translates(known[model][source], known[model][target])]
+
+    found = {f"{source}>{target}": fit(source, target) for source in sources for target in targets}
+    into = {
+        f"{AUTO}>{target}": [model for model in there if known[model][target] in there[model].targets]
+        for target in targets
+    }
+    alone = {pair: models for pair, models in into.items() if len(models) == 1}
+    return {pair: models[0] for pair, models in (found | alone).items() if models}
 
 
 def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool) -> str:
@@ -123,6 +161,17 @@ def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool) -> str:
     acl has_null req.body -m reg '"model"\\s*:\\s*null'
     acl has_escaped_letters req.body -m sub '\\u006'
     http-request unset-var(txn.model) if is_named has_key_twice
+    # Of several translators the languages choose; where they are not sure the default is no model's name.
+    acl is_translation path /translate
+    acl has_language_twice req.body -m reg '(?s)"source".*"source"' '(?s)"target".*"target"'
+    acl has_more_escaped_letters req.body -m sub '\\u007'
+    acl has_source req.body,json_query('$.source') -m found
+    http-request set-var(txn.source) str({AUTO}) if is_translation !has_source
+    http-request set-var(txn.source) req.body,json_query('$.source') if is_translation has_source
+    http-request set-var(txn.target) req.body,json_query('$.target') if is_translation
+    http-request set-var(txn.pair) var(txn.source),concat(>,txn.target),map_str({folder}/pairs.map) if is_translation
+    acl has_pair var(txn.pair) -m found
+    http-request set-var(txn.default) var(txn.pair) if has_pair !has_language_twice !has_more_escaped_letters
     # How long the body is, unless it comes in chunks.
     http-request set-var(txn.size) req.body_size if takes_model !{{ req.hdr(transfer-encoding) -m found }}
     # As text a body ends at its first zero: UTF-16, which Python reads too, is not seen whole.
@@ -149,8 +198,12 @@ def files(
 ) -> Iterator[tuple[str, str]]:
     """Yield the name and content of each file that HAProxy needs; the rules come last, as they name the others."""
     defaults = {path: first_fitting(manifests, task) for path, task in ROUTES.items()}
+    if len(fitting(manifests, "translate")) > 1:
+        # The languages choose, or all translators' are asked for.
+        defaults |= dict.fromkeys((path for path, task in ROUTES.items() if task == "translate"))
     # A route that no model fits has itself as its default: a name that no model has, so that the gateway says so.
     yield "defaults.map", _map({path: manifest.name if manifest else path for path, manifest in defaults.items()})
+    yield "pairs.map", _map(pairs(manifests))
     yield "models.map", _map({manifest.name: manifest.name for manifest in manifests})
     for status, error in pages(body_timeout_s).items():
         yield f"{status}.http", page(error)

@@ -32,7 +32,7 @@ from urllib.request import Request, urlopen
 for route, body in (
     ("classify", {"model": "sentiment", "input": "A warm, funny film."}),
     ("generate", {"model": "stories", "prompt": "Once upon a time", "max_tokens": 20, "temperature": 0}),
-    ("translate", {"q": "Dan loves ice cream.", "target": "sv"}),
+    ("translate", {"input": "Dan loves ice cream.", "target": "sv"}),
 ):
     request = Request(f"http://127.0.0.1:8000/{route}", json.dumps(body).encode(), {"Content-Type": "application/json"})
     print(urlopen(request, timeout=60).read().decode())

@@ -30,7 +30,7 @@ LONG: dict[str, tuple[str, dict[str, Any]]] = {
     "stories": ("generate", {"prompt": "Once upon a time", "max_tokens": 200, "min_tokens": 200}),
     "translate": (
         "translate",
-        {"q": "The old man went down to the sea and saw the ships. " * 40, "target": "de"},
+        {"input": "The old man went down to the sea and saw the ships. " * 40, "target": "de"},
     ),
 }
 

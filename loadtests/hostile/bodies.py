@@ -52,7 +52,7 @@ def _bombs() -> Iterator[Body]:
     """Small bodies, or few characters, that are much work."""
     for name, size in (("100 kB", 100_000), ("2 MB", 2_000_000)):
         text = "Hi! " * (size // 4)
-        yield _json(f"sentences, {name}", "413 422", "translate", "translate", q=text, target="de")
+        yield _json(f"sentences, {name}", "413 422", "translate", "translate", input=text, target="de")
     for name, expected, format_, side, count in (
         ("49 MP PNG, 200", "413 422", "PNG", BOMB_SIDE, 200),
         ("49 MP WebP, 200", "413 422", "WebP", BOMB_SIDE, 200),
@@ -75,7 +75,7 @@ def _wide() -> Iterator[Body]:
     """Ask for much of everything that may be asked for."""
     story = {"prompt": "Once upon a time", "max_tokens": 200, "min_tokens": 200}
     yield _json("64 beams, generate", "200 422", "stories", "generate", **story, beam_size=64)
-    yield _json("64 beams, translate", "200 422", "translate", "translate", q=_words(60), target="sv", beam_size=64)
+    yield _json("64 beams, translate", "200 422", "translate", "translate", input=_words(60), target="sv", beam_size=64)
     bias = {str(token): 1.0 for token in range(300, 600)}
     yield _json("300 biases", "200", "stories", "generate", **story, n=16, logit_bias=bias)
     yield _json("logprobs 20, n 32", "200", "stories", "generate", **story, n=32, logprobs=20)
@@ -105,7 +105,7 @@ def _broken() -> Iterator[Body]:
     """Bodies and heads that are no requests."""
     yield Body("broken JSON", "400 422", "stories", "generate", b'{"model": "stories", "prompt": "Once')
     yield Body("broken UTF-8", "400 422", "stories", "generate", b'{"model": "stories", "prompt": "\xff\xc3("}')
-    yield _json("half a surrogate pair", "422", "translate", "translate", q="\ud800", target="de")
+    yield _json("half a surrogate pair", "422", "translate", "translate", input="\ud800", target="de")
     yield _json("wrong types", "422", "stories", "generate", prompt={"a": [1]}, n="many", logit_bias=[1])
     odd = json.dumps({"model": "a/../b c\r\nX: y", "input": "good"}).encode()
     yield Body("odd model name", "404 422", "sentiment", "classify", odd)

@@ -99,7 +99,7 @@ def _story(index: int, **parameters: Any) -> Question:
 
 
 def _translation(index: int, **parameters: Any) -> Question:
-    return Question("translate", "translate", {"q": " ".join(_text(index).split()[:15]), **parameters})
+    return Question("translate", "translate", {"input": " ".join(_text(index).split()[:15]), **parameters})
 
 
 def drawing(index: int) -> str:

@@ -63,7 +63,7 @@ def largest() -> Iterator[Question]:
         yield Question(model, "classify", long_texts)
     yield Question("embed", "embed", long_texts)
     yield Question("fashion", "classify", {"input": [one_colour("PNG", WITHIN_SIDE)] * 4})
-    yield Question("translate", "translate", {"q": " ".join(SENTENCES[:60]), "target": "de"})
+    yield Question("translate", "translate", {"input": " ".join(SENTENCES[:60]), "target": "de"})
     story = {"prompt": "Once upon a time", "max_tokens": 200, "min_tokens": 200}
     yield Question("stories", "generate", {**story, "n": 32, "logprobs": 20})
     yield Question("stories", "generate", {**story, "n": 32, "logprobs": 20, "stream": True})

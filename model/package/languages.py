@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, Self
 
+from langcodes import standardize_tag
 from pydantic import Field, model_validator
 
 from model.package.part import Part, TokenId
@@ -59,16 +61,21 @@ class Languages(Part):
         return self.source_begins_with == "source" or bool(self.prefixes)
 
     def known_as(self, language: str) -> str | None:
-        """Return its own name of a language: the same, or the only one that goes on behind it, as en_XX behind en."""
+        """Return its own name of a language: the same, or the only one that means the same, as deu_Latn or de_DE de.
+
+        Another region's or script's will do where there is no other: pt-BR for pt.
+        """
         if language in self.names:
             return language
         longer = [name for name in self.names if name.startswith((f"{language}_", f"{language}-"))]
-        return longer[0] if len(longer) == 1 else None
+        tag = standard_tag(language)
+        alike = [name for name in self.names if standard_tag(name) == tag]
+        of_any_region = [name for name in self.names if base_language(name) == base_language(language)]
+        return next((names[0] for names in (longer, alike, of_any_region) if len(names) == 1), None)
 
-    def source_for(self, target: str) -> str | None:
-        """Return the language that it translates into another one, if there is only one."""
-        sources = [source for source, other in self.directions if other == target]
-        return sources[0] if len(sources) == 1 else None
+    def sources_for(self, target: str) -> list[str]:
+        """Return the languages that it translates into another one, in order."""
+        return [source for source in self.sources if self.translates(source, target)]
 
     def targets_of(self, source: str) -> list[str] | None:
         """Return the languages it translates one into; None: any other that it knows."""
@@ -76,11 +83,19 @@ class Languages(Part):
             return None
         return [target for other, target in self.directions if other == source]
 
-    def translates(self, source: str, target: str) -> bool:
-        """Whether it translates from one language into another."""
+    def translates(self, source: str | None, target: str | None) -> bool:
+        """Whether it translates from one language into another, by its own names."""
         if self.directions:
             return (source, target) in self.directions
         return source in self.ids and target in self.ids and source != target
+
+    def can_translate(self, source: str | None, target: str) -> bool:
+        """Whether it translates into a language, from another if that is told, however the two are spelt."""
+        into = self.known_as(target)
+        if into is None or source is None:
+            return into in self.targets
+        known = self.known_as(source)
+        return known is not None and self.translates(known, into)
 
     def first_of_source(self, source: str | None, target: str) -> list[int]:
         """Return what a source's ids begin with, before the text's; `source` may be None unless it is needed."""
@@ -94,3 +109,17 @@ class Languages(Part):
     def prefix_of(self, source: str | None, target: str) -> str:
         """Return the words before a source's text."""
         return self.prefixes.get(f"{source}-{target}", "")
+
+
+@lru_cache(4096)  # requests may ask for any word
+def standard_tag(language: str) -> str:
+    """Return a language's tag after BCP 47, as de for deu_Latn; what is none, as it is."""
+    try:
+        return standardize_tag(language)
+    except ValueError:
+        return language
+
+
+def base_language(language: str) -> str:
+    """Return a language's code without script and region: zh for zho_Hans."""
+    return standard_tag(language).partition("-")[0]

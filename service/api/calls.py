@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 
-from service.api.answering import answer, stream
+from service.api import by_language
+from service.api.answering import answer, check_inputs, stream
 from service.api.observing import observed
 from service.errors import NoModel, NotFound, WrongTask
-from service.ingress import Kind, answers, first_fitting
-from service.schemas import AnyEvent, AnyRequest, Response
+from service.ingress import Kind, answers, first_fitting, translators
+from service.schemas import AnyEvent, AnyRequest, Response, TranslateRequest, TranslateResponse
+from service.schemas.translate import AUTO
 from service.settings import Limits
 from service.tasks.task import Task
 
@@ -31,6 +34,11 @@ class Tasks:
             raise NoModel(f"there is no model for {kind} here; there are {self._names()}", "model")
         return self.by_name[fitting.name]
 
+    def translators(self, source: str | None, target: str) -> list[Task]:
+        """Return the tasks that translate into a language, from another if that is told; the first that fits first."""
+        manifests = (task.manifest for task in self)
+        return [self.by_name[manifest.name] for manifest in translators(manifests, source, target)]
+
     def _named(self, model: str, kind: Kind | None) -> Task:
         if model not in self.by_name:
             raise NotFound(f"there is no model {model!r}; there are {self._names()}", "model")
@@ -51,18 +59,51 @@ class Calls:
 
     def find(self, model: str | None, kind: Kind | None) -> Task:
         """Return the task that a request is for, and let it be counted there; raises `NotFound`, `InvalidRequest`."""
-        task = self.tasks.find(model, kind)
-        observed().model = task.manifest.name
-        observed().task = kind if kind in task.manifest.tasks else task.manifest.task
-        return task
+        return _counted(self.tasks.find(model, kind), kind)
 
     async def answer(self, request: AnyRequest, kind: Kind | None) -> Response:
         """Answer a request whole; raises a `ServiceError`."""
+        if isinstance(request, TranslateRequest):
+            several = self._several(request)
+            if several:
+                check_inputs(request, self.limits)
+                choices = await by_language.choose(request, several)
+                return await by_language.answer(request, choices, self._translated)
+            return await answer(self._translator(request), request, self.limits)
         return await answer(self.find(request.model, kind), request, self.limits)
 
     def events(self, request: AnyRequest, kind: Kind) -> AsyncGenerator[AnyEvent, None]:
         """Return the events of an answer; raises a `ServiceError`, by the next event at the latest."""
+        if isinstance(request, TranslateRequest):
+            return self._translation(request)
         return stream(self.find(request.model, kind), request, self.limits)
+
+    async def _translation(self, request: TranslateRequest) -> AsyncGenerator[AnyEvent, None]:
+        task = self._translator(request)
+        if isinstance(request.input, str) and (several := self._several(request)):
+            (choice,) = await by_language.choose(request, several)
+            task, request = _counted(choice.task, "translate"), request.model_copy(update={"source": choice.source})
+        async with aclosing(stream(task, request, self.limits)) as events:
+            async for event in events:
+                yield event
+
+    def _translator(self, request: TranslateRequest) -> Task:
+        """Return the named model, the first for the request's languages, or the first, which says what it lacks."""
+        source = None if request.source == AUTO else request.source
+        fitting = [] if request.model is not None else self.tasks.translators(source, request.target)
+        return _counted(fitting[0], "translate") if fitting else self.find(request.model, "translate")
+
+    def _several(self, request: TranslateRequest) -> list[Task]:
+        """Return the models among which the texts themselves choose, where neither a model nor a source is named."""
+        if request.model is not None or request.source != AUTO:
+            return []
+        into = self.tasks.translators(None, request.target)
+        return into if len(into) > 1 else []
+
+    async def _translated(self, task: Task, request: TranslateRequest) -> TranslateResponse:
+        response = await answer(_counted(task, "translate"), request, self.limits)
+        assert isinstance(response, TranslateResponse)
+        return response
 
     def described(self, model: str | None, kinds: Sequence[Kind]) -> Task:
         """Return the named model, or the first that was made for one of these tasks; raises `NoModel`, `WrongTask`."""
@@ -73,3 +114,9 @@ class Calls:
         if model is not None:
             raise WrongTask(f"model {model!r} is not for {what}", "model")
         raise NoModel(f"there is no model for {what} here", "model")
+
+
+def _counted(task: Task, kind: Kind | None) -> Task:
+    observed().model = task.manifest.name
+    observed().task = kind if kind in task.manifest.tasks else task.manifest.task
+    return task

@@ -15,8 +15,6 @@ from service.schemas import (
     GenerateResponse,
     SummarizeRequest,
     SummarizeResponse,
-    TranslateRequest,
-    TranslateResponse,
 )
 from service.schemas.generate import GENERATE_EXAMPLES
 
@@ -37,8 +35,3 @@ def add_decoder_routes(
     async def summarize(request: SummarizeRequest) -> Any:
         """Summarize texts."""
         return await (streamed(request, "summarize") if request.stream else whole(request, "summarize"))
-
-    @router.post("/translate", response_model=TranslateResponse, response_model_exclude_none=True)
-    async def translate(request: TranslateRequest) -> Any:
-        """Translate texts of any number of sentences."""
-        return await (streamed(request, "translate") if request.stream else whole(request, "translate"))

@@ -16,6 +16,7 @@ from service.errors import (
     RateLimited,
     ServerOverloaded,
     ServiceError,
+    Unauthorized,
     WrongForm,
     WrongTask,
 )
@@ -75,6 +76,18 @@ class HuggingFaceError(BaseModel):
     error: str
 
 
+class LibreTranslateError(BaseModel):
+    """An error of LibreTranslate."""
+
+    error: str
+
+
+class DeepLError(BaseModel):
+    """An error in DeepL's form."""
+
+    message: str
+
+
 @dataclass(frozen=True)
 class ErrorForm:
     """How a protocol writes errors: their JSON, its schema, and other statuses than ours where clients expect them."""
@@ -114,6 +127,14 @@ OPENAI = ErrorForm(_openai, OpenAIError, {InvalidRequest: 400})
 TEI = ErrorForm(_tei, TEIError, {InvalidRequest: 413, WrongForm: 422, EmptyInput: 400, WrongTask: 424, NoModel: 424})
 JINA = ErrorForm(lambda error: {"detail": error.message}, JinaError)
 COHERE = ErrorForm(lambda error: {"message": error.message}, CohereError, {InvalidRequest: 400})
+LIBRETRANSLATE = ErrorForm(
+    lambda error: {"error": error.message},
+    LibreTranslateError,
+    {InvalidRequest: 400, NoModel: 400, Unauthorized: 403},
+)
+DEEPL = ErrorForm(
+    lambda error: {"message": error.message}, DeepLError, {InvalidRequest: 400, NoModel: 400, Unauthorized: 403}
+)
 HUGGING_FACE = ErrorForm(lambda error: {"error": error.message}, HuggingFaceError)
 
 # By the beginning of the path; the first that fits decides. A route that several protocols share begins with the native
@@ -126,11 +147,17 @@ FORMS: Mapping[str, ErrorForm] = {
     "/info": TEI,
     "/v1/rerank": JINA,
     "/v2/rerank": COHERE,
+    "/v2/": DEEPL,
+    "/detect": LIBRETRANSLATE,
+    "/languages": LIBRETRANSLATE,
+    "/frontend/": LIBRETRANSLATE,
+    "/suggest": LIBRETRANSLATE,
+    "/translate_file": LIBRETRANSLATE,
     "/pipeline/": HUGGING_FACE,
     "/v1/": OPENAI,
 }
 # The other form of paths that two protocols share.
-SHARED: Mapping[str, ErrorForm] = {"/embed": TEI, "/rerank": TEI, "/tokenize": TEI}
+SHARED: Mapping[str, ErrorForm] = {"/embed": TEI, "/rerank": TEI, "/tokenize": TEI, "/translate": LIBRETRANSLATE}
 
 
 def error_form(path: str) -> ErrorForm:

@@ -16,6 +16,7 @@ from service.api.decoder_routes import add_decoder_routes
 from service.api.encoder_routes import add_encoder_routes
 from service.api.observing import observed
 from service.api.protocols.huggingface.routes import add_huggingface_routes
+from service.api.protocols.libretranslate.routes import add_libretranslate_routes
 from service.api.protocols.openai.routes import add_openai_routes
 from service.api.protocols.rerank import add_rerank_routes
 from service.api.protocols.tei.routes import add_tei_routes
@@ -28,8 +29,6 @@ from service.schemas import (
     AnyRequest,
     DetokenizeRequest,
     DetokenizeResponse,
-    Language,
-    LanguageList,
     Status,
 )
 from service.settings import Limits
@@ -69,15 +68,12 @@ def make_router(
 
     add_huggingface_routes(router, calls, limits.keep_alive_s)
 
+    add_libretranslate_routes(router, calls, needs_keys=needs_keys)
+
     @router.post("/detokenize")
     async def detokenize(request: DetokenizeRequest) -> DetokenizeResponse:
         """Return the texts of token ids."""
         return await whole(request, None)  # type: ignore[no-any-return]  # the task answers in kind
-
-    @router.get("/languages", response_model_exclude_none=True)
-    async def languages(model: str | None = None) -> LanguageList:
-        """List the languages of a translator: the one that is named, or the first."""
-        return language_list(tasks.find(model, "translate"))
 
     @router.get("/health")
     async def health() -> Status:
@@ -105,16 +101,6 @@ def make_router(
         return JSONResponse({"name": "trifold", "docs": "docs", "models": list(tasks.by_name)})
 
     return router
-
-
-def language_list(task: Task) -> LanguageList:
-    """List a translator's languages, and what each is translated into unless that is all others."""
-    languages = task.manifest.languages
-    assert languages is not None, "bug: the manifest says that a translator has languages"
-    return LanguageList(
-        model=task.manifest.name,
-        languages=[Language(code=code, targets=languages.targets_of(code)) for code in languages.sources],
-    )
 
 
 async def _status(asked: Sequence[Task], *, shows_models: bool) -> Status:

@@ -24,8 +24,7 @@ from service.schemas.summarize import SummarizeEvent, SummarizeRequest, Summariz
 from service.schemas.tag import Entity, TagRequest, TagResponse
 from service.schemas.tokens import DetokenizeRequest, DetokenizeResponse, Token, TokenizeRequest, TokenizeResponse
 from service.schemas.translate import (
-    Language,
-    LanguageList,
+    Detected,
     TranslateEvent,
     TranslateRequest,
     TranslateResponse,
@@ -58,6 +57,7 @@ __all__ = [
     "ClassifyRequest",
     "ClassifyResponse",
     "DecodingRequest",
+    "Detected",
     "DetokenizeRequest",
     "DetokenizeResponse",
     "Document",
@@ -72,8 +72,6 @@ __all__ = [
     "GenerateResponse",
     "Grammar",
     "Label",
-    "Language",
-    "LanguageList",
     "LongTexts",
     "Mask",
     "Message",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -10,19 +10,20 @@ from service.schemas.decoding import DecodingRequest
 from service.schemas.request import Response, Text, Texts, Usage
 
 MAX_LANGUAGE = 32
+AUTO = "auto"
+TextFormat = Literal["text"]
 
 
 class TranslateRequest(DecodingRequest):
-    """Texts to translate (LibreTranslate's form, and more)."""
+    """Texts to translate."""
 
-    inputs: ClassVar = "q"
+    inputs: ClassVar = "input"
 
-    q: Text | Texts = Field(description="a text, or a list of texts", examples=["Dan loves ice cream."])
+    input: Text | Texts = Field(description="a text, or a list of texts", examples=["Dan loves ice cream."])
     source: str = Field(
-        "auto",
+        AUTO,
         max_length=MAX_LANGUAGE,
-        description="language of the text, checked against the model's; auto checks nothing, and is not enough for a "
-        "model that has to be told",
+        description="language of the texts; auto: that of each is guessed from its letters",
     )
     target: str = Field(max_length=MAX_LANGUAGE, description="language to translate into", examples=["sv"])
     beam_size: int | None = Field(
@@ -35,12 +36,24 @@ class TranslateRequest(DecodingRequest):
     stream: bool = Field(False, description="answer with server-sent events; for a single text")
 
 
-class TranslateResponse(Response):
-    """A translation for each text; plain strings where a plain string was sent."""
+class Detected(Response):
+    """The language that a text was taken to be in."""
 
-    translatedText: str | list[str]  # noqa: N815  # LibreTranslate's name
-    alternatives: list[str] | list[list[str]] | None = None
+    language: str
+    score: float = Field(description="how likely, of all languages that the model knows: 0 to 1")
+
+
+class TranslateResponse(Response):
+    """A translation for each text."""
+
     model: str
+    translations: list[str]
+    alternatives: list[list[str]] | None = Field(
+        None, description="of each text the next best, where n_best asks for it"
+    )
+    detected: list[Detected | None] | None = Field(
+        None, description="of each text its language, where source is auto; null where none is known by its letters"
+    )
     usage: Usage
 
 
@@ -48,17 +61,3 @@ class TranslateEvent(Response):
     """A piece of the translation."""
 
     text: str
-
-
-class Language(Response):
-    """A language that a model translates from or into."""
-
-    code: str
-    targets: list[str] | None = Field(None, description="the languages it is translated into; left out: all others")
-
-
-class LanguageList(Response):
-    """The languages of a translator."""
-
-    model: str
-    languages: list[Language]

@@ -1,16 +1,25 @@
-"""Cutting a text into sentences, as translators learn from sentences, and putting it together again."""
+"""Cutting a text into sentences, as translators learn from sentences, and putting it together again.
+
+A new line always ends a sentence. Within a line sentencex decides, by the rules and abbreviations of the language; a
+language without rules of its own takes those of one that is near to it, or of English.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 
-# A sentence ends behind . ! ? or … and whatever closes a quotation, where white space and no small letter follow; a
-# new line always ends one. So "3.5" and "e.g. this" stay whole, and so do the abbreviations below. The pattern begins
-# with the rarest of what it looks for, so that a long text without an end is passed over quickly.
-_END = re.compile(r"[.!?…][\"'”’»)]*(?P<gap>[ \t]+)(?=[^\sa-zà-öø-ÿ])")
+from sentencex import segment
+
+READ = 2_048  # characters read at a time: its rules look for the end of a quotation from each beginning of one
+LONG = 400  # characters of a sentence that is cut at any end that there may be
 _INK = re.compile(r"\S")
+# . ! ? or … and whatever closes a quotation, where white space follows, and ink. It begins with the rarest of what it
+# looks for, so that a long text without an end is passed over quickly.
+_PLAIN_END = re.compile(r"[.!?…][\"'”’»)]*(?P<gap>[ \t]+)(?=\S)")
+# Where no sentence ends, whatever sentencex says, whose lists of abbreviations differ much in length: before a small
+# letter, and behind initials and some titles.
 LONGEST_ABBREVIATION = 6  # characters: a word boundary, "Prof", "."
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|No|vs|[A-Z])\.$")
 
@@ -19,18 +28,18 @@ class TooManySentences(Exception):
     """A text has more sentences than are allowed."""
 
 
-def split(text: str, most: int | None = None) -> list[str]:
+def split(text: str, language: str = "en", most: int | None = None) -> list[str]:
     """Return a text's parts: at even places sentences, at odd places the white space between; joined they are the text.
 
-    A text that begins or ends with white space has an empty sentence there. Raises `TooManySentences` as soon as there
-    are more than `most`.
+    A text that begins or ends with white space has an empty sentence there. The language is a code of ISO 639, as `de`.
+    Raises `TooManySentences` as soon as there are more than `most`.
     """
     stripped = text.strip()
     lead = text[: len(text) - len(text.lstrip())]
     parts = ["", lead] if lead else []
     start = 0
     last = (len(stripped), len(stripped))
-    for count, (end, next_start) in enumerate(chain(_ends(stripped), [last]), start=1):
+    for count, (end, next_start) in enumerate(chain(_ends(stripped, language), [last]), start=1):
         if most is not None and count > most:
             raise TooManySentences
         parts += [stripped[start:end], stripped[end:next_start]]
@@ -39,23 +48,59 @@ def split(text: str, most: int | None = None) -> list[str]:
     return [*parts[:-1], tail, ""] if tail else parts[:-1]
 
 
-def _ends(text: str) -> Iterator[tuple[int, int]]:
+def _ends(text: str, language: str) -> Iterator[tuple[int, int]]:
     """Yield where sentences end but the last, and where the next ones begin."""
     line = 0
     while (newline := text.find("\n", line)) >= 0:
         end = line + len(text[line:newline].rstrip())
-        yield from _ends_in_line(text, line, end)
+        yield from _ends_in_line(text, line, end, language)
         ink = _INK.search(text, newline)
         assert ink is not None, "bug: the text has white space at its end"
         line = ink.start()
         yield end, line
-    yield from _ends_in_line(text, line, len(text))
+    yield from _ends_in_line(text, line, len(text), language)
 
 
-def _ends_in_line(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+def _ends_in_line(text: str, start: int, stop: int, language: str) -> Iterator[tuple[int, int]]:
     sentence = start
-    for match in _END.finditer(text, start, stop):
-        end = match.start("gap")
-        if not _ABBREVIATION.search(text[max(sentence, end - LONGEST_ABBREVIATION) : end]):
-            yield end, match.end()
+    for end, following in chain(_pieces(text, start, stop, language), [(stop, stop)]):
+        if following < stop and not _may_end(text, sentence, end, following):
+            continue
+        if end - sentence > LONG:
+            yield from _plain_ends(text, sentence, end)
+        if following < stop:
+            yield end, following
+        sentence = following
+
+
+def _may_end(text: str, sentence: int, end: int, following: int) -> bool:
+    is_abbreviation = _ABBREVIATION.search(text[max(sentence, end - LONGEST_ABBREVIATION) : end])
+    return not is_abbreviation and not text[following].islower()
+
+
+def _plain_ends(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield where sentences end in what sentencex leaves whole: a quotation of many of them, say."""
+    sentence = start
+    for match in _PLAIN_END.finditer(text, start, stop):
+        if _may_end(text, sentence, match.start("gap"), match.end()):
+            yield match.start("gap"), match.end()
             sentence = match.end()
+
+
+def _pieces(text: str, start: int, stop: int, language: str) -> Iterator[tuple[int, int]]:
+    """Yield where sentencex ends a line's sentences but the last, and where the next ones begin.
+
+    It reads some characters at a time, and those of the last sentence among them again, whose end may lie behind them.
+    """
+    while start < stop:
+        window = min(start + READ, stop)
+        segments = [found for found in segment(language, text[start:window]) if found]
+        places = list(accumulate(map(len, segments), initial=start))
+        if places[-1] != window:  # it has left something out
+            places = [start, window]
+        for before, place in pairwise(places[:-1]):
+            body = text[before:place].rstrip()
+            following = _INK.search(text, place, stop) if body else None
+            if following is not None:
+                yield before + len(body), following.start()
+        start = window if window == stop or len(places) == 2 else places[-2]

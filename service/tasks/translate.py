@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 
 from model.package import Detokenizer, Manifest, PackageTokenizer
+from model.package.languages import base_language
 from service.engine.admission import Permit
 from service.engine.engine import Engine
 from service.engine.mailbox import Output
 from service.engine.sequence import Sequence
 from service.errors import InvalidRequest, TooLarge
+from service.languages import SURE, Detector, Guess
 from service.schemas import (
     AnyEvent,
     AnyRequest,
+    Detected,
     Response,
     TranslateEvent,
     TranslateRequest,
@@ -21,6 +25,7 @@ from service.schemas import (
     Usage,
     UsageEvent,
 )
+from service.schemas.translate import AUTO
 from service.tasks.choosing import Choosing
 from service.tasks.pool import Pool
 from service.tasks.sentences import TooManySentences, split
@@ -31,7 +36,20 @@ DEFAULT_BEAM_SIZE = 4  # LibreTranslate's
 CHARACTERS_AN_ID = 2  # to encode so many takes as long as to decode one id
 SPARE_TOKENS = 10  # a short source may need more than twice its tokens
 NAMED = 8  # languages that a message names, of the many that some models know
-AUTO = "auto"
+WITHOUT_SPACES = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "wuu", "yue", "zh"})  # between their sentences
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A text as it was read: its language, what that was guessed by, and its parts as `split` has them."""
+
+    source: str
+    guess: Guess | None
+    parts: list[str]
+
+    @property
+    def sentences(self) -> list[str]:
+        return [part for part in self.parts[::2] if part]
 
 
 class Translate:
@@ -44,6 +62,7 @@ class Translate:
         self._max_sentences = max_sentences
         assert manifest.languages is not None, "bug: the manifest says that a translator has languages"
         self._languages = manifest.languages
+        self._detector = Detector(manifest.languages.names)
         self._choosing = Choosing(manifest, "translate", engine)
 
     async def predict(self, request: AnyRequest, client: str) -> Response:
@@ -52,7 +71,7 @@ class Translate:
             raise not_for("translate", request)
         request = self._in_known_languages(request)
         with self._admit(request, client) as permit:
-            texts = await self._cut(permit, as_list(request.q))
+            texts = await self._read(request, permit)
             sources = await self._sources(request, permit, texts)
             found: list[list[list[int]]] = [[[]] for _ in sources]  # per sentence, per rank, ids
             async with aclosing(self._outputs(request, sources, permit)) as outputs:
@@ -67,9 +86,9 @@ class Translate:
             raise not_for("translate", request)
         request = self._in_known_languages(request)
         with self._admit(request, client) as permit:
-            texts = await self._cut(permit, as_list(request.q))
+            texts = await self._read(request, permit)
             sources = await self._sources(request, permit, texts)
-            text = _StreamedText(self._tokenizer, texts[0])
+            text = _StreamedText(self._tokenizer, texts[0].parts)
             completion_tokens = 0
             async with aclosing(self._outputs(request, sources, permit)) as outputs:
                 if piece := text.unlocked():
@@ -84,7 +103,7 @@ class Translate:
     def _admit(self, request: TranslateRequest, client: str) -> Permit:
         """Take the request's permit, by what can be known before its texts are cut."""
         self._check(request)
-        texts = as_list(request.q)
+        texts = as_list(request.input)
         return self._engine.admission.admit(client, len(texts) * self._beam_size(request), expected_tokens(texts))
 
     def _check(self, request: TranslateRequest) -> None:
@@ -95,27 +114,23 @@ class Translate:
             raise InvalidRequest("n_best is more than 1; only the best translation can be streamed", "n_best")
         if request.n_best > beam_size:
             raise InvalidRequest(f"n_best is {request.n_best}; it is at most beam_size = {beam_size}", "n_best")
-        if request.stream and not isinstance(request.q, str):
-            raise InvalidRequest("q is a list; only a single text can be streamed", "q")
+        if request.stream and not isinstance(request.input, str):
+            raise InvalidRequest("input is a list; only a single text can be streamed", "input")
 
     def _in_known_languages(self, request: TranslateRequest) -> TranslateRequest:
         """Return a request with the model's own names of its languages; raises `InvalidRequest` for those it lacks."""
         languages = self._languages
         target = _one_of(languages.known_as(request.target), request.target, languages.targets, "target")
+        source = AUTO
         if request.source != AUTO:
             known = [*([] if languages.needs_source else [AUTO]), *languages.sources]
             source = _one_of(languages.known_as(request.source), request.source, known, "source")
             if not languages.translates(source, target):
                 asked = f"source is {request.source!r} and target is {request.target!r}"
                 raise InvalidRequest(f"{asked}; this model translates {self._directions()}", "target")
-        elif languages.needs_source:
-            only = languages.source_for(target)
-            if only is None:
-                sources = _named(languages.sources)
-                raise InvalidRequest(f"source is 'auto'; this model has to be told one of {sources}", "source")
-            source = only
-        else:
-            source = AUTO
+        elif languages.needs_source and self._guess("", target) is None:
+            sources = _named(languages.sources)
+            raise InvalidRequest(f"source is 'auto'; this model has to be told one of {sources}", "source")
         return request.model_copy(update={"source": source, "target": target})
 
     def _directions(self) -> str:
@@ -129,37 +144,58 @@ class Translate:
             return 1
         return self._choosing.beam_size(request, fallback, wanted=request.n_best)
 
-    async def _cut(self, permit: Permit, texts: list[str]) -> list[list[str]]:
-        """Return each text's sentences, and at odd places what stands between them."""
-        cut: list[list[str]] = []
+    async def _read(self, request: TranslateRequest, permit: Permit) -> list[_Read]:
+        """Return each text with its language, cut into sentences."""
+        texts: list[_Read] = []
         left = self._max_sentences
-        for text in texts:
+        for text in as_list(request.input):
             try:
-                cut.append(await self._pool.run(permit, len(text), split, text, max(left, 1)))
+                texts.append(await self._pool.run(permit, len(text), self._read_one, request, text, max(left, 1)))
             except TooManySentences:
                 left = -1
             else:
-                left -= len(_sentences(cut[-1]))
+                left -= len(texts[-1].sentences)
             if left < 0:
-                raise TooLarge(f"q has more than {self._max_sentences} sentences; send several requests", "q")
-        return cut
+                raise TooLarge(f"input has more than {self._max_sentences} sentences; send several requests", "input")
+        return texts
 
-    async def _sources(self, request: TranslateRequest, permit: Permit, texts: list[list[str]]) -> list[list[int]]:
+    def _read_one(self, request: TranslateRequest, text: str, most: int) -> _Read:
+        guess = self._guess(text, request.target) if request.source == AUTO else None
+        source = guess.language if guess else request.source
+        if source == request.target:
+            return _Read(source, guess, ["", text])
+        parts = split(text, base_language(source), most)
+        if base_language(request.target) not in WITHOUT_SPACES:
+            parts[1:-1:2] = [gap or " " for gap in parts[1:-1:2]]
+        return _Read(source, guess, parts)
+
+    def _guess(self, text: str, target: str) -> Guess | None:
+        """Return the likeliest language that is translated into the target, or the target if it is that for sure."""
+        guesses = self._detector.guesses(text)
+        if guesses and guesses[0].language == target and guesses[0].score >= SURE:
+            return guesses[0]
+        possible = self._languages.sources_for(target)
+        if len(possible) == 1:
+            return next((guess for guess in guesses if guess.language in possible), Guess(possible[0], 0.0))
+        return next((guess for guess in guesses if guess.language in possible), None)
+
+    async def _sources(self, request: TranslateRequest, permit: Permit, texts: list[_Read]) -> list[list[int]]:
         """Return the ids of every sentence."""
         limit = self._manifest.limits.max_input_tokens
-        sentences = [(sentence,) for parts in texts for sentence in _sentences(parts)]
-        for (sentence,) in sentences:
-            check_characters(sentence, limit, "a sentence of q")
-        languages = self._languages
-        prefix = languages.prefix_of(request.source, request.target)
+        sentences = [(text.source, sentence) for text in texts for sentence in text.sentences]
+        for _, sentence in sentences:
+            check_characters(sentence, limit, "input")
+        languages, target = self._languages, request.target
         # Tokenizers that know many languages put one of them before every text, whichever they were saved with.
         adds_special = languages.source_begins_with != "source"
-        texts_behind = [(prefix + sentence,) for (sentence,) in sentences]
+        texts_behind = [(languages.prefix_of(source, target) + sentence,) for source, sentence in sentences]
         encodings = await encode_all(self._pool, permit, self._tokenizer, texts_behind, adds_special=adds_special)
-        first = languages.first_of_source(request.source, request.target)
-        sources = [self._manifest.source_of(encoding.ids, first) for encoding in encodings]
-        for source in sources:
-            check_length(len(source), limit, "a sentence of q")
+        sources = [
+            self._manifest.source_of(encoding.ids, languages.first_of_source(source, target))
+            for encoding, (source, _) in zip(encodings, sentences, strict=True)
+        ]
+        for ids in sources:
+            check_length(len(ids), limit, "input", " in a sentence")
         return sources
 
     async def _outputs(
@@ -185,27 +221,26 @@ class Translate:
         return self._engine.sequence(params, source_ids=source)
 
     def _response(
-        self, request: TranslateRequest, texts: list[list[str]], sources: list[list[int]], found: list[list[list[int]]]
+        self, request: TranslateRequest, texts: list[_Read], sources: list[list[int]], found: list[list[list[int]]]
     ) -> TranslateResponse:
         sentences = iter(found)
         answers: list[list[str]] = []  # per text, per rank
-        for parts in texts:
-            ranked = [next(sentences) if part and not index % 2 else None for index, part in enumerate(parts)]
+        for text in texts:
+            ranked = [next(sentences) if part and not index % 2 else None for index, part in enumerate(text.parts)]
             answers.append(
                 [
                     "".join(
                         part if ids is None else self._tokenizer.decode(ids[rank])
-                        for part, ids in zip(parts, ranked, strict=True)
+                        for part, ids in zip(text.parts, ranked, strict=True)
                     )
                     for rank in range(request.n_best)
                 ]
             )
-        is_single = isinstance(request.q, str)
-        alternatives = [answer[1:] for answer in answers] if request.n_best > 1 else None
         return TranslateResponse(
-            translatedText=answers[0][0] if is_single else [answer[0] for answer in answers],
-            alternatives=alternatives[0] if alternatives and is_single else alternatives,
             model=self._manifest.name,
+            translations=[answer[0] for answer in answers],
+            alternatives=[answer[1:] for answer in answers] if request.n_best > 1 else None,
+            detected=[_detected(text.guess) for text in texts] if request.source == AUTO else None,
             usage=Usage(
                 prompt_tokens=sum(map(len, sources)),
                 completion_tokens=sum(len(ranks[0]) for ranks in found),
@@ -218,7 +253,7 @@ class _StreamedText:
 
     def __init__(self, tokenizer: PackageTokenizer, parts: list[str]) -> None:
         self._parts = parts
-        self._detokenizers = [Detokenizer(tokenizer) for _ in _sentences(parts)]
+        self._detokenizers = [Detokenizer(tokenizer) for part in parts[::2] if part]
         self._texts = [""] * len(self._detokenizers)  # of each sentence, what is not shown yet
         self._ended = [False] * len(self._detokenizers)
         self._part = self._sentence = 0  # the first that is not wholly shown
@@ -245,8 +280,8 @@ class _StreamedText:
         return shown
 
 
-def _sentences(parts: list[str]) -> list[str]:
-    return [part for part in parts[::2] if part]
+def _detected(guess: Guess | None) -> Detected | None:
+    return None if guess is None else Detected(language=guess.language, score=round(guess.score, 4))
 
 
 def _best(found: list[list[int]], output: Output, n_best: int) -> list[list[int]]:

@@ -44,7 +44,7 @@ def test_models_are_downloaded_imported_and_served_by_their_names(tmp_path: Path
             classified = httpx.post(f"{address}/classify", json={"model": "bert", "input": "good"}, timeout=60)
             generate = {"prompt": "Once upon", "max_tokens": 5, "temperature": 0}
             generated = httpx.post(f"{address}/models/gpt2/generate", json=generate, timeout=60)
-            translate = {"q": "Dan loves ice cream.", "source": "en", "target": "de", "max_tokens": 5}
+            translate = {"input": "Dan loves ice cream.", "source": "en", "target": "de", "max_tokens": 5}
             translated = httpx.post(f"{address}/translate", json=translate, timeout=60)
 
     assert {(model["id"], model["licence"], model["precision"]) for model in models} == {

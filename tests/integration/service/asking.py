@@ -11,7 +11,7 @@ REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("sentiment", "/classify", {"input": ["The film was good.", "not so good"]}),
     ("embed", "/embed", {"input": ["The film was good.", "not so good"]}),
     ("stories", "/generate", {"prompt": "Once upon a time", "max_tokens": 9, "temperature": 0}),
-    ("translate", "/translate", {"q": "Dan loves ice cream.", "target": "sv", "max_tokens": 9}),
+    ("translate", "/translate", {"input": "Dan loves ice cream.", "target": "sv", "max_tokens": 9}),
     ("stories", "/generate", {"messages": [{"role": "user", "content": "Who is Dan?"}], "max_tokens": 9, "seed": 1}),
     ("translate", "/summarize", {"input": "Once upon a time there was a little dog."}),
     ("translate", "/tokenize", {"input": "Dan", "model": "translate"}),

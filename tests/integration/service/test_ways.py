@@ -66,12 +66,12 @@ def test_a_clients_control_tokens_are_plain_text(service: str) -> None:
 
 
 def test_a_translation_begins_with_its_languages_token(service: str) -> None:
-    asked = {"q": "Dan loves ice cream.", "target": "fr", "max_tokens": 1, "beam_size": 3}
+    asked = {"input": "Dan loves ice cream.", "target": "fr", "max_tokens": 1, "beam_size": 3}
     answer = httpx.post(f"{service}/translate", json=asked, timeout=60).json()
     ids = {"model": "translate", "ids": [40 + LANGUAGES.index("fr")]}
     token = httpx.post(f"{service}/detokenize", json=ids, timeout=60).json()["results"]
 
-    assert [answer["translatedText"]] == token and answer["usage"]["completion_tokens"] == 1
+    assert answer["translations"] == token and answer["usage"]["completion_tokens"] == 1
     listed = httpx.get(f"{service}/languages", timeout=60).json()
     assert listed == {"model": "translate", "languages": [{"code": language} for language in LANGUAGES]}
 

@@ -92,15 +92,15 @@ async def test_marians_translations_are_those_of_transformers(marian: Path) -> N
     save(theirs, marian, num_beams=4, max_length=13, bad_words_ids=[[pad]], forced_eos_token_id=end)
     german, french, greedy = await answers(
         marian,
-        TranslateRequest(q=TEXTS, source="en", target="deu"),
-        TranslateRequest(q=TEXTS, source="en", target="fra"),
-        TranslateRequest(q=TEXTS, source="en", target="fra", beam_size=1),
+        TranslateRequest(input=TEXTS, source="en", target="deu"),
+        TranslateRequest(input=TEXTS, source="en", target="fra"),
+        TranslateRequest(input=TEXTS, source="en", target="fra", beam_size=1),
     )
 
-    assert german.translatedText == expected(theirs, tokenizer, [f">>deu<< {text}" for text in TEXTS])
+    assert german.translations == expected(theirs, tokenizer, [f">>deu<< {text}" for text in TEXTS])
     asked = [f">>fra<< {text}" for text in TEXTS]
-    assert french.translatedText == expected(theirs, tokenizer, asked)
-    assert greedy.translatedText == expected(theirs, tokenizer, asked, num_beams=1)
+    assert french.translations == expected(theirs, tokenizer, asked)
+    assert greedy.translations == expected(theirs, tokenizer, asked, num_beams=1)
 
 
 async def test_what_t5_is_asked_in_words_it_answers_like_transformers(tmp_path: Path, train: Train) -> None:
@@ -125,14 +125,14 @@ async def test_what_t5_is_asked_in_words_it_answers_like_transformers(tmp_path: 
         tmp_path,
         GenerateRequest(prompt=TEXTS),
         SummarizeRequest(input=TEXTS),
-        TranslateRequest(q=TEXTS, source="en", target="de"),
+        TranslateRequest(input=TEXTS, source="en", target="de"),
     )
 
     assert [choice.text for choice in generated.choices] == expected(theirs, tokenizer, TEXTS)
     asked = [f"summarize: {text}" for text in TEXTS]
     assert summarized.summaries == expected(theirs, tokenizer, asked, **summary)
     asked = [f"translate English to German: {text}" for text in TEXTS]
-    assert translated.translatedText == expected(theirs, tokenizer, asked, **german)
+    assert translated.translations == expected(theirs, tokenizer, asked, **german)
 
 
 @pytest.mark.parametrize("kind", ["M2M100", "MBart50"])
@@ -155,11 +155,13 @@ async def test_targets_of_many_to_many_translators_are_told_apart_like_in_transf
     theirs = getattr(transformers, f"{name}ForConditionalGeneration")(config)
     search = {"num_beams": 3, "max_length": 12, "early_stopping": True, "no_repeat_ngram_size": 2}
     save(theirs, tmp_path, **search, forced_eos_token_id=2)
-    found = await answers(tmp_path, *(TranslateRequest(q=TEXTS, source=source, target=target) for target in targets))
+    found = await answers(
+        tmp_path, *(TranslateRequest(input=TEXTS, source=source, target=target) for target in targets)
+    )
 
     for target, answer in zip(targets, found, strict=True):
         first = tokenizer.convert_tokens_to_ids(f"__{target}__" if kind == "M2M100" else target)
-        assert answer.translatedText == expected(theirs, tokenizer, TEXTS, forced_bos_token_id=first)
+        assert answer.translations == expected(theirs, tokenizer, TEXTS, forced_bos_token_id=first)
 
 
 @pytest.fixture

@@ -41,24 +41,24 @@ from tests.service.api.conftest import Client, OpenClient, limits, post, series
         ("/generate", {"prompt": "x", "beam_size": 65}, 422, "beam_size", "the limit is 48"),
         ("/generate", {"prompt": "x", "beam_size": 2, "n": 3}, 422, "n", "at most beam_size = 2"),
         ("/generate", {"prompt": ["x"] * 100, "n": 3}, 413, "prompt", "the limit is 256"),
-        ("/translate", {"q": "x"}, 422, "target", "required"),
-        ("/translate", {"q": "x", "target": "xx"}, 422, "target", "this model has de, fr, sv, en"),
+        ("/translate", {"input": "x"}, 422, "target", "required"),
+        ("/translate", {"input": "x", "target": "xx"}, 422, "target", "this model has de, fr, sv, en"),
         (
             "/translate",
-            {"q": "x", "target": "de", "source": "fi"},
+            {"input": "x", "target": "de", "source": "fi"},
             422,
             "source",
             "this model has auto, en, de, fr, sv",
         ),
-        ("/translate", {"q": "x", "target": "fr", "source": "de"}, 422, "target", "translates en to de, en to fr"),
-        ("/translate", {"q": "x", "target": "en", "source": "en"}, 422, "target", "translates en to de, en to fr"),
+        ("/translate", {"input": "x", "target": "fr", "source": "de"}, 422, "target", "translates en to de, en to fr"),
+        ("/translate", {"input": "x", "target": "en", "source": "en"}, 422, "target", "translates en to de, en to fr"),
         ("/generate", {"prompt": "x", "beam_size": 2, "logprobs": 1}, 422, "logprobs", "goes with sampling"),
-        ("/translate", {"q": "x", "target": "de", "n_best": 2, "stream": True}, 422, "n_best", "can be streamed"),
-        ("/translate", {"q": "x", "target": "de", "beam_size": 2, "n_best": 3}, 422, "n_best", "beam_size = 2"),
-        ("/translate", {"q": ["x"], "target": "de", "stream": True}, 422, "q", "only a single text"),
-        ("/translate", {"q": "x" * 200, "target": "de"}, 422, "a sentence of q", "the limit is 64"),
-        ("/translate", {"q": "Hi! " * 1025, "target": "sv"}, 413, "q", "more than 1024 sentences"),
-        ("/translate", {"q": "x" * 5000, "target": "sv"}, 422, "a sentence of q", "64 tokens, or 4096"),
+        ("/translate", {"input": "x", "target": "de", "n_best": 2, "stream": True}, 422, "n_best", "can be streamed"),
+        ("/translate", {"input": "x", "target": "de", "beam_size": 2, "n_best": 3}, 422, "n_best", "beam_size = 2"),
+        ("/translate", {"input": ["x"], "target": "de", "stream": True}, 422, "input", "only a single text"),
+        ("/translate", {"input": "x" * 200, "target": "de"}, 422, "input", "the limit is 64"),
+        ("/translate", {"input": "Hi! " * 1025, "target": "sv"}, 413, "input", "more than 1024 sentences"),
+        ("/translate", {"input": "x" * 5000, "target": "sv"}, 422, "input", "64 tokens, or 4096"),
         ("/classify", {"model": "sentiment", "input": "x" * 5000}, 422, "input", "64 tokens, or 4096"),
         ("/generate", {"prompt": "x" * 10000}, 422, "prompt", "127 tokens, or 8128"),
         ("/generate", {"prompt": "x", "stop": ["x" * 257]}, 422, "stop", "at most 256 characters"),
@@ -136,7 +136,7 @@ async def test_the_farthest_values_are_answered(client: Client, body: dict[str, 
 async def test_a_text_of_more_sentences_than_the_queue_holds_is_translated(open_client: OpenClient) -> None:
     async with open_client("translate", max_slots=4, max_waiting_slots=4) as client:
         answer = await post(
-            client, "/translate", q="Dan loves ice cream. " * 40, target="sv", max_tokens=2, beam_size=1
+            client, "/translate", input="Dan loves ice cream. " * 40, target="sv", max_tokens=2, beam_size=1
         )
 
     assert answer["usage"]["completion_tokens"] > 40
@@ -167,10 +167,10 @@ async def test_a_refused_request_has_cost_nothing(open_client: OpenClient, monke
             return encode(tokenizer, *texts, **how)
 
         monkeypatch.setattr(PackageTokenizer, "encode", watched)
-        first = asyncio.create_task(client.post("/translate", json={"q": ["Dan. " * 30] * 4, "target": "sv"}))
+        first = asyncio.create_task(client.post("/translate", json={"input": ["Dan. " * 30] * 4, "target": "sv"}))
         while not encoded:  # noqa: ASYNC110  # the task has no event
             await asyncio.sleep(0.001)
-        refused = await client.post("/translate", json={"q": "nobody reads this", "target": "sv"})
+        refused = await client.post("/translate", json={"input": "nobody reads this", "target": "sv"})
         answered = await first
 
     assert (refused.status_code, answered.status_code) == (429, 200)

@@ -66,45 +66,44 @@ async def test_embed_cuts_long_texts_only_when_asked(client: Client) -> None:
     assert cut["usage"]["prompt_tokens"] == 64
 
 
-async def test_translate_answers_in_the_shape_it_was_asked(client: Client) -> None:
-    single = await post(client, "/translate", q="Dan loves ice cream.", target="sv", max_tokens=8)
-    several = await post(client, "/translate", q=["Dan loves ice cream."], source="en", target="sv", max_tokens=8)
+async def test_translate_answers_a_text_as_it_does_a_list(client: Client) -> None:
+    single = await post(client, "/translate", input="Dan loves ice cream.", target="sv", max_tokens=8)
+    several = await post(client, "/translate", input=["Dan loves ice cream."], source="en", target="sv", max_tokens=8)
 
-    assert isinstance(single["translatedText"], str)
-    assert several["translatedText"] == [single["translatedText"]]
-    assert "alternatives" not in single
+    assert several["translations"] == single["translations"] and len(single["translations"]) == 1
+    assert "alternatives" not in single and "detected" not in several
 
 
 async def test_translate_gives_alternatives_when_asked(client: Client) -> None:
-    answer = await post(client, "/translate", q="Dan loves ice cream.", target="sv", max_tokens=8, n_best=3)
+    answer = await post(client, "/translate", input="Dan loves ice cream.", target="sv", max_tokens=8, n_best=3)
 
-    assert len(answer["alternatives"]) == 2
+    assert len(answer["alternatives"][0]) == 2
 
 
 async def test_sentences_are_translated_each_on_its_own_and_joined(client: Client) -> None:
     options = {"target": "sv", "max_tokens": 5}
-    one = await post(client, "/translate", q="Dan loves ice cream.", **options)
-    two = await post(client, "/translate", q="The dog was good.", **options)
-    both = await post(client, "/translate", q="Dan loves ice cream.  The dog was good.\n", **options)
+    one = await post(client, "/translate", input="Dan loves ice cream.", **options)
+    two = await post(client, "/translate", input="The dog was good.", **options)
+    both = await post(client, "/translate", input="Dan loves ice cream.  The dog was good.\n", **options)
 
-    assert both["translatedText"] == f"{one['translatedText']}  {two['translatedText']}\n"
+    assert both["translations"] == [f"{one['translations'][0]}  {two['translations'][0]}\n"]
 
 
 async def test_a_streamed_translation_is_the_whole_one(client: Client) -> None:
-    body = {"q": "Dan loves ice cream. The dog was good.", "target": "de", "beam_size": 1, "max_tokens": 9}
+    body = {"input": "Dan loves ice cream. The dog was good.", "target": "de", "beam_size": 1, "max_tokens": 9}
     whole = await post(client, "/translate", **body)
     *pieces, usage = await events_of(client, "/translate", **body)
 
-    assert "".join(piece["text"] for piece in pieces) == whole["translatedText"]
+    assert "".join(piece["text"] for piece in pieces) == whole["translations"][0]
     assert usage == {"usage": whole["usage"]}
 
 
 async def test_a_streamed_search_is_the_whole_translation(client: Client) -> None:
-    body = {"q": "Dan loves ice cream. Dan loves a dog.", "target": "de", "beam_size": 3, "max_tokens": 12}
+    body = {"input": "Dan loves ice cream. Dan loves a dog.", "target": "de", "beam_size": 3, "max_tokens": 12}
     whole = await post(client, "/translate", **body)
     *pieces, _ = await events_of(client, "/translate", **body)
 
-    assert "".join(piece["text"] for piece in pieces) == whole["translatedText"]
+    assert "".join(piece["text"] for piece in pieces) == whole["translations"][0]
 
 
 async def test_tokens_know_their_characters_and_come_back_as_text(client: Client) -> None:

@@ -52,10 +52,13 @@ def picture(pixels: int) -> str:
 
 
 WORST = {
-    "sentences": ("/translate", body("translate", q="Hi! " * (SIZE // 4), target="sv")),
-    "as many sentences as are allowed": ("/translate", body("translate", q="Hi! " * 1024, target="sv", max_tokens=1)),
-    "one endless sentence": ("/translate", body("translate", q="a" * SIZE, target="sv")),
-    "white space": ("/translate", body("translate", q=" " * SIZE, target="sv")),
+    "sentences": ("/translate", body("translate", input="Hi! " * (SIZE // 4), target="sv")),
+    "as many sentences as are allowed": (
+        "/translate",
+        body("translate", input="Hi! " * 1024, target="sv", max_tokens=1),
+    ),
+    "one endless sentence": ("/translate", body("translate", input="a" * SIZE, target="sv")),
+    "white space": ("/translate", body("translate", input=" " * SIZE, target="sv")),
     "a long text": ("/classify", body("sentiment", input="word " * (SIZE // 5))),
     "many long texts": ("/classify", body("sentiment", input=["word " * 1600] * 256, truncate=True)),
     "numbers in place of texts": ("/classify", raw("sentiment", "input", b"[" + b"1," * (MAX_VALUES - 9) + b"1]")),
@@ -86,7 +89,10 @@ WORST = {
         "/generate",
         raw("stories", "logit_bias", json.dumps({f"x{i}": "y" for i in range(60_000)}).encode()),
     ),
-    "many texts of abbreviations": ("/translate", body("translate", q=["A. " * 660] * 256, target="sv", max_tokens=1)),
+    "many texts of abbreviations": (
+        "/translate",
+        body("translate", input=["A. " * 660] * 256, target="sv", max_tokens=1),
+    ),
     "stop texts": ("/generate", body("stories", prompt="a", stop=["x" * 256] * 16, n=64, max_tokens=20)),
     "choices with log probabilities": ("/generate", body("stories", prompt="a", n=64, logprobs=20, max_tokens=100)),
     "a large image": ("/classify", body("fashion", input=picture(4000))),

@@ -116,20 +116,25 @@ async def test_a_text_that_is_too_long_is_refused_or_cut(client: Client) -> None
 
 
 async def test_a_language_is_asked_for_in_words(client: Client) -> None:
-    answer = await post(client, "/translate", q="Dan loves ice cream.", target="fr", beam_size=1)
+    answer = await post(client, "/translate", input="Dan loves ice cream.", target="fr", beam_size=1)
     spelt = await post(client, "/generate", model="t5", prompt="to French: Dan loves ice cream.", max_tokens=9)
 
-    assert answer["translatedText"] == spelt["choices"][0]["text"] and answer["model"] == "t5"
+    assert answer["translations"][0] == spelt["choices"][0]["text"] and answer["model"] == "t5"
     assert answer["usage"] == spelt["usage"]
 
 
 @pytest.mark.parametrize(
     ("path", "body", "param", "words"),
     [
-        ("/translate", {"q": "x", "source": "de", "target": "en"}, "target", "target is 'en'; this model has de, fr"),
         (
             "/translate",
-            {"model": "bart", "q": "x", "target": "de"},
+            {"input": "x", "source": "de", "target": "en"},
+            "target",
+            "target is 'en'; this model has de, fr",
+        ),
+        (
+            "/translate",
+            {"model": "bart", "input": "x", "target": "de"},
             "model",
             "for summarize and generate, not for translate",
         ),
@@ -166,7 +171,7 @@ def many(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory) ->
 async def test_the_languages_tokens_stand_before_source_and_target(
     open_client: OpenClient, many: TinyPackage, folders: list[Path]
 ) -> None:
-    asked = {"q": "Dan loves ice cream.", "source": "deu_Latn", "beam_size": 1, "max_tokens": 6}
+    asked = {"input": "Dan loves ice cream.", "source": "deu_Latn", "beam_size": 1, "max_tokens": 6}
     async with open_client(many.folder, folders[0]) as client:
         answer = await post(client, "/translate", model="many", target="fra_Latn", **asked)
         tokens = await post(client, "/tokenize", model="many", input="Dan loves ice cream.")
@@ -177,25 +182,29 @@ async def test_the_languages_tokens_stand_before_source_and_target(
 
     assert answer["usage"] == {"prompt_tokens": len(ids) + 2, "completion_tokens": 6}
     first = spelt["choices"][0]["text"]
-    assert first and answer["translatedText"].startswith(first) and searched["translatedText"].startswith(first)
+    assert first and answer["translations"][0].startswith(first) and searched["translations"][0].startswith(first)
 
 
-async def test_many_languages_are_listed_without_their_pairs(open_client: OpenClient, many: TinyPackage) -> None:
+async def test_the_languages_of_all_translators_are_listed_or_of_one(
+    open_client: OpenClient, many: TinyPackage
+) -> None:
     async with open_client(many.folder, "translate") as client:
         listed = (await client.get("/languages")).json()
         few = (await client.get("/languages", params={"model": "translate"})).json()
         card = (await client.get("/v1/models")).json()["data"][0]
 
-    assert listed == {"model": "many", "languages": [{"code": language} for language in LANGUAGES]}
-    assert few["languages"][0] == {"code": "en", "targets": ["de", "fr", "sv"]}
-    assert few["languages"][1] == {"code": "de", "targets": ["en"]}
+    assert listed[0] == {"code": "eng_Latn", "name": "English", "targets": LANGUAGES[1:]}
+    assert [language["code"] for language in listed] == [*LANGUAGES, "en", "de", "fr", "sv"]
+    assert few[:2] == [
+        {"code": "en", "name": "English", "targets": ["de", "fr", "sv"]},
+        {"code": "de", "name": "German", "targets": ["en"]},
+    ]
     assert card["languages"] == LANGUAGES and card["directions"] == []
 
 
 @pytest.mark.parametrize(
     ("body", "param", "words"),
     [
-        ({"target": "fra_Latn"}, "source", "this model has to be told one of eng_Latn, deu_Latn"),
         ({"source": "eng_Latn", "target": "tlh_Latn"}, "target", "and 6 more; GET /languages lists them"),
         ({"source": "eng_Latn", "target": "eng_Latn"}, "target", "from each of its languages to any other"),
         ({"source": "eng_Latn", "target": "zho"}, "target", "target is 'zho'; this model has"),  # of two kinds
@@ -205,8 +214,8 @@ async def test_what_is_wrong_with_languages_is_named_without_all_of_them(
     open_client: OpenClient, many: TinyPackage, body: dict[str, Any], param: str, words: str
 ) -> None:
     async with open_client(many.folder) as client:
-        response = await client.post("/translate", json={"q": "x", **body})
-        short = await post(client, "/translate", q="x", source="eng", target="fra", max_tokens=2)
+        response = await client.post("/translate", json={"input": "x", **body})
+        short = await post(client, "/translate", input="x", source="eng", target="fra", max_tokens=2)
     error = response.json()["error"]
 
     assert response.status_code == 422 and error["param"] == param and words in error["message"], error
@@ -217,4 +226,4 @@ async def test_what_is_wrong_with_languages_is_named_without_all_of_them(
 def test_a_single_source_need_not_be_named() -> None:
     languages = Languages(directions=[("en", "de"), ("en", "fr"), ("fr", "de")], prefixes={"en-fr": "to French: "})
 
-    assert languages.source_for("fr") == "en" and languages.source_for("de") is None
+    assert languages.sources_for("fr") == ["en"] and languages.sources_for("de") == ["en", "fr"]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from service.tasks.sentences import split
 
@@ -26,7 +28,49 @@ def test_sentences_are_found(text: str, sentences: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [" " * 200_000 + "a", "a" + " " * 200_000 + "b", "A. " * 100_000, "\n" * 200_000, '."' * 100_000]
+    ("language", "text", "sentences"),
+    [
+        ("de", "Am 20. Oktober kam z. B. Dr. Müller. Gut.", ["Am 20. Oktober kam z. B. Dr. Müller.", "Gut."]),
+        (
+            "fr",
+            "M. Dupont est là. Il dit « Oui ! » Puis il part.",
+            ["M. Dupont est là.", "Il dit « Oui ! »", "Puis il part."],
+        ),
+        ("sv", "Det är t.ex. bra. Ja!", ["Det är t.ex. bra.", "Ja!"]),
+        ("ja", "これはペンです。あれは本です。", ["これはペンです。", "あれは本です。"]),
+        ("hi", "यह एक वाक्य है। यह दूसरा है।", ["यह एक वाक्य है।", "यह दूसरा है।"]),
+        ("tlh", "nuqneH. Qapla'!", ["nuqneH.", "Qapla'!"]),
+    ],
+)
+def test_languages_have_rules_of_their_own(language: str, text: str, sentences: list[str]) -> None:
+    assert [part for part in split(text, language)[::2] if part] == sentences
+
+
+def test_a_quotation_stays_whole_unless_it_is_long() -> None:
+    quoted = 'He said: "I am here. You are there."'
+
+    assert split(quoted) == [quoted]
+    assert len(split(f'He said: "{"I am here. " * 50}"')) > 90
+
+
+@given(
+    text=st.text(alphabet="aB.!?… \n\r\t\u2028\x1c\"'«»“„()。1:;é", max_size=60),
+    language=st.sampled_from(["en", "fr", "zh"]),
+)
+@settings(max_examples=500, deadline=None)
+def test_any_text_joined_is_the_text(text: str, language: str) -> None:
+    parts = split(text, language)
+
+    assert "".join(parts) == text
+    assert all(not part.strip() for part in parts[1::2])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("« a. " * 50_000, "「a。" * 100_000, "A. " * 300_000, "(a.) " * 50_000, "a\r" * 100_000),
+        *(" " * 200_000 + "a", "a" + " " * 200_000 + "b", "\n" * 200_000, '."' * 100_000),
+    ],
 )
 def test_no_text_takes_long(text: str) -> None:
     assert "".join(split(text)) == text  # quadratic work here would take minutes

@@ -28,7 +28,6 @@ NAMES = {
     "beam_size": "num_beams",
     "prompt": "inputs",
     "input": "inputs",
-    "q": "inputs",
     "target": "tgt_lang",
     "source": "src_lang",
 }
@@ -114,7 +113,7 @@ async def translation(calls: Calls, body: Translation) -> Any:
     asked = native(
         TranslateRequest,
         model=body.model,
-        q=body.inputs,
+        input=body.inputs,
         source=parameters.src_lang or "auto",
         target=parameters.tgt_lang or _only_target(calls, body.model),
         **parameters.generate_parameters.native(TranslateRequest),
@@ -122,8 +121,7 @@ async def translation(calls: Calls, body: Translation) -> Any:
     with naming(**NAMES):
         answer = await calls.answer(asked, "translate")
     assert isinstance(answer, TranslateResponse)
-    texts = answer.translatedText
-    return [{"translation_text": text} for text in ([texts] if isinstance(texts, str) else texts)]
+    return [{"translation_text": text} for text in answer.translations]
 
 
 def _only_target(calls: Calls, model: str | None) -> str:

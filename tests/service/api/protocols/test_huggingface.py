@@ -126,10 +126,10 @@ async def test_summaries_and_translations_take_generate_parameters(client: Clien
     found = await piped(client, "summarization", TEXTS[0], generate_parameters=generation)
     assert found == [{"summary_text": native["summaries"][0]}]
 
-    native = await post(client, "/translate", q=TEXTS[2], source="en", target="sv", max_tokens=5, beam_size=2)
+    native = await post(client, "/translate", input=TEXTS[2], source="en", target="sv", max_tokens=5, beam_size=2)
     languages = {"src_lang": "en", "tgt_lang": "sv"}
     found = await piped(client, "translation", TEXTS[2], generate_parameters=generation, **languages)
-    assert found == [{"translation_text": native["translatedText"]}]
+    assert found == [{"translation_text": native["translations"][0]}]
 
 
 async def test_at_a_models_address_its_task_and_the_body_choose_the_pipeline(client: Client) -> None:

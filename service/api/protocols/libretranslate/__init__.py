@@ -1,0 +1,1 @@
+"""LibreTranslate's routes, all but the translation of files."""

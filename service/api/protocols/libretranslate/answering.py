@@ -1,0 +1,82 @@
+"""Requests of LibreTranslate as native ones, and the answers back."""
+
+from __future__ import annotations
+
+import asyncio
+
+from model.package import Languages
+from service.api.calls import Calls
+from service.api.invalid import naming, native
+from service.api.protocols.libretranslate.schemas import (
+    DetectedLanguage,
+    DetectRequest,
+    LibreTranslateLanguage,
+    LibreTranslateRequest,
+    LibreTranslateResponse,
+)
+from service.languages import Detector, english_name
+from service.schemas import Detected, TranslateRequest, TranslateResponse
+
+UNKNOWN = DetectedLanguage(confidence=0, language="auto")
+LEAST = 1.0  # per cent: a language that is less likely is not told
+
+
+async def translate(calls: Calls, request: LibreTranslateRequest) -> LibreTranslateResponse:
+    """Return the translation of each text."""
+    with naming(input="q", n_best="alternatives"):
+        asked = native(
+            TranslateRequest,
+            model=request.model,
+            input=request.q,
+            source=request.source,
+            target=request.target,
+            n_best=1 + request.alternatives,
+        )
+        answer = await calls.answer(asked, "translate")
+    assert isinstance(answer, TranslateResponse)
+    detected = None if answer.detected is None else [_detected(each) for each in answer.detected]
+    if isinstance(request.q, str):
+        return LibreTranslateResponse(
+            translatedText=answer.translations[0],
+            detectedLanguage=detected and detected[0],
+            alternatives=answer.alternatives and answer.alternatives[0],
+        )
+    return LibreTranslateResponse(
+        translatedText=answer.translations, detectedLanguage=detected, alternatives=answer.alternatives
+    )
+
+
+def _detected(found: Detected | None) -> DetectedLanguage:
+    return DetectedLanguage(confidence=_percent(found.score), language=found.language) if found else UNKNOWN
+
+
+def _percent(score: float) -> float:
+    return round(100 * score, 1)
+
+
+async def detect(calls: Calls, request: DetectRequest) -> list[DetectedLanguage]:
+    """Return the languages that a text may be in, of those that are translated here, the likeliest first."""
+    calls.find(None, "translate")
+    names = dict.fromkeys(name for known in known_languages(calls) for name in known.names)
+    guesses = await asyncio.to_thread(lambda: Detector(names).guesses(request.q))
+    found = [DetectedLanguage(confidence=_percent(guess.score), language=guess.language) for guess in guesses]
+    return [each for place, each in enumerate(found) if place == 0 or each.confidence >= LEAST]
+
+
+def languages(calls: Calls, model: str | None) -> list[LibreTranslateLanguage]:
+    """Return the languages of the translator that is named, or of all."""
+    calls.tasks.find(model, "translate")
+    targets: dict[str, dict[str, None]] = {}
+    for known in known_languages(calls, model):
+        for source in known.sources:
+            into = known.targets_of(source) or [name for name in known.targets if name != source]
+            targets.setdefault(source, {}).update(dict.fromkeys(into))
+    return [
+        LibreTranslateLanguage(code=code, name=english_name(code), targets=list(into)) for code, into in targets.items()
+    ]
+
+
+def known_languages(calls: Calls, model: str | None = None) -> list[Languages]:
+    """Return the languages of each translator, or of the one that is named."""
+    tasks = [task for task in calls.tasks if model in {None, task.manifest.name}]
+    return [task.manifest.languages for task in tasks if task.manifest.languages is not None]

@@ -1,0 +1,64 @@
+"""Which language a text is in, by py3langid: a linear model over n-grams of bytes, without any network.
+
+Lui and Baldwin, "langid.py: An Off-the-shelf Language Identification Tool", 2012. Beside it: the names of languages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from langcodes import Language
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+from model.package.languages import base_language
+
+READ = 1_000  # characters of a text that are read: enough to be sure, and at most a millisecond
+SURE = 0.9  # a score by which a text is taken to be in the very language that it is to be translated into
+NOWHERE = "XX"  # the region of mBART's languages that have none, as en_XX
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A language that a text may be in, and how likely it is, of all that were asked about: 0 to 1."""
+
+    language: str
+    score: float
+
+
+class Detector:
+    """Tells languages apart that are known under some names; those that py3langid does not know are never found."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        known = set(_identifier().labels)
+        self._names: dict[str, str] = {}  # the library's code → ours, the first that is written so
+        for name in names:
+            code = base_language(name)
+            if code in known:
+                self._names.setdefault(code, name)
+
+    def guesses(self, text: str) -> list[Guess]:
+        """Return all languages, the likeliest first; of a text without letters they are in the library's order.
+
+        Takes 0.1 to 1 ms, and 2 s when a process asks for the first time.
+        """
+        ranked = [(code, score) for code, score in _identifier().rank(text[:READ]) if code in self._names]
+        total = sum(score for _, score in ranked) or 1.0
+        return [Guess(self._names[code], score / total) for code, score in ranked]
+
+
+def english_name(language: str) -> str:
+    """Return a language's name in English, as German for deu_Latn; the code itself if no language is known by it."""
+    try:
+        tag = Language.get(language)
+    except ValueError:
+        return language
+    if not tag.has_name_data():
+        return language
+    return tag.language_name() if tag.territory == NOWHERE else tag.display_name()
+
+
+@cache
+def _identifier() -> LanguageIdentifier:
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

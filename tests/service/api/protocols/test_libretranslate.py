@@ -1,0 +1,141 @@
+"""LibreTranslate: its bodies mean what native ones mean, and errors are its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import TinyPackage, with_manifest
+from tests.service.api.conftest import Client, OpenClient, events_of, post
+
+DAN = "Dan loves ice cream."
+GERMAN = "Niemand weiß, wer das Fenster zerbrochen hat."
+
+
+@pytest.fixture
+async def client(open_client: OpenClient) -> AsyncIterator[Client]:
+    async with open_client("translate") as client:
+        yield client
+
+
+async def test_a_text_is_answered_with_a_text_and_a_list_with_a_list(client: Client) -> None:
+    native = await post(client, "/translate", input=[DAN, "The dog was good."], source="en", target="sv")
+    one = await post(client, "/translate", q=DAN, source="en", target="sv")
+    several = await post(client, "/translate", q=[DAN, "The dog was good."], source="en", target="sv")
+
+    assert one == {"translatedText": native["translations"][0]}
+    assert several == {"translatedText": native["translations"]}
+
+
+async def test_alternatives_are_the_next_best(client: Client) -> None:
+    native = await post(client, "/translate", input=DAN, source="en", target="sv", n_best=3)
+    answer = await post(client, "/translate", q=DAN, source="en", target="sv", alternatives=2)
+    listed = await post(client, "/translate", q=[DAN], source="en", target="sv", alternatives=2)
+
+    assert answer == {"translatedText": native["translations"][0], "alternatives": native["alternatives"][0]}
+    assert listed["alternatives"] == native["alternatives"]
+
+
+async def test_languages_are_guessed_for_each_text(client: Client) -> None:
+    answer = await post(client, "/translate", q=[GERMAN, "Je ne sais pas pourquoi."], source="auto", target="en")
+    told = [
+        (await post(client, "/translate", q=text, source=source, target="en"))["translatedText"]
+        for text, source in ((GERMAN, "de"), ("Je ne sais pas pourquoi.", "fr"))
+    ]
+    one = await post(client, "/translate", q=GERMAN, target="en")
+
+    assert [found["language"] for found in answer["detectedLanguage"]] == ["de", "fr"]
+    assert answer["translatedText"] == told
+    assert one["detectedLanguage"]["language"] == "de" and one["detectedLanguage"]["confidence"] > 90
+
+
+async def test_a_text_that_is_in_the_targets_language_stays_as_it_is(client: Client) -> None:
+    text = " I do not know why nobody has told them.  They should know. "
+    answer = await post(client, "/translate", q=[text, GERMAN], source="auto", target="en")
+
+    assert answer["translatedText"][0] == text
+    assert [found["language"] for found in answer["detectedLanguage"]] == ["en", "de"]
+
+
+async def test_the_language_of_a_text_is_told(client: Client) -> None:
+    (best, *others) = await post(client, "/detect", q=GERMAN)
+
+    assert best["language"] == "de" and best["confidence"] > 95
+    assert all(1 <= other["confidence"] <= best["confidence"] for other in others)
+
+
+async def test_a_page_learns_what_it_has_to_know(client: Client) -> None:
+    settings = (await client.get("/frontend/settings")).json()
+    languages = (await client.get("/languages")).json()
+
+    assert settings["language"]["source"] == {"code": "auto", "name": "Auto Detect"}
+    assert not settings["suggestions"] and not settings["keyRequired"] and not settings["filesTranslation"]
+    assert languages[0] == {"code": "en", "name": "English", "targets": ["de", "fr", "sv"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [
+        ("/translate", {"q": DAN}, 400, "target: Field required"),
+        ("/translate", {"q": DAN, "target": "xx"}, 400, "target is 'xx'; this model has de, fr, sv, en"),
+        ("/translate", {"q": DAN, "source": "de", "target": "sv"}, 400, "translates en to de"),
+        ("/translate", {"q": DAN, "target": "sv", "format": "pdf"}, 400, "format: Input should be"),
+        ("/translate", {"q": DAN, "target": "sv", "alternatives": 99}, 400, "alternatives"),
+        ("/translate", {"q": "x" * 9000, "target": "sv"}, 400, "q has 9000 characters"),
+        ("/translate", {"q": "Hi! " * 1025, "target": "sv"}, 413, "q has more than 1024 sentences"),
+        ("/translate", {"q": [DAN] * 300, "target": "sv"}, 413, "q asks for 300 answers"),
+        ("/detect", {"q": ["a"]}, 400, "q: Input should be a valid string"),
+        ("/detect", {}, 400, "q: Field required"),
+        ("/suggest", {"q": DAN, "s": "Dan älskar glass."}, 403, "suggestions"),
+        ("/translate_file", {}, 403, "files"),
+    ],
+)
+async def test_errors_are_libretranslates(
+    client: Client, path: str, body: dict[str, Any], status: int, words: str
+) -> None:
+    response = await client.post(path, json=body)
+
+    assert response.status_code == status, response.text
+    assert list(response.json()) == ["error"] and words in response.json()["error"]
+
+
+async def test_a_body_with_both_fields_is_native(client: Client) -> None:
+    assert "translations" in await post(client, "/translate", input=DAN, q=DAN, target="sv")
+    response = await client.post("/translate", json={"input": DAN, "q": DAN})
+
+    assert response.status_code == 422 and response.json()["error"]["code"] == "invalid_request"
+
+
+async def test_of_several_translators_the_languages_choose(
+    open_client: OpenClient, translate: TinyPackage, tmp_path: Path
+) -> None:
+    tokens = {"ids": dict(zip(("de", "en", "fr", "sv"), range(40, 44), strict=True)), "source_begins_with": "target"}
+    into_english = with_manifest(translate, tmp_path / "de-en", languages={**tokens, "directions": [["de", "en"]]})
+    others = with_manifest(
+        translate, tmp_path / "others", languages={**tokens, "directions": [["fr", "en"], ["en", "sv"]]}
+    )
+    texts = [GERMAN, "Je ne sais pas pourquoi.", GERMAN, "I do not know why."]
+    async with open_client(into_english, others) as client:
+        answer = await post(client, "/translate", input=texts, target="en", n_best=2)
+        german = await post(client, "/translate", model="de-en", input=GERMAN, target="en", n_best=2)
+        french = await post(client, "/translate", model="others", input=texts[1], target="en", n_best=2)
+        told = await post(client, "/translate", input=DAN, source="fr", target="en")
+        swedish = await post(client, "/translate", input=DAN, target="sv")
+        *pieces, _ = await events_of(client, "/translate", input=texts[1], target="en")
+        greedy = await post(client, "/translate", model="others", input=texts[1], target="en", beam_size=1)
+        refused = await client.post("/translate", json={"q": DAN, "source": "sv", "target": "en"})
+        languages = (await client.get("/languages")).json()
+
+    assert answer["translations"] == [
+        *german["translations"], *french["translations"], *german["translations"], texts[3]
+    ]  # fmt: skip
+    assert answer["alternatives"][:2] == [*german["alternatives"], *french["alternatives"]]
+    assert [found["language"] for found in answer["detected"]] == ["de", "fr", "de", "en"]
+    assert answer["model"] == "de-en, others"
+    assert (told["model"], swedish["model"]) == ("others", "others")
+    assert "".join(piece["text"] for piece in pieces) == greedy["translations"][0]
+    assert refused.status_code == 400 and "source is 'sv'" in refused.json()["error"]
+    assert [(each["code"], each["targets"]) for each in languages] == [("de", ["en"]), ("fr", ["en"]), ("en", ["sv"])]
