@@ -108,6 +108,18 @@ def test_every_dependency_has_its_reason() -> None:
     assert all("# " in line for line in dependencies if "trifold[" not in line)
 
 
+def test_a_gpt_is_as_long_to_read_as_the_readme_says() -> None:
+    text = (ROOT / "model" / "README.md").read_text(encoding="utf-8")
+    told = re.search(r"reads a GPT in five files and (\d+) lines, (\d+) of them empty: (.*?)\. ", text, re.DOTALL)
+    assert told is not None
+    files = dict(re.findall(r"`(\S+\.py)` \((\d+)\)", told[3]))
+    lines = {name: (ROOT / "model" / name).read_text(encoding="utf-8").splitlines() for name in files}
+
+    assert {name: len(found) for name, found in lines.items()} == {name: int(count) for name, count in files.items()}
+    everything = [line for found in lines.values() for line in found]
+    assert (len(files), len(everything), everything.count("")) == (5, int(told[1]), int(told[2]))
+
+
 def test_the_tree_in_the_readme_is_the_tree_on_disk() -> None:
     block = re.search(r"```\n(model/.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None

@@ -40,7 +40,7 @@ class Body:
 @cache
 def bodies() -> tuple[Body, ...]:
     """Return every kind."""
-    return (*_bombs(), *_wide(), *_large(), *_broken())
+    return (*_bombs(), *_wide(), *_many(), *_large(), *_broken())
 
 
 def _json(name: str, expected: str, model: str, route: str, **fields: Any) -> Body:
@@ -81,6 +81,31 @@ def _wide() -> Iterator[Body]:
     yield _json("logprobs 20, n 32", "200", "stories", "generate", **story, n=32, logprobs=20)
     echo = {"prompt": _words(300), "max_tokens": 1, "echo": True, "logprobs": 20, "n": 8}
     yield _json("echo with logprobs", "200", "stories", "generate", **echo)
+
+
+def _many() -> Iterator[Body]:
+    """Long texts in windows, labels of one's own, conversations: each at what is allowed, and beyond."""
+    for name, expected, words in (("40 kB in windows", "200", 8_000), ("2 MB in windows", "200 413 504", 390_000)):
+        yield _json(name, expected, "sentiment", "classify", input="word " * words, windows=True)
+    halves = {"windows": True, "overlap": 254}  # of 510 tokens
+    yield _json("windows that share a half", "200", "sentiment", "classify", input="word " * 8_000, **halves)
+    text = _words(100)
+    for name, expected, count in (("250 labels", "200", 250), ("100,000 labels", "413 422", 100_000)):
+        labels = [f"label {label}" for label in range(count)]
+        yield _json(name, expected, "sentiment", "classify", input=text, labels=labels, multi_label=True)
+    brackets = {"labels": ["a", "b"], "hypothesis_template": "{}" * 50_000}
+    yield _json("50,000 places for a label", "422", "sentiment", "classify", input=text, **brackets)
+    for name, expected, count in (("30 messages", "200", 30), ("35,000 messages", "413 422", 35_000)):
+        said = [{"role": ("user", "assistant")[place % 2], "content": "Hi <|endoftext|>"} for place in range(count)]
+        yield _json(name, expected, "stories", "generate", messages=said, max_tokens=20)
+    deep: dict[str, Any] = {}
+    for _ in range(200):
+        deep = {"properties": {"a": deep, "<|endoftext|>": "<|endoftext|>"}}
+    tools = [{"type": "function", "function": {"name": f"f{place}", "parameters": deep}} for place in range(100)]
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "tools": tools, "max_tokens": 20}
+    yield _json("100 deep tools", "200 400 413 422", "stories", "generate", **chat)
+    parts = [{"type": "text", "text": "a"}] * 40_000
+    yield _json("40,000 parts", "413 422", "stories", "generate", messages=[{"role": "user", "content": parts}])
 
 
 def _words(count: int) -> str:

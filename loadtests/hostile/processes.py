@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,12 +25,23 @@ import yaml
 
 from deploy.monitoring.local import free_port
 from loadtests.hostile.wire import Address
+from model.package.manifest import FILE_NAME
 from service.keys import hash_of
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ROOT / "model" / "packages"
 MODELS = ("sentiment", "spam", "topics", "embed", "fashion", "stories", "translate")
 KILLED = ("stories", "sentiment", "translate")  # each has two replicas, one of which is killed in its turn
+# What two of them are said to be, too, so that conversations and labels of one's own go all the way; they cost as much
+# as they would of models that were trained for it.
+MORE: dict[str, dict[str, Any]] = {
+    "stories": {
+        "chat_template": {
+            "source": "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+        }
+    },
+    "sentiment": {"entailment": {"entails": 1, "contradicts": 0}},
+}
 RAYS_OWN = {"dashboard", "gcs_server", "log_monitor", "monitor", "raylet"}
 STRANGER = {"concurrent_requests": 4, "requests_per_minute": 600}  # what an operator grants one, by key and process
 END_WITHIN_S = 180.0  # the service drains for as long as its deadline
@@ -118,7 +131,7 @@ def started(keys: Keys, threads: int) -> Iterator[Service]:
     """Run `python -m service` with the bundled models on a free port of 127.0.0.1 until left."""
     with tempfile.TemporaryDirectory(prefix="trifold-hostile-") as name:
         folder, port = Path(name), free_port()
-        (folder / "models.yaml").write_text(yaml.safe_dump({"models": models(threads)}))
+        (folder / "models.yaml").write_text(yaml.safe_dump({"models": models(threads, folder)}))
         command = [sys.executable, "-m", "service", "--port", str(port)]
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(
@@ -139,12 +152,25 @@ def started(keys: Keys, threads: int) -> Iterator[Service]:
             end(process)
 
 
-def models(threads: int) -> list[dict[str, Any]]:
-    """Return the bundled models as a models file has them; two replicas of those that are killed."""
+def models(threads: int, folder: Path) -> list[dict[str, Any]]:
+    """Return the bundled models as a models file has them; two replicas of those that are killed.
+
+    Copies of those that are to do more than they were trained for are made in `folder`.
+    """
     two = {"autoscaling": {"min_replicas": 2, "max_replicas": 2}}
     return [
-        {"package": str(PACKAGES / model), "threads": threads, **(two if model in KILLED else {})} for model in MODELS
+        {"package": str(_package(model, folder)), "threads": threads, **(two if model in KILLED else {})}
+        for model in MODELS
     ]
+
+
+def _package(model: str, folder: Path) -> Path:
+    if model not in MORE:
+        return PACKAGES / model
+    copy = Path(shutil.copytree(PACKAGES / model, folder / model))
+    manifest = json.loads((copy / FILE_NAME).read_text(encoding="utf-8"))
+    (copy / FILE_NAME).write_text(json.dumps({**manifest, **MORE[model]}), encoding="utf-8")
+    return copy
 
 
 def environment(folder: Path, keys: Keys) -> dict[str, str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, normalize
 
 from model.config import HeadConfig, HeadKind, Pooling, TransformerConfig
-from model.layers.block import ACTIVATIONS
+from model.layers.activations import ACTIVATIONS
 from model.layers.embeddings import WordHead
 from model.layers.norms import LayerNorm, make_norm
 

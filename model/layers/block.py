@@ -6,34 +6,15 @@ One class of each for encoders and decoders; cross-attention is an optional memb
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
-import torch
 from torch import Tensor, nn
 
-from model.config import Activation, FeedForwardConfig, TransformerConfig
+from model.config import FeedForwardConfig, TransformerConfig
+from model.layers.activations import ACTIVATIONS
 from model.layers.attention import Attention, MultiHeadAttention
 from model.layers.norms import make_norm
-from model.layers.relative import BucketedBias, DisentangledAttention, RelativeEmbeddings
+from model.layers.relative import attention_kind, make_relative
 from model.layers.rotary import Rotary, rotaries
-
-
-class QuickGELU(nn.Module):
-    """x · sigmoid(1.702 x), a cheaper gelu (Hendrycks and Gimpel 2016; CLIP)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map each number."""
-        return x * torch.sigmoid(1.702 * x)
-
-
-ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "gelu": nn.GELU,
-    "gelu-tanh": partial(nn.GELU, approximate="tanh"),  # GPT-2's
-    "quick-gelu": QuickGELU,
-    "silu": nn.SiLU,  # also called swish
-    "tanh": nn.Tanh,
-}
 
 
 class FeedForward(nn.Module):
@@ -85,7 +66,7 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         window = config.attention.window if index in config.attention.local_layers else None
-        attention = DisentangledAttention if _is_disentangled(config) else MultiHeadAttention
+        attention = attention_kind(config)
         self.self_attention = attention(config, index, is_causal=is_causal, window=window, rotary=rotary)
         self.self_attention_residual = Residual(config, has_norm=not (index == 0 and config.norm.skips_first))
         self.cross_attention = MultiHeadAttention(config, index) if has_cross_attention else None
@@ -123,10 +104,7 @@ class Stack(nn.Module):
             )
             for index in range(num_layers)
         )
-        self.relative: BucketedBias | RelativeEmbeddings | None = None
-        if config.attention.relative is not None:
-            kind = RelativeEmbeddings if _is_disentangled(config) else BucketedBias
-            self.relative = kind(config, config.attention.relative, is_causal=is_causal)
+        self.relative = make_relative(config, is_causal=is_causal)
         # Unless a norm is behind it, the sum of all blocks is not normalised, so one comes last (Xiong et al. 2020).
         is_post = config.norm.placement == "post"
         self.final_norm = nn.Identity() if is_post else make_norm(config.norm, config.d_model)
@@ -139,8 +117,3 @@ class Stack(nn.Module):
         for block in self.blocks:
             x = block(x, attention, cross, relative)
         return self.final_norm(x)
-
-
-def _is_disentangled(config: TransformerConfig) -> bool:
-    relative = config.attention.relative
-    return relative is not None and relative.kind == "disentangled"

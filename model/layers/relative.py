@@ -124,3 +124,22 @@ class DisentangledAttention(MultiHeadAttention):
         # Of the key at s and the query at t the place is that of t − s again, so its rows and columns change places.
         scores = scores + from_position.gather(-1, places.T.expand(shape)).transpose(-1, -2)
         return scores * self.scale
+
+
+def attention_kind(config: TransformerConfig) -> type[MultiHeadAttention]:
+    """Return the self-attention that a configuration asks for."""
+    return DisentangledAttention if _is_disentangled(config) else MultiHeadAttention
+
+
+def make_relative(config: TransformerConfig, *, is_causal: bool) -> BucketedBias | RelativeEmbeddings | None:
+    """Return what a stack's scores know of distances, if anything."""
+    relative = config.attention.relative
+    if relative is None:
+        return None
+    kind = RelativeEmbeddings if _is_disentangled(config) else BucketedBias
+    return kind(config, relative, is_causal=is_causal)
+
+
+def _is_disentangled(config: TransformerConfig) -> bool:
+    relative = config.attention.relative
+    return relative is not None and relative.kind == "disentangled"

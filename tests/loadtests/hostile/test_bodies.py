@@ -79,6 +79,19 @@ def test_requests_for_log_probabilities_are_within_their_limit_so_that_they_run(
         assert MAX_LOGPROBS / 4 < tokens * request.n * (1 + request.logprobs) <= MAX_LOGPROBS
 
 
+def test_windows_labels_and_conversations_are_as_many_as_they_say() -> None:
+    assert fields("2 MB in windows")["windows"] is True
+    for name, field, count in (
+        ("250 labels", "labels", 250),
+        ("100,000 labels", "labels", 100_000),
+        ("30 messages", "messages", 30),
+        ("35,000 messages", "messages", 35_000),
+        ("100 deep tools", "tools", 100),
+    ):
+        given = fields(name)[field]
+        assert isinstance(given, list) and len(given) == count
+
+
 @pytest.mark.parametrize("name", [name for name in BODIES if name.startswith("2 MB")])
 def test_large_bodies_are_nearly_as_large_as_they_may_be(name: str) -> None:
     assert 1_700_000 < len(BODIES[name].content) <= BODY_LIMIT
