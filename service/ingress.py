@@ -27,13 +27,15 @@ from typing import Literal
 
 from model.package import Manifest, PackageError
 from model.package import Task as TaskName
+from service.decisions import way_of
 from service.errors import DeadlineExceeded, Forbidden, NotReady, RequestTimeout, ServiceError
 from service.settings import Settings, SettingsError
 from service.timeouts import Timeouts
 
 # What a request may be for: a task; "chat", for which a model that generates needs a chat template; "image", labels of
-# images; "zero-shot", labels of the request's own.
-Kind = TaskName | Literal["chat", "image", "zero-shot"]
+# images; "zero-shot", labels of the request's own; or "decide", which many models do, some for some questions only.
+Kind = TaskName | Literal["chat", "image", "zero-shot", "decide"]
+OF_BODY: frozenset[Kind | None] = frozenset({"decide"})  # where no model is named, more of the body says which answers
 
 # What each route that takes a model asks of it; None: any that has a tokenizer.
 ROUTES: Mapping[str, Kind | None] = {
@@ -51,6 +53,7 @@ ROUTES: Mapping[str, Kind | None] = {
     "/v1/embeddings": "embed",
     "/v1/completions": "generate",
     "/v1/chat/completions": "chat",
+    "/v1/decisions": "decide",
     "/predict": "classify",
     "/similarity": "embed",
     "/embed_all": "embed",
@@ -85,6 +88,8 @@ def answers(manifest: Manifest, kind: Kind | None) -> bool:
         return manifest.image is not None
     if kind == "zero-shot":
         return manifest.entailment is not None
+    if kind == "decide":
+        return way_of(manifest) is not None
     return kind is None or kind in manifest.tasks
 
 
@@ -197,11 +202,11 @@ def files(
     manifests: list[Manifest], folder: Path, body_timeout_s: float, *, needs_keys: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield the name and content of each file that HAProxy needs; the rules come last, as they name the others."""
-    defaults = {path: first_fitting(manifests, task) for path, task in ROUTES.items()}
+    defaults = {path: None if kind in OF_BODY else first_fitting(manifests, kind) for path, kind in ROUTES.items()}
     if len(fitting(manifests, "translate")) > 1:
         # The languages choose, or all translators' are asked for.
         defaults |= dict.fromkeys((path for path, task in ROUTES.items() if task == "translate"))
-    # A route that no model fits has itself as its default: a name that no model has, so that the gateway says so.
+    # A route without a default has itself as one: a name that no model has, so that the gateway answers.
     yield "defaults.map", _map({path: manifest.name if manifest else path for path, manifest in defaults.items()})
     yield "pairs.map", _map(pairs(manifests))
     yield "models.map", _map({manifest.name: manifest.name for manifest in manifests})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 
+from model.package import Manifest
 from service.api import by_language
 from service.api.answering import answer, check_inputs, stream
 from service.api.observing import observed
@@ -14,6 +15,8 @@ from service.schemas import AnyEvent, AnyRequest, Response, TranslateRequest, Tr
 from service.schemas.translate import AUTO
 from service.settings import Limits
 from service.tasks.task import Task
+
+Suits = Callable[[Manifest], bool]
 
 
 class Tasks:
@@ -25,11 +28,16 @@ class Tasks:
     def __iter__(self) -> Iterator[Task]:
         return iter(self.by_name.values())
 
-    def find(self, model: str | None, kind: Kind | None) -> Task:
-        """Return the named model, or the first that fits, as HAProxy does; raises `NotFound`, `InvalidRequest`."""
+    def find(self, model: str | None, kind: Kind | None, suits: Suits | None = None) -> Task:
+        """Return the named model, or the first that fits, as HAProxy does; raises `NotFound`, `InvalidRequest`.
+
+        Those that a request `suits` come before others that fit.
+        """
         if model is not None:
             return self._named(model, kind)
-        fitting = first_fitting((task.manifest for task in self), kind)
+        there = [task.manifest for task in self]
+        suitable = [manifest for manifest in there if suits is None or suits(manifest)]
+        fitting = first_fitting(suitable, kind) or first_fitting(there, kind)
         if fitting is None:
             raise NoModel(f"there is no model for {kind} here; there are {self._names()}", "model")
         return self.by_name[fitting.name]
@@ -57,9 +65,9 @@ class Calls:
     def __init__(self, tasks: Tasks, limits: Limits) -> None:
         self.tasks, self.limits = tasks, limits
 
-    def find(self, model: str | None, kind: Kind | None) -> Task:
-        """Return the task that a request is for, and let it be counted there; raises `NotFound`, `InvalidRequest`."""
-        return _counted(self.tasks.find(model, kind), kind)
+    def find(self, model: str | None, kind: Kind | None, suits: Suits | None = None) -> Task:
+        """Return the task that a request is for, and let it be counted there; raises as `Tasks.find` does."""
+        return _counted(self.tasks.find(model, kind, suits), kind)
 
     async def answer(self, request: AnyRequest, kind: Kind | None) -> Response:
         """Answer a request whole; raises a `ServiceError`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from model.package import Manifest
+from service.decisions import way_of
 from service.schemas import ModelCard
 
 
@@ -17,6 +18,7 @@ def model_card(manifest: Manifest) -> ModelCard:
         licence=manifest.licence,
         precision=manifest.precision,
         labels=manifest.labels,
+        decisions=way_of(manifest),
         zero_shot=manifest.entailment is not None,
         dimensions=manifest.dimensions if manifest.task == "embed" else None,
         embedding=manifest.embedding,

@@ -3,6 +3,7 @@
 from service.schemas.answer import AnswerRequest, AnswerResponse, Answers, Span
 from service.schemas.chat import Message
 from service.schemas.classify import Classification, ClassifyRequest, ClassifyResponse, Label
+from service.schemas.decide import DecideRequest, DecideResponse, Option, Question
 from service.schemas.decoding import DecodingRequest
 from service.schemas.embed import EmbedRequest, EmbedResponse
 from service.schemas.fill import Candidate, FillRequest, FillResponse, Mask
@@ -37,6 +38,7 @@ AnyRequest = (
     | AnswerRequest
     | FillRequest
     | EmbedRequest
+    | DecideRequest
     | GenerateRequest
     | SummarizeRequest
     | TranslateRequest
@@ -56,6 +58,8 @@ __all__ = [
     "Classification",
     "ClassifyRequest",
     "ClassifyResponse",
+    "DecideRequest",
+    "DecideResponse",
     "DecodingRequest",
     "Detected",
     "DetokenizeRequest",
@@ -78,6 +82,8 @@ __all__ = [
     "ModelCard",
     "ModelHealth",
     "ModelList",
+    "Option",
+    "Question",
     "Ranked",
     "Request",
     "RerankRequest",

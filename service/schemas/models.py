@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from model.package import Aggregation, Embedding
+from service.schemas.decide import Way
 from service.schemas.request import Response
 
 
@@ -24,6 +25,11 @@ class ModelCard(Response):
     licence: str
     precision: str
     labels: list[str]
+    decisions: Way | None = Field(
+        None,
+        description="how it answers /v1/decisions: by what follows from the text, by its own labels, by relevance, or "
+        "by how likely it is to write each answer",
+    )
     zero_shot: bool = Field(description="whether it sorts texts into labels of the request")
     dimensions: int | None = Field(None, description="of the vectors of a model for embed")
     embedding: Embedding | None = Field(None, description="prompts and dimensions of such a model")

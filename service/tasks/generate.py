@@ -55,13 +55,8 @@ class Generate:
         """Return the continuations of every prompt."""
         if not isinstance(request, GenerateRequest):
             raise not_for("generate", request)
-        drawn = self._with_stop_texts(_drawn(request))
-        with self._admit(drawn, client) as permit:
-            prompts = await self._prompts.read(drawn, permit)
-            pieces: list[list[Piece]] = [[] for _ in range(len(prompts) * drawn.n)]
-            async with aclosing(self._pieces(drawn, prompts, permit)) as found:
-                async for piece in found:
-                    pieces[piece.index].append(piece)
+        drawn = _drawn(request)
+        prompts, pieces = await self.run(drawn, client)
         chosen = best(pieces, drawn.n, request.n) if drawn.n > request.n else pieces
         return GenerateResponse(
             model=self._manifest.name,
@@ -71,6 +66,17 @@ class Generate:
                 completion_tokens=sum(piece.completion_tokens for of_choice in pieces for piece in of_choice),
             ),
         )
+
+    async def run(self, request: GenerateRequest, client: str) -> tuple[list[Prompt], list[list[Piece]]]:
+        """Return the prompts as they were read, and the pieces of every choice."""
+        request = self._with_stop_texts(request)
+        with self._admit(request, client) as permit:
+            prompts = await self._prompts.read(request, permit)
+            pieces: list[list[Piece]] = [[] for _ in range(len(prompts) * request.n)]
+            async with aclosing(self._pieces(request, prompts, permit)) as found:
+                async for piece in found:
+                    pieces[piece.index].append(piece)
+        return prompts, pieces
 
     async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
         """Yield pieces of all choices as they come, then the usage."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from model.package import Manifest, PackageError, PackageTokenizer, Task
 from model.package.manifest import TOKENIZER_FILE
+from service.decisions import way_of
 from service.engine.admission import AdmissionLimits
 from service.engine.batcher import Batcher
 from service.engine.engine import Engine
@@ -19,6 +20,7 @@ from service.schemas import (
     AnswerRequest,
     AnyRequest,
     ClassifyRequest,
+    DecideRequest,
     EmbedRequest,
     FillRequest,
     GenerateRequest,
@@ -30,6 +32,7 @@ from service.schemas import (
 from service.settings import Limits, ModelSettings
 from service.tasks.answer import Answer
 from service.tasks.classify import Classify
+from service.tasks.decide import Decide
 from service.tasks.embed import Embed
 from service.tasks.encoder import Answering, Encoder, OneShot
 from service.tasks.fill import Fill
@@ -37,6 +40,7 @@ from service.tasks.generate import Generate
 from service.tasks.grammars import Grammars
 from service.tasks.images import ClassifyImages
 from service.tasks.kv_budget import kv_budget
+from service.tasks.likelihood import DecideByLikelihood
 from service.tasks.pool import Pool
 from service.tasks.rerank import Rerank
 from service.tasks.summarize import Summarize
@@ -112,6 +116,9 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
     engine = Engine(folder, manifest, options, slots, observer, admission)
     decoding: dict[type[AnyRequest], Work] = {}
     trials = Pool("grammars")
+    if way_of(manifest) == "likelihood":
+        scoring = Generate(manifest, tokenizer, engine, pool, param="input")
+        decoding[DecideRequest] = DecideByLikelihood(manifest.name, scoring, limits.max_inputs)
     if "generate" in manifest.tasks:
         grammars = Grammars(manifest, tokenizer, trials)
         decoding[GenerateRequest] = Generate(manifest, tokenizer, engine, pool, grammars=grammars)
@@ -127,8 +134,10 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
 
 def _of_texts(encoder: Encoder) -> OneShot:
     """Return what an encoder of texts does with the requests of its tasks."""
-    asked = {task: TASKS_OF_TEXTS[task] for task in encoder.manifest.tasks}
-    return OneShot(encoder.manifest, {request: make(encoder).predict for request, make in asked.values()})
+    asked = [TASKS_OF_TEXTS[task] for task in encoder.manifest.tasks]
+    if way_of(encoder.manifest) is not None:
+        asked.append((DecideRequest, Decide))
+    return OneShot(encoder.manifest, {request: make(encoder).predict for request, make in asked})
 
 
 def _check_width(folder: Path, manifest: Manifest, width: int) -> None:

@@ -36,6 +36,8 @@ TEMPLATE = (
     "{% for i in range(turns or 0) %}{% for j in range(turns) %}{% set x = i * j %}{% endfor %}{% endfor %}"
 )
 
+QUESTION = {"type": "choice", "instructions": "a", "choices": [{"value": "a"}, {"value": "b"}]}
+
 
 def body(model: str, **fields: Any) -> bytes:
     return json.dumps({"model": model, **fields}).encode()
@@ -81,6 +83,20 @@ WORST = {
     "messages with log probabilities": (
         "/v1/chat/completions",
         body("chat", messages=[SAYS_A], n=64, logprobs=True, top_logprobs=20, max_tokens=100),
+    ),
+    "as many questions as are allowed": ("/v1/decisions", body("entailment", input="a", questions=[QUESTION] * 400)),
+    "choices without end": (
+        "/v1/decisions",
+        body("entailment", input="a", questions=[{**QUESTION, "choices": [{"value": "a"}] * 60_000}]),
+    ),
+    "wrong questions": ("/v1/decisions", raw("entailment", "questions", b"[" + b"{}," * (MAX_VALUES - 9) + b"{}]")),
+    "an input of many parts": (
+        "/v1/decisions",
+        body("entailment", input=[{"content": "a"}] * 60_000, questions=[QUESTION]),
+    ),
+    "JSON as an input": (
+        "/v1/decisions",
+        body("entailment", input=[{"content": [{"type": "input_json", "data": [1] * 60_000}]}], questions=[QUESTION]),
     ),
     "fields that nobody knows": ("/v1/completions", raw("stories", "x", b"[" + b"{}," * (MAX_VALUES - 9) + b"{}]")),
     "a prompt of ids": ("/generate", body("stories", prompt=[5] * (MAX_VALUES - 9))),

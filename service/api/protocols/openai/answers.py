@@ -13,7 +13,7 @@ from service.api.observing import observed
 from service.schemas import FinishReason, Response
 
 
-class Usage(Response):
+class OpenAIUsage(Response):
     """Counted tokens."""
 
     prompt_tokens: int
@@ -21,7 +21,7 @@ class Usage(Response):
     total_tokens: int
 
     @classmethod
-    def of(cls, usage: schemas.Usage) -> Usage:
+    def of(cls, usage: schemas.Usage) -> OpenAIUsage:
         """Return a task's counts as this protocol has them."""
         prompt, completion = usage.prompt_tokens, usage.completion_tokens
         return cls(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)

@@ -10,7 +10,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from service.api.calls import Calls
-from service.api.protocols.openai.answers import ChunkChoice, Stamp, Usage
+from service.api.protocols.openai.answers import ChunkChoice, OpenAIUsage, Stamp
 from service.api.protocols.openai.requests import ChoicesRequest
 from service.errors import InvalidRequest
 from service.schemas import (
@@ -73,7 +73,7 @@ class ChatRequest(ChoicesRequest):
         return self.native(**fields)
 
 
-class TopLogprob(TypedDict):
+class ChatTopLogprob(TypedDict):
     """One of the likeliest tokens at some place."""
 
     # Of plain values only, or the garbage collector would look at each: see `service.schemas.TopLogprob`.
@@ -81,14 +81,14 @@ class TopLogprob(TypedDict):
     logprob: float
 
 
-class TokenScore(TopLogprob):
+class TokenScore(ChatTopLogprob):
     """A token of a message, its bytes in UTF-8 unless it is no whole characters, and the likeliest in its place."""
 
     bytes: tuple[int, ...] | None
-    top_logprobs: list[TopLogprob]
+    top_logprobs: list[ChatTopLogprob]
 
 
-class Logprobs(Response):
+class ChatLogprobs(Response):
     """Log probabilities of a message's tokens."""
 
     content: list[TokenScore]
@@ -106,7 +106,7 @@ class ChatChoice(Response):
 
     index: int
     message: AssistantMessage
-    logprobs: Logprobs | None = None
+    logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason
 
 
@@ -118,7 +118,7 @@ class ChatCompletion(Response):
     created: int
     model: str
     choices: list[ChatChoice]
-    usage: Usage
+    usage: OpenAIUsage
 
 
 class Delta(Response):
@@ -132,7 +132,7 @@ class ChatChunkChoice(ChunkChoice):
     """A piece of a message."""
 
     delta: Delta
-    logprobs: Logprobs | None = None
+    logprobs: ChatLogprobs | None = None
 
 
 class ChatChunk(Response):
@@ -143,7 +143,7 @@ class ChatChunk(Response):
     created: int
     model: str
     choices: Annotated[list[ChatChunkChoice], Field(max_length=1)]
-    usage: Usage | None = None
+    usage: OpenAIUsage | None = None
 
 
 async def chat_completion(request: ChatRequest, calls: Calls) -> ChatCompletion:
@@ -155,7 +155,7 @@ async def chat_completion(request: ChatRequest, calls: Calls) -> ChatCompletion:
         choices.append(await _choice(choice, turn))
         choice.logprobs = None  # not all at the end: to free a hundred thousand objects takes long
     stamp = Stamp.of("chatcmpl", answer.model)
-    return ChatCompletion.model_construct(**stamp.fields(), choices=choices, usage=Usage.of(answer.usage))
+    return ChatCompletion.model_construct(**stamp.fields(), choices=choices, usage=OpenAIUsage.of(answer.usage))
 
 
 async def chat_chunks(request: ChatRequest, calls: Calls) -> AsyncGenerator[ChatChunk, None]:
@@ -172,7 +172,7 @@ async def chat_chunks(request: ChatRequest, calls: Calls) -> AsyncGenerator[Chat
                 )
                 begun.add(event.index)
             elif isinstance(event, UsageEvent) and request.includes_usage:
-                yield ChatChunk.model_construct(**stamp, choices=[], usage=Usage.of(event.usage))
+                yield ChatChunk.model_construct(**stamp, choices=[], usage=OpenAIUsage.of(event.usage))
 
 
 async def _choice(choice: Choice, turn: Turn) -> ChatChoice:
@@ -193,14 +193,14 @@ async def _piece(event: GenerateEvent, turn: Turn, *, is_first: bool) -> ChatChu
     )
 
 
-async def _logprobs(tokens: list[TokenLogprob] | None, turn: Turn) -> Logprobs | None:
+async def _logprobs(tokens: list[TokenLogprob] | None, turn: Turn) -> ChatLogprobs | None:
     if tokens is None:
         return None
     content: list[TokenScore] = []
     for token in tokens:
         assert token.logprob is not None, "bug: without echo there is no first token"
-        top: list[TopLogprob] = [{"token": other["text"], "logprob": other["logprob"]} for other in token.top]
+        top: list[ChatTopLogprob] = [{"token": other["text"], "logprob": other["logprob"]} for other in token.top]
         of_text = None if UNFINISHED in token.text else tuple(token.text.encode())
         content.append({"token": token.text, "logprob": token.logprob, "bytes": of_text, "top_logprobs": top})
         await turn.give()
-    return Logprobs.model_construct(content=content)
+    return ChatLogprobs.model_construct(content=content)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from service.api.calls import Calls
-from service.api.protocols.openai.answers import ChunkChoice, Stamp, Usage
+from service.api.protocols.openai.answers import ChunkChoice, OpenAIUsage, Stamp
 from service.api.protocols.openai.requests import ChoicesRequest
 from service.schemas import (
     Choice,
@@ -57,7 +57,7 @@ class CompletionRequest(ChoicesRequest):
         return self.native(**fields, **({} if self.logprobs is None else {"logprobs": self.logprobs}))
 
 
-class Logprobs(Response):
+class CompletionLogprobs(Response):
     """Log probabilities, a list entry for each token; before a prompt's first token stands nothing."""
 
     tokens: list[str]
@@ -71,7 +71,7 @@ class CompletionChoice(Response):
 
     index: int
     text: str
-    logprobs: Logprobs | None = None
+    logprobs: CompletionLogprobs | None = None
     finish_reason: FinishReason
 
 
@@ -83,14 +83,14 @@ class Completion(Response):
     created: int
     model: str
     choices: list[CompletionChoice]
-    usage: Usage
+    usage: OpenAIUsage
 
 
 class CompletionChunkChoice(ChunkChoice):
     """A piece of a continuation."""
 
     text: str
-    logprobs: Logprobs | None = None
+    logprobs: CompletionLogprobs | None = None
 
 
 class CompletionChunk(Response):
@@ -101,7 +101,7 @@ class CompletionChunk(Response):
     created: int
     model: str
     choices: Annotated[list[CompletionChunkChoice], Field(max_length=1)]
-    usage: Usage | None = None
+    usage: OpenAIUsage | None = None
 
 
 async def completion(request: CompletionRequest, calls: Calls) -> Completion:
@@ -113,7 +113,7 @@ async def completion(request: CompletionRequest, calls: Calls) -> Completion:
         choices.append(await _choice(choice, turn))
         choice.logprobs = None  # not all at the end: to free a hundred thousand objects takes long
     return Completion.model_construct(
-        **Stamp.of("cmpl", answer.model).fields(), choices=choices, usage=Usage.of(answer.usage)
+        **Stamp.of("cmpl", answer.model).fields(), choices=choices, usage=OpenAIUsage.of(answer.usage)
     )
 
 
@@ -128,7 +128,7 @@ async def completion_chunks(request: CompletionRequest, calls: Calls) -> AsyncGe
             if isinstance(event, GenerateEvent):
                 yield CompletionChunk.model_construct(**stamp, choices=[await _piece(event, offsets, turn)])
             elif isinstance(event, UsageEvent) and request.includes_usage:
-                yield CompletionChunk.model_construct(**stamp, choices=[], usage=Usage.of(event.usage))
+                yield CompletionChunk.model_construct(**stamp, choices=[], usage=OpenAIUsage.of(event.usage))
 
 
 async def _choice(choice: Choice, turn: Turn) -> CompletionChoice:
@@ -148,14 +148,14 @@ async def _piece(event: GenerateEvent, offsets: dict[int, int], turn: Turn) -> C
     )
 
 
-async def _logprobs(tokens: list[TokenLogprob], offset: int, turn: Turn) -> Logprobs:
+async def _logprobs(tokens: list[TokenLogprob], offset: int, turn: Turn) -> CompletionLogprobs:
     top_logprobs, text_offset = [], []
     for token in tokens:
         top_logprobs.append(_top(token))
         text_offset.append(offset)
         offset += len(token.text)
         await turn.give()
-    return Logprobs.model_construct(
+    return CompletionLogprobs.model_construct(
         tokens=[token.text for token in tokens],
         token_logprobs=[token.logprob for token in tokens],
         top_logprobs=top_logprobs,

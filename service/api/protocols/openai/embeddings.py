@@ -34,7 +34,7 @@ class EmbeddingsRequest(OpenAIRequest):
     dimensions: int | None = Field(None, ge=1, description="how many of a vector's first numbers to return")
 
 
-class Embedding(Response):
+class EmbeddingItem(Response):
     """The vector of one input."""
 
     object: Literal["embedding"] = "embedding"
@@ -53,7 +53,7 @@ class Embeddings(Response):
     """A vector for each input, in order."""
 
     object: Literal["list"] = "list"
-    data: list[Embedding]
+    data: list[EmbeddingItem]
     model: str
     usage: EmbeddingsUsage
 
@@ -67,7 +67,7 @@ async def embeddings(request: EmbeddingsRequest, calls: Calls) -> Embeddings:
     data, turn = [], Turn()
     for index, vector in enumerate(answer.embeddings):
         written = vector if request.encoding_format == "float" else _base64(vector)
-        data.append(Embedding.model_construct(index=index, embedding=written))  # nothing is to be checked
+        data.append(EmbeddingItem.model_construct(index=index, embedding=written))  # nothing is to be checked
         await turn.give()
     tokens = answer.usage.prompt_tokens
     usage = EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens)

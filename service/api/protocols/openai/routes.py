@@ -9,10 +9,11 @@ from fastapi import APIRouter, Body
 from service.api.answers import json_answer
 from service.api.calls import Calls
 from service.api.cards import model_card
-from service.api.protocols.openai import chat, completions, embeddings
+from service.api.protocols.openai import chat, completions, decisions, embeddings
 from service.api.protocols.openai.answers import ErrorAnswer
 from service.api.protocols.openai.chat import ChatCompletion, ChatRequest
 from service.api.protocols.openai.completions import Completion, CompletionRequest
+from service.api.protocols.openai.decision_bodies import Decisions, DecisionsRequest
 from service.api.protocols.openai.embeddings import Embeddings, EmbeddingsRequest
 from service.api.streaming import event_stream
 from service.schemas import ModelCard, ModelList
@@ -52,6 +53,13 @@ def add_openai_routes(router: APIRouter, calls: Calls) -> None:
         if request.stream:
             return await event_stream(chat.chat_chunks(request, calls), keep_alive_s)
         return await json_answer(await chat.chat_completion(request, calls))
+
+    @router.post("/v1/decisions", response_model=Decisions, responses=ERRORS)
+    async def decide(
+        request: Annotated[DecisionsRequest, Body(openapi_examples=decisions.EXAMPLES)],
+    ) -> Any:
+        """Answer questions about a text with probabilities: whether, which of several, and how much."""
+        return await json_answer(await decisions.decisions(request, calls))
 
     @router.get("/v1/models", responses=ERRORS)
     async def models() -> ModelList:
