@@ -38,21 +38,6 @@ class ChunkChoice(Response):
         return {**write(self), "finish_reason": self.finish_reason}
 
 
-class Error(Response):
-    """What went wrong."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class ErrorAnswer(Response):
-    """An error."""
-
-    error: Error
-
-
 @dataclass(frozen=True)
 class Stamp:
     """What an answer and each chunk of a stream begins with; the id is the request's."""

@@ -10,7 +10,6 @@ from service.api.answers import json_answer
 from service.api.calls import Calls
 from service.api.cards import model_card
 from service.api.protocols.openai import chat, completions, decisions, embeddings
-from service.api.protocols.openai.answers import ErrorAnswer
 from service.api.protocols.openai.chat import ChatCompletion, ChatRequest
 from service.api.protocols.openai.completions import Completion, CompletionRequest
 from service.api.protocols.openai.decision_bodies import Decisions, DecisionsRequest
@@ -18,18 +17,14 @@ from service.api.protocols.openai.embeddings import Embeddings, EmbeddingsReques
 from service.api.streaming import event_stream
 from service.schemas import ModelCard, ModelList
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ErrorAnswer, "description": "The request is refused"},
-    "5XX": {"model": ErrorAnswer, "description": "The request failed"},
-}
-STREAMS: dict[int | str, dict[str, Any]] = {**ERRORS, 200: {"content": {"text/event-stream": {}}}}
+STREAMS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 
 
 def add_openai_routes(router: APIRouter, calls: Calls) -> None:
     """Add the routes; each translates a request, has it answered, and translates the answer."""
     keep_alive_s = calls.limits.keep_alive_s
 
-    @router.post("/v1/embeddings", response_model=Embeddings, responses=ERRORS)
+    @router.post("/v1/embeddings", response_model=Embeddings)
     async def embed(
         request: Annotated[EmbeddingsRequest, Body(openapi_examples=embeddings.EXAMPLES)],
     ) -> Any:
@@ -54,19 +49,19 @@ def add_openai_routes(router: APIRouter, calls: Calls) -> None:
             return await event_stream(chat.chat_chunks(request, calls), keep_alive_s)
         return await json_answer(await chat.chat_completion(request, calls))
 
-    @router.post("/v1/decisions", response_model=Decisions, responses=ERRORS)
+    @router.post("/v1/decisions", response_model=Decisions)
     async def decide(
         request: Annotated[DecisionsRequest, Body(openapi_examples=decisions.EXAMPLES)],
     ) -> Any:
         """Answer questions about a text with probabilities: whether, which of several, and how much."""
         return await json_answer(await decisions.decisions(request, calls))
 
-    @router.get("/v1/models", responses=ERRORS)
+    @router.get("/v1/models")
     async def models() -> ModelList:
         """List the models, what they are for, and how good they were measured to be."""
         return ModelList(data=[model_card(task.manifest) for task in calls.tasks])
 
-    @router.get("/v1/models/{model}", responses=ERRORS)
+    @router.get("/v1/models/{model}")
     async def model(model: str) -> ModelCard:
         """Tell of one model what the list tells of all."""
         return model_card(calls.tasks.find(model, None).manifest)
