@@ -1,4 +1,5 @@
-# serve: run the service.  test: every test.  parity: more of them, families of checkpoints against transformers.  check: format, lint, types.  packages: train the bundled models.
+# serve: run the service.  test: every test.  parity: more of them, families of checkpoints against transformers.
+# fuzz: thousands of bodies made from /openapi.json.  check: format, lint, types.  packages: train the bundled models.
 # bench, bench-engine: how fast, side by side, over HTTP and of the engine.  load: users of every task against a running service.
 # hostile: polite users of all tasks beside hostile clients, on a service of its own.
 # manifests: what is made for deploy/, and its checks.
@@ -7,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS ?= runs
 
-.PHONY: serve test parity check packages bench bench-engine load hostile manifests
+.PHONY: serve test parity fuzz check packages bench bench-engine load hostile manifests
 
 serve: $(VENV)/.serve
 	$(BIN)/python -m service
@@ -17,6 +18,9 @@ test: $(VENV)/.dev
 
 parity: $(VENV)/.dev
 	$(BIN)/python -m pytest -m parity tests/model/checkpoints
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m pytest -m fuzz -s tests/service/api/test_any_body.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -35,8 +35,18 @@ def _with_errors(documents: Schema) -> Schema:
         for operation in operations.values():
             answers = operation["responses"]
             answers.pop("422", None)
+            if _may_stream(operation, schemas):
+                answers["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
             answers.update({status: _response(forms, status) for status in _statuses(forms)})
     return documents
+
+
+def _may_stream(operation: Schema, schemas: Schema) -> bool:
+    """Whether a route answers with server-sent events if its body asks for them."""
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    body = content.get("schema", {})
+    names = [each["$ref"].rpartition("/")[2] for each in [body, *body.get("oneOf", [])] if "$ref" in each]
+    return any("stream" in schemas[name].get("properties", {}) for name in names)
 
 
 def _statuses(forms: list[ErrorForm]) -> list[str]:
