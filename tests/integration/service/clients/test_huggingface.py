@@ -85,8 +85,8 @@ def test_texts_are_summarized_and_translated(service: str) -> None:
     translation = client.translation(TEXTS[2], src_lang="en", tgt_lang="sv", generate_parameters={"max_new_tokens": 5})
     summary = client_of(service, "/models/translate/pipeline/summarization").summarization(TEXTS[0])
 
-    native = post(f"{service}/translate", q=TEXTS[2], source="en", target="sv", max_tokens=5)
-    assert translation.translation_text == native["translatedText"]
+    native = post(f"{service}/translate", input=TEXTS[2], source="en", target="sv", max_tokens=5)
+    assert [translation.translation_text] == native["translations"]
     assert summary.summary_text == post(f"{service}/summarize", input=TEXTS[0])["summaries"][0]
 
 
