@@ -310,6 +310,7 @@ class HeadConfig(_Checked):
     tied: bool = True  # words, fill: the output matrix is the word embedding (Press and Wolf 2017)
     scale: float | None = None  # words: what hidden states are multiplied by before the output (T5 with tied words)
     normalise: bool = False  # embed: vectors of length 1
+    width: int | None = None  # embed: of the vectors, behind the dense map; None: d_model
 
     def __post_init__(self) -> None:
         self._check_choices()
@@ -317,6 +318,8 @@ class HeadConfig(_Checked):
         self._check("dense", self.kind != "words" or not self.dense, "False where kind is words")
         weighted = self.pooling == "weighted"
         self._check("pooling", not weighted or self.kind == "embed", "one of first, mean, last unless kind is embed")
+        fits = self.width is None or (self.width >= 1 and self.dense and self.kind == "embed")
+        self._check("width", fits, "left out but of vectors behind a dense map")
 
 
 @dataclass(frozen=True)

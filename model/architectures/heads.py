@@ -51,12 +51,13 @@ class Transform(nn.Module):
 
     def __init__(self, config: TransformerConfig, head: HeadConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.d_model, config.d_model, bias=head.dense_bias) if head.dense else None
+        width = head.width or config.d_model
+        self.dense = nn.Linear(config.d_model, width, bias=head.dense_bias) if head.dense else None
         self.activation = ACTIVATIONS[head.activation]()
-        self.norm = make_norm(config.norm, config.d_model) if head.norm else nn.Identity()
+        self.norm = make_norm(config.norm, width) if head.norm else nn.Identity()
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Map (…, d_model) to (…, d_model)."""
+        """Map (…, d_model) to (…, d_model), or as wide as the head says."""
         if self.dense is not None:
             hidden = self.activation(self.dense(hidden))
         return self.norm(hidden)
@@ -109,7 +110,7 @@ class VectorHead(Head):
         self.normalise = config.head.normalise
 
     def forward(self, read: Read) -> Tensor:
-        """Return the vectors, (B, d_model)."""
+        """Return the vectors, (B, d_model or the head's own width)."""
         vectors = self.transform(self.pool(read))
         return normalize(vectors.float(), dim=-1) if self.normalise else vectors
 

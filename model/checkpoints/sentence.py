@@ -45,7 +45,8 @@ class Dense:
     """A linear map and an activation behind pooling, whose weights are in a folder of their own."""
 
     folder: Path
-    width: int  # in and out
+    width: int  # of what goes in
+    output_width: int
     activation: Activation
     has_bias: bool
 
@@ -67,7 +68,9 @@ class SentenceLayout:
             if self.dense.width != config.d_model:
                 found = f"in_features is {self.dense.width}, but hidden states have {config.d_model}"
                 raise CheckpointError(f"{self.dense.folder}: {found}")
-            head = replace(head, dense=True, activation=self.dense.activation, dense_bias=self.dense.has_bias)
+            width = None if self.dense.output_width == config.d_model else self.dense.output_width
+            dense = self.dense
+            head = replace(head, dense=True, activation=dense.activation, dense_bias=dense.has_bias, width=width)
         return replace(config, head=head)
 
 
@@ -181,14 +184,10 @@ def _dense(folder: Path) -> Dense:
         use_residual=(False,),
     )
     width, activation = values["in_features"], values.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if values["out_features"] != width:
-        raise CheckpointError(
-            f"{path}: out_features is {values['out_features']}; only in_features, {width}, is supported"
-        )
     if activation not in DENSE_ACTIVATIONS:
         allowed = ", ".join(DENSE_ACTIVATIONS)
         raise CheckpointError(f"{path}: activation_function is {activation!r}; only {allowed} are supported")
-    return Dense(folder, width, DENSE_ACTIVATIONS[activation], values.get("bias", True))
+    return Dense(folder, width, values["out_features"], DENSE_ACTIVATIONS[activation], values.get("bias", True))
 
 
 def _read(path: Path, known: tuple[str, ...], **allowed: tuple[object, ...]) -> Mapping[str, Any]:

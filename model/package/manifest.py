@@ -205,7 +205,7 @@ class Manifest(Part):
     @property
     def dimensions(self) -> int:
         """Length of the vectors of a model for embed."""
-        size: int = self.config["d_model"]
+        size: int = self.config.get("head", {}).get("width") or self.config["d_model"]
         return size
 
     @property
