@@ -9,7 +9,6 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from service.schemas.chat import Message
-from service.schemas.grammar import Grammar
 from service.schemas.request import Ids, ListsOfIds, Response, Text, Texts, Usage, as_lists_of_ids
 from service.schemas.sampling import SamplingRequest
 
@@ -72,11 +71,6 @@ class GenerateRequest(SamplingRequest):
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
     logprobs: int | None = Field(None, ge=0, le=20, description="alternatives to report for each token")
     echo: bool = Field(False, description="begin each choice with its prompt, and its logprobs with the prompt's")
-    grammar: Grammar | None = Field(
-        None,
-        description="the form that each choice has to have; its finish reason is stop where it has it to its end, "
-        "length where it was cut, grammar where the model's tokens cannot go on with it",
-    )
     truncate: bool = Field(
         False, description="cut the end of a text that is too long, of a model that turns texts into texts"
     )

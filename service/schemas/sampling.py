@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from service.schemas.decoding import DecodingRequest
+from service.schemas.grammar import Grammar
 from service.schemas.request import Ids
 
 StopText = Annotated[str, Field(max_length=256)]
@@ -57,4 +58,9 @@ class SamplingRequest(DecodingRequest):
         ge=1,
         description="more than 1: beam search instead of sampling, whatever the temperature; a package's own beams "
         "give way to a request that says how to sample",
+    )
+    grammar: Grammar | None = Field(
+        None,
+        description="the form that each choice has to have; its finish reason is stop where it has it to its end, "
+        "length where it was cut, grammar where the model's tokens cannot go on with it",
     )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from service import schemas
 from service.api.observing import observed
-from service.schemas import FinishReason, Response
+from service.schemas import Response
+
+FinishReason = Literal["stop", "length"]
 
 
 class OpenAIUsage(Response):
@@ -25,6 +27,11 @@ class OpenAIUsage(Response):
         """Return a task's counts as this protocol has them."""
         prompt, completion = usage.prompt_tokens, usage.completion_tokens
         return cls(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+
+
+def finish_reason_of(reason: schemas.FinishReason) -> FinishReason:
+    """Return a task's reason as this protocol has it, which says of any answer that is not whole that it was cut."""
+    return "stop" if reason == "stop" else "length"
 
 
 class ChunkChoice(Response):

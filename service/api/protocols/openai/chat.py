@@ -10,12 +10,12 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from service.api.calls import Calls
-from service.api.protocols.openai.answers import ChunkChoice, OpenAIUsage, Stamp
+from service.api.protocols.openai.answers import ChunkChoice, FinishReason, OpenAIUsage, Stamp, finish_reason_of
+from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.requests import ChoicesRequest
 from service.errors import InvalidRequest
 from service.schemas import (
     Choice,
-    FinishReason,
     GenerateEvent,
     GenerateRequest,
     GenerateResponse,
@@ -32,6 +32,14 @@ EXAMPLES = {
     "question": {
         "summary": "a question",
         "value": {"messages": [{"role": "user", "content": "Who is Dan?"}], "max_completion_tokens": 40},
+    },
+    "json": {
+        "summary": "JSON, as a schema describes it",
+        "value": {
+            "messages": [{"role": "user", "content": "Tom is six years old. Who is Tom?"}],
+            "max_completion_tokens": 60,
+            "response_format": FORM_EXAMPLE,
+        },
     },
     "stream": {
         "summary": "a stream that ends with the usage",
@@ -180,7 +188,7 @@ async def _choice(choice: Choice, turn: Turn) -> ChatChoice:
         index=choice.index,
         message=AssistantMessage(content=choice.text),
         logprobs=await _logprobs(choice.logprobs, turn),
-        finish_reason=choice.finish_reason,
+        finish_reason=finish_reason_of(choice.finish_reason),
     )
 
 
@@ -189,7 +197,7 @@ async def _piece(event: GenerateEvent, turn: Turn, *, is_first: bool) -> ChatChu
         index=event.index,
         delta=Delta(role="assistant" if is_first else None, content=event.text),
         logprobs=await _logprobs(event.logprobs, turn),
-        finish_reason=event.finish_reason,
+        finish_reason=event.finish_reason and finish_reason_of(event.finish_reason),
     )
 
 

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from service.api.calls import Calls
-from service.api.protocols.openai.answers import ChunkChoice, OpenAIUsage, Stamp
+from service.api.protocols.openai.answers import ChunkChoice, FinishReason, OpenAIUsage, Stamp, finish_reason_of
+from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.requests import ChoicesRequest
 from service.schemas import (
     Choice,
-    FinishReason,
     GenerateEvent,
     GenerateRequest,
     GenerateResponse,
@@ -34,6 +34,10 @@ EXAMPLES = {
     "scores": {
         "summary": "log probabilities of a text",
         "value": {"prompt": "The dog was good.", "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0},
+    },
+    "json": {
+        "summary": "JSON, as a schema describes it",
+        "value": {"prompt": "Tom is six years old.\n", "max_tokens": 60, "response_format": FORM_EXAMPLE},
     },
     "stream": {
         "summary": "a stream that ends with the usage",
@@ -134,7 +138,7 @@ async def completion_chunks(request: CompletionRequest, calls: Calls) -> AsyncGe
 async def _choice(choice: Choice, turn: Turn) -> CompletionChoice:
     logprobs = None if choice.logprobs is None else await _logprobs(choice.logprobs, 0, turn)
     return CompletionChoice.model_construct(
-        index=choice.index, text=choice.text, logprobs=logprobs, finish_reason=choice.finish_reason
+        index=choice.index, text=choice.text, logprobs=logprobs, finish_reason=finish_reason_of(choice.finish_reason)
     )
 
 
@@ -144,7 +148,10 @@ async def _piece(event: GenerateEvent, offsets: dict[int, int], turn: Turn) -> C
         logprobs = await _logprobs(event.logprobs, offsets[event.index], turn)
         offsets[event.index] += sum(map(len, logprobs.tokens))
     return CompletionChunkChoice.model_construct(
-        index=event.index, text=event.text, logprobs=logprobs, finish_reason=event.finish_reason
+        index=event.index,
+        text=event.text,
+        logprobs=logprobs,
+        finish_reason=event.finish_reason and finish_reason_of(event.finish_reason),
     )
 
 

@@ -7,16 +7,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from service.api.protocols.openai.forms import ResponseFormat
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, SamplingRequest
 from service.schemas.request import Ids
 
 ENDLESS = 2**31  # tokens: more than any model writes
-PLAIN = ({"type": "text"},)
 ASKS_NOTHING: tuple[Any, ...] = (False, [], {}, "", "none", "auto")
 # Fields that change an answer and that we do not do, with what may be said in them all the same.
 REFUSED: Mapping[str, tuple[Any, ...]] = {
-    "response_format": PLAIN,
     "structured_outputs": (),
     "guided_json": (),
     "guided_regex": (),
@@ -71,6 +70,9 @@ class ChoicesRequest(SamplingRequest, OpenAIRequest):  # the last one's configur
 
     stream_options: StreamOptions = StreamOptions()
     stop_token_ids: Ids = Field([], max_length=64, description="another name of stop_ids")
+    response_format: ResponseFormat | None = Field(
+        None, description="text, json_object, or json_schema with its schema; another name of grammar.json_schema"
+    )
     ignore_eos: bool = Field(False, description="go on to max_tokens: the model's ends may not come")
 
     @property
@@ -84,6 +86,11 @@ class ChoicesRequest(SamplingRequest, OpenAIRequest):  # the last one's configur
         said = {name: getattr(self, name) for name in self.model_fields_set & SamplingRequest.model_fields.keys()}
         if self.stop_token_ids:
             said["stop_ids"] = [*self.stop_ids, *self.stop_token_ids]
+        form = self.response_format and self.response_format.grammar()
+        if form:
+            if self.grammar is not None:
+                raise InvalidRequest("send either response_format or grammar", "response_format")
+            said["grammar"] = form
         if self.ignore_eos:
             said["min_tokens"] = ENDLESS
         return GenerateRequest.model_construct(**{**said, **fields})

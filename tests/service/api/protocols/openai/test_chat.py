@@ -66,7 +66,7 @@ async def test_log_probabilities_have_the_tokens_bytes(client: Client) -> None:
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"functions": [{"name": "f"}]}, "functions"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"reasoning_effort": "high"}, "reasoning_effort"),
         ({"top_logprobs": 2}, "top_logprobs"),

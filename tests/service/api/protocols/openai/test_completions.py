@@ -124,7 +124,7 @@ async def test_ends_may_be_ignored(client: Client) -> None:
     ("fields", "param"),
     [
         ({"suffix": "The end."}, "suffix"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"best_of": 1, "n": 2}, "best_of"),
         ({"best_of": 2, "stream": True}, "best_of"),
         ({"best_of": 2, "beam_size": 2}, "best_of"),

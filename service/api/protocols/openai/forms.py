@@ -1,0 +1,49 @@
+"""`response_format`: the form that an answer has to have."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.errors import InvalidRequest
+from service.schemas import Grammar
+
+FORM_EXAMPLE = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "person",
+        "schema": {
+            "type": "object",
+            "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0}},
+            "required": ["name", "age"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+class NamedSchema(BaseModel):
+    """A JSON schema; whether it is said to be strict or not, it is kept."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    name: str | None = None
+    schema_: dict[str, Any] = Field({"type": "object"}, alias="schema")
+
+
+class ResponseFormat(BaseModel):
+    """Any text, any JSON object, or JSON that a schema describes."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+
+    def grammar(self) -> Grammar | None:
+        """Return it in the task's words, none for any text; raises `InvalidRequest`."""
+        if self.type == "text":
+            return None
+        if self.type == "json_object":
+            return Grammar(json_schema={"type": "object"})
+        if self.json_schema is None:
+            raise InvalidRequest("response_format has the type json_schema, but no json_schema", "response_format")
+        return Grammar(json_schema=self.json_schema.schema_)
