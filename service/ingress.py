@@ -74,6 +74,7 @@ ROUTES: Mapping[str, Kind | None] = {
     "/pipeline/summarization": "summarize",
     "/pipeline/translation": "translate",
     "/detect": "translate",
+    "/v2/translate": "translate",
 }
 
 AUTO = "auto"  # the source of a request that leaves it to the service, or says nothing of it

@@ -22,10 +22,11 @@ from service.api.allowances import RATE_HEADERS
 from service.api.calls import Tasks
 from service.api.deadline import KeepDeadline
 from service.api.documents import openapi
+from service.api.forms import ReadForms
 from service.api.invalid import first_problem
 from service.api.keys import KeyRing, RequireKey
 from service.api.leaving import FinishRequests
-from service.api.middleware import LimitBody, ShedLoad, error_response
+from service.api.middleware import BodyLimits, LimitBody, ShedLoad, error_response
 from service.api.observing import ObserveRequests
 from service.api.origins import RefuseCrossSite
 from service.api.routes import make_router
@@ -89,11 +90,13 @@ def create_app(
     app.openapi = partial(openapi, app)  # type: ignore[method-assign]  # as FastAPI's documents say it is extended
     # The one added last is passed first.
     limits = settings.limits
-    app.add_middleware(LimitBody, max_body_bytes=limits.max_body_bytes, timeout_s=Timeouts.of(limits).body)
+    body_limits = BodyLimits(limits.max_body_bytes, Timeouts.of(limits).body)
+    app.add_middleware(ReadForms)
+    app.add_middleware(LimitBody, limits=body_limits)
     app.add_middleware(ShedLoad, tasks=tasks)
     app.add_middleware(FinishRequests, draining=draining)
     if settings.needs_keys:
-        app.add_middleware(RequireKey, keys=KeyRing(settings))
+        app.add_middleware(RequireKey, keys=KeyRing(settings), body_limits=body_limits)
     _admit_origins(app, settings)
     app.add_middleware(KeepDeadline, limits=limits)
     app.add_middleware(

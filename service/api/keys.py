@@ -6,15 +6,18 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import re
 import time
+from urllib.parse import unquote_plus
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.allowances import Allowance, Clock
-from service.api.middleware import error_response
+from service.api.middleware import BodyLimits, error_response, replay
 from service.api.observing import PROBES, observed, route_path
-from service.errors import RateLimited, Unauthorized
+from service.errors import RateLimited, ServiceError, Unauthorized
 from service.keys import Key, configured_keys
 from service.settings import Settings, SettingsError
 from service.tasks.task import ANONYMOUS
@@ -22,6 +25,14 @@ from service.tasks.task import ANONYMOUS
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0  # at the keys file, for a change
+SCHEMES = ("bearer", "deepl-auth-key")
+# LibreTranslate's routes; `/languages` too, which one of its clients asks with a GET that has a body.
+TAKE_KEYS_IN_BODIES = frozenset(
+    {"/translate", "/detect", "/languages", "/frontend/settings", "/suggest", "/translate_file"}
+)
+# A key is never written with escapes. In a JSON text a quote is escaped, so none of these lies within a text.
+_KEY_IN_JSON = re.compile(rb'"api_key"\s*:\s*"(?P<key>[^"\\]{1,512})"')
+_KEY_IN_FORM = re.compile(rb"(?:^|&)api_key=(?P<key>[^&]{1,512})")
 
 
 class KeyRing:
@@ -88,18 +99,27 @@ class KeyRing:
 class RequireKey:
     """Refuses requests without an API key, as `Authorization: Bearer …` or `X-API-Key`, and those beyond its limits.
 
-    Probes need none.
+    LibreTranslate's clients send it in the body or the query string: on its routes it is looked for there where no
+    header has one, in a body as large and slow as any. Probes need none.
     """
 
-    def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
-        self._app, self._keys = app, keys
+    def __init__(self, app: ASGIApp, keys: KeyRing, body_limits: BodyLimits) -> None:
+        self._app, self._keys, self._body_limits = app, keys, body_limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        allowance = await self._keys.find(_given(Headers(scope=scope)))
-        if route_path(scope) in PROBES:  # which say more to who has a key
+        path = route_path(scope)
+        try:
+            given, receive = await self._given(scope, path, receive)
+        except ClientDisconnect:
+            return
+        except ServiceError as refused:
+            await error_response(refused)(scope, receive, send)
+            return
+        allowance = await self._keys.find(given)
+        if path in PROBES:  # which say more to who has a key
             observed().client = allowance.key.name if allowance else ANONYMOUS
             await self._app(scope, receive, send)
             return
@@ -109,6 +129,14 @@ class RequireKey:
             return
         observed().client = allowance.key.name
         await self._within(allowance, scope, receive, send)
+
+    async def _given(self, scope: Scope, path: str, receive: Receive) -> tuple[str, Receive]:
+        """Return the key that a request brings, and what gives its body; raises what reading a body raises."""
+        given = _key_in_head(Headers(scope=scope))
+        if given or path not in TAKE_KEYS_IN_BODIES:
+            return given, receive
+        body = await self._body_limits.read(scope, receive)
+        return key_in(scope["query_string"], body), replay(body, receive)
 
     async def _within(self, allowance: Allowance, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request within the limits of its key."""
@@ -129,7 +157,16 @@ class RequireKey:
             allowance.end(observed().tokens)
 
 
-def _given(headers: Headers) -> str:
-    """Return the key that a request brings, or something that is none."""
+def _key_in_head(headers: Headers) -> str:
+    """Return the key that a request's head brings, or something that is none."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
-    return headers.get("x-api-key") or (token.strip() if scheme.lower() == "bearer" else "")
+    return headers.get("x-api-key") or (token.strip() if scheme.lower() in SCHEMES else "")
+
+
+def key_in(query: bytes, body: bytes) -> str:
+    """Return the `api_key` of a query string, a form or a JSON object, which need not be read for it, or nothing."""
+    found = _KEY_IN_FORM.search(query) or _KEY_IN_JSON.search(body) or _KEY_IN_FORM.search(body)
+    if found is None:
+        return ""
+    text = found["key"].decode("utf-8", "replace")
+    return unquote_plus(text) if found.re is _KEY_IN_FORM else text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
@@ -41,34 +42,22 @@ class ShedLoad:
         await self._app(scope, receive, send)
 
 
-class LimitBody:
-    """Reads the body before the routes do, and refuses one that is too large or too slow as soon as that is known."""
+@dataclass(frozen=True)
+class BodyLimits:
+    """How large a body may be, and how long it may take to come."""
 
-    def __init__(self, app: ASGIApp, max_body_bytes: int, timeout_s: float) -> None:
-        self._app = app
-        self._max_body_bytes, self._timeout_s = max_body_bytes, timeout_s
+    max_bytes: int
+    timeout_s: float
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        try:
-            body = await self._read(Headers(scope=scope).get("content-length", ""), receive)
-        except ClientDisconnect:
-            return
-        except ServiceError as error:
-            await error_response(error)(scope, receive, send)
-            return
-        await self._app(scope, _replay(body, receive), send)
-
-    async def _read(self, announced: str, receive: Receive) -> bytes:
-        """Return the body; raises `TooLarge`, `RequestTimeout`, `ClientDisconnect`."""
+    async def read(self, scope: Scope, receive: Receive) -> bytes:
+        """Return a request's body; raises `TooLarge`, `RequestTimeout`, `ClientDisconnect`."""
+        announced = Headers(scope=scope).get("content-length", "")
         if announced.isascii() and announced.isdigit():  # as "²" is not, which is a digit too
             self._check(int(announced[:MAX_DIGITS]))
         chunks: list[bytes] = []
         size, more = 0, True
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -78,21 +67,41 @@ class LimitBody:
                     self._check(size)
                     more = bool(message.get("more_body", False))
         except TimeoutError:
-            raise RequestTimeout(f"the body did not come within {self._timeout_s:g} s", "body") from None
+            raise RequestTimeout(f"the body did not come within {self.timeout_s:g} s", "body") from None
         body = b"".join(chunks)
         check_values(body)
         return body
 
     def _check(self, size: int) -> None:
-        if size > self._max_body_bytes:
-            raise TooLarge(f"the body is larger than {self._max_body_bytes} bytes", "body")
+        if size > self.max_bytes:
+            raise TooLarge(f"the body is larger than {self.max_bytes} bytes", "body")
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+class LimitBody:
+    """Reads the body before the routes do, and refuses one that is too large or too slow as soon as that is known."""
+
+    def __init__(self, app: ASGIApp, limits: BodyLimits) -> None:
+        self._app, self._limits = app, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await self._limits.read(scope, receive)
+        except ClientDisconnect:
+            return
+        except ServiceError as error:
+            await error_response(error)(scope, receive, send)
+            return
+        await self._app(scope, replay(body, receive), send)
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
     """Return a receive that gives the body first, and then what really comes: the disconnect."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def replay() -> Message:
+    async def replayed() -> Message:
         return messages.pop() if messages else await receive()
 
-    return replay
+    return replayed

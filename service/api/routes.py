@@ -15,6 +15,7 @@ from service.api.calls import Calls, Tasks
 from service.api.decoder_routes import add_decoder_routes
 from service.api.encoder_routes import add_encoder_routes
 from service.api.observing import observed
+from service.api.protocols.deepl import add_deepl_routes
 from service.api.protocols.huggingface.routes import add_huggingface_routes
 from service.api.protocols.libretranslate.routes import add_libretranslate_routes
 from service.api.protocols.openai.routes import add_openai_routes
@@ -69,6 +70,8 @@ def make_router(
     add_huggingface_routes(router, calls, limits.keep_alive_s)
 
     add_libretranslate_routes(router, calls, needs_keys=needs_keys)
+
+    add_deepl_routes(router, calls)
 
     @router.post("/detokenize")
     async def detokenize(request: DetokenizeRequest) -> DetokenizeResponse:

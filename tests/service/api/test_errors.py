@@ -9,7 +9,7 @@ from starlette.types import Message
 
 from model.package import PackageTokenizer
 from model.package.tokenizer import Encoding
-from service.api.middleware import LimitBody
+from service.api.middleware import BodyLimits, LimitBody
 from service.engine.admission import Admission
 from service.engine.isolation import Failure
 from service.engine.runner import Runner
@@ -279,4 +279,4 @@ async def test_a_client_that_leaves_before_its_request_is_whole_gets_no_answer()
     async def unexpected(*_: object) -> None:
         raise AssertionError("nobody is there")
 
-    await LimitBody(unexpected, 100, timeout_s=1)({"type": "http", "headers": []}, left, unexpected)
+    await LimitBody(unexpected, BodyLimits(100, timeout_s=1))({"type": "http", "headers": []}, left, unexpected)

@@ -1,0 +1,65 @@
+"""Forms and query strings of the protocols whose clients send them: the routes see the JSON that they mean."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from urllib.parse import parse_qsl
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.api.error_forms import LIBRETRANSLATE
+from service.api.middleware import error_response, replay
+from service.api.observing import observed, route_path
+from service.errors import TooLarge
+
+FORM = "application/x-www-form-urlencoded"
+LIBRETRANSLATES = frozenset({"/translate", "/detect", "/suggest", "/translate_file"})
+TAKE_FORMS = {"POST": LIBRETRANSLATES | {"/v2/translate"}, "GET": frozenset({"/v2/languages"})}
+MAX_FIELDS = 1_024
+SHORT = 10_000  # bytes that are read in a millisecond
+
+
+class ReadForms:
+    """Turns a form, or a query string without a body, into a JSON object; a field that comes again becomes a list.
+
+    A GET with a form, as DeepL's own client sends it, gets it as its query string.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
+        path = route_path(scope) if scope["type"] == "http" else ""
+        if path not in TAKE_FORMS.get(scope.get("method", ""), ()):
+            await self._app(scope, receive, send)
+            return
+        body = (await receive()).get("body", b"")
+        is_form = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower() == FORM
+        if body[:1] == b"{" or not (is_form if body else scope["query_string"]):
+            await self._app(scope, replay(body, receive), send)
+            return
+        encoded = b"&".join(filter(None, (scope["query_string"], body)))
+        if scope["method"] == "GET":
+            await self._app({**scope, "query_string": encoded}, replay(b"", receive), send)
+            return
+        if path in LIBRETRANSLATES:
+            observed().error_form = LIBRETRANSLATE
+        try:
+            translated = as_json(encoded) if len(encoded) <= SHORT else await asyncio.to_thread(as_json, encoded)
+        except ValueError:
+            await error_response(TooLarge(f"the form has more than {MAX_FIELDS} fields", "body"))(scope, receive, send)
+            return
+        scope = {**scope, "headers": list(scope["headers"])}
+        headers = MutableHeaders(scope=scope)
+        headers["content-type"], headers["content-length"] = "application/json", str(len(translated))
+        await self._app(scope, replay(translated, receive), send)
+
+
+def as_json(encoded: bytes) -> bytes:
+    """Return a form's fields as a JSON object; raises `ValueError` if they are too many."""
+    fields: dict[str, list[str]] = {}
+    for name, value in parse_qsl(encoded.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS):
+        fields.setdefault(name, []).append(value)
+    return json.dumps({name: values[0] if len(values) == 1 else values for name, values in fields.items()}).encode()

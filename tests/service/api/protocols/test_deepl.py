@@ -1,0 +1,88 @@
+"""DeepL: its bodies mean what native ones mean, and errors are its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.service.api.conftest import Client, OpenClient, post
+
+DAN = "Dan loves ice cream."
+GERMAN = "Niemand weiß, wer das Fenster zerbrochen hat."
+
+
+@pytest.fixture
+async def client(open_client: OpenClient) -> AsyncIterator[Client]:
+    async with open_client("translate") as client:
+        yield client
+
+
+async def test_translations_are_the_native_ones(client: Client) -> None:
+    native = await post(client, "/translate", input=[GERMAN, "Hallo!"], source="de", target="en")
+    told = await post(
+        client, "/v2/translate", text=[GERMAN, "Hallo!"], source_lang="DE", target_lang="EN-US", context="A house."
+    )
+    guessed = await post(client, "/v2/translate", text=GERMAN, target_lang="EN", show_billed_characters=True)
+
+    first, second = native["translations"]
+    assert told["translations"] == [
+        {"detected_source_language": "DE", "text": first},
+        {"detected_source_language": "DE", "text": second},
+    ]
+    assert guessed["translations"] == [
+        {"detected_source_language": "DE", "text": first, "billed_characters": len(GERMAN)}
+    ]
+
+
+async def test_a_form_means_the_same_as_json(client: Client) -> None:
+    whole = await post(client, "/v2/translate", text=[DAN, "Good."], target_lang="SV")
+    form = await client.post("/v2/translate", data={"text": [DAN, "Good."], "target_lang": "SV"})
+
+    assert form.json() == whole
+
+
+async def test_languages_have_deepls_codes(client: Client) -> None:
+    sources = (await client.get("/v2/languages")).json()
+    targets = (await client.request("GET", "/v2/languages", data={"type": "target"})).json()
+
+    assert sources[0] == {"language": "EN", "name": "English"}
+    assert {"language": "SV", "name": "Swedish", "supports_formality": False} in targets
+    assert (await client.get("/v2/languages", params={"type": "target"})).json() == targets
+
+
+async def test_no_characters_are_counted(client: Client) -> None:
+    assert (await client.get("/v2/usage")).json() == {"character_count": 0, "character_limit": 10**12}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"text": ["x"]}, "target_lang: Field required"),
+        ({"target_lang": "SV"}, "text: Field required"),
+        ({"text": ["x"], "target_lang": "XX"}, "target_lang is 'XX'; this model has de, fr, sv, en"),
+        ({"text": ["x"], "source_lang": "FI", "target_lang": "SV"}, "source_lang is 'FI'; this model has"),
+        ({"text": ["x"], "target_lang": "SV", "glossary_id": "1"}, "glossary_id is not known here"),
+        ({"text": ["x"], "target_lang": "SV", "formality": "more"}, "formality is not known here"),
+        ({"text": ["x"], "target_lang": "SV", "split_sentences": "0"}, "split_sentences is not known here"),
+        ({"text": ["x" * 9000], "target_lang": "SV"}, "text has 9000 characters"),
+    ],
+)
+async def test_errors_are_deepls(client: Client, body: dict[str, Any], words: str) -> None:
+    response = await client.post("/v2/translate", json=body)
+
+    assert response.status_code == 400, response.text
+    assert list(response.json()) == ["message"] and words in response.json()["message"]
+
+
+async def test_a_service_without_translators_says_so(open_client: OpenClient) -> None:
+    async with open_client("sentiment") as client:
+        for response in (
+            await client.get("/v2/languages"),
+            await client.post("/v2/translate", json={"text": "x", "target_lang": "SV"}),
+            await client.get("/languages"),
+            await client.get("/frontend/settings"),
+            await client.post("/detect", json={"q": "x"}),
+        ):
+            assert response.status_code == 400 and "no model for translate" in response.text
