@@ -22,6 +22,9 @@ REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("ranker", "/v1/rerank", {"query": "the dog", "documents": TEXTS}),
     ("stories", "/tokenize", {"inputs": TEXTS[0]}),
     ("stories", "/decode", {"ids": [[5, 6], [7]]}),
+    ("translate", "/translate", {"q": TEXTS, "source": "auto", "target": "sv", "alternatives": 1}),
+    ("translate", "/detect", {"q": TEXTS[0]}),
+    ("translate", "/v2/translate", {"text": TEXTS, "target_lang": "DE"}),
     ("stories", "/", {"inputs": "Once", "parameters": GENERATION}),
     ("stories", "/pipeline/text-generation", {"inputs": "Once", "parameters": GENERATION, "stream": True}),
 ]
