@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -28,6 +28,8 @@ from model.package.manifest import FILE_NAME, Precision
 from service.settings import ModelSettings, SettingsError, parse_yaml, problems
 
 Find = Callable[[str, ImportOptions], Path]
+Named = Sequence[tuple[str, ImportOptions]]
+Result = TypeVar("Result")
 
 
 class _NamedModel(BaseModel):
@@ -73,12 +75,15 @@ def _absolute(folder: Path, key: str, value: Any) -> Any:
     return str((folder / value).resolve()) if is_path else value
 
 
-def with_packages(entries: Sequence[Any], find: Find) -> list[Any]:
+def with_packages(entries: Sequence[Any], find: Find, check: Callable[[Named], None]) -> list[Any]:
     """Return the entries with a package in each. All are checked before the first package is looked for.
 
-    Raises `SettingsError`, and what `find` raises.
+    Raises `SettingsError`, and what `find` and `check` raise.
     """
     checked = [_check(place, entry) for place, entry in enumerate(entries)]
+    named = [(entry.model, entry.options) for entry in checked if isinstance(entry, _NamedModel)]
+    if len(named) > 1:  # else gigabytes may be downloaded before a slip in the last name is noticed
+        check(named)
     taken = {entry["name"] for entry in entries if entry.get("name")}
     resolved = []
     for entry in checked:
@@ -130,16 +135,30 @@ def find_apart(name: str, options: ImportOptions) -> Path:
 
     Raises what `Packages.find` raises, and `HubError` where that process was killed.
     """
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, initializer=_end_with_the_parent) as pool:
-        try:
-            return pool.submit(_find, name, options).result()
-        except BrokenProcessPool:
-            raise HubError(f"{name}: its import was killed; most likely there is too little memory for it") from None
+    try:
+        return _apart(_find, name, options)
+    except BrokenProcessPool:
+        raise HubError(f"{name}: its import was killed; most likely there is too little memory for it") from None
 
 
 def _find(name: str, options: ImportOptions) -> Path:
     return Packages().find(name, options)
+
+
+def check_apart(models: Named) -> None:
+    """Check, in a process of its own, that packages can be made of models; raises what `Packages.check` raises."""
+    _apart(_check_all, models)
+
+
+def _check_all(models: Named) -> None:
+    for name, options in models:
+        Packages().check(name, options)
+
+
+def _apart(function: Callable[..., Result], *args: Any) -> Result:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context, initializer=_end_with_the_parent) as pool:
+        return pool.submit(function, *args).result()
 
 
 def _end_with_the_parent() -> None:

@@ -11,7 +11,7 @@ import typer
 import yaml
 
 from model.commands.choices import INT8, AllowPickle, Languages, PrecisionChoice, precision_of
-from model.commands.models_file import find_apart, read_entries, with_fitting_positions, with_packages
+from model.commands.models_file import check_apart, find_apart, read_entries, with_fitting_positions, with_packages
 from service.keys import issue_key
 from service.settings import Settings, parse_yaml
 
@@ -58,7 +58,7 @@ def serve(
     else:
         _start(given)
         return
-    packages = with_packages(entries, find_apart)
+    packages = with_packages(entries, find_apart, check_apart)
     with tempfile.TemporaryDirectory(prefix="trifold-models-") as folder:
         resolved = Path(folder) / "models.yaml"
         _write(packages, resolved)

@@ -29,7 +29,7 @@ from tqdm.auto import tqdm
 
 from model.checkpoints.files import PICKLE, WeightFormat, formats, weight_files
 from model.hub.errors import HubError, HubUnreachable
-from model.hub.names import HubName
+from model.hub.names import HubName, bundled
 
 DESCRIPTION = ["*.json", "*.txt", "*.model", "*.spm", "*.jinja", "README.md"]
 NOT_OURS = ["onnx/*", "openvino/*", "coreml/*", "original/*"]  # the same model for other programs
@@ -130,8 +130,9 @@ class Hub:
                 "token that may read it"
             ) from None
         except RepositoryNotFoundError:
+            hint = "" if "/" in name.id else f"; bundled are {', '.join(bundled())}"
             raise HubError(
-                f"{name}: there is no such model at {self.address}, or it is private and HF_TOKEN may not read it"
+                f"{name}: there is no such model at {self.address}, or it is private and HF_TOKEN may not read it{hint}"
             ) from None
         except RevisionNotFoundError:
             raise HubError(f"{name}: {page} has no branch, tag or commit {name.revision!r}") from None

@@ -54,6 +54,11 @@ def parse_name(name: str) -> Path | HubName:
     return HubName(identifier, revision or "main")
 
 
+def bundled() -> list[str]:
+    """Return the names of the bundled packages."""
+    return sorted(path.parent.name for path in BUNDLED.glob(f"*/{FILE_NAME}"))
+
+
 def served_name(name: Path | HubName, taken: Iterable[str] = ()) -> str:
     """Return a name that fits into an address, of the last part of a folder or id; one that is not taken.
 

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import CONFIG_FILE, count_numbers, weight_files
 from model.hub.cache import PackageCache, key_of
 from model.hub.card import read_card
@@ -61,6 +62,25 @@ class Packages:
 
         return self.cache.get_or_make(key, make, self.report)
 
+    def check(self, name: str, options: ImportOptions) -> None:
+        """Raise what stops a package from being made of a name, as far as it shows before weights are downloaded.
+
+        Raises what `find` raises; a hub that cannot be reached is left to that.
+        """
+        source = parse_name(name)
+        if not isinstance(source, HubName):
+            if not (source / FILE_NAME).is_file():
+                _require_description(source)
+            return
+        if source.is_commit and self.cache.get(_key(source, source.revision, options)):
+            return
+        try:
+            described = self.hub.describe(source)
+        except HubUnreachable:
+            return
+        if self.cache.get(_key(source, described.name, options)) is None:
+            _check_config(source, described)
+
     def make(self, name: str, out: Path, options: ImportOptions) -> None:
         """Make the package of a checkpoint in a folder of its own, which the model is named after."""
         source = parse_name(name)
@@ -97,10 +117,7 @@ class Packages:
         return self.cache.get_or_make(_key(source, described.name, options), make, self.report)
 
     def _download(self, source: HubName, described: Path, options: ImportOptions) -> Path:
-        require_libraries()
-        from model.checkpoints.read import check_config
-
-        check_config(described)  # before the weights, which may be gigabytes
+        _check_config(source, described)  # before the weights, which may be gigabytes
         self.report(f"{source}: downloading revision {described.name[:12]}")
         self.hub.fetch_weights(source, described, allow_pickle=options.allow_pickle)
         return described
@@ -130,6 +147,17 @@ def _key(source: Path | HubName, revision: str, options: ImportOptions) -> str:
     )
 
 
+def _check_config(source: HubName, described: Path) -> None:
+    """Raise `CheckpointError`, with the model's name, for a configuration that is not supported."""
+    require_libraries()
+    from model.checkpoints.read import check_config
+
+    try:
+        check_config(described)
+    except CheckpointError as error:
+        raise CheckpointError(str(error).replace(str(described), str(source))) from None
+
+
 def require_libraries() -> None:
     """Raise `ModuleNotFoundError` where a library is missing, before anything is downloaded or computed."""
     for library in NEEDED:
@@ -138,10 +166,7 @@ def require_libraries() -> None:
 
 def content_of(folder: Path, options: ImportOptions) -> str:
     """Return a digest of all files that an import reads; raises `HubError` for a folder that is no checkpoint."""
-    if not (folder / CONFIG_FILE).is_file():
-        raise HubError(
-            f"{folder}: there is neither {FILE_NAME}, as a package has, nor {CONFIG_FILE}, as a checkpoint has"
-        )
+    _require_description(folder)
     files = {path for pattern in DESCRIPTION for path in folder.glob(pattern)}
     files |= set(folder.glob("*_*/config.json")) | set(folder.glob("*_Dense/*"))  # of sentence-transformers' modules
     files |= set(weight_files(folder, allow_pickle=options.allow_pickle))
@@ -149,3 +174,10 @@ def content_of(folder: Path, options: ImportOptions) -> str:
     for path in sorted(files):
         digest.update(f"{path.relative_to(folder)} {sha256_of(path)}\n".encode())
     return digest.hexdigest()
+
+
+def _require_description(folder: Path) -> None:
+    if not (folder / CONFIG_FILE).is_file():
+        raise HubError(
+            f"{folder}: there is neither {FILE_NAME}, as a package has, nor {CONFIG_FILE}, as a checkpoint has"
+        )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from model.commands.models_file import find_apart, read_entries, with_fitting_positions, with_packages
+from model.commands.models_file import check_apart, find_apart, read_entries, with_fitting_positions, with_packages
 from model.hub.errors import HubError
 from model.hub.packages import ImportOptions
 from service.engine.kv_cache import bytes_of_longest
@@ -26,7 +26,7 @@ def resolve(entries: list[dict[str, Any]]) -> tuple[list[Any], Asked]:
         asked.append((name, options))
         return Path("/cache") / name
 
-    return with_packages(entries, find), asked
+    return with_packages(entries, find, lambda _models: None), asked
 
 
 def test_names_become_packages_and_keep_what_is_for_the_service() -> None:
@@ -52,6 +52,23 @@ def test_models_of_one_name_get_names_that_differ() -> None:
     assert [entry["name"] for entry in entries] == ["bert", "b-bert-2", "b-bert"]
 
 
+def test_of_several_names_all_are_checked_before_any_is_made_a_package(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def find(name: str, _options: ImportOptions) -> Path:
+        done.append(f"find {name}")
+        return tmp_path
+
+    with_packages(
+        [{"model": "a/one"}, {"package": "/mine"}, {"model": "b/two"}],
+        find,
+        lambda models: done.extend(f"check {name}" for name, _ in models),
+    )
+    assert done == ["check a/one", "check b/two", "find a/one", "find b/two"]
+    with pytest.raises(HubError, match=r"none: there is no such folder"):
+        check_apart([("stories", ImportOptions()), ("./none", ImportOptions())])
+
+
 def test_a_bundled_package_keeps_its_name() -> None:
     entries, _ = resolve([{"model": "stories"}])
 
@@ -71,7 +88,7 @@ def test_a_bundled_package_keeps_its_name() -> None:
 )
 def test_what_is_wrong_is_told_before_anything_is_looked_for(entry: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        with_packages([{"model": "a/first"}, entry], lambda *_: pytest.fail("looked for"))
+        with_packages([{"model": "a/first"}, entry], lambda *_: pytest.fail("looked for"), lambda _: None)
 
 
 def test_paths_of_a_models_file_are_relative_to_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from model.card import Card
 from model.export import verify as verifying
@@ -94,3 +95,13 @@ def test_rows_are_sentences_where_there_is_a_tokenizer(make_package: MakePackage
     assert len(rows.texts) == len(SENTENCES)
     assert tokenizer.decode(rows.texts[4]).strip() == SENTENCES[4]
     assert not Rows.of(package.model, None).texts
+
+
+def test_rows_are_no_longer_than_their_sentences(make_package: MakePackage) -> None:
+    package = make_package("stories")
+    tokenizer = Tokenizer.from_file(str(package.folder / TOKENIZER_FILE))
+    expected = Rows.of(package.model, tokenizer).texts
+    tokenizer.enable_padding(length=128)
+    tokenizer.enable_truncation(5)
+
+    assert Rows.of(package.model, tokenizer).texts == expected

@@ -99,13 +99,33 @@ def test_a_family_that_is_not_supported_is_refused_before_its_weights_come(
     packages: Packages, running_hub: LocalHub, add_model: AddModel
 ) -> None:
     add_model("tiny/new", model_type="brand_new")
-    with pytest.raises(CheckpointError, match="the family 'brand_new' is not supported; one of bart"):
+    with pytest.raises(CheckpointError, match=r"^tiny/new: the family 'brand_new' is not supported; one of bart"):
         packages.find("tiny/new", FLOAT32)
 
     add_model("tiny/odd", hidden_act="mish")
     with pytest.raises(CheckpointError, match="the activation 'mish' is not supported"):
         packages.find("tiny/odd", FLOAT32)
     assert running_hub.asked_for("model.safetensors") == []
+
+
+def test_what_cannot_be_imported_is_told_before_any_weights_come(
+    packages: Packages, running_hub: LocalHub, add_model: AddModel, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_model("tiny/gpt2", "gpt2")
+    add_model("tiny/new", model_type="brand_new")
+    packages.check("tiny/gpt2", FLOAT32)
+    with pytest.raises(CheckpointError, match=r"^tiny/new: the family"):
+        packages.check("tiny/new", FLOAT32)
+    with pytest.raises(HubError, match=r"^tiny/none: there is no such model"):
+        packages.check("tiny/none", FLOAT32)
+    with pytest.raises(HubError, match=r"^stroies: there is no such model at .*; bundled are embed, .*, translate$"):
+        packages.check("stroies", FLOAT32)
+    assert running_hub.asked_for("model.safetensors") == []
+
+    packages.find("tiny/gpt2", FLOAT32)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    packages.check("tiny/gpt2", FLOAT32)  # is there
+    replace(packages, hub=replace(hub, endpoint="http://127.0.0.1:9")).check("tiny/other", FLOAT32)  # find will tell
 
 
 def test_a_folder_that_is_neither_says_what_it_lacks(packages: Packages, tmp_path: Path) -> None:
