@@ -12,6 +12,12 @@ from service.api.error_forms import SHARED, ErrorForm, error_form
 from service.errors import ServiceError
 
 Schema = dict[str, Any]
+# Of a stream: its data is the JSON of a piece, or of an error, and at last [DONE].
+EVENT: Schema = {
+    "type": "object",
+    "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
+    "required": ["data"],
+}
 _OF_FASTAPI = ("HTTPValidationError", "ValidationError")  # which it says of every route, and none answers
 
 
@@ -36,7 +42,7 @@ def _with_errors(documents: Schema) -> Schema:
             answers = operation["responses"]
             answers.pop("422", None)
             if _may_stream(operation, schemas):
-                answers["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
+                answers["200"]["content"]["text/event-stream"] = {"schema": EVENT}
             answers.update({status: _response(forms, status) for status in _statuses(forms)})
     return documents
 
