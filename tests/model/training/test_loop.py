@@ -12,64 +12,15 @@ import torch
 from tokenizers import Tokenizer
 
 from model.commands.choices import RECIPE_NAMES
-from model.config import TransformerConfig
 from model.training.errors import DataError, RunError
-from model.training.loop import Training, train
-from model.training.objectives import Batch, Classify
-from model.training.objectives.answer import Question
-from model.training.objectives.contrastive import Pair
+from model.training.loop import Training
+from model.training.objectives import Classify
 from model.training.plan import plan
-from model.training.recipe import Recipe
 from model.training.recipes import PACKAGES, RECIPES
-from model.training.run import Run, load_trained
+from model.training.run import load_trained
 from model.training.tokenizers import train_wordpiece
 from tests.conftest import TEXTS, TINY
-
-IMAGES = [np.eye(28, k=shift, dtype=np.uint8) * 255 for shift in (-8, 0, 8)]
-PAIRS = [("sv", "Dan loves ice cream.", "Dan älskar glass."), ("de", "a dog", "ein Hund")] * 4
-
-# Rows to learn by heart, by the beginning of a recipe's name.
-ROWS: dict[str, list[Any]] = {
-    "pretrain-encoder": [[*TEXTS, *TEXTS[::-1]]] * 6,
-    "finetune-classify-pairs": [(("good", "good film"), 1), (("good", "a dog"), 0)] * 6,
-    "finetune-classify": [("good film", 1), ("bad film", 0)] * 6,
-    "finetune-tag": [(["Dan", "loves", "the", "dog"], ["B-PER", "O", "O", "O"])] * 6,
-    "finetune-answer": [Question("Who loves?", "Dan loves ice cream.", [("Dan", 0)])] * 6,
-    "contrastive-embed": [Pair("good", "great", 1.0), Pair("good", "dog", 0.2), Pair("ice", "a red ball", 0.5)] * 4,
-    "pretrain-decoder": TEXTS * 4,
-    "sft-decoder": [("Write a story.\n", TEXTS[0])] * 6,
-    "translate": PAIRS,
-    "classify-image": [(image, label) for label, image in enumerate(IMAGES)] * 6,
-}
-SIZES = {"mini-encoder": "sentiment", "mini-vision": "fashion", "stories": "stories", "translate": "translate"}
-
-
-def rows_of(name: str) -> list[Any]:
-    return next(rows for beginning, rows in ROWS.items() if name.startswith(beginning))
-
-
-def tiny_recipe(name: str, **changes: Any) -> Recipe:
-    small = {"epochs": 6, "batch_tokens": 256, "warmup_steps": 3, "learning_rate": 1e-2}
-    return replace(RECIPES[name], **{"read": lambda _data, _split: rows_of(name), **small, **changes})
-
-
-def tiny_size(name: str) -> TransformerConfig:
-    return TINY[SIZES[RECIPES[name].size]]
-
-
-def training_of(name: str, folder: Path, start_from: Path | None = None, **changes: Any) -> Training:
-    recipe = tiny_recipe(name, **changes)
-    return Training(recipe, Path(), folder, start_from=start_from, size=tiny_size(name), compile_model=False)
-
-
-def run(name: str, folder: Path, start_from: Path | None = None, **changes: Any) -> dict[str, torch.Tensor]:
-    recipe = tiny_recipe(name, **changes)
-    size = tiny_size(name)
-    return train(recipe, Path(), folder, start_from=start_from, size=size, compile_model=False).state_dict()
-
-
-def log_of(folder: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+from tests.model.training.tiny_runs import PAIRS, log_of, rows_of, run, tiny_recipe, training_of
 
 
 @pytest.mark.parametrize("name", list(RECIPES))
@@ -183,61 +134,6 @@ def test_training_ends_early_when_it_gets_no_better_and_keeps_the_best(tmp_path:
     assert again.is_finished
 
 
-def test_a_run_may_begin_with_anothers_weights_and_tokenizer(tmp_path: Path) -> None:
-    first = run("pretrain-decoder", tmp_path / "first")
-    second = run("sft-decoder", tmp_path / "second", tmp_path / "first", learning_rate=0.0, weight_decay=0.0)
-
-    assert all(torch.equal(second[name], tensor) for name, tensor in first.items())
-    assert (tmp_path / "second" / "tokenizer.json").read_text() == (tmp_path / "first" / "tokenizer.json").read_text()
-
-
-def test_a_run_may_add_a_language_to_what_another_has_learned(tmp_path: Path) -> None:
-    first = run("translate-swedish", tmp_path / "first")
-    second = run("translate-both-ways", tmp_path / "second", tmp_path / "first", learning_rate=0.0, weight_decay=0.0)
-
-    words = "embeddings.words.weight"
-    known, tokenizer = len(first[words]), load_trained(tmp_path / "second")[1]
-    assert tokenizer is not None and tokenizer.token_to_id(">>en<<") == known
-    assert tokenizer.encode(">>en<<").ids == [known]
-    assert torch.equal(second[words][:known], first[words]) and len(second[words]) == known + 1
-    assert second[words][known].std() > 0
-    assert all(torch.equal(second[name], tensor) for name, tensor in first.items() if not name.endswith(words))
-
-
-def test_pretraining_that_goes_on_does_not_count_its_words_anew(tmp_path: Path) -> None:
-    first = run("pretrain-encoder", tmp_path / "first")
-    second = run("pretrain-encoder", tmp_path / "second", tmp_path / "first", learning_rate=0.0, weight_decay=0.0)
-
-    assert all(torch.equal(second[name], tensor) for name, tensor in first.items())
-
-
-@pytest.mark.parametrize("name", ["finetune-tag", "finetune-answer", "contrastive-embed", "finetune-classify-topics"])
-def test_a_pretrained_encoder_goes_on_with_another_head(name: str, tmp_path: Path) -> None:
-    pretrained = run("pretrain-encoder", tmp_path / "pretrained")
-    tuned = run(name, tmp_path / "tuned", tmp_path / "pretrained", learning_rate=0.0, weight_decay=0.0)
-
-    shared = [key for key in tuned if key.startswith(("embeddings.", "encoder."))]
-    assert shared and all(torch.equal(tuned[key], pretrained[key]) for key in shared)
-
-
-def test_rare_words_weigh_more_in_vectors_whatever_these_begin_with(tmp_path: Path) -> None:
-    run("pretrain-encoder", tmp_path / "pretrained")
-    tuned = run("contrastive-embed", tmp_path / "tuned", tmp_path / "pretrained")
-
-    tokenizer = load_trained(tmp_path / "tuned")[1]
-    assert tokenizer is not None
-    ids = [tokenizer.token_to_id(token) for token in ("[CLS]", "good", "[MASK]")]
-    weights = tuned["head.token_weights"][ids, 0].tolist()
-    assert weights == sorted(weights) and weights[-1] == 1  # in every text, in some, in none
-
-
-def test_weights_of_another_shape_are_refused_by_name(tmp_path: Path) -> None:
-    run("pretrain-encoder", tmp_path / "first")
-
-    with pytest.raises(RunError, match="do not fit: their architecture is encoder, not decoder"):
-        training_of("pretrain-decoder", tmp_path / "second", tmp_path / "first")
-
-
 def test_a_run_of_other_values_is_not_resumed(tmp_path: Path) -> None:
     run("finetune-classify-spam", tmp_path)
 
@@ -252,51 +148,12 @@ def test_a_run_on_other_data_is_not_resumed(tmp_path: Path) -> None:
         run("finetune-classify-spam", tmp_path, read=lambda _data, _split: rows_of("finetune-classify-spam") * 9)
 
 
-def test_a_run_that_began_with_other_weights_is_not_resumed(tmp_path: Path) -> None:
-    for name in ("pretrain-decoder", "sft-decoder"):
-        run(name, tmp_path / name, epochs=1)
-    run("pretrain-decoder-stories", tmp_path / "run", tmp_path / "pretrain-decoder", epochs=1)
-
-    with pytest.raises(RunError, match="the weights of pretrain-decoder, and now it is sft-decoder"):
-        run("pretrain-decoder-stories", tmp_path / "run", tmp_path / "sft-decoder", epochs=1)
-
-
 @pytest.mark.parametrize(("empty", "purpose"), [("train", "train"), ("validation", "validate")])
 def test_data_that_hold_nothing_to_learn_are_refused_at_once(empty: str, purpose: str, tmp_path: Path) -> None:
     rows = {"train": PAIRS, "validation": PAIRS, empty: [("sv", "far too long " * 99, "alldeles för långt")]}
 
     with pytest.raises(DataError, match=f"there is nothing to {purpose} on"):
         run("translate", tmp_path, read=lambda _data, split: rows[split])
-
-
-def test_a_run_just_begun_can_be_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = training_of("pretrain-decoder", tmp_path / "first")
-    training.resume()
-    monkeypatch.setattr(training, "take_step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        training.run_steps()
-
-    run("pretrain-decoder-stories", tmp_path / "second", tmp_path / "first", epochs=1)
-
-    assert Run(tmp_path / "second").about().minutes_before == 0
-
-
-def interrupted(_batches: list[Batch]) -> float:
-    raise KeyboardInterrupt
-
-
-def test_what_the_runs_before_learned_from_is_told_with_the_last(tmp_path: Path) -> None:
-    run("pretrain-encoder", tmp_path / "first", epochs=1)
-    run("finetune-classify-spam", tmp_path / "second", tmp_path / "first", epochs=1)
-    resumed = training_of("finetune-classify-spam", tmp_path / "second", epochs=1)
-    resumed.resume()
-    resumed.run_steps()
-
-    about = Run(tmp_path / "second").about()
-    learned = [*RECIPES["pretrain-encoder"].card.training_data, *RECIPES["finetune-classify-spam"].card.training_data]
-    assert about.training_data == learned
-    assert about.recipe == "finetune-classify-spam"
-    assert about.minutes_before == Run(tmp_path / "first").minutes
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_a_reason(tmp_path: Path) -> None:
@@ -309,11 +166,6 @@ def test_a_run_interrupted_before_its_first_checkpoint_begins_its_log_anew(tmp_p
     run("finetune-classify-spam", tmp_path, epochs=1, evaluate_every=1)
 
     assert [line["step"] for line in log_of(tmp_path) if "accuracy" in line] == [1, 2, 3][: len(log_of(tmp_path)) - 1]
-
-
-def test_a_folder_without_a_run_is_refused_as_a_start(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"there is no checkpoint\.pt"):
-        training_of("sft-decoder", tmp_path / "run", tmp_path / "nothing")
 
 
 def test_a_batch_with_nothing_to_learn_is_passed_over(tmp_path: Path) -> None:

@@ -1,0 +1,113 @@
+"""Runs that begin with what another has learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.training.errors import RunError
+from model.training.objectives import Batch
+from model.training.recipes import RECIPES
+from model.training.run import Run, load_trained
+from tests.model.training.tiny_runs import run, training_of
+
+
+def test_a_run_may_begin_with_anothers_weights_and_tokenizer(tmp_path: Path) -> None:
+    first = run("pretrain-decoder", tmp_path / "first")
+    second = run("sft-decoder", tmp_path / "second", tmp_path / "first", learning_rate=0.0, weight_decay=0.0)
+
+    assert all(torch.equal(second[name], tensor) for name, tensor in first.items())
+    assert (tmp_path / "second" / "tokenizer.json").read_text() == (tmp_path / "first" / "tokenizer.json").read_text()
+
+
+def test_a_run_may_add_a_language_to_what_another_has_learned(tmp_path: Path) -> None:
+    first = run("translate-swedish", tmp_path / "first")
+    second = run("translate-both-ways", tmp_path / "second", tmp_path / "first", learning_rate=0.0, weight_decay=0.0)
+
+    words = "embeddings.words.weight"
+    known, tokenizer = len(first[words]), load_trained(tmp_path / "second")[1]
+    assert tokenizer is not None and tokenizer.token_to_id(">>en<<") == known
+    assert tokenizer.encode(">>en<<").ids == [known]
+    assert torch.equal(second[words][:known], first[words]) and len(second[words]) == known + 1
+    assert second[words][known].std() > 0
+    assert all(torch.equal(second[name], tensor) for name, tensor in first.items() if not name.endswith(words))
+
+
+def test_pretraining_that_goes_on_does_not_count_its_words_anew(tmp_path: Path) -> None:
+    first = run("pretrain-encoder", tmp_path / "first")
+    second = run("pretrain-encoder", tmp_path / "second", tmp_path / "first", learning_rate=0.0, weight_decay=0.0)
+
+    assert all(torch.equal(second[name], tensor) for name, tensor in first.items())
+
+
+@pytest.mark.parametrize("name", ["finetune-tag", "finetune-answer", "contrastive-embed", "finetune-classify-topics"])
+def test_a_pretrained_encoder_goes_on_with_another_head(name: str, tmp_path: Path) -> None:
+    pretrained = run("pretrain-encoder", tmp_path / "pretrained")
+    tuned = run(name, tmp_path / "tuned", tmp_path / "pretrained", learning_rate=0.0, weight_decay=0.0)
+
+    shared = [key for key in tuned if key.startswith(("embeddings.", "encoder."))]
+    assert shared and all(torch.equal(tuned[key], pretrained[key]) for key in shared)
+
+
+def test_rare_words_weigh_more_in_vectors_whatever_these_begin_with(tmp_path: Path) -> None:
+    run("pretrain-encoder", tmp_path / "pretrained")
+    tuned = run("contrastive-embed", tmp_path / "tuned", tmp_path / "pretrained")
+
+    tokenizer = load_trained(tmp_path / "tuned")[1]
+    assert tokenizer is not None
+    ids = [tokenizer.token_to_id(token) for token in ("[CLS]", "good", "[MASK]")]
+    weights = tuned["head.token_weights"][ids, 0].tolist()
+    assert weights == sorted(weights) and weights[-1] == 1  # in every text, in some, in none
+
+
+def test_weights_of_another_shape_are_refused_by_name(tmp_path: Path) -> None:
+    run("pretrain-encoder", tmp_path / "first")
+
+    with pytest.raises(RunError, match="do not fit: their architecture is encoder, not decoder"):
+        training_of("pretrain-decoder", tmp_path / "second", tmp_path / "first")
+
+
+def test_a_run_that_began_with_other_weights_is_not_resumed(tmp_path: Path) -> None:
+    for name in ("pretrain-decoder", "sft-decoder"):
+        run(name, tmp_path / name, epochs=1)
+    run("pretrain-decoder-stories", tmp_path / "run", tmp_path / "pretrain-decoder", epochs=1)
+
+    with pytest.raises(RunError, match="the weights of pretrain-decoder, and now it is sft-decoder"):
+        run("pretrain-decoder-stories", tmp_path / "run", tmp_path / "sft-decoder", epochs=1)
+
+
+def test_a_run_just_begun_can_be_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = training_of("pretrain-decoder", tmp_path / "first")
+    training.resume()
+    monkeypatch.setattr(training, "take_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        training.run_steps()
+
+    run("pretrain-decoder-stories", tmp_path / "second", tmp_path / "first", epochs=1)
+
+    assert Run(tmp_path / "second").about().minutes_before == 0
+
+
+def interrupted(_batches: list[Batch]) -> float:
+    raise KeyboardInterrupt
+
+
+def test_what_the_runs_before_learned_from_is_told_with_the_last(tmp_path: Path) -> None:
+    run("pretrain-encoder", tmp_path / "first", epochs=1)
+    run("finetune-classify-spam", tmp_path / "second", tmp_path / "first", epochs=1)
+    resumed = training_of("finetune-classify-spam", tmp_path / "second", epochs=1)
+    resumed.resume()
+    resumed.run_steps()
+
+    about = Run(tmp_path / "second").about()
+    learned = [*RECIPES["pretrain-encoder"].card.training_data, *RECIPES["finetune-classify-spam"].card.training_data]
+    assert about.training_data == learned
+    assert about.recipe == "finetune-classify-spam"
+    assert about.minutes_before == Run(tmp_path / "first").minutes
+
+
+def test_a_folder_without_a_run_is_refused_as_a_start(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"there is no checkpoint\.pt"):
+        training_of("sft-decoder", tmp_path / "run", tmp_path / "nothing")
