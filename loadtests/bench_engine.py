@@ -19,7 +19,7 @@ from rich.table import Table
 
 from loadtests import bench_workloads as workloads
 from loadtests.bench_models import BenchModels
-from loadtests.bench_sampling import MANY_BIASES, beside_greedy, echo
+from loadtests.bench_sampling import MANY_BIASES, beside_greedy, beside_no_grammar, echo
 from loadtests.bench_workloads import GREEDY
 from service.engine.constraints import Constraints
 
@@ -54,6 +54,15 @@ WORKLOADS = [
     *(
         Workload(f"gpt2, sampling beside greedy, {name}", "tokens/s", floor, beside_greedy(replace(GREEDY, **params)))
         for name, floor, params in SAMPLING
+    ),
+    *(
+        Workload(
+            f"gpt2, sampling with a JSON schema beside without, {name}",
+            "tokens/s",
+            0.85,
+            beside_no_grammar(replace(GREEDY, temperature=temperature)),
+        )
+        for name, temperature in (("greedy", 0.0), ("temperature 0.8", 0.8))
     ),
     Workload("gpt2, sampling, echo with logprobs beside prefill, 400-token prompts", "tokens/s", 0.7, echo),
     Workload(

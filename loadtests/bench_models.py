@@ -6,6 +6,7 @@ Speed does not depend on what the weights are, and random ones need no download.
 from __future__ import annotations
 
 import json
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ from typing import Any
 import ctranslate2
 import torch
 import transformers
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from tokenizers import Tokenizer, decoders
+from tokenizers.models import BPE, WordLevel
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
 
 from model.checkpoints.read import read_checkpoint
 from model.export.export import export_package
+from model.package import PackageTokenizer
 from model.package.manifest import FILE_NAME, Precision
 
 # Names that CTranslate2's converter asks a BART's configuration for, and newer configurations no longer have.
@@ -147,6 +151,20 @@ class BenchModels:
             )
             export_package(model, tokens, card, path, precision=precision, family=family)
         return path
+
+    def spelling(self, size: int) -> list[bytes | None]:
+        """Return what as many tokens write, the last of them a special one: byte-level BPE of Python's own library."""
+        path = self.folder / f"spelling-{size}.json"
+        if not path.exists():
+            sources = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-z]*/*.py"))
+            texts = [file.read_text(errors="ignore") for file in sources if "packages" not in file.parent.name]
+            tokenizer = Tokenizer(BPE())
+            tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+            trainer = BpeTrainer(vocab_size=size - 1, initial_alphabet=ByteLevel.alphabet(), show_progress=False)
+            tokenizer.train_from_iterator(texts, trainer)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            tokenizer.save(str(path))
+        return [*PackageTokenizer.load(path).token_bytes().texts, None]
 
     def ctranslate2(self, name: str) -> Path:
         """Return the folder of CTranslate2's model, int8."""

@@ -12,11 +12,33 @@ import numpy as np
 
 from loadtests.bench_models import BenchModels
 from loadtests.bench_workloads import GREEDY, Sides, Workload, decode_rate, engine_of, random_ids, repeated
+from model.package import Manifest
+from service.engine.constraints import Constraints
 from service.engine.engine import Engine
+from service.engine.grammar import Vocabulary
 from service.engine.sampling import SamplingParams
+from service.schemas import Grammar
+from service.tasks.grammars import lark_of
 
 STREAMS = 32
 ECHOED = 4  # prompts, 400 tokens each
+RECORD = {  # longer than what is measured, so that no stream ends before the others
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer", "minimum": 1000},
+        "kind": {"enum": ["question", "answer", "remark"]},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 12}, "minItems": 2, "maxItems": 4},
+        "author": {
+            "type": "object",
+            "properties": {"name": {"type": "string", "maxLength": 30}, "email": {"type": ["string", "null"]}},
+            "required": ["name", "email"],
+            "additionalProperties": False,
+        },
+        "text": {"type": "string", "minLength": 2000},
+    },
+    "required": ["id", "kind", "tags", "author", "text"],
+    "additionalProperties": False,
+}
 MANY_BIASES = dict.fromkeys(range(100, 30_100, 100), 0.5)
 
 
@@ -34,6 +56,32 @@ def beside_greedy(params: SamplingParams) -> Workload:
 
             async def peer() -> float:
                 return await repeated(seconds, lambda: decode_rate(engine, prompts, GREEDY))
+
+            yield Sides(ours, peer)
+
+    return sides
+
+
+def beside_no_grammar(params: SamplingParams) -> Workload:
+    """Decode 32 streams of GPT-2 with some parameters as a JSON schema has them, and as they come."""
+
+    @asynccontextmanager
+    async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
+        rng = np.random.default_rng(0)
+        prompts = [random_ids(rng, 64) for _ in range(STREAMS)]
+        package = models.package("gpt2")
+        manifest = Manifest.load(package)
+        assert manifest.special_ids.end == manifest.vocab_size - 1, "bug: the special token is the last"
+        vocabulary = Vocabulary(models.spelling(manifest.vocab_size), manifest.vocab_size - 1, manifest.vocab_size)
+        grammar = vocabulary.grammar(lark_of(Grammar(json_schema=RECORD)))
+        held = replace(params, constraints=Constraints(grammar=grammar))
+        async with engine_of(package) as engine:
+
+            async def ours() -> float:
+                return await repeated(seconds, lambda: decode_rate(engine, prompts, held))
+
+            async def peer() -> float:
+                return await repeated(seconds, lambda: decode_rate(engine, prompts, params))
 
             yield Sides(ours, peer)
 

@@ -40,7 +40,7 @@ class Body:
 @cache
 def bodies() -> tuple[Body, ...]:
     """Return every kind."""
-    return (*_bombs(), *_wide(), *_many(), *_large(), *_broken())
+    return (*_bombs(), *_grammars(), *_wide(), *_many(), *_large(), *_broken())
 
 
 def _json(name: str, expected: str, model: str, route: str, **fields: Any) -> Body:
@@ -61,6 +61,25 @@ def _bombs() -> Iterator[Body]:
     ):
         images = [one_colour(format_, side)] * count
         yield _json(f"images, {name}", expected, "fashion", "classify", input=images)
+
+
+def _grammars() -> Iterator[Body]:
+    """Grammars that take long to compile, crash who compiles them, or make masks dear."""
+    patterns = [{"type": "string", "pattern": f"(a|b)*a(a|b){{{n}}}"} for n in range(3, 20)]
+    chain = "start: a0\n" + "\n".join(f"a{n}: a{n + 1}" for n in range(3000)) + '\na3000: "x"'
+    twice = 'start: s\ns: s s s | s s | "a" | "b" | "ab" | "aa" | ""'
+    for name, expected, grammar in (
+        ("patterns that meet", "422", {"json_schema": {"allOf": patterns}}),
+        ("multiples", "422", {"json_schema": {"type": "integer", "multipleOf": 1_299_709}}),
+        ("wide schema", "422", {"json_schema": {"enum": list(range(60_000))}}),
+        ("chain of rules", "422", {"lark": chain}),
+        ("deep brackets", "422", {"lark": "start: " + "(" * 20_000 + '"a"' + ")" * 20_000}),
+        ("ambiguous rules", "200 422", {"lark": twice}),
+        ("repeated groups", "200 422", {"regex": "(a|b)*a(a|b){1000}"}),
+        ("many states", "200 422", {"regex": r"(\p{L}{1,30}\p{N}{1,30}){1,100}"}),
+    ):
+        asked = {"prompt": "Once", "n": 8, "max_tokens": 100, "grammar": grammar}
+        yield _json(f"grammar, {name}", expected, "stories", "generate", **asked)
 
 
 def one_colour(format_: str, side: int) -> str:

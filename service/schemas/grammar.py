@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from service.schemas.request import Text
 
+MAX_CHARACTERS = 65_536  # of a grammar as it is compiled: a schema as JSON, all choices
 MAX_CHOICES = 1024
 
 
@@ -20,11 +21,17 @@ class Grammar(BaseModel):
     json_schema: dict[str, Any] | None = Field(
         None, description="a JSON schema; {} is any value, and objects have their properties in the schema's order"
     )
-    regex: Text | None = Field(None, description="a regular expression in Rust's syntax, of the whole output")
+    regex: Text | None = Field(
+        None, max_length=MAX_CHARACTERS, description="a regular expression in Rust's syntax, of the whole output"
+    )
     choice: Annotated[list[Text], Field(min_length=1, max_length=MAX_CHOICES, fail_fast=True)] | None = Field(
         None, description="texts of which the output is one"
     )
-    lark: Text | None = Field(None, description="a context-free grammar in llguidance's form of Lark; begins at start")
+    lark: Text | None = Field(
+        None,
+        max_length=MAX_CHARACTERS,
+        description="a context-free grammar in llguidance's form of Lark; begins at start",
+    )
 
     @model_validator(mode="after")
     def _one(self) -> Self:

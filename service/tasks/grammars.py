@@ -19,10 +19,10 @@ from service.engine.grammar import LIMITS, GrammarError, Vocabulary
 from service.engine.grammar import Grammar as Compiled
 from service.errors import InvalidRequest
 from service.schemas import Grammar
+from service.schemas.grammar import MAX_CHARACTERS
 from service.tasks.grammar_trial import complaint_about
 from service.tasks.pool import SMALL, Pool
 
-MAX_CHARACTERS = 65_536  # of a grammar as it is compiled: a schema as JSON, all choices
 KEPT = 64  # compiled grammars of a model; usual ones take up to a megabyte
 SHOWN = 300  # characters of what is wrong
 
@@ -61,7 +61,7 @@ class Grammars:
         if len(form) > MAX_CHARACTERS:
             raise InvalidRequest(f"grammar has {len(form)} characters; the limit is {MAX_CHARACTERS}", "grammar")
         begins = [self._begins_text(prompt) for prompt in prompts]
-        larks = {begins_text: _lark_of(asked, form, behind_space=begins_text) for begins_text in set(begins)}
+        larks = {begins_text: lark_of(asked, form, behind_space=begins_text) for begins_text in set(begins)}
         is_tried = asked.choice is None  # a list of texts can do no harm
         found = {
             begins_text: await self._one(self._vocabulary, lark, permit, is_tried=is_tried)
@@ -117,8 +117,9 @@ def _form_of(asked: Grammar) -> str:
     return asked.lark
 
 
-def _lark_of(asked: Grammar, form: str, *, behind_space: bool) -> str:
+def lark_of(asked: Grammar, form: str | None = None, *, behind_space: bool = False) -> str:
     """Return a whole grammar, perhaps with a space before it that the text will not show."""
+    form = _form_of(asked) if form is None else form
     if asked.lark is None:
         return OPTIONS + (f'start: " " form\nform: {form}' if behind_space else f"start: {form}")
     if not behind_space:

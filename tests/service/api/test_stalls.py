@@ -111,6 +111,24 @@ WORST = {
     ),
     "stop texts": ("/generate", body("stories", prompt="a", stop=["x" * 256] * 16, n=64, max_tokens=20)),
     "choices with log probabilities": ("/generate", body("stories", prompt="a", n=64, logprobs=20, max_tokens=100)),
+    "a JSON schema of many values": (
+        "/generate",
+        body("stories", prompt="a", grammar={"json_schema": {"enum": list(range(60_000))}}),
+    ),
+    "a deep JSON schema": (
+        "/generate",
+        raw("stories", "grammar", b'{"json_schema": ' + b'{"items": ' * 190 + b"{}" + b"}" * 190 + b"}"),
+    ),
+    "a long regular expression": ("/generate", body("stories", prompt="a", grammar={"regex": "/" * SIZE})),
+    "long choices": ("/generate", body("stories", prompt="a", grammar={"choice": ["\n" * 1000] * 1000})),
+    "patterns that meet": (
+        "/generate",
+        body(
+            "stories",
+            prompt="a",
+            grammar={"json_schema": {"allOf": [{"pattern": f"(a|b)*a(a|b){{{n}}}"} for n in range(3, 20)]}},
+        ),
+    ),
     "a large image": ("/classify", body("fashion", input=picture(4000))),
     "a book to tag": ("/tag", body("entities", input="word " * (SIZE // 5))),
     "many windows": ("/tag", body("entities", input="a b c. " * 4_000, aggregation="average")),
