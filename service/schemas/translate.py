@@ -11,7 +11,7 @@ from service.schemas.request import Response, Text, Texts, Usage
 
 MAX_LANGUAGE = 32
 AUTO = "auto"
-TextFormat = Literal["text"]
+TextFormat = Literal["text", "html"]
 
 
 class TranslateRequest(DecodingRequest):
@@ -26,6 +26,7 @@ class TranslateRequest(DecodingRequest):
         description="language of the texts; auto: that of each is guessed from its letters",
     )
     target: str = Field(max_length=MAX_LANGUAGE, description="language to translate into", examples=["sv"])
+    format: TextFormat = Field("text", description="html: only what is read is translated, tags stay as they are")
     beam_size: int | None = Field(
         None, ge=1, description="1 is greedy; the package's or 4 if left out, 1 when streaming"
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
+from html import escape
 
 from model.package import Detokenizer, Manifest, PackageTokenizer
 from model.package.languages import base_language
@@ -13,7 +15,7 @@ from service.engine.engine import Engine
 from service.engine.mailbox import Output
 from service.engine.sequence import Sequence
 from service.errors import InvalidRequest, TooLarge
-from service.languages import SURE, Detector, Guess
+from service.languages import READ, SURE, Detector, Guess
 from service.schemas import (
     AnyEvent,
     AnyRequest,
@@ -27,6 +29,7 @@ from service.schemas import (
 )
 from service.schemas.translate import AUTO
 from service.tasks.choosing import Choosing
+from service.tasks.markup import parts_of, text_of
 from service.tasks.pool import Pool
 from service.tasks.sentences import TooManySentences, split
 from service.tasks.task import check_beam_size, check_memory, not_for
@@ -116,6 +119,8 @@ class Translate:
             raise InvalidRequest(f"n_best is {request.n_best}; it is at most beam_size = {beam_size}", "n_best")
         if request.stream and not isinstance(request.input, str):
             raise InvalidRequest("input is a list; only a single text can be streamed", "input")
+        if request.stream and request.format != "text":
+            raise InvalidRequest(f"format is {request.format}; only text can be streamed", "format")
 
     def _in_known_languages(self, request: TranslateRequest) -> TranslateRequest:
         """Return a request with the model's own names of its languages; raises `InvalidRequest` for those it lacks."""
@@ -160,11 +165,14 @@ class Translate:
         return texts
 
     def _read_one(self, request: TranslateRequest, text: str, most: int) -> _Read:
-        guess = self._guess(text, request.target) if request.source == AUTO else None
+        is_page = request.format == "html"
+        guess = None
+        if request.source == AUTO:
+            guess = self._guess(text_of(text, READ) if is_page else text, request.target)
         source = guess.language if guess else request.source
         if source == request.target:
             return _Read(source, guess, ["", text])
-        parts = split(text, base_language(source), most)
+        parts = (parts_of if is_page else split)(text, base_language(source), most)
         if base_language(request.target) not in WITHOUT_SPACES:
             parts[1:-1:2] = [gap or " " for gap in parts[1:-1:2]]
         return _Read(source, guess, parts)
@@ -224,13 +232,14 @@ class Translate:
         self, request: TranslateRequest, texts: list[_Read], sources: list[list[int]], found: list[list[list[int]]]
     ) -> TranslateResponse:
         sentences = iter(found)
+        written = partial(escape, quote=False) if request.format == "html" else str
         answers: list[list[str]] = []  # per text, per rank
         for text in texts:
             ranked = [next(sentences) if part and not index % 2 else None for index, part in enumerate(text.parts)]
             answers.append(
                 [
                     "".join(
-                        part if ids is None else self._tokenizer.decode(ids[rank])
+                        part if ids is None else written(self._tokenizer.decode(ids[rank]))
                         for part, ids in zip(text.parts, ranked, strict=True)
                     )
                     for rank in range(request.n_best)

@@ -28,7 +28,7 @@ NOT_DONE: dict[str, tuple[Any, ...]] = {
     "translation_memory_id": (),
     "formality": ("default", "prefer_more", "prefer_less"),
     "split_sentences": ("1", 1, True),
-    "tag_handling": (),
+    "tag_handling": ("html",),
     "ignore_tags": ("", []),
     "splitting_tags": ("", []),
     "non_splitting_tags": ("", []),
@@ -50,6 +50,7 @@ class DeepLRequest(BaseModel):
     text: Text | Texts = Field(description="a text, or a list of texts")
     source_lang: str | None = Field(None, max_length=MAX_LANGUAGE, description="guessed from the letters if left out")
     target_lang: str = Field(max_length=MAX_LANGUAGE, description="as SV or EN-US")
+    tag_handling: str | None = Field(None, description="html: only what is read is translated, tags stay as they are")
     show_billed_characters: bool = False
     model: str | None = Field(None, description="name of the model; if left out, the first for these languages")
 
@@ -112,6 +113,7 @@ async def _translate(calls: Calls, request: DeepLRequest) -> Translations:
             input=texts,
             source=request.source_lang or AUTO,
             target=request.target_lang,
+            format="html" if request.tag_handling == "html" else "text",
         )
         answer = await calls.answer(asked, "translate")
     assert isinstance(answer, TranslateResponse)
@@ -132,7 +134,8 @@ async def _translate(calls: Calls, request: DeepLRequest) -> Translations:
 
 def _refuse(request: DeepLRequest) -> None:
     """Refuse by name what would change the answer and is not done here."""
-    for name, value in (request.model_extra or {}).items():
+    said = {**(request.model_extra or {}), "tag_handling": request.tag_handling}
+    for name, value in said.items():
         if name in NOT_DONE and value is not None and value not in NOT_DONE[name]:
             raise InvalidRequest(f"{name} is not known here; leave it out", name)
 

@@ -60,6 +60,8 @@ WORST = {
         body("translate", input="Hi! " * 1024, target="sv", max_tokens=1),
     ),
     "one endless sentence": ("/translate", body("translate", input="a" * SIZE, target="sv")),
+    "a page of tags": ("/translate", body("translate", input="<b>x</b>" * (SIZE // 8), format="html", target="sv")),
+    "an endless tag": ("/translate", body("translate", input="<a " * (SIZE // 3), format="html", target="sv")),
     "white space": ("/translate", body("translate", input=" " * SIZE, target="sv")),
     "a long text": ("/classify", body("sentiment", input="word " * (SIZE // 5))),
     "many long texts": ("/classify", body("sentiment", input=["word " * 1600] * 256, truncate=True)),

@@ -30,6 +30,7 @@ async def translate(calls: Calls, request: LibreTranslateRequest) -> LibreTransl
             input=request.q,
             source=request.source,
             target=request.target,
+            format=request.format,
             n_best=1 + request.alternatives,
         )
         answer = await calls.answer(asked, "translate")

@@ -40,6 +40,10 @@ DAN = "Dan loves ice cream."
 TRANSLATE_EXAMPLES: dict[str, Any] = {
     "native": {"summary": "a text", "value": {"input": DAN, "target": "sv"}},
     "libretranslate": {"summary": "in LibreTranslate's form", "value": {"q": DAN, "source": "en", "target": "sv"}},
+    "html": {
+        "summary": "a page, whose tags stay",
+        "value": {"q": f'<p class="green">{DAN}</p>', "source": "auto", "target": "sv", "format": "html"},
+    },
 }
 
 

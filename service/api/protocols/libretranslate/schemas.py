@@ -26,7 +26,7 @@ class LibreTranslateRequest(LibreTranslateBody):
         description="language of the texts; auto: that of each is guessed from its letters",
     )
     target: str = Field(max_length=MAX_LANGUAGE, description="language to translate into", examples=["sv"])
-    format: TextFormat = "text"
+    format: TextFormat = Field("text", description="html: only what is read is translated, tags stay as they are")
     alternatives: int = Field(0, ge=0, description="how many other translations of each text to return")
     model: str | None = Field(None, description="name of the model; if left out, the first for these languages")
 

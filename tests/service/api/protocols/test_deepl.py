@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from html import escape
 from typing import Any
 
 import pytest
@@ -36,6 +37,13 @@ async def test_translations_are_the_native_ones(client: Client) -> None:
     ]
 
 
+async def test_the_tags_of_a_page_stay(client: Client) -> None:
+    text = (await post(client, "/v2/translate", text=DAN, target_lang="SV"))["translations"][0]["text"]
+    page = await post(client, "/v2/translate", text=f"<p>{DAN}</p>", target_lang="SV", tag_handling="html")
+
+    assert page["translations"][0]["text"] == f"<p>{escape(text, quote=False)}</p>"
+
+
 async def test_a_form_means_the_same_as_json(client: Client) -> None:
     whole = await post(client, "/v2/translate", text=[DAN, "Good."], target_lang="SV")
     form = await client.post("/v2/translate", data={"text": [DAN, "Good."], "target_lang": "SV"})
@@ -64,6 +72,7 @@ async def test_no_characters_are_counted(client: Client) -> None:
         ({"text": ["x"], "target_lang": "XX"}, "target_lang is 'XX'; this model has de, fr, sv, en"),
         ({"text": ["x"], "source_lang": "FI", "target_lang": "SV"}, "source_lang is 'FI'; this model has"),
         ({"text": ["x"], "target_lang": "SV", "glossary_id": "1"}, "glossary_id is not known here"),
+        ({"text": ["x"], "target_lang": "SV", "tag_handling": "xml"}, "tag_handling is not known here"),
         ({"text": ["x"], "target_lang": "SV", "formality": "more"}, "formality is not known here"),
         ({"text": ["x"], "target_lang": "SV", "split_sentences": "0"}, "split_sentences is not known here"),
         ({"text": ["x" * 9000], "target_lang": "SV"}, "text has 9000 characters"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,37 @@ async def test_a_text_that_is_in_the_targets_language_stays_as_it_is(client: Cli
 
     assert answer["translatedText"][0] == text
     assert [found["language"] for found in answer["detectedLanguage"]] == ["en", "de"]
+
+
+PAGE = (
+    '<!-- Dan --><p class="green" title="Dan">Dan loves <b>ice &amp; cream</b>.</p><script>if (1 < 2) {}</script>'
+    '<p translate="no">Dan</p> <code>x</code><br/>The dog was good. Dan!'
+)
+
+
+async def test_the_tags_of_a_page_stay(client: Client) -> None:
+    texts = ["Dan loves ", "ice & cream", ".", "The dog was good. Dan!"]
+    native = await post(client, "/translate", input=texts, source="en", target="sv", n_best=2)
+    answer = await post(client, "/translate", q=PAGE, source="auto", target="sv", format="html", alternatives=1)
+
+    for whole, found in (
+        (answer["translatedText"], native["translations"]),
+        (answer["alternatives"][0], [each[0] for each in native["alternatives"]]),
+    ):
+        first, second, _, last = (escape(text, quote=False) for text in found)
+        assert whole == (
+            f'<!-- Dan --><p class="green" title="Dan">{first}<b>{second}</b>.</p><script>if (1 < 2) {{}}</script>'
+            f'<p translate="no">Dan</p> <code>x</code><br/>{last}'
+        )
+    assert answer["detectedLanguage"]["language"] == "en"
+
+
+async def test_a_page_in_the_targets_language_stays_as_it_is(client: Client) -> None:
+    page = "<p>Niemand wei&szlig;, wer das <b>Fenster</b> zerbrochen hat."
+
+    assert (await post(client, "/translate", q=page, target="de", format="html"))["translatedText"] == page
+    refused = await client.post("/translate", json={"input": page, "target": "de", "format": "html", "stream": True})
+    assert refused.status_code == 422 and refused.json()["error"]["param"] == "format"
 
 
 async def test_the_language_of_a_text_is_told(client: Client) -> None:
