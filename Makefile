@@ -1,5 +1,6 @@
-# serve: run the service.  test: every test.  parity: more of them, families of checkpoints against transformers.
-# fuzz: thousands of bodies made from /openapi.json.  check: format, lint, types.  packages: train the bundled models.
+# serve: run the service.  test: every test.  test-clients: with a client that needs an environment of its own.
+# parity: more tests, families of checkpoints against transformers.  fuzz: thousands of bodies made from /openapi.json.
+# check: format, lint, types.  packages: train the bundled models.
 # bench, bench-engine: how fast, side by side, over HTTP and of the engine.  load: users of every task against a running service.
 # hostile: polite users of all tasks beside hostile clients, on a service of its own.
 # manifests: what is made for deploy/, and its checks.
@@ -8,13 +9,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS ?= runs
 
-.PHONY: serve test parity fuzz check packages bench bench-engine load hostile manifests
+.PHONY: serve test test-clients parity fuzz check packages bench bench-engine load hostile manifests
 
 serve: $(VENV)/.serve
 	$(BIN)/python -m service
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
+
+test-clients: $(VENV)/.dev .venv-clients/.lm-eval
+	$(BIN)/python -m pytest -m own_environment tests/integration/service/clients
 
 parity: $(VENV)/.dev
 	$(BIN)/python -m pytest -m parity tests/model/checkpoints
@@ -68,3 +72,8 @@ $(VENV)/.dev: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@ $(VENV)/.serve
+
+.venv-clients/.lm-eval:
+	test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/pip install --quiet 'lm-eval[api]>=0.4.13' transformers
+	touch $@

@@ -17,18 +17,20 @@ class Output:
     """What a sequence has produced since the last one; the last carries the finish reason (and a search's result).
 
     A search's tokens come as soon as they are certain; in the end they are the best hypothesis. `prompt` holds the
-    prompt's tokens with their log probabilities, where these were asked for.
+    prompt's tokens with their log probabilities, where these were asked for. `end` is the token that ended it, which is
+    not one of its tokens.
     """
 
     tokens: list[SampledToken] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     hypotheses: list[Hypothesis] = field(default_factory=list)
     prompt: list[SampledToken] = field(default_factory=list)
+    end: SampledToken | None = None
 
     def followed_by(self, later: Output) -> Output:
         """Return both as one."""
         tokens, prompt = [*self.tokens, *later.tokens], [*self.prompt, *later.prompt]
-        return Output(tokens, later.finish_reason, later.hypotheses, prompt)
+        return Output(tokens, later.finish_reason, later.hypotheses, prompt, later.end)
 
 
 class Mailbox:

@@ -36,7 +36,7 @@ class Sampling:
             return [], Output(finish_reason="grammar")
         if token.id in self.params.stop_ids:
             was_forced = is_last and token.id == self.params.constraints.forced_end
-            return [], Output(finish_reason="length" if was_forced else "stop")
+            return [], Output(finish_reason="length" if was_forced else "stop", end=token)
         self.output_ids.append(token.id)
         if token.end == "stop":
             return [], Output([token], "stop")

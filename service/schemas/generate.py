@@ -69,7 +69,9 @@ class GenerateRequest(SamplingRequest):
     )
     add_generation_prompt: bool = Field(True, description="begin an assistant's message behind the conversation")
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
-    logprobs: int | None = Field(None, ge=0, le=20, description="alternatives to report for each token")
+    logprobs: int | None = Field(
+        None, ge=0, le=20, description="alternatives to report for each token, and for the end of the text"
+    )
     echo: bool = Field(False, description="begin each choice with its prompt, and its logprobs with the prompt's")
     truncate: bool = Field(
         False, description="cut the end of a text that is too long, of a model that turns texts into texts"

@@ -65,8 +65,10 @@ class SampledChoice:
         text, used = self._text(output)
         reason = "stop" if self.is_done else output.finish_reason
         assert reason != "error", "bug: an error is raised, not yielded"
-        asks = self._request.logprobs is not None
-        tokens = token_logprobs(self._tokenizer, output.tokens[:used]) if asks else None
+        tokens = None
+        if self._request.logprobs is not None:
+            end = [output.end] if output.end is not None and not self.is_done else []
+            tokens = token_logprobs(self._tokenizer, [*output.tokens[:used], *end])
         yield Piece(self._index, text, tokens, reason, completion_tokens=used)
 
     def _text(self, output: Output) -> tuple[str, int]:

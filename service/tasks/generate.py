@@ -57,7 +57,7 @@ class Generate:
             raise not_for("generate", request)
         drawn = _drawn(request)
         prompts, pieces = await self.run(drawn, client)
-        chosen = best(pieces, drawn.n, request.n) if drawn.n > request.n else pieces
+        chosen = best(pieces, drawn.n, request) if drawn.n > request.n else pieces
         return GenerateResponse(
             model=self._manifest.name,
             choices=[_choice(index, of_choice, request) for index, of_choice in enumerate(chosen)],
@@ -193,19 +193,19 @@ def _drawn(request: GenerateRequest) -> GenerateRequest:
     return request.model_copy(update={"n": request.best_of, "logprobs": request.logprobs or 0})
 
 
-def best(choices: list[list[Piece]], drawn: int, wanted: int) -> list[list[Piece]]:
-    """Return of each prompt's `drawn` choices those `wanted` that are likeliest by the mean of their tokens."""
+def best(choices: list[list[Piece]], drawn: int, request: GenerateRequest) -> list[list[Piece]]:
+    """Return of each prompt's `drawn` choices the `n` that are likeliest by the mean of their tokens, end included."""
+
+    def likelihood(pieces: list[Piece]) -> float:
+        own = pieces[1:] if request.echo else pieces  # the first is the prompt
+        scores = [token.logprob or 0.0 for piece in own for token in piece.tokens or []]
+        return sum(scores) / len(scores) if scores else -math.inf
+
     return [
         pieces
         for first in range(0, len(choices), drawn)
-        for pieces in sorted(choices[first : first + drawn], key=_likelihood, reverse=True)[:wanted]
+        for pieces in sorted(choices[first : first + drawn], key=likelihood, reverse=True)[: request.n]
     ]
-
-
-def _likelihood(pieces: list[Piece]) -> float:
-    """Return the mean log probability of a choice's own tokens; one without any comes last."""
-    own = [token.logprob or 0.0 for piece in pieces if piece.completion_tokens for token in piece.tokens or []]
-    return sum(own) / len(own) if own else -math.inf
 
 
 def _choice(index: int, pieces: list[Piece], request: GenerateRequest) -> Choice:

@@ -144,3 +144,15 @@ async def test_a_search_for_several_choices_runs_once(client: Client, monkeypatc
     await post(client, "/generate", prompt=["Once", "The dog"], max_tokens=5, beam_size=3, n=3)
 
     assert searches == 2
+
+
+async def test_logprobs_have_the_end_which_is_no_part_of_the_text(client: Client) -> None:
+    body = {"prompt": "Once", "max_tokens": 12, "temperature": 1.0, "seed": 1, "logprobs": 1}
+    free = (await post(client, "/generate", **body))["choices"][0]["logprobs"]
+    ended = await post(client, "/generate", **body, stop_ids=[free[0]["id"]])
+    *pieces, _ = await events_of(client, "/generate", **body, stop_ids=[free[0]["id"]])
+
+    (choice,) = ended["choices"]
+    assert choice["text"] == "" and choice["logprobs"] == free[:1]
+    assert ended["usage"]["completion_tokens"] == 0
+    assert [token for piece in pieces for token in piece["logprobs"]] == free[:1]
