@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from html import escape
 
-from model.package import Detokenizer, Manifest, PackageTokenizer
+from model.package import Manifest, PackageTokenizer
 from model.package.languages import base_language
 from service.engine.admission import Permit
 from service.engine.engine import Engine
@@ -32,6 +32,7 @@ from service.tasks.choosing import Choosing
 from service.tasks.markup import parts_of, text_of
 from service.tasks.pool import Pool
 from service.tasks.sentences import TooManySentences, split
+from service.tasks.streamed_text import StreamedText
 from service.tasks.task import check_beam_size, check_memory, not_for
 from service.tasks.texts import as_list, check_characters, check_length, encode_all, expected_tokens
 
@@ -91,7 +92,7 @@ class Translate:
         with self._admit(request, client) as permit:
             texts = await self._read(request, permit)
             sources = await self._sources(request, permit, texts)
-            text = _StreamedText(self._tokenizer, texts[0].parts)
+            text = StreamedText(self._tokenizer, texts[0].parts)
             completion_tokens = 0
             async with aclosing(self._outputs(request, sources, permit)) as outputs:
                 if piece := text.unlocked():
@@ -255,38 +256,6 @@ class Translate:
                 completion_tokens=sum(len(ranks[0]) for ranks in found),
             ),
         )
-
-
-class _StreamedText:
-    """A text's translation as it grows: sentences come at once and in any order, and are shown one after the other."""
-
-    def __init__(self, tokenizer: PackageTokenizer, parts: list[str]) -> None:
-        self._parts = parts
-        self._detokenizers = [Detokenizer(tokenizer) for part in parts[::2] if part]
-        self._texts = [""] * len(self._detokenizers)  # of each sentence, what is not shown yet
-        self._ended = [False] * len(self._detokenizers)
-        self._part = self._sentence = 0  # the first that is not wholly shown
-
-    def add(self, place: int, output: Output) -> str:
-        """Take a sentence's output; return the text that can be shown now."""
-        is_last = output.finish_reason is not None
-        self._texts[place] += self._detokenizers[place].add([token.id for token in output.tokens], is_last=is_last)
-        self._ended[place] = is_last
-        return self.unlocked()
-
-    def unlocked(self) -> str:
-        """Return what can be shown: all up to the first sentence that has not ended, and what there is of it."""
-        shown = ""
-        while self._part < len(self._parts):
-            if self._part % 2 or not self._parts[self._part]:
-                shown += self._parts[self._part]
-            else:
-                shown, self._texts[self._sentence] = shown + self._texts[self._sentence], ""
-                if not self._ended[self._sentence]:
-                    break
-                self._sentence += 1
-            self._part += 1
-        return shown
 
 
 def _detected(guess: Guess | None) -> Detected | None:
