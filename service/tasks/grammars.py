@@ -26,9 +26,14 @@ from service.tasks.pool import SMALL, Pool
 KEPT = 64  # compiled grammars of a model; usual ones take up to a megabyte
 SHOWN = 300  # characters of what is wrong
 
-# JSON on one line: a model that knows little of JSON would fill its answer with white space. Nothing else may be said
-# here: a schema is not to tell that parts of it need not be kept.
-ONE_LINE = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+# JSON on one line: a model that knows little of JSON would fill its answer with white space. Without \u, by which a key
+# could be another one in disguise. A schema may say nothing of this itself, nor that parts of it need not be kept.
+ONE_LINE = {
+    "whitespace_flexible": False,
+    "item_separator": ", ?",
+    "key_separator": ": ?",
+    "json_allowed_escapes": 'nrbtf\\"',
+}
 # Masks allow every way to encode a text, so nothing is ever encoded for them.
 OPTIONS = '%llguidance {"no_forcing": true}\n'
 
@@ -106,7 +111,10 @@ def _is_spaced(text: bytes | None) -> bool:
 def _form_of(asked: Grammar) -> str:
     """Return what may stand behind a rule's name, or all rules that a request has written itself."""
     if asked.json_schema is not None:
-        return "%json " + json.dumps({**asked.json_schema, "x-guidance": ONE_LINE})
+        form = "%json " + json.dumps({**asked.json_schema, "x-guidance": ONE_LINE})
+        if '"minProperties"' in form:
+            _check_counts(asked.json_schema)
+        return form
     if asked.regex is not None:
         return f"/(?:{regex_to_lark(asked.regex, '')})/"
     if asked.choice is not None:
@@ -115,6 +123,19 @@ def _form_of(asked: Grammar) -> str:
     if "%llguidance" in asked.lark:
         raise InvalidRequest("grammar: lark has %llguidance, whose options are ours to choose; leave it out", "grammar")
     return asked.lark
+
+
+def _check_counts(schema: object) -> None:
+    """Refuse what needs two properties without names: llguidance may write the same one twice."""
+    if isinstance(schema, dict):
+        least, named = schema.get("minProperties"), schema.get("required")
+        most = 1 + (len(set(map(str, named))) if isinstance(named, list) else 0)
+        if isinstance(least, int) and least > most:
+            raise InvalidRequest(
+                f"grammar: minProperties is {least}; it may be {most}, one more than are required by name", "grammar"
+            )
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _check_counts(part)
 
 
 def lark_of(asked: Grammar, form: str | None = None, *, behind_space: bool = False) -> str:

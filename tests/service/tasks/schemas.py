@@ -65,6 +65,10 @@ def objects(draw: st.DrawFn, inner: st.SearchStrategy[Schema]) -> Schema:
     extra = draw(st.sampled_from(["none", "any", "typed"]))
     if extra != "any":
         schema["additionalProperties"] = False if extra == "none" else draw(inner)
+    if draw(st.booleans()):
+        schema |= draw(bounds("minProperties", "maxProperties", 0, 3))
+    if not properties and draw(st.booleans()):
+        schema["patternProperties"] = {"^a": draw(inner)}
     return schema
 
 

@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from service.engine.grammar import Vocabulary
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, GenerateResponse, Grammar
 from service.settings import Limits, ModelSettings
+from service.tasks.grammars import lark_of
 from service.tasks.loading import load_task
 from service.tasks.task import LocalTask
 from tests.conftest import MakePackage
@@ -144,6 +146,36 @@ def test_a_hostile_grammar_is_refused_while_others_go_on(
         return turns
 
     assert loop.run_until_complete(beside()) < 4000  # within twenty seconds, on a machine with other work
+
+
+OPEN = {"properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_allowed"),
+    [
+        (r'{"a": 1,"b": "x"}', True),
+        (r'{"a":1, "b":"x\n\""}', True),
+        (r'{"a": 1, "a": "x"}', False),
+        (r'{"a": 1, "\u0061": "x"}', False),  # is "a" again
+        ("{ }", False),
+        ('{"a":  1}', False),
+    ],
+)
+def test_json_is_on_one_line_and_no_key_is_in_disguise(text: str, is_allowed: bool) -> None:
+    vocabulary = Vocabulary([None, *(bytes([byte]) for byte in range(256))], end=0, size=257)
+    matcher = vocabulary.grammar(lark_of(Grammar(json_schema={"type": "object", **OPEN}))).matcher()
+    found = True
+    for byte in text.encode():
+        found &= bool(matcher.allowed()[1 + byte])
+        matcher.add(1 + byte)
+
+    assert found == is_allowed
+
+
+def test_two_properties_without_names_cannot_be_asked_for(task: LocalTask, loop: asyncio.AbstractEventLoop) -> None:
+    with pytest.raises(InvalidRequest, match="minProperties is 2; it may be 1"):
+        loop.run_until_complete(ask(task, Grammar(json_schema={"items": {"type": "object", "minProperties": 2}})))
 
 
 def test_a_grammar_has_no_options_of_its_own(task: LocalTask, loop: asyncio.AbstractEventLoop) -> None:
