@@ -144,6 +144,15 @@ WORST = {
     "messages full of control tokens": ("/generate", body("chat", messages=[{**SAYS_A, "content": END * 600}])),
     "a large tool": ("/generate", body("chat", messages=[SAYS_A], tools=[{"a": END * 150_000}])),
     "a template that takes long": ("/generate", body("chat", messages=[SAYS_A], chat_template_kwargs={"turns": 3000})),
+    "tokens to show in TEI's form": ("/tokenize", body("sentiment", inputs="a b c d " * 4096)),
+    "wrong pairs in TEI's form": ("/predict", raw("sentiment", "inputs", b"[" + b"[1]," * (MAX_VALUES - 9) + b"[1]]")),
+    "many pairs in TEI's form": ("/predict", body("sentiment", inputs=[["a", "b"]] * 30_000)),
+    "numbers at a model's address": ("/", raw("sentiment", "inputs", b"[" + b"1," * (MAX_VALUES - 9) + b"1]")),
+    "texts at a model's address": ("/", body("sentiment", inputs=["a"] * 60_000, parameters={"top_k": 1})),
+    "parameters at a model's address": (
+        "/",
+        body("stories", inputs="a", parameters={f"x{i}": i for i in range(60_000)}),
+    ),
     "broken UTF-8": ("/classify", b'{"input": "' + b"\xff" * SIZE + b'"}'),
 }
 

@@ -12,6 +12,7 @@ from model.package import Activation, Aggregation
 from service.schemas.decoding import DecodingRequest
 from service.schemas.generate import GenerateRequest
 from service.schemas.request import Text, Texts
+from service.schemas.rerank import MAX_DOCUMENTS
 
 
 def _refused(value: object) -> object:
@@ -61,7 +62,7 @@ class LabelParameters(_Open):
 class TextClassification(Body):
     """Texts to label."""
 
-    inputs: Text | TextPair | Annotated[list[Text | TextPair], Field(fail_fast=True)]
+    inputs: Text | TextPair | Annotated[list[Text | TextPair], Field(max_length=MAX_DOCUMENTS, fail_fast=True)]
     parameters: LabelParameters = LabelParameters()
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
@@ -17,8 +17,10 @@ from service.api.calls import Calls
 from service.api.invalid import native
 from service.api.protocols.huggingface import bodies, decoders, encoders
 from service.api.streaming import event_stream
+from service.errors import TooLarge
 from service.tasks.task import Task
 
+MAX_FIELDS = 256
 TEXT = {"inputs": "The dog was good."}
 EMMA = {"question": "Where does Emma live?", "context": "Emma lives in Sofia."}
 SENTENCES = {"source_sentence": "The dog was good.", "sentences": ["It was a good dog.", "It rains."]}
@@ -80,6 +82,15 @@ class AnyBody(bodies.Image):
     inputs: Any
     parameters: dict[str, Any] = Field({})
     is_image: SkipJsonSchema[bool] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_fields(cls, body: Any) -> Any:
+        # They are read twice: here, and as the pipeline's.
+        for fields in (body, body.get("parameters")) if isinstance(body, dict) else ():
+            if isinstance(fields, dict) and len(fields) > MAX_FIELDS:
+                raise TooLarge(f"the body has {len(fields)} fields in one place; the limit is {MAX_FIELDS}", "body")
+        return body
 
 
 def add_huggingface_routes(router: APIRouter, calls: Calls, keep_alive_s: float) -> None:

@@ -64,7 +64,7 @@ class PredictRequest(TruncatedRequest):
     inputs: (
         Text
         | Annotated[list[Text], Field(min_length=1, max_length=2)]
-        | Annotated[list[Single | Pair], Field(fail_fast=True)]
+        | Annotated[list[Single | Pair], Field(max_length=MAX_DOCUMENTS, fail_fast=True)]
     ) = Field(
         description="a text, a pair of texts [a, b], or a list of either, each in a list of its own: [[a], [b, c]]",
         examples=["What a wonderful film!"],
