@@ -36,12 +36,12 @@ def test_a_model_chats(service: str) -> None:
     assert whole.response_metadata["token_usage"]["completion_tokens"] == 12
 
 
-async def test_a_model_completes(service: str) -> None:
+def test_a_model_completes(service: str) -> None:
     model = OpenAI(model="stories", temperature=0, max_tokens=12, **address(service))
     native = post(f"{service}/generate", prompt="Once", temperature=0, max_tokens=12)
 
     assert model.invoke("Once") == native["choices"][0]["text"]
-    assert "".join([piece async for piece in model.astream("Once")]) == native["choices"][0]["text"]
+    assert "".join(model.stream("Once")) == native["choices"][0]["text"]
 
 
 @pytest.mark.filterwarnings("ignore:The class `OpenAIDecisions` is in beta")
