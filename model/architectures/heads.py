@@ -31,10 +31,19 @@ def first(read: Read) -> Tensor:
     return read.hidden[:, 0]
 
 
+def sum_of_tokens(tokens: Tensor) -> Tensor:
+    """Return the sum of each text's tokens (B, T, D), one after the other: (B, D).
+
+    A sum without an order would add them up in another one wherever the batch or its longest text is another, and a
+    text's vector would depend on its company in the last bit. Zeros of padding at the end change nothing here.
+    """
+    return tokens.cumsum(1)[:, -1]
+
+
 def mean(read: Read) -> Tensor:
     """Return the mean of the real tokens' hidden states, (B, d_model)."""
     mask = read.attention_mask[:, :, None].to(read.hidden.dtype)
-    return (read.hidden * mask).sum(1) / mask.sum(1)
+    return sum_of_tokens(read.hidden * mask) / mask.sum(1)
 
 
 def last(read: Read) -> Tensor:
@@ -143,7 +152,7 @@ class WeightedVectorHead(Head):
         # Sums of halves, and cosines of them, would be coarse.
         tokens = self.word_norm(read.words(read.input_ids)).float() + self.context_weight * read.hidden.float()
         weights = embedding(read.input_ids, self.token_weights) * read.attention_mask[:, :, None]  # (B, T, 1)
-        return normalize((tokens * weights).sum(1), dim=-1)
+        return normalize(sum_of_tokens(tokens * weights), dim=-1)
 
 
 class FillHead(Head):

@@ -152,6 +152,12 @@ def reduce_sum(tracer: Tracer, x: Value, dim: int) -> Value:
     return tracer.emit("ReduceSum", [x, tracer.integers(dim)], shape, x.dtype, keepdims=0)
 
 
+@operation("cumsum")
+def cumulative_sum(tracer: Tracer, x: Value, dim: int) -> Value:
+    """Add up along an axis, each place with all before it."""
+    return tracer.emit("CumSum", [x, tracer.value(dim, like=torch.int64)], x.shape, x.dtype)
+
+
 @operation("clamp")
 def clamp(tracer: Tracer, x: Value, min: float | None = None, max: float | None = None) -> Value:  # noqa: A002  # torch's names
     """Bound from below, from above, or both."""

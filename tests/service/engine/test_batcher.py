@@ -13,7 +13,7 @@ from service.engine.errors import EngineFailed, Overloaded
 from service.engine.inputs import OneShotInput, TextInput
 from service.engine.observer import Step
 from service.engine.session import Array, SessionOptions
-from tests.conftest import TinyPackage
+from tests.conftest import MakePackage, TinyPackage
 
 
 @asynccontextmanager
@@ -146,3 +146,14 @@ async def test_a_flood_of_one_client_delays_another_by_one_batch(
         await asyncio.gather(*flood)
 
     assert 5 in seen[0] + seen[1] + seen[2] and batches_before <= 4
+
+
+async def test_a_vector_is_the_same_to_the_last_bit_in_any_company(make_package: MakePackage) -> None:
+    texts = [item(length) for length in range(2, 34)]
+    async with running(make_package("embed", "int8")) as batcher:
+        alone = [(await run(batcher, text))[0] for text in texts]
+        together = await run(batcher, *texts)
+
+    assert len(alone[0]) > 1
+    for one, among_others in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one, among_others)
