@@ -22,7 +22,8 @@ Text = Annotated[str, AfterValidator(_whole_characters)]
 # A list with many wrong items would otherwise have an error for each, and be seconds in the making.
 Texts = Annotated[list[Text], Field(fail_fast=True)]
 Ids = Annotated[list[int], Field(fail_fast=True)]
-ListsOfIds = Annotated[list[Ids], Field(fail_fast=True)]
+MAX_LISTS = 4096  # each is looked at in one go, and a body has room for sixteen times as many
+ListsOfIds = Annotated[list[Ids], Field(fail_fast=True, max_length=MAX_LISTS)]
 
 
 def as_lists_of_ids(value: object) -> list[list[int]] | None:
