@@ -13,7 +13,7 @@ Bits = NDArray[np.bool_]  # (vocab_size,)
 
 WORD = 32  # bits of a mask come in words of so many
 
-# A mask takes some 30 µs, and no more than about 30 ms with these: beyond them the grammar counts as one that cannot be
+# A mask takes some 30 µs, and with these seldom more than 30 ms: beyond them the grammar counts as one that cannot be
 # met. Without them single masks took minutes. A state of the lexer takes one or two kilobytes.
 LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 300_000,
