@@ -36,14 +36,16 @@ def running(command: Sequence[str], environment: Mapping[str, str], log: Path) -
 
 def wait_until_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
     """Wait until a service of Ray answers; a fresh machine takes a minute."""
-    deadline = time.monotonic() + READY_WITHIN_S
+    deadline, last = time.monotonic() + READY_WITHIN_S, ""
     while time.monotonic() < deadline:
         assert process.poll() is None, f"the service ended:\n{log.read_text()}"
         try:
             # Models may answer a moment before HAProxy knows their addresses, and before the end is prepared for.
-            if httpx.get(f"{address}/ready", timeout=5).status_code == 200 and "ready at" in log.read_text():
+            response = httpx.get(f"{address}/ready", timeout=5)
+            if response.status_code == 200 and "ready at" in log.read_text():
                 return
-        except httpx.HTTPError:
-            pass
+            last = response.text
+        except httpx.HTTPError as error:
+            last = repr(error)
         time.sleep(0.25)
-    raise AssertionError(f"not ready after {READY_WITHIN_S} s:\n{log.read_text()}")
+    raise AssertionError(f"not ready after {READY_WITHIN_S} s, but {last}\n{log.read_text()}")

@@ -99,11 +99,12 @@ def test_the_system_counts_the_same_pages() -> None:
     before = resident_bytes()
     for slot in range(32):
         memory.write(slot, 0, [np.ones((8, 512, 64), np.float32)] * 2)
-    assert resident_bytes() - before == pytest.approx(memory.used_bytes, rel=0.05)
+    used = memory.used_bytes
+    assert resident_bytes() - before == pytest.approx(used, rel=0.05)
     memory.forget(0)
     memory.release()
 
-    assert resident_bytes() - before < 2**20
+    assert resident_bytes() - before < 0.05 * used  # what else the process does meanwhile counts too
 
 
 @pytest.mark.parametrize("seed", range(5))
