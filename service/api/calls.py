@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
+from typing import TypeVar
 
 from model.package import Manifest
 from service.api import by_language
@@ -17,6 +18,7 @@ from service.settings import Limits
 from service.tasks.task import Task
 
 Suits = Callable[[Manifest], bool]
+Answer = TypeVar("Answer", bound=Response)
 
 
 class Tasks:
@@ -79,6 +81,12 @@ class Calls:
                 return await by_language.answer(request, choices, self._translated)
             return await answer(self._translator(request), request, self.limits)
         return await answer(self.find(request.model, kind), request, self.limits)
+
+    async def answer_as(self, expected: type[Answer], request: AnyRequest, kind: Kind | None) -> Answer:
+        """Answer a request whole, by what its task answers with; raises a `ServiceError`."""
+        response = await self.answer(request, kind)
+        assert isinstance(response, expected), "bug: a task answers in kind"
+        return response
 
     def events(self, request: AnyRequest, kind: Kind) -> AsyncGenerator[AnyEvent, None]:
         """Return the events of an answer; raises a `ServiceError`, by the next event at the latest."""

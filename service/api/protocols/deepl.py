@@ -115,8 +115,7 @@ async def _translate(calls: Calls, request: DeepLRequest) -> Translations:
             target=request.target_lang,
             format="html" if request.tag_handling == "html" else "text",
         )
-        answer = await calls.answer(asked, "translate")
-    assert isinstance(answer, TranslateResponse)
+        answer = await calls.answer_as(TranslateResponse, asked, "translate")
     sources = [each.language if each else "" for each in answer.detected or []] or [request.source_lang or ""] * len(
         texts
     )

@@ -116,9 +116,7 @@ async def _ranked(calls: Calls, request: _Rerank, *, cuts: bool, returns: bool) 
         return_documents=returns,
         truncate=cuts,
     )
-    answer = await calls.answer(asked, "rerank")
-    assert isinstance(answer, RerankResponse)
-    return answer
+    return await calls.answer_as(RerankResponse, asked, "rerank")
 
 
 def _check_length(calls: Calls, request: CohereRerankRequest) -> None:

@@ -53,8 +53,7 @@ class StreamedText(BaseModel):
 async def text_generation(calls: Calls, body: TextGeneration) -> Any:
     """Return the continuation of each prompt."""
     with naming(**NAMES):
-        answer = await calls.answer(_generation(body), "generate")
-    assert isinstance(answer, GenerateResponse)
+        answer = await calls.answer_as(GenerateResponse, _generation(body), "generate")
     return [{"generated_text": choice.text} for choice in answer.choices]
 
 
@@ -102,8 +101,7 @@ async def summarization(calls: Calls, body: Summarization) -> Any:
         **body.parameters.generate_parameters.native(SummarizeRequest),
     )
     with naming(**NAMES):
-        answer = await calls.answer(asked, "summarize")
-    assert isinstance(answer, SummarizeResponse)
+        answer = await calls.answer_as(SummarizeResponse, asked, "summarize")
     return [{"summary_text": summary} for summary in answer.summaries]
 
 
@@ -119,8 +117,7 @@ async def translation(calls: Calls, body: Translation) -> Any:
         **parameters.generate_parameters.native(TranslateRequest),
     )
     with naming(**NAMES):
-        answer = await calls.answer(asked, "translate")
-    assert isinstance(answer, TranslateResponse)
+        answer = await calls.answer_as(TranslateResponse, asked, "translate")
     return [{"translation_text": text} for text in answer.translations]
 
 

@@ -75,9 +75,7 @@ async def zero_shot_classification(calls: Calls, body: ZeroShotClassification) -
 
 async def _classified(calls: Calls, model: str | None, **fields: Any) -> ClassifyResponse:
     with naming(input="inputs"):
-        answer = await calls.answer(native(ClassifyRequest, model=model, **fields), "classify")
-    assert isinstance(answer, ClassifyResponse)
-    return answer
+        return await calls.answer_as(ClassifyResponse, native(ClassifyRequest, model=model, **fields), "classify")
 
 
 def _labels(result: Classification) -> list[dict[str, Any]]:
@@ -93,8 +91,9 @@ async def feature_extraction(calls: Calls, body: FeatureExtraction) -> Any:
         dimensions=body.dimensions,
     )
     with naming(input="inputs"):
-        answer = await calls.answer(native(EmbedRequest, model=body.model, input=body.inputs, **asked), "embed")
-    assert isinstance(answer, EmbedResponse)
+        answer = await calls.answer_as(
+            EmbedResponse, native(EmbedRequest, model=body.model, input=body.inputs, **asked), "embed"
+        )
     return answer.embeddings[0] if isinstance(body.inputs, str) else answer.embeddings
 
 
@@ -110,8 +109,9 @@ async def token_classification(calls: Calls, body: TokenClassification) -> Any:
     aggregation = parameters.aggregation_strategy or (tagging.aggregation if tagging else None)
     asked = given(aggregation=aggregation, ignore_labels=parameters.ignore_labels, overlap=parameters.stride)
     with naming(input="inputs", overlap="stride"):
-        answer = await calls.answer(native(TagRequest, model=body.model, input=body.inputs, **asked), "tag")
-    assert isinstance(answer, TagResponse)
+        answer = await calls.answer_as(
+            TagResponse, native(TagRequest, model=body.model, input=body.inputs, **asked), "tag"
+        )
     label = "entity" if aggregation == "none" else "entity_group"
     found = ([_entity(entity, label) for entity in entities] for entities in answer.results)
     return next(found) if isinstance(body.inputs, str) else found
@@ -133,8 +133,9 @@ async def question_answering(calls: Calls, body: QuestionAnswering) -> Any:
     )
     inputs = {"question": body.inputs.question, "context": body.inputs.context}
     with naming(overlap="doc_stride"):
-        answer = await calls.answer(native(AnswerRequest, model=body.model, **inputs, **asked), "answer")
-    assert isinstance(answer, AnswerResponse)
+        answer = await calls.answer_as(
+            AnswerResponse, native(AnswerRequest, model=body.model, **inputs, **asked), "answer"
+        )
     spans = answer.results[0].answers
     found = [{"answer": span.text, "score": span.score, "start": span.start, "end": span.end} for span in spans]
     return found if (parameters.top_k or 1) > 1 or not found else found[0]
@@ -144,8 +145,7 @@ async def fill_mask(calls: Calls, body: FillMask) -> Any:
     """Return the candidates for a text's missing word, or for each of its words; of a list, for each text."""
     asked = native(FillRequest, model=body.model, input=body.inputs, **given(top_k=body.parameters.top_k))
     with naming(input="inputs"):
-        answer = await calls.answer(asked, "fill")
-    assert isinstance(answer, FillResponse)
+        answer = await calls.answer_as(FillResponse, asked, "fill")
     pairs = zip(as_list(body.inputs), answer.results, strict=True)
     found = (_words(text, masks) for text, masks in pairs)
     return next(found) if isinstance(body.inputs, str) else found

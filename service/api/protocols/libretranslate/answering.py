@@ -33,8 +33,7 @@ async def translate(calls: Calls, request: LibreTranslateRequest) -> LibreTransl
             format=request.format,
             n_best=1 + request.alternatives,
         )
-        answer = await calls.answer(asked, "translate")
-    assert isinstance(answer, TranslateResponse)
+        answer = await calls.answer_as(TranslateResponse, asked, "translate")
     detected = None if answer.detected is None else [_detected(each) for each in answer.detected]
     if isinstance(request.q, str):
         return LibreTranslateResponse(

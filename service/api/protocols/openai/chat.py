@@ -10,19 +10,18 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from service.api.calls import Calls
-from service.api.protocols.openai.answers import ChunkChoice, FinishReason, OpenAIUsage, Stamp, finish_reason_of
+from service.api.protocols.openai.answers import ChunkChoice, FinishReason, OpenAIUsage, finish_reason_of
 from service.api.protocols.openai.forms import FORM_EXAMPLE
+from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.requests import ChoicesRequest
 from service.errors import InvalidRequest
 from service.schemas import (
     Choice,
     GenerateEvent,
     GenerateRequest,
-    GenerateResponse,
     Message,
     Response,
     TokenLogprob,
-    UsageEvent,
 )
 from service.schemas.generate import MAX_MESSAGES
 from service.turns import Turn
@@ -156,31 +155,22 @@ class ChatChunk(Response):
 
 async def chat_completion(request: ChatRequest, calls: Calls) -> ChatCompletion:
     """Answer a request by the task of generation."""
-    answer = await calls.answer(request.task_request(), "chat")
-    assert isinstance(answer, GenerateResponse), "bug: the task answers in kind"
-    choices, turn = [], Turn()
-    for choice in answer.choices:
-        choices.append(await _choice(choice, turn))
-        choice.logprobs = None  # not all at the end: to free a hundred thousand objects takes long
-    stamp = Stamp.of("chatcmpl", answer.model)
-    return ChatCompletion.model_construct(**stamp.fields(), choices=choices, usage=OpenAIUsage.of(answer.usage))
+    return ChatCompletion.model_construct(**await whole(calls, request.task_request(), "chat", "chatcmpl", _choice))
 
 
 async def chat_chunks(request: ChatRequest, calls: Calls) -> AsyncGenerator[ChatChunk, None]:
     """Yield an answer's chunks; raises a `ServiceError`."""
-    native = request.task_request()
-    stamp = Stamp.of("chatcmpl", calls.find(native.model, "chat").manifest.name).fields()
     begun: set[int] = set()  # choices, by their index
-    turn = Turn()
-    async with aclosing(calls.events(native, "chat")) as events:
-        async for event in events:
-            if isinstance(event, GenerateEvent):
-                yield ChatChunk.model_construct(
-                    **stamp, choices=[await _piece(event, turn, is_first=event.index not in begun)]
-                )
-                begun.add(event.index)
-            elif isinstance(event, UsageEvent) and request.includes_usage:
-                yield ChatChunk.model_construct(**stamp, choices=[], usage=OpenAIUsage.of(event.usage))
+
+    async def piece(event: GenerateEvent, turn: Turn) -> ChatChunkChoice:
+        is_first = event.index not in begun
+        begun.add(event.index)
+        return await _piece(event, turn, is_first=is_first)
+
+    chunks = pieces(calls, request.task_request(), "chat", "chatcmpl", piece, includes_usage=request.includes_usage)
+    async with aclosing(chunks):
+        async for fields in chunks:
+            yield ChatChunk.model_construct(**fields)
 
 
 async def _choice(choice: Choice, turn: Turn) -> ChatChoice:

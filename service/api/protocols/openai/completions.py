@@ -10,17 +10,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from service.api.calls import Calls
-from service.api.protocols.openai.answers import ChunkChoice, FinishReason, OpenAIUsage, Stamp, finish_reason_of
+from service.api.protocols.openai.answers import ChunkChoice, FinishReason, OpenAIUsage, finish_reason_of
 from service.api.protocols.openai.forms import FORM_EXAMPLE
+from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.requests import ChoicesRequest
 from service.schemas import (
     Choice,
     GenerateEvent,
     GenerateRequest,
-    GenerateResponse,
     Response,
     TokenLogprob,
-    UsageEvent,
 )
 from service.schemas.request import Ids, ListsOfIds, Text, Texts
 from service.turns import Turn
@@ -110,29 +109,20 @@ class CompletionChunk(Response):
 
 async def completion(request: CompletionRequest, calls: Calls) -> Completion:
     """Answer a request by the task of generation."""
-    answer = await calls.answer(request.task_request(), "generate")
-    assert isinstance(answer, GenerateResponse), "bug: the task answers in kind"
-    choices, turn = [], Turn()
-    for choice in answer.choices:
-        choices.append(await _choice(choice, turn))
-        choice.logprobs = None  # not all at the end: to free a hundred thousand objects takes long
-    return Completion.model_construct(
-        **Stamp.of("cmpl", answer.model).fields(), choices=choices, usage=OpenAIUsage.of(answer.usage)
-    )
+    return Completion.model_construct(**await whole(calls, request.task_request(), "generate", "cmpl", _choice))
 
 
 async def completion_chunks(request: CompletionRequest, calls: Calls) -> AsyncGenerator[CompletionChunk, None]:
     """Yield an answer's chunks; raises a `ServiceError`."""
-    native = request.task_request()
-    stamp = Stamp.of("cmpl", calls.find(native.model, "generate").manifest.name).fields()
     offsets: dict[int, int] = defaultdict(int)  # by the choice's index
-    turn = Turn()
-    async with aclosing(calls.events(native, "generate")) as events:
-        async for event in events:
-            if isinstance(event, GenerateEvent):
-                yield CompletionChunk.model_construct(**stamp, choices=[await _piece(event, offsets, turn)])
-            elif isinstance(event, UsageEvent) and request.includes_usage:
-                yield CompletionChunk.model_construct(**stamp, choices=[], usage=OpenAIUsage.of(event.usage))
+
+    async def piece(event: GenerateEvent, turn: Turn) -> CompletionChunkChoice:
+        return await _piece(event, offsets, turn)
+
+    chunks = pieces(calls, request.task_request(), "generate", "cmpl", piece, includes_usage=request.includes_usage)
+    async with aclosing(chunks):
+        async for fields in chunks:
+            yield CompletionChunk.model_construct(**fields)
 
 
 async def _choice(choice: Choice, turn: Turn) -> CompletionChoice:

@@ -73,8 +73,7 @@ async def decisions(request: DecisionsRequest, calls: Calls) -> Decisions:
         questions=questions,
         truncate=request.truncate,
     )
-    answer = await calls.answer(native, "decide")
-    assert isinstance(answer, DecideResponse), "bug: the task answers in kind"
+    answer = await calls.answer_as(DecideResponse, native, "decide")
     tokens = answer.usage.prompt_tokens
     pairs = zip(request.questions, answer.results, strict=True)
     return Decisions(

@@ -62,8 +62,7 @@ async def embeddings(request: EmbeddingsRequest, calls: Calls) -> Embeddings:
     """Answer a request by the task of embedding."""
     request.check_refused()
     native = EmbedRequest.model_construct(model=request.model, input=request.input, dimensions=request.dimensions)
-    answer = await calls.answer(native, "embed")
-    assert isinstance(answer, EmbedResponse), "bug: the task answers in kind"
+    answer = await calls.answer_as(EmbedResponse, native, "embed")
     data, turn = [], Turn()
     for index, vector in enumerate(answer.embeddings):
         written = vector if request.encoding_format == "float" else _base64(vector)

@@ -51,8 +51,7 @@ async def embed(calls: Calls, request: TeiEmbedRequest) -> list[list[float]]:
             prompt_name=request.prompt_name,
             dimensions=request.dimensions,
         )
-        answer = await calls.answer(asked, "embed")
-    assert isinstance(answer, EmbedResponse)
+        answer = await calls.answer_as(EmbedResponse, asked, "embed")
     return answer.embeddings
 
 
@@ -82,8 +81,7 @@ async def predict(calls: Calls, request: PredictRequest) -> Iterator[Any]:
             truncate=request.cuts,
             activation="none" if request.raw_scores else None,
         )
-        answer = await calls.answer(asked, "classify")
-    assert isinstance(answer, ClassifyResponse)
+        answer = await calls.answer_as(ClassifyResponse, asked, "classify")
     several = (
         [Prediction(score=label.score, label=label.label) for label in result.labels] for result in answer.results
     )
@@ -102,8 +100,7 @@ async def rerank(calls: Calls, request: TeiRerankRequest) -> list[Rank]:
             activation="none" if request.raw_scores else None,
             return_documents=request.return_text,
         )
-        answer = await calls.answer(asked, "rerank")
-    assert isinstance(answer, RerankResponse)
+        answer = await calls.answer_as(RerankResponse, asked, "rerank")
     return [
         Rank(index=each.index, score=each.relevance_score, text=each.document.text if each.document else None)
         for each in answer.results
@@ -119,8 +116,7 @@ async def tokenize(calls: Calls, request: TeiTokenizeRequest) -> Iterator[list[S
             input=request.inputs,
             add_special_tokens=request.add_special_tokens,
         )
-        answer = await calls.answer(asked, None)
-    assert isinstance(answer, TokenizeResponse)
+        answer = await calls.answer_as(TokenizeResponse, asked, None)
     pairs = zip(as_list(request.inputs), answer.results, strict=True)
     return (
         [
@@ -140,8 +136,7 @@ async def decode(calls: Calls, request: DecodeRequest) -> list[str]:
     asked = native(
         DetokenizeRequest, model=request.model, ids=request.ids, skip_special_tokens=request.skip_special_tokens
     )
-    answer = await calls.answer(asked, None)
-    assert isinstance(answer, DetokenizeResponse)
+    answer = await calls.answer_as(DetokenizeResponse, asked, None)
     return answer.results
 
 
