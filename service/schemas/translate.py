@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,7 +11,16 @@ from service.schemas.request import Response, Text, Texts, Usage
 
 MAX_LANGUAGE = 32
 AUTO = "auto"
-TextFormat = Literal["text", "html"]
+# What the bodies of LibreTranslate have in common with ours.
+Translated = Annotated[Text | Texts, Field(description="a text, or a list of texts", examples=["Dan loves ice cream."])]
+Source = Annotated[
+    str,
+    Field(max_length=MAX_LANGUAGE, description="language of the texts; auto: that of each is guessed from its letters"),
+]
+Target = Annotated[str, Field(max_length=MAX_LANGUAGE, description="language to translate into", examples=["sv"])]
+TextFormat = Annotated[
+    Literal["text", "html"], Field(description="html: only what is read is translated, tags stay as they are")
+]
 
 
 class TranslateRequest(DecodingRequest):
@@ -19,14 +28,10 @@ class TranslateRequest(DecodingRequest):
 
     inputs: ClassVar = "input"
 
-    input: Text | Texts = Field(description="a text, or a list of texts", examples=["Dan loves ice cream."])
-    source: str = Field(
-        AUTO,
-        max_length=MAX_LANGUAGE,
-        description="language of the texts; auto: that of each is guessed from its letters",
-    )
-    target: str = Field(max_length=MAX_LANGUAGE, description="language to translate into", examples=["sv"])
-    format: TextFormat = Field("text", description="html: only what is read is translated, tags stay as they are")
+    input: Translated
+    source: Source = AUTO
+    target: Target
+    format: TextFormat = "text"
     beam_size: int | None = Field(
         None, ge=1, description="1 is greedy; the package's or 4 if left out, 1 when streaming"
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.schemas.request import Text, Texts
-from service.schemas.translate import AUTO, MAX_LANGUAGE, TextFormat
+from service.schemas.request import Text
+from service.schemas.translate import AUTO, Source, Target, TextFormat, Translated
 
 
 class LibreTranslateBody(BaseModel):
@@ -19,14 +19,10 @@ class LibreTranslateBody(BaseModel):
 class LibreTranslateRequest(LibreTranslateBody):
     """Texts to translate."""
 
-    q: Text | Texts = Field(description="a text, or a list of texts", examples=["Dan loves ice cream."])
-    source: str = Field(
-        AUTO,
-        max_length=MAX_LANGUAGE,
-        description="language of the texts; auto: that of each is guessed from its letters",
-    )
-    target: str = Field(max_length=MAX_LANGUAGE, description="language to translate into", examples=["sv"])
-    format: TextFormat = Field("text", description="html: only what is read is translated, tags stay as they are")
+    q: Translated
+    source: Source = AUTO
+    target: Target
+    format: TextFormat = "text"
     alternatives: int = Field(0, ge=0, description="how many other translations of each text to return")
     model: str | None = Field(None, description="name of the model; if left out, the first for these languages")
 

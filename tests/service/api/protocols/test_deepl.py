@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from html import escape
 from typing import Any
 
 import pytest
 
 from tests.service.api.conftest import Client, OpenClient, post
-
-DAN = "Dan loves ice cream."
-GERMAN = "Niemand weiß, wer das Fenster zerbrochen hat."
-
-
-@pytest.fixture
-async def client(open_client: OpenClient) -> AsyncIterator[Client]:
-    async with open_client("translate") as client:
-        yield client
+from tests.service.api.protocols.conftest import DAN, GERMAN
 
 
 async def test_translations_are_the_native_ones(client: Client) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,7 @@ import pytest
 
 from tests.conftest import TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, events_of, post
-
-DAN = "Dan loves ice cream."
-GERMAN = "Niemand weiß, wer das Fenster zerbrochen hat."
-
-
-@pytest.fixture
-async def client(open_client: OpenClient) -> AsyncIterator[Client]:
-    async with open_client("translate") as client:
-        yield client
+from tests.service.api.protocols.conftest import DAN, GERMAN
 
 
 async def test_a_text_is_answered_with_a_text_and_a_list_with_a_list(client: Client) -> None:
