@@ -58,7 +58,7 @@ load: $(VENV)/.dev
 hostile: $(VENV)/.dev
 	$(BIN)/python -m loadtests.hostile
 
-# Writes what is made from one source: Serve's configurations, the PrometheusRule, the dashboards; then checks the overlays.
+# Writes what is made from one source: Serve's configurations, the PrometheusRule, the dashboards, install-*.yaml; then checks them.
 manifests: $(VENV)/.dev
 	$(BIN)/python -m deploy.generate
 	$(BIN)/python -m deploy.checks

@@ -1,29 +1,34 @@
 """`python -m deploy.generate`, or `make manifests`: write what is made from one source and kept in the repository.
 
-Serve's configuration of each overlay from its models file, the PrometheusRule from the alert rules, and the dashboards.
-A test compares what is in the repository with what this would write.
+Serve's configurations from models files, the PrometheusRule from the alert rules, the dashboards, and install-*.yaml
+from all of them. A test compares what is in the repository with what this would write.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from deploy.kustomize import INSTALL, KUBERNETES, can_render, rendered
 from deploy.monitoring.dashboards import DASHBOARDS, grafana
-from service.serve_config import serve_config
+from service.serve_config import Replicas, serve_config
 from service.settings import BUNDLED_MODELS, Settings
 from service.timeouts import Timeouts
 
 DEPLOY = Path(__file__).parent
-KUBERNETES, MONITORING = DEPLOY / "kubernetes", DEPLOY / "monitoring"
+MONITORING = DEPLOY / "monitoring"
 IN_IMAGE = Path("/app")  # where the image has the repository's folders
-MODELS_FILES = {
-    KUBERNETES / "base": BUNDLED_MODELS,
-    KUBERNETES / "overlays" / "gpu": KUBERNETES / "overlays" / "gpu" / "models.yaml",
+ONE = Replicas(at_least=1, at_most=1)
+# What each component serves: its models file, and how many replicas of each there are.
+SERVED = {
+    "cpu": (BUNDLED_MODELS, Replicas()),
+    "gpu": (KUBERNETES / "components" / "gpu" / "models.yaml", Replicas()),
+    "dev": (BUNDLED_MODELS, ONE),
 }
 
 
@@ -38,18 +43,26 @@ yaml.SafeDumper.add_representer(
 
 def generated() -> Iterator[tuple[Path, str]]:
     """Yield each file with what belongs in it."""
-    for folder, models_file in MODELS_FILES.items():
-        patch = _resource("ray.io/v1", "RayService", {"serveConfigV2": _Literal(_serve_config(models_file))})
-        yield folder / "serve-config.yaml", _yaml(patch, models_file)
+    for component, (models_file, replicas) in SERVED.items():
+        config = _Literal(_serve_config(models_file, replicas))
+        patch = _resource("ray.io/v1", "RayService", {"serveConfigV2": config})
+        yield KUBERNETES / "components" / component / "serve-config.yaml", _yaml(patch, models_file)
     rules = yaml.safe_load((MONITORING / "rules.yml").read_text())
     rule = _resource("monitoring.coreos.com/v1", "PrometheusRule", rules)
-    yield KUBERNETES / "base" / "prometheusrule.yaml", _yaml(rule, MONITORING / "rules.yml")
+    yield KUBERNETES / "components" / "monitoring" / "prometheusrule.yaml", _yaml(rule, MONITORING / "rules.yml")
     for dashboard in DASHBOARDS:
         path = MONITORING / "grafana" / "dashboards" / f"{dashboard.uid}.json"
         yield path, json.dumps(grafana(dashboard), indent=2) + "\n"
 
 
-def _serve_config(models_file: Path) -> str:
+def installs() -> Iterator[tuple[Path, str]]:
+    """Yield each install-*.yaml with its content, for which what `generated` yields must be there."""
+    for folder in sorted(INSTALL.iterdir()):
+        comment = f"# Made from {folder.relative_to(DEPLOY.parent)} by `make manifests`.\n"
+        yield KUBERNETES / f"install-{folder.name}.yaml", comment + rendered(folder)
+
+
+def _serve_config(models_file: Path, replicas: Replicas) -> str:
     settings = Settings(models_file=models_file)
     models = [
         model.model_copy(update={"package": DEPLOY.parent / model.package.relative_to(IN_IMAGE)})
@@ -57,7 +70,7 @@ def _serve_config(models_file: Path) -> str:
         else model
         for model in settings.models()
     ]
-    return yaml.safe_dump(serve_config(models, Timeouts.of(settings.limits)), sort_keys=False)
+    return yaml.safe_dump(serve_config(models, Timeouts.of(settings.limits), replicas), sort_keys=False)
 
 
 def _resource(version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -72,6 +85,10 @@ def _yaml(content: dict[str, Any], source: Path) -> str:
 def main() -> None:
     """Write them all."""
     for path, content in generated():
+        path.write_text(content)
+    if not can_render():
+        sys.exit("neither kustomize nor kubectl is there: install-*.yaml are left as they are")
+    for path, content in installs():
         path.write_text(content)
 
 

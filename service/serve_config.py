@@ -9,6 +9,7 @@ import argparse
 import hashlib
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,18 @@ from service.settings import ModelSettings, Settings, SettingsError
 from service.startup import GATEWAY, model_names
 from service.timeouts import Timeouts
 
-REPLICAS_AT_LEAST = 2  # of a model that never sleeps, each on a node of its own, so that a node may die
-REPLICAS_AT_MOST = 8  # of a model whose own bound is not set; on one machine more would share its cores
 SPREAD = {"max_replicas_per_node": 1}
 
 
-def serve_config(models: list[ModelSettings], timeouts: Timeouts) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Replicas:
+    """How many a cluster has where the models file leaves it open."""
+
+    at_least: int = 2  # of the gateway and each model that never sleeps, on nodes of their own, so that a node may die
+    at_most: int = 8  # of a model whose own bound is not set; on one machine more would share its cores
+
+
+def serve_config(models: list[ModelSettings], timeouts: Timeouts, replicas: Replicas = Replicas()) -> dict[str, Any]:
     """Return Serve's configuration of a cluster: an application for each model, and the gateway to all of them.
 
     Serve ends a request a little later than the service itself would, whose answer says why. The arguments of an
@@ -47,18 +54,18 @@ def serve_config(models: list[ModelSettings], timeouts: Timeouts) -> dict[str, A
         },
         "logging_config": dict(RAY_LOGS),
         "applications": [
-            *(_model(name, model, timeouts) for name, model in zip(names, models, strict=True)),
-            _gateway(models, timeouts),
+            *(_model(name, model, timeouts, replicas) for name, model in zip(names, models, strict=True)),
+            _gateway(models, timeouts, replicas),
         ],
     }
 
 
-def _model(name: str, model: ModelSettings, timeouts: Timeouts) -> dict[str, Any]:
+def _model(name: str, model: ModelSettings, timeouts: Timeouts, replicas: Replicas) -> dict[str, Any]:
     options = model_options(model, timeouts)
     bounds = options["autoscaling_config"]
-    bounds["min_replicas"] = bounds["min_replicas"] and max(bounds["min_replicas"], REPLICAS_AT_LEAST)
+    bounds["min_replicas"] = bounds["min_replicas"] and max(bounds["min_replicas"], replicas.at_least)
     if "max_replicas" not in model.autoscaling.model_fields_set:
-        bounds["max_replicas"] = REPLICAS_AT_MOST
+        bounds["max_replicas"] = replicas.at_most
     bounds["max_replicas"] = max(bounds["max_replicas"], bounds["min_replicas"])
     return {
         "name": name,
@@ -69,8 +76,8 @@ def _model(name: str, model: ModelSettings, timeouts: Timeouts) -> dict[str, Any
     }
 
 
-def _gateway(models: list[ModelSettings], timeouts: Timeouts) -> dict[str, Any]:
-    options = {"num_replicas": REPLICAS_AT_LEAST, **SPREAD, **gateway_options(timeouts)}
+def _gateway(models: list[ModelSettings], timeouts: Timeouts, replicas: Replicas) -> dict[str, Any]:
+    options = {"num_replicas": replicas.at_least, **SPREAD, **gateway_options(timeouts)}
     return {
         "name": GATEWAY,
         "route_prefix": "/",

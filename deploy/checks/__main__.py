@@ -1,4 +1,4 @@
-"""`python -m deploy.checks`: render and check every overlay; exit status 1 if anything is wrong."""
+"""`python -m deploy.checks`: compose and check the components; exit status 1 if anything is wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from deploy.checks.manifests import overlays, render, schema_problems
+from deploy.checks.compositions import COMPOSITIONS
 from deploy.checks.ray_service import (
     budget_problems,
     environment_problems,
@@ -16,11 +16,13 @@ from deploy.checks.ray_service import (
     security_problems,
     timeout_problems,
 )
+from deploy.checks.schemas import schema_problems
 from deploy.checks.serve import config_problems
+from deploy.kustomize import can_render, compose
 
 
 def problems(resources: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield everything that is wrong with an overlay's resources, each with the check that found it."""
+    """Yield everything that is wrong with the resources that components make, each with the check that found it."""
     for resource in resources:
         name = f"{resource['kind']} {resource['metadata']['name']}"
         yield from (("schemas", f"{name}: {problem}") for problem in schema_problems(resource))
@@ -40,15 +42,15 @@ def problems(resources: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 def main() -> None:
     """Check them all."""
+    if not can_render():
+        sys.exit("neither kustomize nor kubectl is there")
     failed = False
-    for overlay in overlays():
-        resources = render(overlay)
+    for components in COMPOSITIONS:
+        resources = compose(components)
         found = list(problems(resources))
         failed |= bool(found)
-        kinds = ", ".join(resource["kind"] for resource in resources)
-        sys.stdout.write(
-            f"{overlay}: {len(resources)} resources ({kinds}): {'wrong' if found else 'all checks passed'}\n"
-        )
+        verdict = "wrong" if found else "all checks passed"
+        sys.stdout.write(f"{' + '.join(components)}: {len(resources)} resources: {verdict}\n")
         sys.stdout.writelines(f"  {check}: {problem}\n" for check, problem in found)
     sys.exit(failed)
 

@@ -9,13 +9,11 @@ import pytest
 import yaml
 
 from deploy.checks.__main__ import problems
-from deploy.checks.manifests import CRDS, can_render, overlays, render
+from deploy.checks.compositions import COMPOSITIONS
+from deploy.kustomize import can_render, compose
 
 pytestmark = [
-    pytest.mark.skipif(not can_render(), reason="needs kubectl or kustomize to render the overlays"),
-    pytest.mark.skipif(
-        not CRDS.is_dir(), reason=f"needs the CRDs' schemas; {CRDS} is missing, TRIFOLD_CRDS names them"
-    ),
+    pytest.mark.skipif(not can_render(), reason="needs kubectl or kustomize to render the components"),
     pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning"),
 ]
 
@@ -23,22 +21,38 @@ Resource = dict[str, Any]
 
 
 @cache
-def rendered(overlay: str) -> list[Resource]:
-    return render(overlay)
+def composed(*components: str) -> list[Resource]:
+    return compose(components)
 
 
 def of_kind(kind: str, resources: list[Resource]) -> Resource:
     return next(resource for resource in resources if resource["kind"] == kind)
 
 
-@pytest.mark.parametrize("overlay", overlays())
-def test_nothing_is_wrong_with_an_overlay(overlay: str) -> None:
-    assert list(problems(rendered(overlay))) == []
+def groups(resources: list[Resource]) -> dict[str, Resource]:
+    """Return a RayService's groups of workers by name, and its head."""
+    cluster = of_kind("RayService", resources)["spec"]["rayClusterConfig"]
+    return {"head": cluster["headGroupSpec"]} | {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
 
 
-@pytest.mark.parametrize("overlay", overlays())
-def test_models_and_gateways_run_on_two_nodes_at_least(overlay: str) -> None:
-    service = of_kind("RayService", rendered(overlay))["spec"]
+@pytest.mark.parametrize("components", COMPOSITIONS, ids=" ".join)
+def test_nothing_is_wrong_with_what_components_make(components: tuple[str, ...]) -> None:
+    assert list(problems(composed(*components))) == []
+
+
+@pytest.mark.parametrize("served", ["cpu", "gpu", "dev"])
+def test_components_make_the_same_in_any_order(served: str) -> None:
+    components = (served, "ha", "monitoring", "pull-secret", "network-policy/gke")
+
+    def by_name(resources: list[Resource]) -> list[Resource]:
+        return sorted(resources, key=lambda resource: (resource["kind"], resource["metadata"]["name"]))
+
+    assert by_name(composed(*components)) == by_name(composed(*reversed(components)))
+
+
+@pytest.mark.parametrize("served", ["cpu", "gpu"])
+def test_models_and_gateways_run_on_two_nodes_at_least(served: str) -> None:
+    service = of_kind("RayService", composed(served))["spec"]
     config = yaml.safe_load(service["serveConfigV2"])
     for application in config["applications"]:
         (deployment,) = application["deployments"]
@@ -48,6 +62,46 @@ def test_models_and_gateways_run_on_two_nodes_at_least(overlay: str) -> None:
     workers = service["rayClusterConfig"]["workerGroupSpecs"][0]
     assert workers["minReplicas"] == 2
     assert workers["template"]["spec"]["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule"
+
+
+def test_one_node_is_enough_for_dev() -> None:
+    resources = composed("dev")
+    config = yaml.safe_load(of_kind("RayService", resources)["spec"]["serveConfigV2"])
+    wanted = [
+        deployment.get("num_replicas") or deployment["autoscaling_config"]["max_replicas"]
+        for application in config["applications"]
+        for deployment in application["deployments"]
+    ]
+
+    assert set(wanted) == {1} == {groups(resources)["cpu"]["maxReplicas"]}
+    assert "topologySpreadConstraints" not in groups(resources)["cpu"]["template"]["spec"]
+
+
+def test_pods_with_a_gpu_are_those_without_but_for_what_a_device_takes() -> None:
+    cpu, gpu = (groups(composed("gpu"))[name]["template"]["spec"] for name in ("cpu", "gpu"))
+    different = {name for name in cpu.keys() | gpu.keys() if cpu.get(name) != gpu.get(name)}
+    (of_cpu,), (of_gpu,) = cpu["containers"], gpu["containers"]
+
+    assert different == {"containers", "tolerations", "topologySpreadConstraints"}
+    assert {name for name in of_cpu if of_cpu[name] != of_gpu[name]} == {"image", "resources"}
+
+
+def test_a_group_with_gpus_grows_from_zero_where_no_node_has_a_label_yet() -> None:
+    gpu = groups(composed("gpu"))["gpu"]
+
+    assert (gpu["minReplicas"], gpu["replicas"]) == (0, 0)
+    assert not {"nodeSelector", "affinity"} & gpu["template"]["spec"].keys()
+
+
+def test_every_pod_has_the_secret_for_the_registry() -> None:
+    for name, group in groups(composed("gpu", "pull-secret")).items():
+        assert group["template"]["spec"]["imagePullSecrets"] == [{"name": "trifold-registry"}], name
+
+
+def test_each_group_of_workers_has_a_budget_of_its_own() -> None:
+    budgets = [each for each in composed("gpu") if each["kind"] == "PodDisruptionBudget"]
+
+    assert {each["spec"]["selector"]["matchLabels"]["ray.io/group"] for each in budgets} == {"cpu", "gpu"}
 
 
 def worker(service: Resource) -> Resource:
@@ -136,7 +190,7 @@ MISTAKES: list[tuple[Callable[[Resource], None], str, str]] = [
 
 @pytest.mark.parametrize(("mistake", "check", "words"), MISTAKES)
 def test_a_mistake_is_found(mistake: Callable[[Resource], None], check: str, words: str) -> None:
-    service = copy.deepcopy(of_kind("RayService", rendered("cpu")))
+    service = copy.deepcopy(of_kind("RayService", composed("cpu")))
     mistake(service)
 
     found = list(problems([service]))
@@ -144,29 +198,26 @@ def test_a_mistake_is_found(mistake: Callable[[Resource], None], check: str, wor
 
 
 def test_a_typo_in_a_built_in_kind_is_found() -> None:
-    budget = copy.deepcopy(of_kind("PodDisruptionBudget", rendered("cpu")))
+    budget = copy.deepcopy(of_kind("PodDisruptionBudget", composed("cpu")))
     budget["spec"]["minAvailabel"] = 1
 
     assert any(check == "schemas" and "minAvailabel" in problem for check, problem in problems([budget]))
 
 
 def test_a_budget_that_would_block_every_drain_is_found() -> None:
-    budget = copy.deepcopy(of_kind("PodDisruptionBudget", rendered("cpu")))
+    budget = copy.deepcopy(of_kind("PodDisruptionBudget", composed("cpu")))
     budget["spec"] = {"maxUnavailable": 1, "selector": budget["spec"]["selector"]}
 
     assert any(check == "operator" and "no scale" in problem for check, problem in problems([budget]))
 
 
-def test_another_models_file_makes_another_cluster_of_pods() -> None:
-    resources = rendered("gpu")
-    pods = of_kind("RayService", resources)["spec"]["rayClusterConfig"]
-    templates = [pods["headGroupSpec"], *pods["workerGroupSpecs"]]
-
+def test_another_models_file_leaves_the_cluster_as_it_is() -> None:
+    resources = composed("gpu")
     named = {
         volume["configMap"]["name"]
-        for group in templates
+        for group in groups(resources).values()
         for volume in group["template"]["spec"]["volumes"]
         if "configMap" in volume
     }
-    assert named == {of_kind("ConfigMap", resources)["metadata"]["name"]}
-    assert named != {"trifold-models"}, "without a hash of its content, a change reaches running pods late or never"
+
+    assert named == {of_kind("ConfigMap", resources)["metadata"]["name"]} == {"trifold-models"}

@@ -1,0 +1,44 @@
+"""Resources held against strict schemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import kubernetes_validate
+from jsonschema import Draft202012Validator
+
+from deploy.checks.trim import CRDS
+
+Resource = dict[str, Any]
+KUBERNETES_VERSION = "1.33"
+
+
+def schema_problems(resource: Resource) -> Iterator[str]:
+    """Yield what a resource's strict schema does not allow."""
+    crds = strict_schemas()
+    key = (resource["apiVersion"], resource["kind"])
+    if key in crds:
+        for error in Draft202012Validator(crds[key]).iter_errors(resource):
+            yield f"{'.'.join(map(str, error.absolute_path))}: {error.message[:300]}"
+        return
+    try:
+        kubernetes_validate.validate(resource, KUBERNETES_VERSION, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        yield f"{'.'.join(map(str, error.path))}: {error.message[:300]}"
+    except kubernetes_validate.SchemaNotFoundError:
+        yield f"there is no schema of {resource['apiVersion']} {resource['kind']}"
+
+
+@cache
+def strict_schemas() -> dict[tuple[str, str], Any]:
+    """Return the strict JSON schemas of operators' resources, by API version and kind."""
+    schemas = {}
+    for path in CRDS.glob("*.json"):
+        definition = json.loads(path.read_text())
+        for version, schema in definition["versions"].items():
+            key = (f"{definition['group']}/{version}", definition["kind"])
+            schemas[key] = {"$defs": definition["$defs"], **schema}
+    return schemas
