@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -25,6 +26,8 @@ class Repository:
     cut_after: dict[str, int] = field(default_factory=dict)  # file → bytes after which a connection breaks
     breaks_left: int = 1
     content_instead: dict[str, bytes] = field(default_factory=dict)  # file → what is sent in place of its content
+    refusals: list[int] = field(default_factory=list)  # statuses of the next answers for files
+    ignores_ranges: bool = False
 
     @property
     def commit(self) -> str:
@@ -118,13 +121,20 @@ class _Handler(BaseHTTPRequestHandler):
         if repository.is_gated:
             self._error(401 if "Authorization" not in self.headers else 403, "GatedRepo")
             return
+        if repository.refusals:
+            self._error(repository.refusals.pop(0), "Refused")
+            return
         if not path.is_file():
             self._error(404, "EntryNotFound")
             return
         content = path.read_bytes()
         start, end = 0, len(content)
-        if match := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
+        wanted = "" if repository.ignores_ranges else self.headers.get("Range", "")
+        if match := re.fullmatch(r"bytes=(\d+)-(\d*)", wanted):
             start, end = int(match[1]), min(int(match[2] or end - 1) + 1, end)
+            if start >= end:
+                self._error(416, "RangeNotSatisfiable")
+                return
         sent = repository.content_instead.get(file, content)[start:end]
         self.send_response(206 if match else 200)
         self.send_header("X-Repo-Commit", repository.commit)
@@ -132,6 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path.suffix in LARGE:
             self.send_header("X-Linked-ETag", f'"{etag_of(path)}"')
             self.send_header("X-Linked-Size", str(len(content)))
+        self.send_header("Last-Modified", formatdate(path.stat().st_mtime, usegmt=True))  # S3's clients insist on it
         self.send_header("Accept-Ranges", "bytes")
         self.send_header("Content-Length", str(len(sent)))
         if match:

@@ -55,8 +55,8 @@ def test_serving_is_free_of_torch() -> None:
     assert files_that_import("torch", "service") == set()
 
 
-@pytest.mark.parametrize("folder", ["model/hub", "model/commands"])
-def test_finding_a_model_by_name_is_free_of_torch(folder: str) -> None:
+@pytest.mark.parametrize("folder", ["model/hub", "model/storage", "model/commands"])
+def test_finding_a_model_is_free_of_torch(folder: str) -> None:
     assert files_that_import("torch", folder) == set()
 
 

@@ -7,27 +7,30 @@ import sys
 import typer
 
 from model.checkpoints.errors import CheckpointError
-from model.commands import examining, making, serving
+from model.commands import examining, fetching, making, serving
 from model.hub.errors import HubError
 from model.package import PackageError
+from model.storage.errors import StorageError
 from model.training.errors import DataError, RunError
 from service.settings import SettingsError
 
-ERRORS = (CheckpointError, DataError, HubError, PackageError, RunError, SettingsError)
+ERRORS = (CheckpointError, DataError, HubError, PackageError, RunError, SettingsError, StorageError)
 
 # Which extra of pyproject.toml has a library that some commands need and serving does not.
 EXTRAS = {
     **dict.fromkeys(("torch", "onnx", "safetensors", "sentencepiece"), "import"),
     **dict.fromkeys(("matplotlib", "sacrebleu"), "train"),
+    "obstore": "stores",
 }
 
 app = typer.Typer(
     name="trifold",
     no_args_is_help=True,
     add_completion=False,
-    help="Serve, import, train, export and examine transformers.",
+    help="Serve, fetch, import, train, export and examine transformers.",
 )
 app.command()(serving.serve)
+app.command()(fetching.fetch)
 app.command(name="import")(making.import_checkpoint)
 app.command()(making.train)
 app.command()(making.export)

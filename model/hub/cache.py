@@ -58,7 +58,8 @@ class PackageCache:
         place, partial = self.folder / "packages" / key, self.folder / "partial" / key
         partial.parent.mkdir(parents=True, exist_ok=True)
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(place.name, Path(f"{partial}.lock"), report):
+        waiting = f"{key}: another process is importing it; waiting until it is done"
+        with alone(Path(f"{partial}.lock"), lambda: report(waiting)):
             if found := self.get(key):  # another process has made it meanwhile
                 return found
             for rest in (partial, place):  # of a process that was killed, or a damaged one
@@ -89,12 +90,13 @@ class PackageCache:
 
 
 @contextmanager
-def _alone(key: str, path: Path, report: Callable[[str], None]) -> Iterator[None]:
+def alone(path: Path, report: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock of a file; `report` is called first where another process holds it and this one waits."""
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        report(f"{key}: another process is importing it; waiting until it is done")
+        report()
         lock.acquire()
     try:
         yield

@@ -1,0 +1,286 @@
+"""Packages from a real server, which breaks off, refuses, and sends what is wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from model.hub.names import BUNDLED
+from model.package import Manifest
+from model.package.manifest import FILE_NAME, sha256_of
+from model.storage.addresses import Address
+from model.storage.download import TRIES, Downloader
+from model.storage.errors import StorageError
+from model.storage.packages import StoredPackage, fetch
+from tests.local_hub import LocalHub, Repository, local_hub
+
+GRAPH = "encoder.onnx"
+ARCHIVE = "fashion.tar.gz"
+
+
+@dataclass
+class Store:
+    """A package on a server, and where it is to go."""
+
+    hub: LocalHub
+    repository: Repository
+    folder: Path
+    reports: list[str] = field(default_factory=list)
+    pauses: list[int] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return f"{self.hub.address}/shop/fashion/resolve/main"
+
+    @property
+    def sha256(self) -> str:
+        return sha256_of(self.repository.folder / FILE_NAME)
+
+    def fetch(self, address: str | None = None, sha256: str | None = None) -> bool:
+        package = StoredPackage(Address.parse(address or self.address), sha256 or self.sha256)
+        return fetch(package, self.folder, Downloader(self.reports.append, self.pauses.append))
+
+    def fetch_archive(self) -> bool:
+        return self.fetch(f"{self.address}/{ARCHIVE}", sha256_of(self.repository.folder / ARCHIVE))
+
+    def is_whole(self) -> bool:
+        Manifest.load(self.folder)
+        return sha256_of(self.folder / FILE_NAME) == self.sha256
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with local_hub() as hub:
+        repository = Repository(Path(shutil.copytree(BUNDLED / "fashion", tmp_path / "there")))
+        hub.repositories["shop/fashion"] = repository
+        yield Store(hub, repository, tmp_path / "here" / "fashion")
+
+
+def write_archive(store: Store, also: Mapping[str, bytes | tarfile.TarInfo] | None = None) -> None:
+    with tarfile.open(store.repository.folder / ARCHIVE, "w:gz") as archive:
+        for path in sorted((BUNDLED / "fashion").iterdir()):
+            archive.add(path, f"fashion-2/{path.name}")
+        for name, content in (also or {}).items():
+            if isinstance(content, tarfile.TarInfo):
+                archive.addfile(content)
+            else:
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize("end", ["", "/", f"/{FILE_NAME}", f"/{FILE_NAME}?signature=secret"])
+def test_a_package_comes_from_its_folder_or_its_manifest(store: Store, end: str) -> None:
+    assert store.fetch(store.address + end)
+
+    assert store.is_whole()
+    assert [path.name for path in store.folder.parent.iterdir() if path.suffix != ".lock"] == ["fashion"]
+
+
+def test_a_package_that_is_there_is_not_asked_for_again(store: Store) -> None:
+    store.fetch()
+    store.hub.requests.clear()
+
+    assert not store.fetch()
+    assert store.hub.requests == []
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_ended(store: Store) -> None:
+    store.repository.cut_after[GRAPH] = 200_000
+
+    store.fetch()
+
+    assert store.is_whole()
+    assert store.hub.asked_for(GRAPH) == [None, "bytes=200000-"]
+    assert store.pauses == [1]
+
+
+def test_a_download_of_a_process_that_was_killed_goes_on_where_it_ended(store: Store) -> None:
+    store.repository.cut_after[GRAPH], store.repository.breaks_left = 200_000, 1
+    downloader = Downloader(store.reports.append, lambda _: pytest.exit("killed"))
+    with pytest.raises(pytest.exit.Exception):
+        fetch(StoredPackage(Address.parse(store.address), store.sha256), store.folder, downloader)
+    assert not store.folder.exists()
+
+    store.fetch()
+
+    assert store.is_whole()
+    assert store.hub.asked_for(GRAPH) == [None, "bytes=200000-"]
+
+
+def test_where_a_store_sends_only_whole_files_a_download_begins_again(store: Store) -> None:
+    store.repository.cut_after[GRAPH], store.repository.ignores_ranges = 200_000, True
+
+    store.fetch()
+
+    assert store.is_whole()
+
+
+def test_what_may_pass_is_tried_again(store: Store) -> None:
+    store.repository.refusals = [503, 429, 500]
+
+    store.fetch()
+
+    assert store.is_whole()
+    assert store.pauses == [1, 2, 3]
+
+
+def test_tries_that_bring_nothing_end(store: Store) -> None:
+    store.repository.refusals = [503] * TRIES
+
+    with pytest.raises(StorageError, match=f"given up after {TRIES} tries \\(status 503\\)"):
+        store.fetch()
+    assert not store.folder.exists()
+
+
+@pytest.mark.parametrize(("status", "reason"), [(404, "no such file"), (403, "may not be read"), (401, "password")])
+def test_what_will_not_pass_is_not_tried_again_and_shows_no_signature(store: Store, status: int, reason: str) -> None:
+    store.repository.refusals = [status]
+
+    with pytest.raises(StorageError, match=f"status {status}; .*{reason}") as caught:
+        store.fetch(f"{store.address}/{FILE_NAME}?signature=secret")
+    assert "secret" not in str(caught.value)
+    assert store.pauses == []
+
+
+def test_a_corrupted_file_is_refused_and_nothing_of_it_is_served(store: Store) -> None:
+    content = (store.repository.folder / GRAPH).read_bytes()
+    store.repository.content_instead[GRAPH] = b"\0" + content[1:]
+
+    with pytest.raises(StorageError, match=f"{GRAPH}: its sha256 is .*, not .*; nothing of it was kept"):
+        store.fetch()
+    assert not store.folder.exists()
+    assert not list(store.folder.parent.rglob(f"{GRAPH}*"))
+
+    store.repository.content_instead.clear()
+    store.fetch()
+    assert store.is_whole()
+
+
+def test_the_old_package_stays_until_the_new_one_is_whole(store: Store) -> None:
+    store.fetch()
+    old = store.sha256
+    manifest = store.repository.folder / FILE_NAME
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "description": "Another one."}))
+    store.hub.requests.clear()
+    store.repository.refusals = [404]
+
+    with pytest.raises(StorageError):
+        store.fetch()
+    assert sha256_of(store.folder / FILE_NAME) == old
+
+    assert store.fetch()
+    assert store.is_whole()
+    assert store.hub.asked_for(GRAPH) == []  # the same as before
+
+
+def test_a_file_that_was_damaged_here_is_the_only_one_that_is_brought_again(store: Store) -> None:
+    store.fetch()
+    (store.folder / GRAPH).write_bytes(b"damaged")
+    store.hub.requests.clear()
+
+    assert store.fetch()
+    assert store.is_whole()
+    assert {path.rpartition("/")[2] for _, path, _ in store.hub.requests} == {FILE_NAME, GRAPH}
+
+
+def test_another_manifest_than_the_one_wanted_is_refused(store: Store) -> None:
+    with pytest.raises(StorageError, match=f"{FILE_NAME}: its sha256 is"):
+        store.fetch(sha256="0" * 64)
+    assert not store.folder.exists()
+
+
+def test_a_folder_of_other_things_is_not_replaced(store: Store) -> None:
+    store.folder.mkdir(parents=True)
+    (store.folder / "letters").touch()
+
+    with pytest.raises(StorageError, match="is no package"):
+        store.fetch()
+    assert (store.folder / "letters").exists()
+
+
+@pytest.mark.parametrize("address", ["http://store/folder", "https://store/package.tar", "s3://store/package.tgz"])
+def test_only_a_package_in_a_folder_and_not_over_plain_http_may_go_without_its_hash(address: str) -> None:
+    with pytest.raises(StorageError, match="give its sha256"):
+        StoredPackage(Address.parse(address)).check()
+
+    StoredPackage(Address.parse("https://store/folder")).check()
+
+
+def test_an_archive_is_unpacked_and_not_brought_again(store: Store) -> None:
+    write_archive(store)
+    store.repository.cut_after[ARCHIVE] = 200_000
+
+    assert store.fetch_archive()
+    assert store.is_whole()
+    assert store.hub.asked_for(ARCHIVE) == [None, "bytes=200000-"]
+    assert not store.fetch_archive()
+    assert len(store.hub.asked_for(ARCHIVE)) == 2
+
+
+def link(name: str, to: str) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = tarfile.SYMTYPE, to
+    return member
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("../outside", b"x"),
+        ("fashion-2/../../outside", b"x"),
+        ("/tmp/outside", b"x"),
+        ("elsewhere/file", b"x"),
+        ("fashion-2/deeper/file", b"x"),
+        ("fashion-2/.hidden", b"x"),
+        ("fashion-2/link", link("fashion-2/link", "/etc/passwd")),
+    ],
+)
+def test_an_archive_with_anything_but_a_package_is_refused(
+    store: Store, name: str, content: bytes | tarfile.TarInfo
+) -> None:
+    write_archive(store, {name: content})
+
+    with pytest.raises(StorageError, match=f"{name!r} is in it"):
+        store.fetch_archive()
+    assert not store.folder.exists()
+    assert not list(store.folder.parent.parent.rglob("outside"))
+
+
+def test_what_is_no_archive_is_refused(store: Store) -> None:
+    (store.repository.folder / ARCHIVE).write_bytes(b"no archive")
+
+    with pytest.raises(StorageError, match="cannot be unpacked"):
+        store.fetch_archive()
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_package_comes_out_of_a_bucket(store: Store, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "GOOGLE_BASE_URL": store.hub.address,
+        "GOOGLE_SKIP_SIGNATURE": "true",
+        "AWS_ENDPOINT_URL": store.hub.address,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }.items():
+        monkeypatch.setenv(name, value)
+    store.repository.cut_after[GRAPH] = 200_000
+
+    assert store.fetch(f"{scheme}://shop/fashion/resolve/main")
+    assert store.is_whole()
+    assert store.hub.asked_for(GRAPH) == [None, "bytes=200000-"]
+
+    store.repository.refusals = [403]
+    with pytest.raises(StorageError, match=rf"{scheme}://shop/fashion/.*may not be read; credentials"):
+        store.fetch(f"{scheme}://shop/fashion/resolve/main", sha256="0" * 64)
+    with pytest.raises(StorageError, match=rf"{scheme}://shop/fashion/.*no such file"):
+        store.fetch(f"{scheme}://shop/fashion/resolve/main/nowhere", sha256="0" * 64)
