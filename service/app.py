@@ -28,7 +28,7 @@ from service.api.status import StatusCache
 from service.errors import InternalError, NotReady, ServerOverloaded, ServiceError
 from service.keys import configured_keys
 from service.logs import configure_logs
-from service.metrics import Metrics
+from service.metrics import SECONDS, Metrics
 from service.metrics_port import export
 from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
 from service.settings import Autoscaling, ModelSettings, Settings, SettingsError
@@ -104,7 +104,7 @@ def _of_this_process() -> tuple[Settings, Metrics]:
     """Read the settings here, on whichever node this is, and count for this node."""
     settings = Settings.read()
     settings.check_exposure(settings.host)
-    metrics = Metrics(settings.metrics_dir)
+    metrics = Metrics(settings.metrics_dir, settings.latency_buckets or SECONDS)
     export(metrics, settings.host, settings.metrics_port)
     return settings, metrics
 

@@ -4,22 +4,20 @@ A replica is one process among several on a node, and a load balancer before the
 process keeps its numbers in files of one directory of the node (prometheus-client's multiprocess mode), and whoever is
 asked on that node adds them all up: the service's own address, and the node's metrics port (`metrics_port.py`).
 
-Labels are few and bounded: model, task, code, phase, reason, and client, which is the name of an API key. Never a
-prompt, a key or an id.
+Labels are few and bounded: model, task, code, phase, reason, route, and client, which is the name of an API key. Never
+a prompt, a key or an id.
 """
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import os
 import threading
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+from weakref import WeakSet
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -32,26 +30,30 @@ from prometheus_client import (
 )
 
 from model.package import Manifest
-from service.engine.observer import Load, Phase, Step
+from service.metrics_engine import EngineMetrics
 from service.metrics_files import NodeCollector
+from service.metrics_process import build_info
+
+logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-FLUSH_S = 0.25  # how often the engine's numbers go into the files
-SETTLE_S = 3.0  # after which the numbers of an idle engine are written once more
+STATE_S = 1.0  # how often the present state of the engines goes into the files
 FRESH_S = 1.0  # how long the page of a node is shown before its files are read again
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-STEP_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
-ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+# Of requests; the objectives of `deploy/monitoring/rules.yml` are among them, or they could not be counted.
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
+STEP_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+ROWS = tuple(2**power for power in range(11))  # up to the most slots that a model may have
+TOKENS = tuple(2**power for power in range(18))  # up to the longest contexts that there are
+BUILD = ("version", "python", "onnxruntime", "ray")
 RATIOS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
 
 
 class Metrics:
     """The metrics of this process; with a directory, together with those of the node's other processes."""
 
-    def __init__(self, directory: Path | None = None) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path | None = None, seconds: Sequence[float] = SECONDS) -> None:
+        self._directory, self._seconds = directory, seconds
         self._reading, self._page, self._read_again_at = threading.Lock(), b"", 0.0
         self._registry = CollectorRegistry()
         # The library chooses when it is first imported, which Ray may have done before this process knew where.
@@ -62,11 +64,15 @@ class Metrics:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
             values.ValueClass = values.MultiProcessValue()
         self._declare()
+        self.build.labels(**build_info()).set(1)
+        self._engines: WeakSet[EngineMetrics] = WeakSet()
+        self._timer: threading.Thread | None = None
 
     def _declare(self) -> None:
         model, task = ["model"], ["model", "task"]
         self.requests = self._counter("requests", "Answered requests, by HTTP status.", [*task, "code"])
         self.request_seconds = self._histogram("request_seconds", "From a request's arrival to its last byte.", task)
+        self.in_progress = self._gauge("requests_in_progress", "Requests that have begun, by their route.", ["route"])
         self.client_requests = self._counter(
             "client_requests", "Answered requests by the name of their API key and HTTP status.", ["client", "code"]
         )
@@ -80,6 +86,14 @@ class Metrics:
         self.inter_token_seconds = self._histogram(
             "inter_token_seconds", "From a sequence's token to its next.", model, STEP_SECONDS
         )
+        self.token_seconds = self._histogram(
+            "time_per_output_token_seconds", "A sequence's mean time from a token to its next.", model, STEP_SECONDS
+        )
+        self.prompt_length = self._histogram(
+            "prompt_length_tokens", "Tokens of an admitted prompt, source or text.", model, TOKENS
+        )
+        self.output_length = self._histogram("output_length_tokens", "Tokens decoded for a sequence.", model, TOKENS)
+        self.finished = self._counter("finished_sequences", "Sequences that have ended.", [*model, "reason"])
         self.prompt_tokens = self._counter("prompt_tokens", "Tokens of admitted prompts, sources and texts.", model)
         self.generated_tokens = self._counter("generated_tokens", "Tokens decoded.", model)
         self.running = self._gauge("sequences_running", "Sequences in the running batch.", model)
@@ -102,9 +116,14 @@ class Metrics:
         self.last_step = self._gauge(
             "engine_last_step_timestamp_seconds", "When the newest step ended, in Unix time.", model, "livemin"
         )
+        self.stalled = self._gauge(
+            "engine_stalled_seconds", "For how long there has been work without a step's end.", model, "livemax"
+        )
+        self.build = self._gauge("build_info", "1, with the versions of what runs.", BUILD, "livemax")
         self.info = self._gauge("model_info", "1 for each model served.", [*task, "precision", "family"], "livemax")
         self.load_seconds = self._gauge("model_load_seconds", "Opening a package and warming it up.", model, "livemax")
         self.resident = self._gauge("process_resident_memory_bytes", "Memory of a model's processes.", model)
+        self.heap = self._gauge("process_heap_bytes", "Memory a model's processes have allocated.", model)
 
     def _counter(self, name: str, documentation: str, labels: Sequence[str]) -> Counter:
         return Counter(f"trifold_{name}", documentation, labels, registry=self._registry)
@@ -113,9 +132,10 @@ class Metrics:
         return Gauge(f"trifold_{name}", documentation, labels, registry=self._registry, multiprocess_mode=mode)
 
     def _histogram(
-        self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float] = SECONDS
+        self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float] | None = None
     ) -> Histogram:
-        return Histogram(f"trifold_{name}", documentation, labels, registry=self._registry, buckets=buckets)
+        bounds = self._seconds if buckets is None else buckets
+        return Histogram(f"trifold_{name}", documentation, labels, registry=self._registry, buckets=bounds)
 
     def exposition(self) -> bytes:
         """Return the page, in Prometheus' text format: of all processes of this node, a second old at most."""
@@ -132,6 +152,13 @@ class Metrics:
         """Return what counts the work of a model's engine."""
         return EngineMetrics(self, model)
 
+    def write_regularly(self, engine: EngineMetrics) -> None:
+        """Write an engine's state once in a while, from a thread: nothing that hangs elsewhere can hide it."""
+        self._engines.add(engine)
+        if self._timer is None or not self._timer.is_alive():
+            self._timer = threading.Thread(target=_write_states, args=(self._engines,), name="states", daemon=True)
+            self._timer.start()
+
     def loaded(self, manifest: Manifest, slots: int, seconds: float) -> None:
         """Tell of a model that can be served, its KV cache's slots, and how long opening it took."""
         self.info.labels(manifest.name, manifest.task, manifest.precision, manifest.family).set(1)
@@ -139,125 +166,13 @@ class Metrics:
         self.load_seconds.labels(manifest.name).set(seconds)
 
 
-@dataclass
-class _Buffer:
-    """A histogram's observations since the last flush: several at once cost what one does."""
-
-    target: Any  # a histogram with its labels
-    bounds: Sequence[float]
-    counts: list[int] = field(init=False)
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
-
-    def add(self, value: float, times: int = 1) -> None:
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.total += value * times
-
-    def flush(self) -> None:
-        """Hand the counts over; the library itself takes but one observation at a time."""
-        for bucket, count in zip(self.target._buckets, self.counts, strict=True):
-            if count:
-                bucket.inc(count)
-        self.target._sum.inc(self.total)
-        self.counts = [0] * len(self.counts)
-        self.total = 0.0
-
-
-class EngineMetrics:
-    """One model's observer. A decode step takes half a millisecond, so all is added up and written now and then."""
-
-    def __init__(self, metrics: Metrics, model: str) -> None:
-        self._metrics, self._model = metrics, model
-        self._queue = _Buffer(metrics.queue_seconds.labels(model), SECONDS)
-        self._first = _Buffer(metrics.first_token_seconds.labels(model), SECONDS)
-        self._inter = _Buffer(metrics.inter_token_seconds.labels(model), STEP_SECONDS)
-        self._phases: dict[Phase, _PhaseBuffers] = {}
-        self._prompt_tokens = self._generated_tokens = 0
-        self._written = Load(0, 0, 0, 0)
-        self._load: Callable[[], Load] = lambda: self._written
-        self._last_step = time.time()
-        self._is_due = False
-        self._settling: asyncio.TimerHandle | None = None
-        self._flush()
-
-    def watch(self, load: Callable[[], Load]) -> None:
-        """Ask for the load whenever the numbers are written."""
-        self._load = load
-
-    def stepped(self, step: Step) -> None:
-        """Count a step."""
-        buffers = self._phases.get(step.phase) or self._add_phase(step.phase)
-        buffers.seconds.add(step.seconds)
-        buffers.rows.add(step.rows)
-        buffers.tokens.add(step.tokens)
-        buffers.padding.add(1 - step.tokens / step.padded_tokens if step.padded_tokens else 0.0)
-        self._last_step = time.time()
-        if not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_later(FLUSH_S, self._flush)
-
-    def admitted(self, waited_s: float, tokens: int) -> None:
-        """Count the prompt and its wait."""
-        self._queue.add(waited_s)
-        self._prompt_tokens += tokens
-
-    def first_token(self, after_s: float) -> None:
-        """Count a first token."""
-        self._first.add(after_s)
-        self._generated_tokens += 1
-
-    def next_tokens(self, after_s: float, sequences: int = 1) -> None:
-        """Count another token of each."""
-        self._inter.add(after_s, sequences)
-        self._generated_tokens += sequences
-
-    def _flush(self) -> None:
-        """Write what has been added up, and how things are."""
-        self._is_due = False
-        metrics, model, load = self._metrics, self._model, self._load()
-        for buffer in (self._queue, self._first, self._inter, *chain.from_iterable(self._phases.values())):
-            buffer.flush()
-        metrics.prompt_tokens.labels(model).inc(self._prompt_tokens)
-        metrics.generated_tokens.labels(model).inc(self._generated_tokens)
-        self._prompt_tokens = self._generated_tokens = 0
-        metrics.prefix_queries.labels(model).inc(load.prefix_queried - self._written.prefix_queried)
-        metrics.prefix_hits.labels(model).inc(load.prefix_hit - self._written.prefix_hit)
-        metrics.running.labels(model).set(load.running)
-        metrics.waiting.labels(model).set(load.waiting)
-        metrics.queued_tokens.labels(model).set(load.queued_tokens)
-        metrics.slots_used.labels(model).set(load.slots_used)
-        metrics.kv_bytes.labels(model).set(load.kv_bytes)
-        metrics.kv_capacity.labels(model).set(load.kv_capacity_bytes)
-        metrics.last_step.labels(model).set(self._last_step)
-        metrics.resident.labels(model).set(_resident_bytes())
-        self._written = load
-        if self._settling is not None:
-            self._settling.cancel()
-            self._settling = None
-        if load.kv_bytes or load.waiting:  # which end without a step: at rest, or where a request is refused
-            self._settling = asyncio.get_running_loop().call_later(SETTLE_S, self._flush)
-
-    def _add_phase(self, phase: Phase) -> _PhaseBuffers:
-        metrics, labels = self._metrics, (self._model, phase)
-        self._phases[phase] = _PhaseBuffers(
-            _Buffer(metrics.step_seconds.labels(*labels), STEP_SECONDS),
-            _Buffer(metrics.batch_rows.labels(*labels), ROWS),
-            _Buffer(metrics.batch_tokens.labels(*labels), TOKENS),
-            _Buffer(metrics.padding_ratio.labels(*labels), RATIOS),
-        )
-        return self._phases[phase]
-
-
-class _PhaseBuffers(NamedTuple):
-    seconds: _Buffer
-    rows: _Buffer
-    tokens: _Buffer
-    padding: _Buffer
-
-
-def _resident_bytes() -> int:
-    """Return this process's memory in use."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+def _write_states(engines: WeakSet[EngineMetrics]) -> None:
+    """Write the engines' states until there are none any more."""
+    while engines:
+        for engine in list(engines):
+            try:
+                engine.write_state()
+            except Exception:
+                logger.exception("an engine's state could not be written")
+            del engine
+        time.sleep(STATE_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -148,6 +149,7 @@ class Settings(BaseSettings):
     metrics_port: int = Field(9464, ge=0, le=65535, description="of the node, for Prometheus; 0: none")
     ray_metrics_port: int = Field(0, ge=0, le=65535, description="of Ray's own metrics, for Prometheus; 0: any")
     metrics_dir: Path | None = Field(None, description="where a node's processes keep their counts; made if missing")
+    latency_buckets: list[float] = Field([], description="of the histograms of times in s; none: those of metrics.py")
     run_dir: Path | None = Field(None, description="where a node's processes learn that the service shuts down")
     drain_notice_s: float = Field(1.0, ge=0, description="how long one that is shutting down still takes requests")
     limits: Limits = Limits()
@@ -174,6 +176,13 @@ class Settings(BaseSettings):
             if value in values[: place - 1]:
                 raise ValueError(f"key {place} is there twice")
         return keys
+
+    @field_validator("latency_buckets")
+    @classmethod
+    def _ascending(cls, buckets: list[float]) -> list[float]:
+        if buckets != sorted(set(buckets)) or any(not 0 < bucket < math.inf for bucket in buckets):
+            raise ValueError("bounds must be positive numbers of seconds, each larger than the one before")
+        return buckets
 
     @field_validator("allowed_origins")
     @classmethod

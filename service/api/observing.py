@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 CLIENT_LEFT = "499"  # the code that nginx made usual for a client that left before its answer
 UNKNOWN = "unknown"
+OTHER = "other"  # of paths that are no routes
 PROBES = ("/health", "/ready")  # of load balancers and orchestrators: without keys, limits and spans
 UNTRACED = (*PROBES, "/metrics")
 METHODS = ("GET", "HEAD", "POST", "OPTIONS")  # a client may send any word as one
@@ -111,8 +112,10 @@ class ObserveRequests:
             if message["type"] == "http.response.body":
                 is_whole = not message.get("more_body", False)
 
+        route = self._route(scope)
         with (
-            self._span(scope, headers) as span,
+            self._metrics.in_progress.labels(route or OTHER).track_inprogress(),
+            self._span(scope, route, headers) as span,
             structlog.contextvars.bound_contextvars(request_id=request_id, trace_id=span.trace_id),
         ):
             try:
@@ -124,11 +127,15 @@ class ObserveRequests:
                 if request.reason is not None or request.model != UNKNOWN:
                     self._tell(scope, request, code if is_whole else CLIENT_LEFT, time.perf_counter() - started, span)
 
-    def _span(self, scope: Scope, headers: Headers) -> AbstractContextManager[Span]:
+    def _route(self, scope: Scope) -> str | None:
+        """Return the route of a request, which is a path below a model's address, or None where there is none."""
         path = route_path(scope)
+        return path if path in self._routes else None
+
+    def _span(self, scope: Scope, route: str | None, headers: Headers) -> AbstractContextManager[Span]:
         method = scope["method"] if scope["method"] in METHODS else "HTTP"
-        tracing = self._untraced if path in UNTRACED else self._tracing
-        return tracing.span(f"{method} {path}" if path in self._routes else method, headers)
+        tracing = self._untraced if route_path(scope) in UNTRACED else self._tracing
+        return tracing.span(f"{method} {route}" if route else method, headers)
 
     def _tell(self, scope: Scope, request: Observed, code: str, seconds: float, span: Span) -> None:
         metrics = self._metrics

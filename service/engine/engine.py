@@ -14,7 +14,7 @@ from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.beam_search import BeamParams
 from service.engine.errors import EngineFailed
 from service.engine.mailbox import Mailbox, Output
-from service.engine.observer import Load, Observer, Silent
+from service.engine.observer import Ending, Load, Observer, Silent
 from service.engine.prefix_cache import BLOCK_TOKENS, PrefixCache
 from service.engine.reporting import Reporter
 from service.engine.runner import Runner
@@ -88,15 +88,16 @@ class Engine:
                     if place not in running:  # left over from before it was aborted
                         continue
                     sequence = running[place]
-                    if output.finish_reason == "error":
-                        raise EngineFailed
                     if output.finish_reason is not None:
+                        self._reporter.tell_end(sequence, output.finish_reason)
+                        if output.finish_reason == "error":
+                            raise EngineFailed
                         del running[place]
                     yield sequence, output
                 running = {place: sequence for place, sequence in running.items() if not sequence.is_aborted}
         finally:
             for sequence in running.values():
-                self.abort(sequence)
+                self._drop(sequence, "abort")
 
     async def generate(
         self,
@@ -112,7 +113,11 @@ class Engine:
                     yield output
 
     def abort(self, sequence: Sequence) -> None:
-        """End a sequence whose rest nobody wants."""
+        """End a sequence that has all its reader wanted."""
+        self._drop(sequence, "stop")
+
+    def _drop(self, sequence: Sequence, ending: Ending) -> None:
+        self._reporter.tell_end(sequence, ending)
         self.scheduler.abort(sequence)
         self._worker.wake()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
 Phase = Literal["prefill", "decode", "encode"]  # the last of a one-shot batch
+Ending = Literal["stop", "length", "grammar", "error", "abort"]  # of a sequence; the last: its reader has left
 
 
 class Step(NamedTuple):
@@ -35,7 +36,7 @@ class Observer(Protocol):
     """Hears of every step and of every sequence's milestones, on the event loop; must be quick."""
 
     def watch(self, load: Callable[[], Load]) -> None:
-        """Take what tells the engine's load whenever it is asked."""
+        """Take what tells the engine's load whenever it is asked, from any thread."""
 
     def stepped(self, step: Step) -> None:
         """Hear that the graphs have run."""
@@ -48,6 +49,9 @@ class Observer(Protocol):
 
     def next_tokens(self, after_s: float, sequences: int = 1) -> None:
         """Hear that sequences have another token, so long after the one before."""
+
+    def finished(self, ending: Ending, tokens: int, seconds: float) -> None:
+        """Hear that a sequence has ended, after so many decoded tokens, and so long after the first of them."""
 
 
 class Silent:
@@ -66,4 +70,7 @@ class Silent:
         """Do nothing."""
 
     def next_tokens(self, after_s: float, sequences: int = 1) -> None:
+        """Do nothing."""
+
+    def finished(self, ending: Ending, tokens: int, seconds: float) -> None:
         """Do nothing."""

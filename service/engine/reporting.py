@@ -1,11 +1,12 @@
-"""From steps to what an observer hears: who was admitted, who has a token, and what a step cost."""
+"""From steps to what an observer hears: who was admitted, who has a token, who has ended, and what a step cost."""
 
 from __future__ import annotations
 
 import time
 
-from service.engine.observer import Observer, Step
+from service.engine.observer import Ending, Observer, Step
 from service.engine.scheduler import Batch, Prefill
+from service.engine.sequence import Sequence
 
 
 class Reporter:
@@ -24,6 +25,13 @@ class Reporter:
             self._tell_tokens(batch, ended)
             self._observer.stepped(Step("decode", ended - started, rows, rows, rows))
 
+    def tell_end(self, sequence: Sequence, ending: Ending) -> None:
+        """Tell of a sequence's end, once."""
+        if sequence.ending is None:
+            sequence.ending = ending
+            first, last = sequence.first_token_at or 0.0, sequence.last_token_at or 0.0
+            self._observer.finished(ending, sequence.decoded, last - first)
+
     def _tell_prefill(self, batch: Prefill, rows: int, prefilled: int, started: float, ended: float) -> None:
         tokens = sum(chunk.tokens + len(chunk.sequence.source_ids or ()) for chunk in batch.chunks)
         for sequence in batch.sequences:
@@ -40,6 +48,7 @@ class Reporter:
             if before == self._last_decode_at:
                 together += 1
             elif before is None:
+                sequence.first_token_at = ended
                 self._observer.first_token(ended - sequence.arrived_at)
             else:
                 self._observer.next_tokens(ended - before)

@@ -12,6 +12,7 @@ from service.engine.admission import Permit
 from service.engine.beam_search import BeamParams, BeamSearch, Candidates
 from service.engine.constraints import FREE, Held
 from service.engine.mailbox import Mailbox, Output
+from service.engine.observer import Ending
 from service.engine.sampling import Row, SampledToken, SamplingParams
 
 
@@ -102,7 +103,9 @@ class Sequence:
     prompt_tokens: list[SampledToken] = field(default_factory=list)  # left by prefill: behind the first, with logprobs
     arrived_at: float = field(default_factory=time.perf_counter)
     admitted_at: float | None = None
+    first_token_at: float | None = None
     last_token_at: float | None = None
+    ending: Ending | None = None
 
     @property
     def width(self) -> int:
@@ -113,6 +116,11 @@ class Sequence:
     def waiting_tokens(self) -> int:
         """How many tokens its admission has to compute."""
         return len(self.prompt_ids) + len(self.source_ids or ())
+
+    @property
+    def decoded(self) -> int:
+        """How many steps have decoded it, each a token of every row."""
+        return max(0, self.computed - len(self.prefilled_ids))
 
     @property
     def longest(self) -> int:

@@ -19,14 +19,15 @@ import pytest
 from prometheus_client import values
 
 import service.metrics
+import service.metrics_engine
 from deploy.monitoring.local import free_port
 from service.engine.observer import Load, Step
-from service.metrics import Metrics
+from service.metrics import BUILD, Metrics
 from service.metrics_files import NodeCollector
 from tests.service.api.conftest import series
 
 ROOT = Path(__file__).parent.parent.parent
-LABELS = {"model", "task", "code", "phase", "reason", "client", "precision", "family", "le"}
+LABELS = {"model", "task", "code", "phase", "reason", "client", "precision", "family", "route", "le"} | {*BUILD}
 
 
 def test_labels_are_few_and_bounded() -> None:
@@ -116,19 +117,42 @@ def test_a_flood_of_scrapes_reads_the_files_of_the_node_once(tmp_path: Path, mon
 
 
 async def test_memory_given_back_at_rest_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.metrics, "FLUSH_S", 0.01)
-    monkeypatch.setattr(service.metrics, "SETTLE_S", 0.02)
-    metrics, taken = Metrics(), iter([300, 300, 0])
+    monkeypatch.setattr(service.metrics_engine, "FLUSH_S", 0.01)
+    monkeypatch.setattr(service.metrics, "STATE_S", 0.02)
+    metrics, taken = Metrics(), 300
     observer = metrics.observer("stories")
-    observer.watch(lambda: Load(0, 0, 0, 0, kv_bytes=next(taken), kv_capacity_bytes=500))
+    observer.watch(lambda: Load(0, 0, 0, 0, kv_bytes=taken, kv_capacity_bytes=500))
     observer.stepped(Step("decode", 0.002, 2, 2, 2))
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.1)
     during = series(metrics.exposition().decode())
-    await asyncio.sleep(0.2)
+    taken = 0
+    await asyncio.sleep(0.1)
     after = series(metrics.exposition().decode())
 
     assert [page['kv_bytes{model="stories"}'] for page in (during, after)] == [300, 0]
     assert after['kv_capacity_bytes{model="stories"}'] == 500
+
+
+async def test_a_first_step_that_hangs_is_seen_though_no_step_ends_and_the_event_loop_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service.metrics, "STATE_S", 0.02)
+    metrics, running = Metrics(), 0
+    observer = metrics.observer("stories")
+    observer.watch(lambda: Load(running, 0, 0, 0))
+    time.sleep(0.1)  # noqa: ASYNC251  # nothing else runs on the loop
+    idle = series(metrics.exposition().decode())
+    running = 3
+    time.sleep(0.2)  # noqa: ASYNC251
+    hanging = series(metrics.exposition().decode())
+
+    assert idle['engine_stalled_seconds{model="stories"}'] == idle['sequences_running{model="stories"}'] == 0
+    assert hanging['sequences_running{model="stories"}'] == 3
+    assert hanging['engine_stalled_seconds{model="stories"}'] > 0
+    observer.stepped(Step("encode", 0.3, 3, 9, 9))
+    running = 0
+    await asyncio.sleep(0.5)
+    assert series(metrics.exposition().decode())['engine_stalled_seconds{model="stories"}'] == 0
 
 
 def test_the_readme_explains_every_metric() -> None:

@@ -95,6 +95,14 @@ def test_without_keys_it_listens_to_others_only_when_that_is_said_to_be_meant(tm
     Settings(api_keys_file=tmp_path / "keys.yaml").check_exposure(host)
 
 
+@pytest.mark.parametrize("buckets", ["[1, 0.5]", "[0, 1]", "[1, 1]", "[1, Infinity]"])
+def test_bounds_of_histograms_must_ascend(monkeypatch: pytest.MonkeyPatch, buckets: str) -> None:
+    monkeypatch.setenv("TRIFOLD_LATENCY_BUCKETS", buckets)
+
+    with pytest.raises(SettingsError, match="latency_buckets"):
+        Settings.read()
+
+
 @pytest.mark.parametrize("origin", ["*", "example.com", "https://example.com/", "https://*.example.com", "null", ""])
 def test_an_origin_that_no_browser_sends_is_refused(monkeypatch: pytest.MonkeyPatch, origin: str) -> None:
     monkeypatch.setenv("TRIFOLD_ALLOWED_ORIGINS", f'["https://example.com:8443", "{origin}"]')

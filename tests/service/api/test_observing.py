@@ -15,9 +15,11 @@ from typing import Any
 import httpx
 import pytest
 
+from service import __version__
 from service.api.observing import ObserveRequests
 from service.logs import LOGGERS, configure_logs
-from service.metrics import FLUSH_S, Metrics
+from service.metrics import Metrics
+from service.metrics_engine import FLUSH_S
 from service.tasks.task import LocalTask
 from service.tracing import Span, Tracing
 from tests.service.api.conftest import OpenClient, events_of, post, series
@@ -53,6 +55,13 @@ async def test_requests_steps_and_tokens_are_counted(open_client: OpenClient) ->
     assert seen['model_info{family="trifold",model="stories",precision="float32",task="generate"}'] == 1
     assert seen['model_load_seconds{model="stories"}'] > 0
     assert seen['process_resident_memory_bytes{model="stories"}'] > 1e7
+    assert seen['process_heap_bytes{model="stories"}'] > 1e6
+    assert seen['prompt_length_tokens_count{model="stories"}'] == 3
+    assert seen['output_length_tokens_sum{model="stories"}'] == tokens
+    assert seen['finished_sequences_total{model="stories",reason="length"}'] == 3
+    assert seen['time_per_output_token_seconds_count{model="stories"}'] == 3
+    assert seen['requests_in_progress{route="/metrics"}'] == 1 and seen['requests_in_progress{route="/generate"}'] == 0
+    assert [name for name in seen if name.startswith("build_info{") and f'version="{__version__}"' in name]
     assert abs(seen['engine_last_step_timestamp_seconds{model="stories"}'] - time.time()) < 60
 
 
@@ -80,6 +89,7 @@ async def test_a_client_that_leaves_is_counted(open_client: OpenClient) -> None:
         seen = await scrape(client)
 
     assert seen['cancellations_total{model="stories"}'] == 1
+    assert seen['finished_sequences_total{model="stories",reason="abort"}'] > 0
     assert seen['requests_total{code="499",model="stories",task="generate"}'] == 1
 
 
