@@ -16,11 +16,12 @@ import yaml
 
 from deploy.kustomize import INSTALL, KUBERNETES, can_render, rendered
 from deploy.monitoring.dashboards import DASHBOARDS, grafana
-from service.serve_config import Replicas, serve_config
+from service.serve_config import Replicas, replicas_per_node, serve_config
 from service.settings import BUNDLED_MODELS, Settings
 from service.timeouts import Timeouts
 
 DEPLOY = Path(__file__).parent
+ROOT = DEPLOY.parent
 MONITORING = DEPLOY / "monitoring"
 IN_IMAGE = Path("/app")  # where the image has the repository's folders
 ONE = Replicas(at_least=1, at_most=1)
@@ -58,19 +59,24 @@ def generated() -> Iterator[tuple[Path, str]]:
 def installs() -> Iterator[tuple[Path, str]]:
     """Yield each install-*.yaml with its content, for which what `generated` yields must be there."""
     for folder in sorted(INSTALL.iterdir()):
-        comment = f"# Made from {folder.relative_to(DEPLOY.parent)} by `make manifests`.\n"
+        comment = f"# Made from {folder.relative_to(ROOT)} by `make manifests`.\n"
         yield KUBERNETES / f"install-{folder.name}.yaml", comment + rendered(folder)
 
 
 def _serve_config(models_file: Path, replicas: Replicas) -> str:
     settings = Settings(models_file=models_file)
     models = [
-        model.model_copy(update={"package": DEPLOY.parent / model.package.relative_to(IN_IMAGE)})
-        if model.package.is_relative_to(IN_IMAGE)
+        model.model_copy(update={"package": IN_IMAGE / model.package.relative_to(ROOT)})
+        if model.package.is_relative_to(ROOT)
         else model
-        for model in settings.models()
+        for model in settings.models(replicas_per_node)
     ]
-    return yaml.safe_dump(serve_config(models, Timeouts.of(settings.limits), replicas), sort_keys=False)
+    config = serve_config(models, Timeouts.of(settings.limits), replicas, _in_repository)
+    return yaml.safe_dump(config, sort_keys=False)
+
+
+def _in_repository(package: Path) -> Path:
+    return ROOT / package.relative_to(IN_IMAGE) if package.is_relative_to(IN_IMAGE) else package
 
 
 def _resource(version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +84,7 @@ def _resource(version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _yaml(content: dict[str, Any], source: Path) -> str:
-    comment = f"# Made from {source.relative_to(DEPLOY.parent)} by `make manifests`.\n"
+    comment = f"# Made from {source.relative_to(ROOT)} by `make manifests`.\n"
     return comment + yaml.safe_dump(content, sort_keys=False, width=1000, allow_unicode=True)
 
 

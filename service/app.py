@@ -16,6 +16,7 @@ from contextlib import aclosing, contextmanager
 from typing import Any, cast
 
 from fastapi import FastAPI
+from pydantic import ValidationError
 from ray import serve
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve import Application
@@ -31,7 +32,7 @@ from service.logs import configure_logs
 from service.metrics import SECONDS, Metrics
 from service.metrics_port import export
 from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
-from service.settings import Autoscaling, ModelSettings, Settings, SettingsError
+from service.settings import Autoscaling, ModelSettings, Settings, SettingsError, problems
 from service.startup import GATEWAY, model_names
 from service.tasks.loading import load_task
 from service.tasks.task import ANONYMOUS, Task
@@ -251,28 +252,34 @@ def _application(replica: type, name: str, options: dict[str, Any], argument: An
     return cast("Application", deployment.bind(argument))  # type: ignore[attr-defined]  # Ray types the decorator
 
 
-def build_model(arguments: dict[str, str]) -> Application:
-    """Return the application of the model named `model`, for Serve's configuration files; settings are read here."""
+def build_model(arguments: dict[str, Any]) -> Application:
+    """Return the application of a model, whose settings are the arguments, for Serve's configuration files."""
+    settings = _settings_of_cluster()
+    (model,) = _models_of(arguments)
+    return model_application(model, Timeouts.of(settings.limits))
+
+
+def build_gateway(arguments: dict[str, Any]) -> Application:
+    """Return the gateway to the models whose settings are the arguments, for Serve's configuration files."""
+    settings = _settings_of_cluster()
+    return gateway_application(_models_of(arguments), Timeouts.of(settings.limits))
+
+
+def _settings_of_cluster() -> Settings:
+    """Return this cluster's settings; raises `SettingsError` if it must not come up so."""
     settings = Settings.read()
-    models = _models_of_cluster(settings)
-    name = arguments["model"]
-    if name not in models:
-        raise SettingsError(f"there is no model {name!r} in the models file; there are {', '.join(models)}")
-    return model_application(models[name], Timeouts.of(settings.limits))
-
-
-def build_gateway(_arguments: dict[str, str]) -> Application:
-    """Return the gateway to all models of the models file, for Serve's configuration files."""
-    settings = Settings.read()
-    return gateway_application(list(_models_of_cluster(settings).values()), Timeouts.of(settings.limits))
-
-
-def _models_of_cluster(settings: Settings) -> dict[str, ModelSettings]:
-    """Return the models of the models file by name; raises `SettingsError` for a cluster that must not come up so."""
     settings.check_exposure(EVERY_ADDRESS)
     configured_keys(settings)
-    models = settings.models()
-    return dict(zip(model_names(models), models, strict=True))
+    return settings
+
+
+def _models_of(arguments: dict[str, Any]) -> list[ModelSettings]:
+    try:
+        models = [ModelSettings.model_validate(model) for model in arguments["models"]]
+    except ValidationError as error:
+        raise SettingsError(f"the arguments of an application: {problems(error)}") from None
+    model_names(models)
+    return models
 
 
 def targets(models: list[ModelSettings], timeouts: Timeouts) -> list[serve.RunTarget]:

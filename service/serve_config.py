@@ -6,9 +6,8 @@ The same options as `python -m service` deploys with, written out so that they c
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from service.settings import ModelSettings, Settings, SettingsError
 from service.startup import GATEWAY, model_names
 from service.timeouts import Timeouts
 
-SPREAD = {"max_replicas_per_node": 1}
-
 
 @dataclass(frozen=True)
 class Replicas:
@@ -32,14 +29,29 @@ class Replicas:
     at_most: int = 8  # of a model whose own bound is not set; on one machine more would share its cores
 
 
-def serve_config(models: list[ModelSettings], timeouts: Timeouts, replicas: Replicas = Replicas()) -> dict[str, Any]:
+def replicas_per_node(model: ModelSettings) -> int:
+    """Return how many replicas of a model a pod may have: one, or as many as share its device."""
+    return int(1 / model.num_gpus) if 0 < model.num_gpus < 1 else 1
+
+
+def _as_it_is(package: Path) -> Path:
+    return package
+
+
+def serve_config(
+    models: list[ModelSettings],
+    timeouts: Timeouts,
+    replicas: Replicas = Replicas(),
+    here: Callable[[Path], Path] = _as_it_is,
+) -> dict[str, Any]:
     """Return Serve's configuration of a cluster: an application for each model, and the gateway to all of them.
 
     Serve ends a request a little later than the service itself would, whose answer says why. The arguments of an
-    application have a digest of what it is built from, because Serve builds it anew only when they change. Raises
-    `SettingsError` for what only a single machine can do.
+    application are the settings that it is built of, because Serve builds it anew only when they change; bounds and
+    delays of autoscaling are none of them, so that a change of these restarts nothing. `here` says where a package of
+    the cluster lies on this machine. Raises `SettingsError` for what only a single machine can do.
     """
-    names = model_names(models)
+    names = model_names([model.model_copy(update={"package": here(model.package)}) for model in models])
     for model in models:
         if model.cpu_fallback:
             raise SettingsError(
@@ -71,26 +83,27 @@ def _model(name: str, model: ModelSettings, timeouts: Timeouts, replicas: Replic
         "name": name,
         "route_prefix": f"/models/{name}",
         "import_path": "service.app:build_model",
-        "args": {"model": name, "digest": _digest([model])},
-        "deployments": [{"name": MODEL, **SPREAD, **options}],
+        "args": {"models": [model.model_dump(mode="json", exclude_defaults=True, exclude={"autoscaling"})]},
+        "deployments": [{"name": MODEL, "max_replicas_per_node": replicas_per_node(model), **options}],
     }
 
 
 def _gateway(models: list[ModelSettings], timeouts: Timeouts, replicas: Replicas) -> dict[str, Any]:
-    options = {"num_replicas": replicas.at_least, **SPREAD, **gateway_options(timeouts)}
+    options = {"num_replicas": replicas.at_least, "max_replicas_per_node": 1, **gateway_options(timeouts)}
     return {
         "name": GATEWAY,
         "route_prefix": "/",
         "import_path": "service.app:build_gateway",
-        "args": {"digest": _digest(models)},
+        "args": {"models": [_for_gateway(model) for model in models]},
         "deployments": [{"name": GATEWAY, **options}],
     }
 
 
-def _digest(models: list[ModelSettings]) -> str:
-    """Return what changes when any setting of the models does; where their packages are does not count."""
-    settings = [(model.package.name, model.model_dump_json(exclude={"package"})) for model in models]
-    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
+def _for_gateway(model: ModelSettings) -> dict[str, Any]:
+    """Return what the gateway has to know of a model: its name and limits, and whether it may sleep."""
+    asleep = {"autoscaling": {"min_replicas": 0}} if model.autoscaling.min_replicas == 0 else {}
+    known = model.model_dump(mode="json", exclude_defaults=True, include={"package", "name", "max_positions"})
+    return {**known, **asleep}
 
 
 def main() -> None:
@@ -100,7 +113,7 @@ def main() -> None:
     given = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
     try:
         settings = Settings.read(**given)
-        config = serve_config(settings.models(), Timeouts.of(settings.limits))
+        config = serve_config(settings.models(replicas_per_node), Timeouts.of(settings.limits))
     except (SettingsError, PackageError) as error:
         sys.exit(f"trifold: {error}")
     yaml.safe_dump(config, sys.stdout, sort_keys=False)

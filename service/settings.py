@@ -7,7 +7,7 @@ import ipaddress
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -115,6 +115,11 @@ class ModelSettings(BaseModel):
         return manifest.model_copy(update={"name": self.name or manifest.name, "limits": limits})
 
 
+def most_replicas(model: ModelSettings) -> int:
+    """Return how many replicas of a model a single machine may have."""
+    return model.autoscaling.max_replicas
+
+
 class Limits(BaseModel):
     """Bounds on what one request may bring."""
 
@@ -205,8 +210,11 @@ class Settings(BaseSettings):
                 "TRIFOLD_API_KEYS (python -m service.keys makes one), or TRIFOLD_ALLOW_ANONYMOUS=true if that is meant"
             )
 
-    def models(self) -> list[ModelSettings]:
-        """Read the models file; raises `SettingsError` naming what is wrong."""
+    def models(self, together: Callable[[ModelSettings], int] = most_replicas) -> list[ModelSettings]:
+        """Read the models file; raises `SettingsError` naming what is wrong.
+
+        Where a model's share of the memory is not set, it is that of a replica among all that may be there `together`.
+        """
         path = self.models_file
         try:
             models = _ModelsFile.model_validate(parse_yaml(path, path.read_bytes())).models
@@ -214,7 +222,7 @@ class Settings(BaseSettings):
             raise SettingsError(f"{path}: {error.strerror}; TRIFOLD_MODELS_FILE names the models file") from None
         except ValidationError as error:
             raise SettingsError(f"{path}: {problems(error)}") from None
-        share = 1 / sum(model.autoscaling.max_replicas for model in models)
+        share = 1 / sum(map(together, models))
         return [
             model.model_copy(
                 update={

@@ -27,7 +27,7 @@ def model_names(models: Sequence[ModelSettings]) -> list[str]:
     """Return the models' names, one of each; raises `PackageError`, and `SettingsError` for one that is not its own."""
     folders: dict[str, ModelSettings] = {}
     for model in models:
-        name = model.manifest().name  # which fits into an address
+        name = model.name or model.manifest().name  # which fits into an address
         if name == GATEWAY:
             raise SettingsError(f"{model.package}: a model cannot be named {GATEWAY}, as the gateway itself is")
         if name in folders:

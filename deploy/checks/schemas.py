@@ -24,12 +24,19 @@ def schema_problems(resource: Resource) -> Iterator[str]:
         for error in Draft202012Validator(crds[key]).iter_errors(resource):
             yield f"{'.'.join(map(str, error.absolute_path))}: {error.message[:300]}"
         return
+    yield from _built_in_problems(json.dumps(resource, sort_keys=True))
+
+
+@cache  # the library reads megabytes for each resource, and most are in many compositions
+def _built_in_problems(resource: str) -> tuple[str, ...]:
+    content = json.loads(resource)
     try:
-        kubernetes_validate.validate(resource, KUBERNETES_VERSION, strict=True)
+        kubernetes_validate.validate(content, KUBERNETES_VERSION, strict=True)
     except kubernetes_validate.ValidationError as error:
-        yield f"{'.'.join(map(str, error.path))}: {error.message[:300]}"
+        return (f"{'.'.join(map(str, error.path))}: {error.message[:300]}",)
     except kubernetes_validate.SchemaNotFoundError:
-        yield f"there is no schema of {resource['apiVersion']} {resource['kind']}"
+        return (f"there is no schema of {content['apiVersion']} {content['kind']}",)
+    return ()
 
 
 @cache

@@ -21,7 +21,7 @@ import yaml
 
 from deploy.monitoring.local import free_port
 from service.ray_environment import LOAD_REPORTS, LOGS, REPLACING, SINGLE_MACHINE, haproxy, haproxy_binary
-from service.serve_config import serve_config
+from service.serve_config import replicas_per_node, serve_config
 from service.settings import Limits, Settings
 from service.timeouts import Timeouts
 from tests.conftest import MakePackage
@@ -47,7 +47,7 @@ class Cluster:
     def apply(self, package: Path, **values: Any) -> None:
         """Write a models file and apply what is made of it, for a single node: one replica of each."""
         self.models_file.write_text(yaml.safe_dump({"models": [{"package": str(package), **values}]}))
-        config = serve_config(Settings(models_file=self.models_file).models(), TIMEOUTS)
+        config = serve_config(Settings(models_file=self.models_file).models(replicas_per_node), TIMEOUTS)
         config["http_options"] |= {"host": "127.0.0.1", "port": int(self.address.rpartition(":")[2])}
         for application in config["applications"]:
             (deployment,) = application["deployments"]
@@ -59,6 +59,22 @@ class Cluster:
         serve = Path(sys.executable).with_name("serve")
         command = [str(serve), "deploy", str(self.folder / "serve.yaml"), "--address", self.dashboard]
         subprocess.run(command, cwd=ROOT, env=self.environment, check=True, capture_output=True)
+
+    def applications(self) -> dict[str, Any]:
+        """Return what Serve says of its applications, by name."""
+        headers = {"Authorization": f"Bearer {self.environment['RAY_AUTH_TOKEN']}"}
+        told = httpx.get(f"{self.dashboard}/api/serve/applications/", headers=headers, timeout=5)
+        applications: dict[str, Any] = told.json()["applications"]
+        return applications
+
+    def replicas(self) -> set[str]:
+        """Return the names of all replicas."""
+        return {
+            replica["replica_id"]
+            for application in self.applications().values()
+            for deployment in application["deployments"].values()
+            for replica in deployment["replicas"]
+        }
 
     def slots(self) -> float | None:
         """Return the size of the model's KV cache, as its replica tells it."""
@@ -143,6 +159,23 @@ def test_a_configuration_made_from_a_models_file_serves_and_changes_with_it(
     cluster.wait_for(slots=16)
     answer = httpx.post(f"{cluster.address}/generate", json=BODY, headers={"X-API-Key": "secret"}, timeout=30)
     assert answer.status_code == 200
+
+
+def test_another_bound_of_replicas_restarts_nothing(cluster: Cluster, make_package: MakePackage) -> None:
+    package = make_package("stories", "int8").folder
+    cluster.apply(package, max_slots=16, autoscaling={"max_replicas": 2})
+    cluster.wait_for(slots=16)
+    before = cluster.replicas()
+
+    cluster.apply(package, max_slots=16, autoscaling={"max_replicas": 3})
+    deadline = time.monotonic() + WITHIN_S
+    while cluster.applications()["stories"]["deployments"]["model"]["deployment_config"]["autoscaling_config"][
+        "max_replicas"
+    ] != 3 or any(application["status"] != "RUNNING" for application in cluster.applications().values()):
+        assert time.monotonic() < deadline, cluster.applications()
+        time.sleep(0.5)
+
+    assert len(before) == 2 and cluster.replicas() == before
 
 
 def test_nobody_deploys_without_the_token(cluster: Cluster) -> None:

@@ -44,21 +44,58 @@ def test_a_model_may_have_more_replicas_on_a_cluster_unless_its_bound_is_set(sen
 def test_it_deploys_with_the_options_of_a_single_machine(sentiment: TinyPackage) -> None:
     bounds = Autoscaling(min_replicas=2, max_replicas=3)
     model = ModelSettings(package=sentiment.folder, num_gpus=0.5, autoscaling=bounds)
-    options = model_options(model, TIMEOUTS) | {"name": "model", "max_replicas_per_node": 1}
+    options = model_options(model, TIMEOUTS) | {"name": "model", "max_replicas_per_node": 2}
 
     assert deployments(model)["sentiment"] == options
 
 
-def test_serve_builds_an_application_anew_when_a_setting_of_its_model_changes(sentiment: TinyPackage) -> None:
-    def arguments(**values: int) -> list[dict[str, str]]:
-        config = serve_config(
-            [ModelSettings.model_validate({"package": sentiment.folder, **values})], Timeouts.of(Limits())
-        )
-        return [application["args"] for application in config["applications"]]
+def arguments(package: Path, **values: Any) -> list[dict[str, Any]]:
+    config = serve_config([ModelSettings.model_validate({"package": package, **values})], TIMEOUTS)
+    return [application["args"] for application in config["applications"]]
 
-    for before, after in zip(arguments(max_slots=8), arguments(max_slots=16), strict=True):
-        assert before["digest"] != after["digest"]
-    assert arguments(max_slots=8) == arguments(max_slots=8)
+
+def test_serve_builds_a_model_anew_when_a_setting_of_it_changes_and_the_gateway_when_its_name_does(
+    sentiment: TinyPackage,
+) -> None:
+    model, gateway = arguments(sentiment.folder, max_slots=8)
+    other_model, other_gateway = arguments(sentiment.folder, max_slots=16)
+    assert model != other_model
+    assert gateway == other_gateway != arguments(sentiment.folder, name="mood")[1]
+
+
+def test_serve_builds_nothing_anew_when_a_bound_of_the_replicas_changes(sentiment: TinyPackage) -> None:
+    few, many = ({"min_replicas": 1, "max_replicas": most, "upscale_delay_s": most} for most in (3, 5))
+
+    assert arguments(sentiment.folder, autoscaling=few) == arguments(sentiment.folder, autoscaling=many)
+
+
+def test_the_gateway_is_built_anew_when_a_model_may_sleep(sentiment: TinyPackage) -> None:
+    _, awake = arguments(sentiment.folder)
+    _, asleep = arguments(sentiment.folder, autoscaling={"min_replicas": 0})
+
+    assert awake != asleep
+
+
+@pytest.mark.parametrize(("num_gpus", "replicas"), [(0, 1), (0.25, 4), (0.4, 2), (1, 1), (2, 1)])
+def test_replicas_share_a_pod_where_they_share_its_device(
+    num_gpus: float, replicas: int, sentiment: TinyPackage
+) -> None:
+    model = ModelSettings(package=sentiment.folder, num_gpus=num_gpus)
+
+    assert deployments(model)["sentiment"]["max_replicas_per_node"] == replicas
+
+
+def test_a_package_may_lie_elsewhere_on_the_cluster(sentiment: TinyPackage) -> None:
+    model = ModelSettings(package=Path("/models/sentiment"))
+    config = serve_config([model], TIMEOUTS, here=lambda package: sentiment.folder.parent / package.name)
+
+    assert config["applications"][0]["args"]["models"][0]["package"] == "/models/sentiment"
+
+
+def test_a_model_with_a_name_need_not_be_here(tmp_path: Path) -> None:
+    config = serve_config([ModelSettings(package=tmp_path / "missing", name="mood")], TIMEOUTS)
+
+    assert config["applications"][0]["route_prefix"] == "/models/mood"
 
 
 def test_a_cluster_does_not_fall_back_to_cpus(sentiment: TinyPackage) -> None:
@@ -69,16 +106,14 @@ def test_a_cluster_does_not_fall_back_to_cpus(sentiment: TinyPackage) -> None:
 
 
 def test_a_cluster_without_keys_is_built_only_when_that_is_said_to_be_meant(
-    sentiment: TinyPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "models.yaml").write_text(f"models:\n  - package: {sentiment.folder}\n")
-    monkeypatch.setenv("TRIFOLD_MODELS_FILE", str(tmp_path / "models.yaml"))
-    for build in (build_gateway, build_model):
+    for build, built_of in zip((build_model, build_gateway), arguments(sentiment.folder), strict=True):
         monkeypatch.delenv("TRIFOLD_ALLOW_ANONYMOUS", raising=False)
         with pytest.raises(SettingsError, match="TRIFOLD_ALLOW_ANONYMOUS=true"):
-            build({"model": "sentiment"})
+            build(built_of)
         monkeypatch.setenv("TRIFOLD_ALLOW_ANONYMOUS", "true")
-        assert build({"model": "sentiment"}) is not None
+        assert build(built_of) is not None
 
 
 def test_two_models_of_one_name_are_refused(sentiment: TinyPackage) -> None:
@@ -93,14 +128,8 @@ def test_ray_accepts_it(sentiment: TinyPackage) -> None:
     assert [application.name for application in ServeDeploySchema(**config).applications] == ["sentiment", "gateway"]
 
 
-def test_applications_are_built_from_the_models_file(
-    sentiment: TinyPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "models.yaml").write_text(f"models:\n  - package: {sentiment.folder}\n")
-    monkeypatch.setenv("TRIFOLD_MODELS_FILE", str(tmp_path / "models.yaml"))
+def test_an_application_is_not_built_of_arguments_that_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIFOLD_API_KEYS", '["secret"]')
 
-    assert build_model({"model": "sentiment"}) is not None
-    assert build_gateway({}) is not None
-    with pytest.raises(SettingsError, match="there is no model 'other' in the models file; there are sentiment"):
-        build_model({"model": "other"})
+    with pytest.raises(SettingsError, match="arguments of an application: max_slot: Extra inputs"):
+        build_model({"models": [{"package": "/models/one", "max_slot": 8}]})
