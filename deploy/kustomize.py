@@ -21,12 +21,12 @@ def can_render() -> bool:
     return bool(_kustomize())
 
 
-def compose(components: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the base's resources with components of `deploy/kubernetes/components`, in that order."""
+def compose(base: str, components: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the resources of `base` or `plain` with components of `deploy/kubernetes/components`, in that order."""
     with tempfile.TemporaryDirectory() as folder:
         above = Path(os.path.relpath(KUBERNETES, Path(folder).resolve()))
         kustomization = {
-            "resources": [str(above / "base")],
+            "resources": [str(above / base)],
             "components": [str(above / "components" / name) for name in components],
         }
         Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(kustomization))

@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 
 from deploy.checks.compositions import COMPOSITIONS
+from deploy.checks.entrances import PATIENCE, too_impatient
+from deploy.checks.plain import drain_problems
 from deploy.checks.ray_service import (
     budget_problems,
     environment_problems,
@@ -29,6 +31,10 @@ def problems(resources: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         yield from (("security", f"{name}: {problem}") for problem in security_problems(resource))
         if resource["kind"] == "PodDisruptionBudget":
             yield from (("operator", f"{name}: {problem}") for problem in budget_problems(resource))
+        if resource["kind"] == "Deployment":
+            yield from (("timeouts", f"{name}: {problem}") for problem in drain_problems(resource))
+        if patience := PATIENCE.get(resource["kind"]):
+            yield from (("timeouts", f"{name}: {problem}") for problem in too_impatient(patience(resource)))
         if resource["kind"] == "RayService":
             config = yaml.safe_load(resource["spec"]["serveConfigV2"])
             for check, found in (
@@ -45,12 +51,12 @@ def main() -> None:
     if not can_render():
         sys.exit("neither kustomize nor kubectl is there")
     failed = False
-    for components in COMPOSITIONS:
-        resources = compose(components)
+    for composition in COMPOSITIONS:
+        resources = compose(composition.base, composition.components)
         found = list(problems(resources))
         failed |= bool(found)
         verdict = "wrong" if found else "all checks passed"
-        sys.stdout.write(f"{' + '.join(components)}: {len(resources)} resources: {verdict}\n")
+        sys.stdout.write(f"{composition}: {len(resources)} resources: {verdict}\n")
         sys.stdout.writelines(f"  {check}: {problem}\n" for check, problem in found)
     sys.exit(failed)
 

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
-SERVED = ("cpu", "gpu", "dev")  # exactly one of them: what is served, and on what
-EXTRAS = ("ha", "monitoring", "pull-secret")  # any of them
+
+@dataclass(frozen=True)
+class Composition:
+    """A base and its components, in their order."""
+
+    base: str
+    components: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " + ".join([self.base, *self.components])
+
+
+SERVED = ("cpu", "gpu", "dev")  # of the base, exactly one of them: what is served, and on what
+EXTRAS = ("ha", "monitoring")  # any of them
+SECRETS = (None, "pull-secret", "pull-secret", None)  # with or without
 POLICIES = (None, "network-policy/plain", "network-policy/gke", "network-policy/eks")  # one of them, or none
+ENTRANCES = (None, "gateway-api/plain", "gateway-api/gke", "ingress/eks")  # the same
 
 
-def _compositions() -> list[tuple[str, ...]]:
-    """Return each of `SERVED` with any of `EXTRAS`, and the policies in turn."""
-    policies = itertools.cycle(POLICIES)
-    choices = itertools.product(SERVED, *((None, extra) for extra in EXTRAS))
-    return [tuple(filter(None, (*choice, next(policies)))) for choice in choices]
+def _compositions() -> list[Composition]:
+    """Return each of `SERVED`, and what needs no KubeRay, with any of `EXTRAS`; the others take turns."""
+    turns = zip(*map(itertools.cycle, (SECRETS, POLICIES, ENTRANCES)), strict=False)
+    choices = [
+        *(("base", choice) for choice in itertools.product(SERVED, *((None, extra) for extra in EXTRAS))),
+        *(("plain", choice) for choice in itertools.product((None, "keda"), (None, "monitoring"))),
+    ]
+    return [
+        Composition(base, tuple(filter(None, (*choice, *turn))))
+        for (base, choice), turn in zip(choices, turns, strict=False)
+    ]
 
 
 COMPOSITIONS = _compositions()

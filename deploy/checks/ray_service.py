@@ -146,8 +146,9 @@ def _container_problems(where: str, container: Resource) -> Iterator[str]:
 
 
 def budget_problems(budget: Resource) -> Iterator[str]:
-    """Yield why a disruption budget would block every drain."""
-    if not isinstance(budget["spec"].get("minAvailable"), int):
+    """Yield why a disruption budget of KubeRay's pods would block every drain."""
+    of_ray = any(label.startswith("ray.io/") for label in budget["spec"]["selector"]["matchLabels"])
+    if of_ray and not isinstance(budget["spec"].get("minAvailable"), int):
         yield "minAvailable must be a number: a RayCluster has no scale, which any other kind of budget is taken of"
 
 
@@ -155,9 +156,9 @@ def timeout_problems(service: Resource) -> Iterator[str]:
     """Yield where an outer timeout would cut off an inner one's answer."""
     config = yaml.safe_load(service["spec"]["serveConfigV2"])
     serve_s = config["http_options"]["request_timeout_s"]
-    limits = _limits(environment(pods(service)["head"]))
+    limits = limits_of(environment(pods(service)["head"]))
     deadline = limits.request_timeout_s
-    yield from _must_exceed("http_options.request_timeout_s", serve_s, "the service's deadline", deadline)
+    yield from must_exceed("http_options.request_timeout_s", serve_s, "the service's deadline", deadline)
     given = [
         deployment["graceful_shutdown_timeout_s"]
         for application in config["applications"]
@@ -165,8 +166,8 @@ def timeout_problems(service: Resource) -> Iterator[str]:
     ]
     graceful = max(given)
     finishing = float(environment(pods(service)["head"]).get(DRAINING, 0)) + deadline
-    yield from _must_exceed("graceful_shutdown_timeout_s", min(given), "notice and the service's deadline", finishing)
-    yield from _must_exceed("service.healthcheck's timeout", TIMEOUT_S, "/ready's own", PROBE_TIMEOUT_S)
+    yield from must_exceed("graceful_shutdown_timeout_s", min(given), "notice and the service's deadline", finishing)
+    yield from must_exceed("service.healthcheck's timeout", TIMEOUT_S, "/ready's own", PROBE_TIMEOUT_S)
     for name, pod in pods(service).items():
         yield from _leaving_problems(name, pod, graceful)
         yield from _ingress_problems(name, pod, limits, serve_s)
@@ -174,7 +175,8 @@ def timeout_problems(service: Resource) -> Iterator[str]:
             yield from _probe_problems(name, ray_container(pod).get("readinessProbe"))
 
 
-def _limits(given: dict[str, str]) -> Limits:
+def limits_of(given: dict[str, str]) -> Limits:
+    """Return the limits of requests that an environment sets."""
     prefix = "TRIFOLD_LIMITS__"
     return Limits.model_validate({k.removeprefix(prefix).lower(): v for k, v in given.items() if k.startswith(prefix)})
 
@@ -187,9 +189,9 @@ def _ingress_problems(name: str, pod: Resource, limits: Limits, serve_s: float) 
         return
     serve = "http_options.request_timeout_s"
     for variable in (SERVER, HARD_STOP):
-        yield from _must_exceed(f"{name}: {variable}", float(given[variable]), serve, serve_s)
+        yield from must_exceed(f"{name}: {variable}", float(given[variable]), serve, serve_s)
     slowest = max(limits.body_timeout_s, limits.stall_timeout_s)
-    yield from _must_exceed(f"{name}: {CLIENT}", float(given[CLIENT]), "the service's own patience", slowest)
+    yield from must_exceed(f"{name}: {CLIENT}", float(given[CLIENT]), "the service's own patience", slowest)
 
 
 def _leaving_problems(name: str, pod: Resource, graceful: float) -> Iterator[str]:
@@ -201,9 +203,9 @@ def _leaving_problems(name: str, pod: Resource, graceful: float) -> Iterator[str
     # Ray lets a replica take requests while load balancers notice, within the same time, and makes that long enough.
     leaving = max(graceful, float(given[DRAINING]) + 5)
     drain = float(given[DRAIN])
-    yield from _must_exceed(f"{name}: {DRAIN}", drain, "what a replica has to finish", leaving)
+    yield from must_exceed(f"{name}: {DRAIN}", drain, "what a replica has to finish", leaving)
     grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
-    yield from _must_exceed(f"{name}: terminationGracePeriodSeconds", grace, "Ray's drain", drain)
+    yield from must_exceed(f"{name}: terminationGracePeriodSeconds", grace, "Ray's drain", drain)
 
 
 def _probe_problems(name: str, probe: Resource | None) -> Iterator[str]:
@@ -211,11 +213,12 @@ def _probe_problems(name: str, probe: Resource | None) -> Iterator[str]:
         yield f"{name}: needs a readinessProbe of its own; the operator's needs wget"
         return
     what = f"{name}: readinessProbe.timeoutSeconds"
-    yield from _must_exceed(what, probe["timeoutSeconds"], "service.healthcheck's", TIMEOUT_S)
+    yield from must_exceed(what, probe["timeoutSeconds"], "service.healthcheck's", TIMEOUT_S)
     what = f"{name}: readinessProbe.periodSeconds"
-    yield from _must_exceed(what, probe["periodSeconds"], "its timeoutSeconds", probe["timeoutSeconds"])
+    yield from must_exceed(what, probe["periodSeconds"], "its timeoutSeconds", probe["timeoutSeconds"])
 
 
-def _must_exceed(outer: str, outer_s: float, inner: str, inner_s: float) -> Iterator[str]:
+def must_exceed(outer: str, outer_s: float, inner: str, inner_s: float) -> Iterator[str]:
+    """Yield what is wrong where an outer timeout, in seconds, is not longer than one within it."""
     if outer_s <= inner_s:
         yield f"{outer} is {outer_s:g} s, and must exceed {inner}, {inner_s:g} s"

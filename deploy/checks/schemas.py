@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
+import yaml
 from jsonschema import Draft202012Validator
 
-from deploy.checks.trim import CRDS
+from deploy.checks.trim import CRDS, strict
 
 Resource = dict[str, Any]
 KUBERNETES_VERSION = "1.33"
+FIELDS = Path(__file__).parent / "fields.yaml"
 
 
 def schema_problems(resource: Resource) -> Iterator[str]:
@@ -48,4 +51,8 @@ def strict_schemas() -> dict[tuple[str, str], Any]:
         for version, schema in definition["versions"].items():
             key = (f"{definition['group']}/{version}", definition["kind"])
             schemas[key] = {"$defs": definition["$defs"], **schema}
+    for version, kinds in yaml.safe_load(FIELDS.read_text()).items():
+        for kind, spec in kinds.items():
+            parts = {name: {} for name in ("apiVersion", "kind", "metadata")}
+            schemas[version, kind] = strict({"properties": {**parts, "spec": spec}, "required": ["spec"]})
     return schemas

@@ -1,4 +1,4 @@
-"""What alert rules and dashboards ask Prometheus for: metrics and labels, taken from their queries."""
+"""What alert rules, dashboards and KEDA ask Prometheus for: metrics and labels, taken from their queries."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import yaml
 
 from deploy.generate import MONITORING
+from deploy.kustomize import KUBERNETES
 from deploy.monitoring.dashboards import DASHBOARDS
 
 # Of other exporters (NVIDIA's DCGM, Prometheus itself), which do not run beside the service in a test.
@@ -15,7 +16,7 @@ ELSEWHERE = {"up", "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV
     "DCGM_FI_DEV_GPU_UTIL"
 }
 # Given by Prometheus when it scrapes.
-OF_TARGET = {"instance", "job"}
+OF_TARGET = {"instance", "job", "namespace"}
 
 _METRIC = re.compile(r"\b((?:trifold|ray|haproxy|DCGM)_\w+|up)\b(?!\s*\()(?:\{([^}]*)\})?")
 _GROUPING = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
@@ -27,6 +28,8 @@ def queries() -> Iterator[str]:
         yield from (rule["expr"] for rule in group["rules"])
     for dashboard in DASHBOARDS:
         yield from (query for panel in dashboard.panels for query in panel.queries)
+    scaled = yaml.safe_load((KUBERNETES / "components" / "keda" / "scaledobject.yaml").read_text())
+    yield from (trigger["metadata"]["query"] for trigger in scaled["spec"]["triggers"])
 
 
 def asked_for(query: str) -> tuple[set[str], set[str]]:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from deploy.checks.__main__ import problems
-from deploy.checks.compositions import COMPOSITIONS
+from deploy.checks.compositions import COMPOSITIONS, Composition
 from deploy.kustomize import can_render, compose
 
 pytestmark = [
@@ -21,8 +21,8 @@ Resource = dict[str, Any]
 
 
 @cache
-def composed(*components: str) -> list[Resource]:
-    return compose(components)
+def composed(*components: str, base: str = "base") -> list[Resource]:
+    return compose(base, components)
 
 
 def of_kind(kind: str, resources: list[Resource]) -> Resource:
@@ -35,14 +35,14 @@ def groups(resources: list[Resource]) -> dict[str, Resource]:
     return {"head": cluster["headGroupSpec"]} | {group["groupName"]: group for group in cluster["workerGroupSpecs"]}
 
 
-@pytest.mark.parametrize("components", COMPOSITIONS, ids=" ".join)
-def test_nothing_is_wrong_with_what_components_make(components: tuple[str, ...]) -> None:
-    assert list(problems(composed(*components))) == []
+@pytest.mark.parametrize("composition", COMPOSITIONS, ids=str)
+def test_nothing_is_wrong_with_what_components_make(composition: Composition) -> None:
+    assert list(problems(composed(*composition.components, base=composition.base))) == []
 
 
 @pytest.mark.parametrize("served", ["cpu", "gpu", "dev"])
 def test_components_make_the_same_in_any_order(served: str) -> None:
-    components = (served, "ha", "monitoring", "pull-secret", "network-policy/gke")
+    components = (served, "ha", "monitoring", "pull-secret", "network-policy/gke", "gateway-api/gke")
 
     def by_name(resources: list[Resource]) -> list[Resource]:
         return sorted(resources, key=lambda resource: (resource["kind"], resource["metadata"]["name"]))
@@ -222,3 +222,39 @@ def test_another_models_file_leaves_the_cluster_as_it_is() -> None:
     }
 
     assert named == {of_kind("ConfigMap", resources)["metadata"]["name"]} == {"trifold-models"}
+
+
+def test_a_secret_for_the_registry_and_a_models_file_reach_pods_without_kuberay() -> None:
+    pod = of_kind("Deployment", composed("pull-secret", "models-file", base="plain"))["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+
+    assert pod["imagePullSecrets"] == [{"name": "trifold-registry"}]
+    assert {"name": "TRIFOLD_MODELS_FILE", "value": "/etc/trifold/models.yaml"} in container["env"]
+    assert {volume["name"] for volume in pod["volumes"]} == {mount["name"] for mount in container["volumeMounts"]}
+
+
+def test_an_apply_leaves_the_number_of_pods_to_keda() -> None:
+    assert "replicas" not in of_kind("Deployment", composed("keda", base="plain"))["spec"]
+
+
+# What somebody might do to other resources, with the components that have them, and words of what must be found.
+OTHER_MISTAKES: list[tuple[str, str, Callable[[Resource], None], str]] = [
+    ("gateway-api/plain", "HTTPRoute", lambda r: r["spec"]["rules"][0]["timeouts"].update(request="2m"), "request_tim"),
+    ("gateway-api/plain", "HTTPRoute", lambda r: r["spec"]["rules"][0]["timeouts"].update(reqest="5m"), "reqest"),
+    ("gateway-api/plain", "Gateway", lambda r: r["spec"]["listeners"][0].pop("protocol"), "protocol"),
+    ("gateway-api/gke", "GCPBackendPolicy", lambda r: r["spec"]["default"].pop("timeoutSec"), "30 s, and must exceed"),
+    ("ingress/eks", "Ingress", lambda r: r["metadata"]["annotations"].clear(), "60 s, and must exceed"),
+    ("keda", "ScaledObject", lambda r: r["spec"]["triggers"][0]["metadata"].update(threshold=64), "not of type"),
+    ("keda", "Deployment", lambda r: r["spec"]["template"]["spec"].pop("terminationGracePeriodSeconds"), "30 s, and"),
+]
+
+
+@pytest.mark.parametrize(("component", "kind", "mistake", "words"), OTHER_MISTAKES)
+def test_a_mistake_beside_the_cluster_is_found(
+    component: str, kind: str, mistake: Callable[[Resource], Any], words: str
+) -> None:
+    resource = copy.deepcopy(of_kind(kind, composed(component, base="plain")))
+    mistake(resource)
+
+    found = [problem for _, problem in problems([resource])]
+    assert any(words in problem for problem in found), found
