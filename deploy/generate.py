@@ -1,12 +1,13 @@
 """`python -m deploy.generate`, or `make manifests`: write what is made from one source and kept in the repository.
 
-Serve's configurations from models files, the PrometheusRule from the alert rules, the dashboards, and install-*.yaml
-from all of them. A test compares what is in the repository with what this would write.
+Serve's configurations from models files, the PrometheusRule from the alert rules, the dashboards, NOTICE, the images'
+version, and install-*.yaml from all of them. A test compares what is in the repository with what this would write.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ import yaml
 
 from deploy.kustomize import INSTALL, KUBERNETES, can_render, rendered
 from deploy.monitoring.dashboards import DASHBOARDS, grafana
+from deploy.notice import notice
+from service import __version__
 from service.serve_config import Replicas, replicas_per_node, serve_config
 from service.settings import BUNDLED_MODELS, Settings
 from service.timeouts import Timeouts
@@ -54,6 +57,9 @@ def generated() -> Iterator[tuple[Path, str]]:
     for dashboard in DASHBOARDS:
         path = MONITORING / "grafana" / "dashboards" / f"{dashboard.uid}.json"
         yield path, json.dumps(grafana(dashboard), indent=2) + "\n"
+    yield ROOT / "NOTICE", notice(ROOT / "model" / "packages")
+    for path in sorted(KUBERNETES.rglob("kustomization.yaml")):
+        yield path, re.sub(r"(newTag: )\S+(?=-(cpu|gpu)$)", rf"\g<1>{__version__}", path.read_text(), flags=re.M)
 
 
 def installs() -> Iterator[tuple[Path, str]]:

@@ -1,3 +1,3 @@
 """The server: engine, tasks, REST API, and their composition on Ray Serve."""
 
-__version__ = "0.1.0"
+__version__ = "0.1.0"  # here alone: pyproject.toml reads it, `make manifests` writes it where images are named

@@ -1,0 +1,68 @@
+"""What `pip install trifold` brings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("model", "service")
+OF_THE_PROJECT = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel, built of a copy, as building leaves files, and not compressed, as that takes long."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in OF_THE_PROJECT:
+        shutil.copy(ROOT / name, folder / "source")
+    code = "from setuptools.build_meta import build_wheel as b; b('..', {'--build-option': '--compression=stored'})"
+    subprocess.run([sys.executable, "-c", code], cwd=folder / "source", check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_has_all_of_the_code_and_the_bundled_models(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith(FOLDERS)}
+        metadata = archive.read(next(name for name in archive.namelist() if name.endswith("METADATA"))).decode()
+        is_executable = archive.getinfo("service/haproxy.sh").external_attr >> 16 & 0o111
+    there = {
+        path.relative_to(ROOT).as_posix()
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".md"
+    }
+
+    assert packed == there
+    assert is_executable
+    assert {"License-Expression: Apache-2.0", "License-File: LICENSE", "License-File: NOTICE"} <= {
+        *metadata.split("\n")
+    }
+
+
+def test_what_is_installed_finds_its_models(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    code = """
+from service.settings import Settings
+from service.startup import check_start
+settings = Settings.read()
+check_start(settings, settings.models())
+print(*(model.package for model in settings.models()), sep="\\n")
+"""
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+
+    assert {Path(line).parent for line in done.stdout.splitlines()} == {tmp_path / "model" / "packages"}
+    assert len(done.stdout.splitlines()) == 7
