@@ -1,25 +1,29 @@
 # The service as an image: --target cpu, or --target gpu for NVIDIA GPUs. No torch; serving does not need it.
 # Packages come by version and hash from deploy/image/requirements-*.txt. Both targets have the same minor version of
-# Python, as all nodes of a Ray cluster must. /tmp is all that a container writes to.
+# Python, as all nodes of a Ray cluster must. /tmp is all that a container writes to. Bases are images of several
+# architectures, named by tag for people and by digest for builders; deploy/image/bases.sh compares and renews them.
 
-FROM docker.io/library/python:3.12.12-slim-bookworm AS packages-cpu
+ARG PYTHON=docker.io/library/python:3.12.12-slim-bookworm@sha256:593bd06efe90efa80dc4eee3948be7c0fde4134606dd40d8dd8dbcade98e669c
+ARG CUDA=docker.io/nvidia/cuda:13.0.2-cudnn-runtime-ubuntu24.04@sha256:14d94b039cb94bbd5da559f303b46bc4b0d5d6c24ab1a9d7b186e566ed3400dc
+
+FROM ${PYTHON} AS packages-cpu
 COPY deploy/image/requirements-cpu.txt /requirements.txt
 RUN ["python", "-m", "venv", "/opt/venv"]
 # hadolint ignore=DL3059
 RUN ["/opt/venv/bin/pip", "install", "--no-cache-dir", "--no-deps", "--require-hashes", "--requirement", "/requirements.txt"]
 
-FROM docker.io/library/python:3.12.12-slim-bookworm AS code
+FROM ${PYTHON} AS code
 WORKDIR /app
-COPY model/__init__.py model/config.py model/
-COPY model/package model/package
-COPY model/packages model/packages
+COPY LICENSE NOTICE ./
+COPY model model
 COPY service service
 RUN ["python", "-m", "compileall", "-q", "model", "service"]
 
-FROM docker.io/library/python:3.12.12-slim-bookworm AS cpu
+FROM ${PYTHON} AS cpu
 COPY --from=packages-cpu /opt/venv /opt/venv
 # KubeRay calls ray in a login shell, whose PATH is the distribution's.
 RUN ["ln", "-s", "/opt/venv/bin/ray", "/opt/venv/bin/serve", "/usr/local/bin/"]
+COPY deploy/image/trifold.sh /usr/local/bin/trifold
 COPY --from=code /app /app
 # hadolint ignore=DL3064  # tokenizers are no secrets
 ENV PATH=/opt/venv/bin:$PATH \
@@ -47,9 +51,18 @@ USER 10001:10001
 EXPOSE 8000 9464
 HEALTHCHECK --interval=10s --timeout=8s --start-period=60s --retries=3 CMD ["python", "-m", "service.healthcheck"]
 CMD ["python", "-m", "service"]
+ARG PYTHON
+ARG VERSION=unreleased
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Trifold" \
+    org.opencontainers.image.description="One small server for the three transformer families" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version=$VERSION \
+    org.opencontainers.image.revision=$REVISION \
+    org.opencontainers.image.base.name=$PYTHON
 
 # onnxruntime-gpu is built for CUDA 13 and cuDNN 9; Ubuntu 24.04 has Python 3.12.
-FROM docker.io/nvidia/cuda:13.0.1-cudnn-runtime-ubuntu24.04 AS python-gpu
+FROM ${CUDA} AS python-gpu
 # Ubuntu keeps only the newest package of a release, so a version cannot be named.
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends python3.12-venv && rm -rf /var/lib/apt/lists/*
@@ -63,6 +76,7 @@ RUN ["/opt/venv/bin/pip", "install", "--no-cache-dir", "--no-deps", "--require-h
 FROM python-gpu AS gpu
 COPY --from=packages-gpu /opt/venv /opt/venv
 RUN ["ln", "-s", "/opt/venv/bin/ray", "/opt/venv/bin/serve", "/usr/local/bin/"]
+COPY deploy/image/trifold.sh /usr/local/bin/trifold
 COPY --from=code /app /app
 # hadolint ignore=DL3064  # tokenizers are no secrets
 ENV PATH=/opt/venv/bin:$PATH \
@@ -90,3 +104,12 @@ USER 10001:10001
 EXPOSE 8000 9464
 HEALTHCHECK --interval=10s --timeout=8s --start-period=60s --retries=3 CMD ["python", "-m", "service.healthcheck"]
 CMD ["python", "-m", "service"]
+ARG CUDA
+ARG VERSION=unreleased
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Trifold" \
+    org.opencontainers.image.description="One small server for the three transformer families" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version=$VERSION \
+    org.opencontainers.image.revision=$REVISION \
+    org.opencontainers.image.base.name=$CUDA

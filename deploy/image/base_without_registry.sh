@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes a stand-in for docker.io/library/python:3.12.12-slim-bookworm where no registry can be reached: Debian from its
-# mirror, and a CPython 3.12 of this machine in /usr/local. Its size says nothing about the real one's.
+# mirror, and a CPython 3.12 of this machine in /usr/local. Its size says nothing about the real one's. As it has not the
+# digest of the real one, builds take --build-arg PYTHON=docker.io/library/python:3.12.12-slim-bookworm
 #
 #   deploy/image/base_without_registry.sh /path/to/python3.12/prefix      needs root, mmdebstrap and buildah
 set -eu

@@ -36,13 +36,31 @@ def test_an_image_runs_as_another_user_than_root_and_checks_itself_without_a_she
     assert 'CMD ["python", "-m", "service.healthcheck"]' in STAGES[target]
 
 
-def test_an_image_has_all_that_the_service_reads_of_the_model() -> None:
-    copied = re.findall(r"^COPY (model\S*|service)(?: (model\S*\.py))? ", STAGES["code"], re.M)
+def test_an_image_has_the_code_its_terms_and_the_command() -> None:
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.M)
+    paths = {path for line in copied for path in line.split()}
 
-    assert {path for paths in copied for path in paths if path} == {
-        *("model/__init__.py", "model/config.py", "model/package", "model/packages", "service")
-    }
-    assert {f"!{path}" for paths in copied for path in paths if path} <= {*(ROOT / ".dockerignore").read_text().split()}
+    assert {"model", "service", "LICENSE", "NOTICE", "deploy/image/trifold.sh"} <= paths
+    let_in = (ROOT / ".dockerignore").read_text().split()
+    assert all(any(path == name[1:] or path.startswith(f"{name[1:]}/") for name in let_in) for path in paths)
+
+
+def test_every_base_is_named_by_its_digest() -> None:
+    arguments = dict(re.findall(r"^ARG (\w+)=(\S+@sha256:[0-9a-f]{64})$", DOCKERFILE, re.M))
+    bases = set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.M)) - STAGES.keys()
+    others = re.findall(r"^    image: (?!trifold:)(\S+)$", (ROOT / "docker-compose.yml").read_text(), re.M)
+
+    assert bases == {f"${{{name}}}" for name in arguments}
+    assert others
+    assert all(re.fullmatch(r"\S+:\S+@sha256:[0-9a-f]{64}", image) for image in others)
+
+
+@pytest.mark.parametrize(("target", "base"), [("cpu", "PYTHON"), ("gpu", "CUDA")])
+def test_an_image_says_what_it_is(target: str, base: str) -> None:
+    labels = dict(re.findall(r'org\.opencontainers\.image\.(\S+?)=(?:"([^"]*)"|\S+)', STAGES[target]))
+
+    assert labels.keys() == {"title", "description", "licenses", "version", "revision", "base.name"}
+    assert f"image.base.name=${base}" in STAGES[target]
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
