@@ -30,8 +30,11 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/yamllint --strict docker-compose.yml deploy service/models.yaml
+	$(BIN)/yamllint --strict docker-compose.yml .github deploy service/models.yaml
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/zizmor --offline --quiet .github
 
 # Trains all bundled packages from nothing and resumes what was interrupted: make packages DATA=folder/of/the/data/sets
 DATA ?= $(error say where the data sets are: make packages DATA=folder)
