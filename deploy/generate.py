@@ -1,11 +1,12 @@
 """`python -m deploy.generate`, or `make manifests`: write what is made from one source and kept in the repository.
 
-Serve's configurations from models files, the PrometheusRule from the alert rules, the dashboards, NOTICE, the images'
+Serve's configurations from models files, the alert rules and their PrometheusRule, the dashboards, NOTICE, the images'
 version, and install-*.yaml from all of them. A test compares what is in the repository with what this would write.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -17,6 +18,7 @@ import yaml
 
 from deploy.kustomize import INSTALL, KUBERNETES, can_render, rendered
 from deploy.monitoring.dashboards import DASHBOARDS, grafana
+from deploy.monitoring.rules import RUNBOOKS, rules
 from deploy.notice import notice
 from service import __version__
 from service.serve_config import Replicas, replicas_per_node, serve_config
@@ -45,15 +47,16 @@ yaml.SafeDumper.add_representer(
 )
 
 
-def generated() -> Iterator[tuple[Path, str]]:
-    """Yield each file with what belongs in it."""
+def generated(runbooks: str = RUNBOOKS) -> Iterator[tuple[Path, str]]:
+    """Yield each file with what belongs in it; `runbooks` is the address of runbooks.md, to which alerts point."""
     for component, (models_file, replicas) in SERVED.items():
         config = _Literal(_serve_config(models_file, replicas))
         patch = _resource("ray.io/v1", "RayService", {"serveConfigV2": config})
         yield KUBERNETES / "components" / component / "serve-config.yaml", _yaml(patch, models_file)
-    rules = yaml.safe_load((MONITORING / "rules.yml").read_text())
-    rule = _resource("monitoring.coreos.com/v1", "PrometheusRule", rules)
-    yield KUBERNETES / "components" / "monitoring" / "prometheusrule.yaml", _yaml(rule, MONITORING / "rules.yml")
+    alerts, source = rules(runbooks), MONITORING / "rules.py"
+    yield MONITORING / "rules.yml", _yaml(alerts, source)
+    rule = _resource("monitoring.coreos.com/v1", "PrometheusRule", alerts)
+    yield KUBERNETES / "components" / "monitoring" / "prometheusrule.yaml", _yaml(rule, source)
     for dashboard in DASHBOARDS:
         path = MONITORING / "grafana" / "dashboards" / f"{dashboard.uid}.json"
         yield path, json.dumps(grafana(dashboard), indent=2) + "\n"
@@ -96,7 +99,9 @@ def _yaml(content: dict[str, Any], source: Path) -> str:
 
 def main() -> None:
     """Write them all."""
-    for path, content in generated():
+    parser = argparse.ArgumentParser(prog="python -m deploy.generate", description=__doc__)
+    parser.add_argument("--runbooks", default=RUNBOOKS, help="address at which runbooks.md is published")
+    for path, content in generated(parser.parse_args().runbooks):
         path.write_text(content)
     if not can_render():
         sys.exit("neither kustomize nor kubectl is there: install-*.yaml are left as they are")

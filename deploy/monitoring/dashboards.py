@@ -9,6 +9,7 @@ from typing import Any
 WIDTH, HEIGHT, A_ROW = 8, 8, 3  # of a panel, in Grafana's grid of 24 columns
 INGRESS_ANSWERS = 'haproxy_frontend_http_responses_total{proxy="http_frontend"}'
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+VARIABLES = ("cluster", "namespace", "model")
 
 
 @dataclass(frozen=True)

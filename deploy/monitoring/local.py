@@ -66,10 +66,12 @@ def prometheus(targets: dict[str, str], alertmanager: str | None = None, every: 
 
 @contextmanager
 def alertmanager(receiver: str) -> Iterator[str]:
-    """Run Alertmanager with the repository's routes, whose webhooks go to `receiver`; yields its host:port."""
-    config = (MONITORING / "alertmanager.yml").read_text().replace("http://127.0.0.1:9095", receiver)
+    """Run Alertmanager with the repository's routes, all ending at the webhook `receiver`; yields its host:port."""
+    config = yaml.safe_load((MONITORING / "alertmanager.yml").read_text())
+    for each in config["receivers"]:
+        each["webhook_configs"] = [{"url": f"{receiver}/{each['name']}"}]
     program = "alertmanager" if shutil.which("alertmanager") else "prometheus-alertmanager"
-    with _running(program, yaml.safe_load(config), "--config.file", free_port(), "--storage.path") as address:
+    with _running(program, config, "--config.file", free_port(), "--storage.path") as address:
         yield address.removeprefix("http://")
 
 

@@ -5,26 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+<<<<<<< HEAD
 import yaml
 
 from deploy.generate import MONITORING
 from deploy.kustomize import KUBERNETES
+=======
+>>>>>>> 27c0629 (Alerts keep to their namespace and cluster, burn budgets with a floor, and are tested for each namespace apart)
 from deploy.monitoring.dashboards import DASHBOARDS
+from deploy.monitoring.rules import rules
 
-# Of other exporters (NVIDIA's DCGM, Prometheus itself), which do not run beside the service in a test.
-ELSEWHERE = {"up", "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_GPU_TEMP"} | {
-    "DCGM_FI_DEV_GPU_UTIL"
-}
+# Of other exporters (NVIDIA's DCGM, the kubelet, Prometheus itself), which do not run beside the service in a test.
+ELSEWHERE = re.compile("up|(DCGM|container|kube)_.*")
 # Given by Prometheus when it scrapes.
+<<<<<<< HEAD
 OF_TARGET = {"instance", "job", "namespace"}
+=======
+OF_TARGET = {"instance", "job", "cluster", "namespace"}
+>>>>>>> 27c0629 (Alerts keep to their namespace and cluster, burn budgets with a floor, and are tested for each namespace apart)
 
-_METRIC = re.compile(r"\b((?:trifold|ray|haproxy|DCGM)_\w+|up)\b(?!\s*\()(?:\{([^}]*)\})?")
+_METRIC = re.compile(r"\b((?:trifold|ray|haproxy|DCGM|container|kube)_\w+|up)\b(?!\s*\()(?:\{([^}]*)\})?")
 _GROUPING = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
 
 
 def queries() -> Iterator[str]:
     """Yield every query but for the names of recorded ratios, which are queries themselves."""
-    for group in yaml.safe_load((MONITORING / "rules.yml").read_text())["groups"]:
+    for group in rules()["groups"]:
         yield from (rule["expr"] for rule in group["rules"])
     for dashboard in DASHBOARDS:
         yield from (query for panel in dashboard.panels for query in panel.queries)

@@ -9,7 +9,10 @@ import pytest
 
 from deploy.monitoring.local import alertmanager, prometheus
 
-pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus and alertmanager")
+HAS_ALERTMANAGER = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("prometheus") and HAS_ALERTMANAGER), reason="needs prometheus and alertmanager"
+)
 
 
 class Page(BaseHTTPRequestHandler):

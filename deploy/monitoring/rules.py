@@ -1,0 +1,302 @@
+"""The recording and alert rules, as values; `make manifests` writes rules.yml and the PrometheusRule from them.
+
+Every rule keeps the labels `cluster` and `namespace`, so that staging does not dilute production; where there are none,
+as on one machine, they are empty and the same. Series that others have too (of Ray, HAProxy, Kubernetes, GPUs) count
+only in namespaces in which Trifold runs, or has within the last hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from deploy.monitoring.objectives import BUDGETS, WINDOWS, Budget
+
+RUNBOOKS = "https://example.com/trifold/runbooks.md"  # where runbooks.md is published; `--runbooks` sets another
+SCOPE = "cluster, namespace"
+SHARE = "{{ $value | humanizePercentage }}"
+OURS = f"and on ({SCOPE}) group by ({SCOPE}) (last_over_time(trifold_build_info[1h]))"
+# Of a pod with a GPU the exporter tells in `exported_namespace`, unless it is let overwrite the target's labels.
+GPU = 'label_replace({}, "namespace", "$1", "exported_namespace", "(.+)")'
+# What the device reports, not a program on it (NVIDIA's XID catalogue): ECC and rows, NVLink, off the bus, GSP.
+HARDWARE_XIDS = "48|63|64|74|79|92|94|95|119|120"
+
+
+@dataclass(frozen=True)
+class Alert:
+    """An alert: what it asks, for how long it must hold ("": not at all), and what it says."""
+
+    name: str
+    expr: str
+    hold: str
+    severity: Literal["critical", "warning"]
+    summary: str
+    window: str | None = None  # of a budget's alert
+
+
+def _sum(metric: str, window: str, by: str, selector: str = "") -> str:
+    return f"sum by ({SCOPE}, {by}) (rate({metric}{selector}[{window}]))"
+
+
+SERVICE = (
+    # What never reaches a replica is counted by HAProxy alone.
+    Alert(
+        "TrifoldIngressFails",
+        f"""
+        (sum by ({SCOPE}) (rate(haproxy_frontend_http_responses_total{{proxy="http_frontend", code="5xx"}}[5m]))
+          > 0.01 * sum by ({SCOPE}) (rate(haproxy_frontend_http_responses_total{{proxy="http_frontend"}}[5m])))
+        and sum by ({SCOPE}) (increase(haproxy_frontend_http_responses_total{{code="5xx"}}[15m])) > 10 {OURS}
+        """,
+        "5m",
+        "critical",
+        "more than 1 % of all answers are 5xx ({{ $value | humanize }} a second)",
+    ),
+    Alert(
+        "TrifoldQueueGrows",
+        f"""
+        sum by ({SCOPE}, model) (trifold_sequences_waiting) > 64
+        and sum by ({SCOPE}, model) (deriv(trifold_sequences_waiting[10m])) > 0
+        """,
+        "5m",
+        "warning",
+        "{{ $labels.model }}: {{ $value }} sequences wait, and more come than are served",
+    ),
+    Alert(
+        "TrifoldRejects",
+        f"""
+        {_sum("trifold_rejections_total", "5m", "model", '{reason="overloaded"}')}
+          > 0.01 * {_sum("trifold_requests_total", "5m", "model")}
+        and sum by ({SCOPE}, model) (increase(trifold_rejections_total{{reason="overloaded"}}[15m])) > 10
+        """,
+        "5m",
+        "warning",
+        "{{ $labels.model }}: more than 1 % of its requests are refused with 429 ({{ $value | humanize }} a second)",
+    ),
+    Alert(
+        "TrifoldClientsLeave",
+        f"""
+        {_sum("trifold_cancellations_total", "15m", "model")} > 0.1 * {_sum("trifold_requests_total", "15m", "model")}
+        and sum by ({SCOPE}, model) (increase(trifold_cancellations_total[15m])) > 10
+        """,
+        "15m",
+        "warning",
+        "{{ $labels.model }}: one client in ten leaves before its answer",
+    ),
+    # The first is each process's own word; the second is for one that can say nothing any more.
+    Alert(
+        "TrifoldEngineStuck",
+        f"""
+        max by ({SCOPE}, model, instance) (trifold_engine_stalled_seconds) > 30
+        or (
+          max by ({SCOPE}, model, instance) (time() - trifold_engine_last_step_timestamp_seconds) > 30
+          and sum by ({SCOPE}, model, instance) (trifold_sequences_running) > 0
+          unless sum by ({SCOPE}, model, instance) (increase(trifold_step_seconds_count[1m])) > 0
+        )
+        """,
+        "1m",
+        "critical",
+        "{{ $labels.model }} at {{ $labels.instance }} has ended no step for {{ $value | humanizeDuration }}",
+    ),
+    Alert(
+        "TrifoldMemoryGrows",
+        "trifold_process_resident_memory_bytes > 1.5 * trifold_process_resident_memory_bytes offset 6h",
+        "30m",
+        "warning",
+        "{{ $labels.model }} at {{ $labels.instance }} uses half as much memory again as six hours ago",
+    ),
+    Alert(
+        "TrifoldNoMetrics",
+        f"""
+        group by ({SCOPE}) (last_over_time(trifold_build_info[6h])) unless group by ({SCOPE}) (trifold_build_info)
+        or absent(last_over_time(trifold_build_info[6h]))
+        """,
+        "5m",
+        "critical",
+        "no process of Trifold tells how it is doing",
+    ),
+    Alert(
+        "TrifoldTargetDown",
+        f'up{{job=~"(.*/)?trifold(-.*)?"}} == 0 {OURS}',
+        "10m",  # a pod without replicas lives on for five
+        "warning",
+        "{{ $labels.instance }} does not answer Prometheus",
+    ),
+)
+
+RAY = (
+    Alert(
+        "TrifoldModelNotRunning",
+        f"max by ({SCOPE}, application) (ray_serve_application_status) != 6 {OURS}",
+        "10m",
+        "critical",
+        "{{ $labels.application }} has not been running for ten minutes (status {{ $value }}, 6 is running)",
+    ),
+    Alert(
+        "TrifoldRayGone",
+        f"""
+        group by ({SCOPE}) (last_over_time(ray_serve_application_status[6h]))
+        unless group by ({SCOPE}) (ray_serve_application_status) {OURS}
+        """,
+        "5m",
+        "critical",
+        "Serve's controller tells nothing; the head or the controller is gone",
+    ),
+    # Each replica has a series of its own, which begins with it.
+    Alert(
+        "TrifoldReplicasFlap",
+        f"""
+        count by ({SCOPE}, application, deployment) (
+          last_over_time(ray_serve_deployment_replica_starts_total[30m])
+            unless ray_serve_deployment_replica_starts_total offset 30m
+        ) > 10 {OURS}
+        """,
+        "",
+        "warning",
+        "{{ $labels.application }}: {{ $value | humanize }} replicas started within half an hour",
+    ),
+    Alert(
+        "TrifoldAutoscalerSaturated",
+        f"""
+        sum by ({SCOPE}, model) (trifold_sequences_waiting) > 64 and on ({SCOPE}, model) label_replace(
+          max by ({SCOPE}, application) (changes(ray_serve_autoscaling_target_replicas[15m])),
+          "model", "$1", "application", "(.*)"
+        ) == 0
+        """,
+        "15m",
+        "warning",
+        "{{ $labels.model }}: {{ $value }} sequences wait, and for a quarter of an hour no replica was asked for",
+    ),
+    Alert(
+        "TrifoldReplicasUnhealthy",
+        f"max by ({SCOPE}, application, deployment) (ray_serve_deployment_status) < 3 {OURS}",
+        "2m",
+        "critical",
+        "{{ $labels.application }}: replicas fail to start or fail their health checks (status {{ $value }})",
+    ),
+    # Ray's control store has been seen to grow until the head dies.
+    Alert(
+        "TrifoldHeadMemoryGrows",
+        f'predict_linear(ray_component_rss_mb{{Component="gcs"}}[6h], 24 * 3600) > 2000 {OURS}',
+        "1h",
+        "warning",
+        "at this rate Ray's control store needs {{ $value | humanize }} MB in a day",
+    ),
+)
+
+PODS = (  # series of kube-state-metrics and the kubelet
+    Alert(
+        "TrifoldMemoryNearLimit",
+        f"""
+        max by ({SCOPE}, pod, container) (container_memory_working_set_bytes{{container!=""}})
+          / on ({SCOPE}, pod, container)
+            max by ({SCOPE}, pod, container) (kube_pod_container_resource_limits{{resource="memory"}}) > 0.9 {OURS}
+        """,
+        "10m",
+        "warning",
+        "{{ $labels.container }} of {{ $labels.pod }} uses {{ $value | humanizePercentage }} of its memory limit",
+    ),
+    # A replica that is killed does not always end its container; the kernel's count tells of both.
+    Alert(
+        "TrifoldOutOfMemory",
+        f"""
+        (
+          sum by ({SCOPE}, pod, container) (increase(container_oom_events_total{{container!=""}}[15m])) > 0
+          or max by ({SCOPE}, pod, container) (
+            kube_pod_container_status_last_terminated_reason{{reason="OOMKilled"}}
+          ) > 0 and sum by ({SCOPE}, pod, container) (increase(kube_pod_container_status_restarts_total[15m])) > 0
+        ) {OURS}
+        """,
+        "",
+        "critical",
+        "{{ $labels.container }} of {{ $labels.pod }} was killed for its memory",
+    ),
+    Alert(
+        "TrifoldPodPending",
+        f'max by ({SCOPE}, pod) (kube_pod_status_phase{{phase="Pending"}}) == 1 {OURS}',
+        "15m",  # a node with a GPU, its driver and the image take minutes
+        "warning",
+        "{{ $labels.pod }} has been waiting for a node or its image for a quarter of an hour",
+    ),
+    Alert(
+        "TrifoldCpuThrottled",
+        f"""
+        sum by ({SCOPE}, pod, container) (rate(container_cpu_cfs_throttled_periods_total{{container!=""}}[5m]))
+          / sum by ({SCOPE}, pod, container) (rate(container_cpu_cfs_periods_total{{container!=""}}[5m])) > 0.25 {OURS}
+        """,
+        "15m",
+        "warning",
+        "{{ $labels.container }} of {{ $labels.pod }} is stopped in {{ $value | humanizePercentage }} of CPU periods",
+    ),
+)
+
+GPUS = (  # series of NVIDIA's DCGM exporter
+    Alert(
+        "TrifoldGpuFault",  # over the exporter's own window, five minutes by default
+        GPU.format(f'DCGM_EXP_XID_ERRORS_COUNT{{xid=~"{HARDWARE_XIDS}"}}') + f" > 0 {OURS}",
+        "",
+        "critical",
+        "GPU {{ $labels.gpu }} of {{ $labels.Hostname }} reports XID {{ $labels.xid }}",
+    ),
+    Alert(
+        "TrifoldGpuMemoryFull",
+        GPU.format("DCGM_FI_DEV_FB_USED / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)") + f" > 0.95 {OURS}",
+        "10m",
+        "warning",
+        "GPU {{ $labels.gpu }} of {{ $labels.Hostname }} has {{ $value | humanizePercentage }} of its memory in use",
+    ),
+    Alert(
+        "TrifoldGpuHot",
+        GPU.format("DCGM_FI_DEV_GPU_TEMP") + f" > 85 {OURS}",
+        "5m",
+        "warning",
+        "GPU {{ $labels.gpu }} of {{ $labels.Hostname }} has {{ $value }} °C and slows down",
+    ),
+)
+
+
+def rules(runbooks: str = RUNBOOKS) -> dict[str, Any]:
+    """Return the rules as Prometheus reads them, the runbook of each alert at an address below `runbooks`."""
+    budgets = []  # first what is recorded, then what is told of it: a group is evaluated in its order
+    for budget in BUDGETS:
+        budgets += [{"record": name, "expr": _tidy(expr)} for name, expr in budget.recorded(SCOPE)]
+        budgets += [_alert(alert, runbooks) for alert in _budget_alerts(budget)]
+    groups = {"trifold-service": SERVICE, "trifold-ray": RAY, "trifold-pods": PODS, "trifold-gpu": GPUS}
+    return {
+        "groups": [
+            {"name": "trifold-budgets", "interval": "30s", "rules": budgets},
+            *({"name": name, "rules": [_alert(a, runbooks) for a in alerts]} for name, alerts in groups.items()),
+        ]
+    }
+
+
+def all_alerts() -> set[str]:
+    """Return the names of all alerts."""
+    return {rule["alert"] for group in rules()["groups"] for rule in group["rules"] if "alert" in rule}
+
+
+def _budget_alerts(budget: Budget) -> Iterator[Alert]:
+    for window in WINDOWS:
+        yield Alert(
+            f"{budget.name}{'Fast' if window.severity == 'critical' else 'Slowly'}",
+            budget.burning(window),
+            window.hold,
+            window.severity,
+            f"{{{{ $labels.model }}}}: {SHARE} of the requests of {window.long} {budget.what}",
+            window.long,
+        )
+
+
+def _alert(alert: Alert, runbooks: str) -> dict[str, Any]:
+    return {
+        "alert": alert.name,
+        "expr": _tidy(alert.expr),
+        **({"for": alert.hold} if alert.hold else {}),
+        "labels": {"severity": alert.severity, **({"window": alert.window} if alert.window else {})},
+        "annotations": {"summary": alert.summary, "runbook_url": f"{runbooks}#{alert.name.lower()}"},
+    }
+
+
+def _tidy(expr: str) -> str:
+    """Return a query in one line, as it is easiest to paste into Prometheus."""
+    return " ".join(expr.split())
