@@ -5,24 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-<<<<<<< HEAD
 import yaml
 
-from deploy.generate import MONITORING
 from deploy.kustomize import KUBERNETES
-=======
->>>>>>> 27c0629 (Alerts keep to their namespace and cluster, burn budgets with a floor, and are tested for each namespace apart)
 from deploy.monitoring.dashboards import DASHBOARDS
 from deploy.monitoring.rules import rules
 
 # Of other exporters (NVIDIA's DCGM, the kubelet, Prometheus itself), which do not run beside the service in a test.
 ELSEWHERE = re.compile("up|(DCGM|container|kube)_.*")
 # Given by Prometheus when it scrapes.
-<<<<<<< HEAD
-OF_TARGET = {"instance", "job", "namespace"}
-=======
 OF_TARGET = {"instance", "job", "cluster", "namespace"}
->>>>>>> 27c0629 (Alerts keep to their namespace and cluster, burn budgets with a floor, and are tested for each namespace apart)
 
 _METRIC = re.compile(r"\b((?:trifold|ray|haproxy|DCGM|container|kube)_\w+|up)\b(?!\s*\()(?:\{([^}]*)\})?")
 _GROUPING = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
