@@ -37,6 +37,7 @@ class Card:
     entailment: Entailment | None = None  # of a classifier that can take any labels
     embedding: Embedding | None = None  # how a model for embed is used
     tagging: Tagging | None = None  # how a model for tag is used
+    chat_template: ChatTemplate | None = None  # of a decoder that is asked in conversations
     max_input_tokens: int | None = None  # the longest text it takes; the model's positions unless given
     image: ImageFormat | None = None  # what a model of images takes
     directions: tuple[tuple[str, str], ...] = ()  # (source, target) languages of a translator
@@ -51,5 +52,4 @@ class Tokens:
     languages: Languages | None = None  # of a translator
     generation: Generation | None = None
     task_prompts: Mapping[Task, TaskPrompt] = field(default_factory=dict)
-    chat_template: ChatTemplate | None = None
     starts_prompts: bool = True  # whether the start token goes before a prompt's text

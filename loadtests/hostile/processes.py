@@ -32,16 +32,9 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ROOT / "model" / "packages"
 MODELS = ("sentiment", "spam", "topics", "embed", "fashion", "stories", "translate")
 KILLED = ("stories", "sentiment", "translate")  # each has two replicas, one of which is killed in its turn
-# What two of them are said to be, too, so that conversations and labels of one's own go all the way; they cost as much
-# as they would of models that were trained for it.
-MORE: dict[str, dict[str, Any]] = {
-    "stories": {
-        "chat_template": {
-            "source": "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
-        }
-    },
-    "sentiment": {"entailment": {"entails": 1, "contradicts": 0}},
-}
+# What one of them is said to be, too, so that labels of one's own go all the way; they cost as much as they would of a
+# model that was trained for it.
+MORE: dict[str, dict[str, Any]] = {"sentiment": {"entailment": {"entails": 1, "contradicts": 0}}}
 RAYS_OWN = {"dashboard", "gcs_server", "log_monitor", "monitor", "raylet"}
 STRANGER = {"concurrent_requests": 4, "requests_per_minute": 600}  # what an operator grants one, by key and process
 END_WITHIN_S = 180.0  # the service drains for as long as its deadline

@@ -37,7 +37,6 @@ from model.checkpoints.tokenizer import read_tokenizer, write_tokenizer
 from model.checkpoints.vit import DEIT, VIT
 from model.checkpoints.weights import open_weights
 from model.config import Architecture, ConfigError, TransformerConfig
-from model.package import Task
 
 FAMILIES: dict[str, Family] = {  # by `model_type`
     "bart": BART,
@@ -158,26 +157,31 @@ def _tokens_and_card(
     if (size := tokenizer.get_vocab_size()) > made.vocab_size:
         raise CheckpointError(f"{folder}: the tokenizer has {size} ids, but the model knows {made.vocab_size}")
     if made.head.kind == "words":
-        tokens, task = _outputs(folder, described, file, tokenizer, languages)
-        return tokens, replace(card, task=task)
+        return _outputs(folder, described, card, file, tokenizer, languages)
     tokens = tokens_of_reader(folder, file, tokenizer, config, described.layout)
     return tokens, card_of_reader(folder, config, described.layout, card)
 
 
 def _outputs(
-    folder: Path, described: _Described, file: Path, tokenizer: Tokenizer, languages: tuple[str, str] | None
-) -> tuple[Tokens, Task]:
-    """Return the tokens of a model that generates, and what it generates."""
+    folder: Path,
+    described: _Described,
+    card: Card,
+    file: Path,
+    tokenizer: Tokenizer,
+    languages: tuple[str, str] | None,
+) -> tuple[Tokens, Card]:
+    """Return the tokens of a model that generates, and a card with what it generates and how it is asked."""
     settings = _output_settings(folder, described.config, described.made.architecture)
     tokens = _tokens_of_outputs(file, settings)
+    card = replace(card, chat_template=settings.chat_template)
     if described.made.architecture == "decoder":
-        return tokens, "generate"
+        return tokens, replace(card, task="generate")
     given, forced_start = languages or languages_in_files(folder), settings.generation.forced_start
     if known := read_languages(tokenizer, given, forced_start):
-        return replace(tokens, languages=known, task_prompts={}), "translate"
+        return replace(tokens, languages=known, task_prompts={}), replace(card, task="translate")
     if described.config["model_type"] in TRANSLATORS:
         raise CheckpointError(f"{folder}: a model for translate needs the source and the target language")
-    return tokens, "summarize" if settings.is_summarizer else "generate"
+    return tokens, replace(card, task="summarize" if settings.is_summarizer else "generate")
 
 
 def _output_settings(folder: Path, config: HFConfig, architecture: Architecture) -> OutputSettings:
@@ -195,7 +199,6 @@ def _tokens_of_outputs(file: Path, settings: OutputSettings) -> Tokens:
         settings.languages,
         generation,
         prompts,
-        settings.chat_template,
         starts_prompts=False,
     )
 

@@ -104,7 +104,7 @@ def export_package(
             languages=tokens.languages if tokens else None,
             generation=tokens.generation if tokens else None,
             task_prompts=dict(tokens.task_prompts) if tokens else {},
-            chat_template=tokens.chat_template if tokens else None,
+            chat_template=card.chat_template,
             starts_prompts=tokens is None or tokens.starts_prompts,
             precision=precision,
             opset=OPSET,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from model.card import Card
-from model.package import Dataset, ImageFormat, Tagging
+from model.package import ChatTemplate, Dataset, ImageFormat, Tagging
 from model.training import readers
 from model.training.readers import ENGLISH, LANGUAGES
 
@@ -46,7 +46,9 @@ STORIES_AND_BOOKS = Card(
     ),
 )
 STORIES = replace(STORIES_AND_BOOKS, training_data=(TINYSTORIES, STORYBOOKS))
-STORIES_ASKED_FOR = replace(STORIES_AND_BOOKS, training_data=(TINYSTORIES,))
+# A request is a line, and so is whatever was said before it.
+LINES = ChatTemplate(source="{% for message in messages %}{{ message.content }}\n{% endfor %}")
+STORIES_ASKED_FOR = replace(STORIES_AND_BOOKS, training_data=(TINYSTORIES,), chat_template=LINES)
 TRANSLATE = Card(
     name="translate",
     task="translate",
