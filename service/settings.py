@@ -126,8 +126,8 @@ class Limits(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_body_bytes: int = Field(2 * 1024 * 1024, ge=1)
-    max_inputs: int = Field(256, ge=1, description="texts, or prompts times n, of one request")
-    max_rows: int = Field(1024, ge=1, description="windows of one request's long texts, or its texts times its labels")
+    max_inputs: int = Field(256, ge=1, description="texts, windows of long ones, or prompts times n, of one request")
+    max_rows: int = Field(1024, ge=1, description="one request's texts times its labels")
     max_sentences: int = Field(1024, ge=1, description="sentences of one request's texts to translate")
     request_timeout_s: float = Field(120.0, gt=0, description="from a request's head to the last byte of its answer")
     body_timeout_s: float = Field(20.0, gt=0, description="for a request's whole body, within that time")

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from loadtests.hostile.bodies import WITHIN_SIDE, one_colour
 from loadtests.hostile.polite import Question
-from loadtests.hostile.wire import Address, Connection, Request
+from loadtests.hostile.wire import Address, Answer, Connection, Request
 from loadtests.inputs import SENTENCES
 
 AT_A_TIME = 32  # as many connections as there are hostile clients, slow sockets and polite users later
@@ -34,12 +34,22 @@ async def warm_up(address: Address, key: str | None) -> None:
     async def ask_in_turn() -> None:
         with Connection(address, key) as connection:
             for request in waiting:
-                answer = await connection.ask(request, TIMEOUT_S)
+                answer = await until_let_in(connection, request)
                 if answer.status != 200:
                     text = answer.body[:500].decode(errors="replace")
                     raise RuntimeError(f"warming up, {request.path} answers {answer.status}: {text}")
 
     await asyncio.gather(*(ask_in_turn() for _ in range(AT_A_TIME)))
+
+
+async def until_let_in(connection: Connection, request: Request) -> Answer:
+    """Ask until the queue has room, for a minute at most."""
+    for _ in range(60):
+        answer = await connection.ask(request, TIMEOUT_S)
+        if answer.status != 429:
+            break
+        await asyncio.sleep(1)
+    return answer
 
 
 def requests() -> list[Request]:
@@ -61,12 +71,18 @@ def largest() -> Iterator[Question]:
     long_texts = {"input": ["word " * 24_000] * 16, "truncate": True}  # 1.9 MB, of which the model reads 8,192 tokens
     for model in ("sentiment", "spam", "topics"):
         yield Question(model, "classify", long_texts)
+        yield Question(model, "classify", {"input": "word " * 8_000, "windows": True})
+    yield Question("sentiment", "classify", {"input": "word " * 100, "labels": [f"label {n}" for n in range(250)]})
     yield Question("embed", "embed", long_texts)
     yield Question("fashion", "classify", {"input": [one_colour("PNG", WITHIN_SIDE)] * 4})
     yield Question("translate", "translate", {"input": " ".join(SENTENCES[:60]), "target": "de"})
     story = {"prompt": "Once upon a time", "max_tokens": 200, "min_tokens": 200}
     yield Question("stories", "generate", {**story, "n": 32, "logprobs": 20})
     yield Question("stories", "generate", {**story, "n": 32, "logprobs": 20, "stream": True})
+    for grammar in ({"regex": r"(\p{L}{1,30}\p{N}{1,30}){1,100}"}, {"json_schema": {"type": "array", "minItems": 20}}):
+        yield Question("stories", "generate", {"prompt": "Once", "n": 8, "max_tokens": 200, "grammar": grammar})
+    said = [{"role": ("user", "assistant")[turn % 2], "content": "Hi there"} for turn in range(31)]
+    yield Question("stories", "generate", {"messages": said, "max_tokens": 20})
 
 
 def prompts() -> Iterator[Question]:

@@ -1,4 +1,8 @@
-"""One-shot batching: whatever waits runs together the moment the session is free, within a token budget."""
+"""One-shot batching: whatever waits runs together the moment there is a thread for it, within a token budget.
+
+A request of more than a batch is long, and waits and runs in a lane of its own, whose thread yields to all others where
+cores are short. So short requests, of this model and of its neighbours, do not wait behind a book.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 BATCH_TOKENS = 1024  # padded; larger batches are no faster, and waste more on padding
+LONG_NICENESS = 5  # of Linux: beside a thread of 0 a quarter of a core is left to it, and all that nobody wants
 
 
 @dataclass(eq=False)
@@ -41,7 +46,7 @@ class _Item:
 
 
 class Batcher:
-    """An encoder's session and the queue before it. There is no timer: an idle session starts at once."""
+    """An encoder's session and the queues before it. There is no timer: an idle lane starts at once."""
 
     def __init__(
         self,
@@ -58,13 +63,12 @@ class Batcher:
         self._session = Session(folder / graph.file, options)
         self._inputs, self._outputs = graph.inputs, graph.outputs
         self._pad = manifest.special_ids.pad
-        self._waiting: WaitingQueue[_Item] = WaitingQueue()
-        self._running: list[_Item] = []
         self._example = _example(manifest)
         # A first run is slow: before there is a client, not for one.
         (row,) = self._compute([self._example])
         self.width = row.shape[-1]  # of each input's answer: labels, dimensions or the vocabulary
-        self._worker = Worker(f"batcher-{manifest.name}", self._work, self._rest)
+        self._short = _Lane(self, f"batcher-{manifest.name}")
+        self._long = _Lane(self, f"batcher-{manifest.name}-long", LONG_NICENESS)
         self._observer = observer or Silent()
         self._observer.watch(self.load)
 
@@ -76,54 +80,33 @@ class Batcher:
         own is padding. Raises `EngineFailed` when the graph fails on one of them. Inputs of a caller that is cancelled
         are skipped.
         """
-        if self._worker.is_broken:
+        if self._is_broken:
             raise EngineFailed
-        loop = asyncio.get_running_loop()
-        items = [_Item(each, permit, loop.create_future()) for each in inputs]
-        for item in items:
-            self._waiting.add(item)
-        self._worker.wake()
-        try:
-            return await asyncio.gather(*(item.answer for item in items))
-        finally:
-            for item in items:
-                item.answer.cancel()  # no-op for those that are answered
-                self._waiting.remove(item)
+        lane = self._long if sum(each.tokens for each in inputs) > self._batch_tokens else self._short
+        return await lane.run(permit, inputs)
 
     def load(self) -> Load:
         """Tell how much there is to do."""
         admission = self.admission
         waiting, tokens = admission.waiting_slots, admission.waiting_tokens
-        return Load(running=len(self._running), waiting=waiting, queued_tokens=tokens, slots_used=0)
+        running = len(self._short.running) + len(self._long.running)
+        return Load(running=running, waiting=waiting, queued_tokens=tokens, slots_used=0)
 
     def is_progressing(self, patience_s: float) -> bool:
-        """Whether the batcher is whole, and idle or has finished a batch within the last `patience_s` seconds."""
-        return self._worker.is_progressing(patience_s)
+        """Whether the batcher is whole, and each lane idle or through with a batch in the last `patience_s` seconds."""
+        return all(lane.worker.is_progressing(patience_s) for lane in (self._short, self._long))
 
     async def close(self) -> None:
-        """Finish what waits and free the thread."""
-        await self._worker.close()
+        """Finish what waits and free the threads."""
+        await asyncio.gather(self._short.worker.close(), self._long.worker.close())
 
-    async def _work(self) -> None:
-        try:
-            while batch := self._next_batch():
-                started, self._running = time.perf_counter(), batch
-                rows = await self._worker.run(self._compute_isolated, batch)
-                self._running = []
-                for item, row in zip(batch, rows, strict=True):
-                    _settle(item, row)
-                self._tell(batch, started)
-        except Exception as error:
-            # The graph's own failures are isolated; whatever else fails is a bug, after which nothing can be trusted.
-            logger.exception("the batcher's loop failed; all inputs end, and the replica asks to be replaced")
-            self._worker.is_broken = True
-            for item in [*self._running, *self._waiting.in_turn()]:
-                _settle(item, Failure(error))
-            self._running = []
+    @property
+    def _is_broken(self) -> bool:
+        return self._short.worker.is_broken or self._long.worker.is_broken
 
-    def _next_batch(self) -> list[_Item]:
+    def next_batch(self, queue: WaitingQueue[_Item]) -> list[_Item]:
         """Take the input whose turn it is, and with it those of most similar length that fit the budget with it."""
-        waiting = [item for item in self._waiting.in_turn() if not item.answer.cancelled()]
+        waiting = [item for item in queue.in_turn() if not item.answer.cancelled()]
         batch: list[_Item] = []
         longest = 0
         for item in sorted(waiting, key=lambda item: abs(item.tokens - waiting[0].tokens)):
@@ -132,11 +115,11 @@ class Batcher:
                 break
             batch.append(item)
         for item in batch:
-            self._waiting.take(item)
+            queue.take(item)
             item.permit.begin(1, item.tokens)
         return batch
 
-    def _tell(self, batch: list[_Item], started: float) -> None:
+    def tell(self, batch: list[_Item], started: float) -> None:
         """Tell the observer of a batch that has run."""
         tokens, longest = sum(item.tokens for item in batch), max(item.tokens for item in batch)
         for item in batch:
@@ -144,19 +127,59 @@ class Batcher:
         seconds = time.perf_counter() - started
         self._observer.stepped(Step("encode", seconds, len(batch), tokens, longest * len(batch)))
 
-    def _compute_isolated(self, batch: Sequence[_Item]) -> list[Array | Failure]:
+    def compute(self, batch: Sequence[_Item]) -> list[Array | Failure]:
+        """Return the graph's answer for each item."""
         return isolated(self._compute, [item.input for item in batch])
 
     def _compute(self, batch: Sequence[OneShotInput]) -> list[Array]:
-        """Return the graph's answer for each input."""
         (rows,) = self._session.run(collate(batch, self._pad, self._inputs), self._outputs)
         return list(np.asarray(rows))
 
-    def _rest(self) -> None:
+    def rest(self) -> None:
         """Give memory back while nothing runs."""
         with self._session.shrinking():
             self._compute([self._example])
         trim_heap()
+
+
+class _Lane:
+    """A queue, and the thread that runs what waits in it."""
+
+    def __init__(self, batcher: Batcher, name: str, niceness: int = 0) -> None:
+        self._batcher = batcher
+        self._waiting: WaitingQueue[_Item] = WaitingQueue()
+        self.running: list[_Item] = []
+        self.worker = Worker(name, self._work, batcher.rest, niceness)
+
+    async def run(self, permit: Permit, inputs: Sequence[OneShotInput]) -> list[Array]:
+        loop = asyncio.get_running_loop()
+        items = [_Item(each, permit, loop.create_future()) for each in inputs]
+        for item in items:
+            self._waiting.add(item)
+        self.worker.wake()
+        try:
+            return await asyncio.gather(*(item.answer for item in items))
+        finally:
+            for item in items:
+                item.answer.cancel()  # no-op for those that are answered
+                self._waiting.remove(item)
+
+    async def _work(self) -> None:
+        try:
+            while batch := self._batcher.next_batch(self._waiting):
+                started, self.running = time.perf_counter(), batch
+                rows = await self.worker.run(self._batcher.compute, batch)
+                self.running = []
+                for item, row in zip(batch, rows, strict=True):
+                    _settle(item, row)
+                self._batcher.tell(batch, started)
+        except Exception as error:
+            # The graph's own failures are isolated; whatever else fails is a bug, after which nothing can be trusted.
+            logger.exception("the batcher's loop failed; all inputs end, and the replica asks to be replaced")
+            self.worker.is_broken = True
+            for item in [*self.running, *self._waiting.in_turn()]:
+                _settle(item, Failure(error))
+            self.running = []
 
 
 def _settle(item: _Item, row: Array | Failure) -> None:

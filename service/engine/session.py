@@ -81,7 +81,7 @@ def _cgroup_quota() -> int | None:
 
 
 class Session:
-    """One graph, run by the thread that calls; not to be shared by two threads at a time."""
+    """One graph, run by the thread that calls, and by several at a time on arrays of their own."""
 
     def __init__(self, path: Path, options: SessionOptions) -> None:
         session_options = onnxruntime.SessionOptions()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Thread, get_native_id
 from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
@@ -31,11 +33,14 @@ class Worker:
     """Owner of the thread, of the loop's task, and of the time of the last progress.
 
     When there has been no work for `REST_S`, `rest` is called in the thread, once before there is work again.
-    The thread is its own rather than an executor's, whose locks cost a short step several percent.
+    The thread is its own rather than an executor's, whose locks cost a short step several percent. `niceness` is added
+    to the process's: where cores are short, threads of less have the larger part of them.
     """
 
-    def __init__(self, name: str, work: Callable[[], Coroutine[Any, Any, None]], rest: Callable[[], None]) -> None:
-        self._work, self._rest = work, rest
+    def __init__(
+        self, name: str, work: Callable[[], Coroutine[Any, Any, None]], rest: Callable[[], None], niceness: int = 0
+    ) -> None:
+        self._work, self._rest, self._niceness = work, rest, niceness
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._thread = Thread(target=self._answer_calls, name=name, daemon=True)
         self._thread.start()
@@ -85,6 +90,9 @@ class Worker:
                 return self._calls.get()
 
     def _answer_calls(self) -> None:
+        if self._niceness and sys.platform == "linux":  # where threads have a niceness of their own
+            thread = get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + self._niceness)
         while (call := self._next_call()) is not None:
             try:
                 settle: Callable[[asyncio.Future[Any], Any], None] = _succeed

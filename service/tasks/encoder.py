@@ -15,6 +15,7 @@ from service.engine.inputs import TextInput
 from service.engine.session import Array
 from service.errors import EmptyInput, InvalidRequest, TooLarge
 from service.schemas import AnyEvent, AnyRequest, Response
+from service.settings import Limits
 from service.tasks.long_texts import LongText, TooManyTokens, encode_long
 from service.tasks.pool import Pool
 from service.tasks.task import not_for
@@ -57,11 +58,11 @@ class Encoder:
     """An encoder's session, with its tokenizer."""
 
     def __init__(
-        self, manifest: Manifest, tokenizer: PackageTokenizer, batcher: Batcher, pool: Pool, max_rows: int
+        self, manifest: Manifest, tokenizer: PackageTokenizer, batcher: Batcher, pool: Pool, limits: Limits
     ) -> None:
         self.manifest, self.tokenizer, self.pool = manifest, tokenizer, pool
         self.limit = manifest.limits.max_input_tokens
-        self._batcher, self._max_rows = batcher, max_rows
+        self._batcher, self._max_rows, self._max_windows = batcher, limits.max_rows, limits.max_inputs
 
     def admit(self, client: str, texts: Sequence[Texts], reading: Reading) -> Permit:
         """Let a request in by what its texts are expected to cost; raises `Overloaded`, `TooLarge`."""
@@ -121,11 +122,12 @@ class Encoder:
         windows: list[Windows] = []
         rows = 0
         for each in texts:
-            text = await self._long_text(permit, each, reading, self._max_rows - rows)
+            text = await self._long_text(permit, each, reading, self._max_windows - rows)
             ranges = text.windows(self.limit, self._overlap(text, reading))
             windows.append(Windows(text, ranges, []))
             rows += len(ranges)
-            self.check_rows(rows, reading.param)
+            if rows > self._max_windows:
+                raise self._too_many_windows(str(rows), reading.param)
         inputs, turn = [], Turn()
         for found in windows:
             for window in found.ranges:
@@ -157,7 +159,7 @@ class Encoder:
                 most=max(1, rows) * self.limit,
             )
         except TooManyTokens:
-            raise self._too_many(f"more than {self._max_rows}", reading.param) from None
+            raise self._too_many_windows(f"more than {self._max_windows}", reading.param) from None
 
     def _overlap(self, text: LongText, reading: Reading) -> int:
         """Return how many tokens neighbouring windows share."""
@@ -176,12 +178,14 @@ class Encoder:
         return reading.overlap
 
     def check_rows(self, rows: int, param: str) -> None:
-        """Refuse more texts, pairs and windows than one request may bring."""
+        """Refuse more texts and pairs than one request may bring."""
         if rows > self._max_rows:
-            raise self._too_many(str(rows), param)
+            limit = self._max_rows
+            raise TooLarge(f"{param} comes to {rows} texts to read; the limit is {limit} for one request", param)
 
-    def _too_many(self, rows: str, param: str) -> TooLarge:
-        return TooLarge(f"{param} comes to {rows} texts to read; the limit is {self._max_rows} for one request", param)
+    def _too_many_windows(self, windows: str, param: str) -> TooLarge:
+        limit = self._max_windows  # a window is read as a text is, and so a request may have as many of them
+        return TooLarge(f"{param} comes to {windows} windows; the limit is {limit} for one request", param)
 
 
 def _cut(ids: list[int], limit: int) -> list[int]:

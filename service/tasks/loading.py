@@ -104,7 +104,7 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
             images = ClassifyImages(manifest, batcher, pool, model.max_image_pixels)
             work = OneShot(manifest, {ClassifyRequest: images.predict})
         else:
-            work = _of_texts(Encoder(manifest, tokenizer, batcher, pool, limits.max_rows))
+            work = _of_texts(Encoder(manifest, tokenizer, batcher, pool, limits))
         return LocalTask(manifest, tokenizer, batcher, pool, work, stuck_after_s=limits.stuck_after_s)
     assert tokenizer is not None, "bug: the manifest says that only classifiers take images"
     slots = SchedulerLimits(

@@ -7,6 +7,7 @@ import pytest
 from service import draining
 from service.api.app import create_app
 from service.draining import Draining
+from service.engine.engine import Engine
 from service.settings import Limits, ModelSettings, Settings
 from service.tasks.loading import load_task
 from service.tasks.task import LocalTask
@@ -47,6 +48,7 @@ async def test_one_that_is_closed_refuses_and_closes_the_connection(open_client:
 async def test_the_end_of_its_life_closes_its_tasks(make_package: MakePackage) -> None:
     task = load_task(ModelSettings(package=make_package("stories").folder), Limits())
     app = create_app([task], Settings())
+    assert isinstance(task._engine, Engine)
     async with app.router.lifespan_context(app):
         assert task._engine._worker._thread.is_alive()
 

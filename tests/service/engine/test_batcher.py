@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from threading import Event, get_native_id
 
 import numpy as np
 import pytest
 
 from service.engine.admission import AdmissionLimits
-from service.engine.batcher import BATCH_TOKENS, Batcher
+from service.engine.batcher import BATCH_TOKENS, LONG_NICENESS, Batcher
 from service.engine.errors import EngineFailed, Overloaded
 from service.engine.inputs import OneShotInput, TextInput
 from service.engine.observer import Step
@@ -125,7 +128,7 @@ async def test_a_failure_outside_the_graph_leaves_nobody_waiting_and_is_not_heal
     sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(sentiment, batch_tokens=8) as batcher:
-        monkeypatch.setattr(batcher._worker, "run", lambda *_: 1 / 0)
+        monkeypatch.setattr(batcher._short.worker, "run", lambda *_: 1 / 0)
         tasks = [run(batcher, item(5)) for _ in range(4)]
         results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
 
@@ -139,13 +142,58 @@ async def test_a_flood_of_one_client_delays_another_by_one_batch(
 ) -> None:
     async with running(sentiment, batch_tokens=16) as batcher:
         seen = spy_on(batcher, monkeypatch)
-        flood = [asyncio.create_task(run(batcher, *[item(8)] * 4, client="flood")) for _ in range(8)]
+        flood = [asyncio.create_task(run(batcher, *[item(8)] * 2, client="flood")) for _ in range(8)]
         await asyncio.sleep(0)
         await run(batcher, item(5), client="other")
         batches_before = len(seen)
         await asyncio.gather(*flood)
 
     assert 5 in seen[0] + seen[1] + seen[2] and batches_before <= 4
+
+
+async def test_a_short_request_does_not_wait_for_a_long_one(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = Event(), Event()
+    async with running(sentiment, batch_tokens=16) as batcher:
+        compute = batcher._compute
+
+        def waiting_for_leave(batch: Sequence[OneShotInput]) -> list[Array]:
+            if batch[0].tokens == 9:
+                begun.set()
+                assert may_end.wait(60)
+            return compute(batch)
+
+        monkeypatch.setattr(batcher, "_compute", waiting_for_leave)
+        long = asyncio.create_task(run(batcher, item(9), item(9)))
+        await asyncio.to_thread(begun.wait, 60)
+        (short,) = await run(batcher, item(5))
+        load = batcher.load()
+        may_end.set()
+        first, second = await long
+
+    assert not np.array_equal(short, first)
+    np.testing.assert_array_equal(first, second)
+    assert (load.running, load.waiting) == (1, 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux alone")
+async def test_long_requests_run_in_a_thread_that_yields_to_others(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    niceness: dict[int, int] = {}
+    async with running(sentiment, batch_tokens=16) as batcher:
+        compute = batcher._compute
+
+        def noting(batch: Sequence[OneShotInput]) -> list[Array]:
+            niceness[batch[0].tokens] = os.getpriority(os.PRIO_PROCESS, get_native_id())
+            return compute(batch)
+
+        monkeypatch.setattr(batcher, "_compute", noting)
+        await run(batcher, item(9), item(9))
+        await run(batcher, item(5))
+
+    assert niceness[9] == min(19, niceness[5] + LONG_NICENESS)
 
 
 async def test_a_vector_is_the_same_to_the_last_bit_in_any_company(make_package: MakePackage) -> None:
