@@ -21,12 +21,13 @@ SERVED = ("cpu", "gpu", "dev")  # of the base, exactly one of them: what is serv
 EXTRAS = ("ha", "monitoring")  # any of them
 SECRETS = (None, "pull-secret", "pull-secret", None)  # with or without
 POLICIES = (None, "network-policy/plain", "network-policy/gke", "network-policy/eks")  # one of them, or none
+MODELS = (None, "models/store", "models/volume", "models/image", None)  # the same, in a turn of another length
 ENTRANCES = (None, "gateway-api/plain", "gateway-api/gke", "ingress/eks")  # the same
 
 
 def _compositions() -> list[Composition]:
     """Return each of `SERVED`, and what needs no KubeRay, with any of `EXTRAS`; the others take turns."""
-    turns = zip(*map(itertools.cycle, (SECRETS, POLICIES, ENTRANCES)), strict=False)
+    turns = zip(*map(itertools.cycle, (SECRETS, POLICIES, MODELS, ENTRANCES)), strict=False)
     choices = [
         *(("base", choice) for choice in itertools.product(SERVED, *((None, extra) for extra in EXTRAS))),
         *(("plain", choice) for choice in itertools.product((None, "keda"), (None, "monitoring"))),

@@ -99,6 +99,30 @@ def test_every_pod_has_the_secret_for_the_registry() -> None:
         assert group["template"]["spec"]["imagePullSecrets"] == [{"name": "trifold-registry"}], name
 
 
+@pytest.mark.parametrize("source", ["store", "volume", "image"])
+@pytest.mark.parametrize("order", [("gpu", "models/{}"), ("models/{}", "gpu")])
+def test_packages_come_to_every_pod(source: str, order: tuple[str, ...]) -> None:
+    for name, group in groups(composed(*(component.format(source) for component in order))).items():
+        pod = group["template"]["spec"]
+        (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "models")
+        assert volume.keys() & {"emptyDir", "persistentVolumeClaim", "image"}, name
+        assert {"name": "models", "mountPath": "/models", "readOnly": True} in pod["containers"][0]["volumeMounts"]
+
+
+def test_packages_are_fetched_by_the_image_of_the_service_before_it_starts() -> None:
+    fetched = [
+        *(group["template"] for group in groups(composed("models/store", "cpu")).values()),
+        of_kind("Deployment", composed("models/store", base="plain"))["spec"]["template"],
+    ]
+
+    for pod in fetched:
+        (fetch,) = pod["spec"]["initContainers"]
+        assert fetch["command"][:2] == ["trifold", "fetch"]
+        assert fetch["image"] == pod["spec"]["containers"][0]["image"]
+        volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
+        assert {mount["name"] for mount in fetch["volumeMounts"]} <= volumes
+
+
 def test_each_group_of_workers_has_a_budget_of_its_own() -> None:
     budgets = [each for each in composed("gpu") if each["kind"] == "PodDisruptionBudget"]
 

@@ -1,0 +1,47 @@
+"""The examples of deploy/models.md."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.kustomize import KUBERNETES, can_render, rendered
+from model.storage.listing import read_list
+
+PAGE = (KUBERNETES.parent / "models.md").read_text(encoding="utf-8")
+
+
+def example(first: str) -> str:
+    """Return the page's block that begins so."""
+    (found,) = (block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if block.startswith(first))
+    return str(found)
+
+
+def test_the_list_of_packages_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "packages.yaml").write_text(example("packages:"))
+
+    ((name, package),) = read_list(tmp_path / "packages.yaml")
+
+    assert (name, package.address.scheme) == ("sentiment", "s3")
+
+
+@pytest.mark.skipif(not can_render(), reason="needs kubectl or kustomize to render the components")
+def test_the_overlay_that_fetches_packages_can_be_rendered(tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(KUBERNETES, tmp_path / "kubernetes")) / "install" / "mine"
+    copy.mkdir()
+    (copy / "kustomization.yaml").write_text(example("apiVersion: kustomize"))
+    (copy / "packages.yaml").write_text(example("packages:"))
+    (copy / "models.yaml").write_text("models: [{package: /models/sentiment}]")
+    shutil.copy(KUBERNETES / "components" / "cpu" / "serve-config.yaml", copy)
+
+    resources = list(yaml.safe_load_all(rendered(copy)))
+
+    lists = {each["metadata"]["name"]: each["data"] for each in resources if each["kind"] == "ConfigMap"}
+    assert {name: [*data] for name, data in lists.items()} == {
+        "trifold-models": ["models.yaml"],
+        "trifold-packages": ["packages.yaml"],
+    }
