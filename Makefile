@@ -61,8 +61,9 @@ load: $(VENV)/.dev
 hostile: $(VENV)/.dev
 	$(BIN)/python -m loadtests.hostile
 
-# Writes what is made from one source: Serve's configurations, the PrometheusRule, the dashboards, install-*.yaml; then checks them.
-manifests: $(VENV)/.dev
+# Writes what is made from one source: Serve's configurations, the PrometheusRule, the dashboards, install-*.yaml, the Helm
+# chart's files; then checks them. It needs kubectl or kustomize, and neither torch nor a cluster.
+manifests: $(VENV)/.manifests
 	$(BIN)/python -m deploy.generate
 	$(BIN)/python -m deploy.checks
 
@@ -71,10 +72,15 @@ $(VENV)/.serve: pyproject.toml
 	$(BIN)/pip install --quiet --editable .
 	touch $@
 
+$(VENV)/.manifests: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[manifests]'
+	touch $@ $(VENV)/.serve
+
 $(VENV)/.dev: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --editable '.[dev]'
-	touch $@ $(VENV)/.serve
+	touch $@ $(VENV)/.serve $(VENV)/.manifests
 
 .venv-clients/.lm-eval:
 	test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients

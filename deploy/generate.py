@@ -1,7 +1,8 @@
 """`python -m deploy.generate`, or `make manifests`: write what is made from one source and kept in the repository.
 
-Serve's configurations from models files, the alert rules and their PrometheusRule, the dashboards, NOTICE, the images'
-version, and install-*.yaml from all of them. A test compares what is in the repository with what this would write.
+Serve's configurations from models files, the alert rules and their PrometheusRule, the dashboards, NOTICE, the version
+of images and chart, and from all of them install-*.yaml and the chart's files. A test compares what is in the
+repository with what this would write.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from deploy.chart import CHART, chart_files
 from deploy.kustomize import INSTALL, KUBERNETES, can_render, rendered
 from deploy.monitoring.dashboards import DASHBOARDS, grafana
 from deploy.monitoring.rules import RUNBOOKS, rules
@@ -63,6 +65,8 @@ def generated(runbooks: str = RUNBOOKS) -> Iterator[tuple[Path, str]]:
     yield ROOT / "NOTICE", notice(ROOT / "model" / "packages")
     for path in sorted(KUBERNETES.rglob("kustomization.yaml")):
         yield path, re.sub(r"(newTag: )\S+(?=-(cpu|gpu)$)", rf"\g<1>{__version__}", path.read_text(), flags=re.M)
+    chart = CHART / "Chart.yaml"
+    yield chart, re.sub(r"^(version|appVersion): .+$", rf"\1: {__version__}", chart.read_text(), flags=re.M)
 
 
 def installs() -> Iterator[tuple[Path, str]]:
@@ -104,8 +108,10 @@ def main() -> None:
     for path, content in generated(parser.parse_args().runbooks):
         path.write_text(content)
     if not can_render():
-        sys.exit("neither kustomize nor kubectl is there: install-*.yaml are left as they are")
-    for path, content in installs():
+        sys.exit(
+            "neither kustomize nor kubectl is there: install-*.yaml and the Helm chart's files are left as they are"
+        )
+    for path, content in (*installs(), *chart_files()):
         path.write_text(content)
 
 

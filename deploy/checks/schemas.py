@@ -53,6 +53,6 @@ def strict_schemas() -> dict[tuple[str, str], Any]:
             schemas[key] = {"$defs": definition["$defs"], **schema}
     for version, kinds in yaml.safe_load(FIELDS.read_text()).items():
         for kind, spec in kinds.items():
-            parts = {name: {} for name in ("apiVersion", "kind", "metadata")}
+            parts: dict[str, Any] = {name: {} for name in ("apiVersion", "kind", "metadata")}
             schemas[version, kind] = strict({"properties": {**parts, "spec": spec}, "required": ["spec"]})
     return schemas

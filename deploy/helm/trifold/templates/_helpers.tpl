@@ -1,0 +1,111 @@
+{{- /* Whether the head's state is in Redis: true, or nothing. */}}
+{{- define "trifold.ha" -}}
+{{- $byDefault := has .Values.served (list "cpu" "gpu") }}
+{{- if ne .Values.served "plain" }}
+{{- if or (eq (toString .Values.ha.enabled) "true") (and (eq (toString .Values.ha.enabled) "auto") $byDefault) }}true{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* The files of resources that the values ask for, a line each. */}}
+{{- define "trifold.files" -}}
+{{ .Values.served }}
+{{- if include "trifold.ha" . }}{{ "\nha" }}{{ end }}
+{{- if .Values.monitoring.enabled }}{{ "\nmonitoring" }}{{ end }}
+{{- if ne .Values.networkPolicy "none" }}{{ "\nnetwork-policy-" }}{{ .Values.networkPolicy }}{{ end }}
+{{- if eq .Values.entrance.kind "gateway-api" }}{{ "\ngateway-api-plain" }}
+{{- else if ne .Values.entrance.kind "none" }}{{ "\n" }}{{ .Values.entrance.kind }}{{ end }}
+{{- if and .Values.keda.enabled (eq .Values.served "plain") }}{{ "\nkeda" }}{{ end }}
+{{- end }}
+
+{{- /* Changes a pod's specification: spec, its image's name in the values, overrides, and root. */}}
+{{- define "trifold.pod" -}}
+{{- $values := .root.Values }}
+{{- $spec := .spec }}
+{{- $container := first $spec.containers }}
+{{- with get $values.image .image }}{{ $_ := set $container "image" . }}{{ end }}
+{{- $_ := set $container "imagePullPolicy" $values.image.pullPolicy }}
+{{- with $values.image.pullSecrets }}
+{{- $secrets := list }}
+{{- range . }}{{ $secrets = append $secrets (dict "name" .) }}{{ end }}
+{{- $_ := set $spec "imagePullSecrets" $secrets }}
+{{- end }}
+{{- with $values.env }}{{ $_ := set $container "env" (concat $container.env .) }}{{ end }}
+{{- with .overrides.resources }}{{ $_ := set $container "resources" . }}{{ end }}
+{{- with .overrides.tolerations }}{{ $_ := set $spec "tolerations" (concat ($spec.tolerations | default list) .) }}{{ end }}
+{{- range $field := list "nodeSelector" "affinity" "priorityClassName" }}
+{{- with get $.overrides $field }}{{ $_ := set $spec $field . }}{{ end }}
+{{- end }}
+{{- $mounted := false }}
+{{- range $spec.volumes }}{{ if eq .name "models-file" }}{{ $mounted = true }}{{ end }}{{ end }}
+{{- if and $values.models (not $mounted) }}
+{{- $file := (.root.Files.Get "files/models-file.yaml" | fromYaml).spec }}
+{{- $_ := set $spec "volumes" (append $spec.volumes $file.volume) }}
+{{- $_ := set $container "volumeMounts" (append $container.volumeMounts $file.mount) }}
+{{- $_ := set $container "env" (append $container.env $file.environment) }}
+{{- end }}
+{{- end }}
+
+{{- /* Changes the cluster: service, and root. */}}
+{{- define "trifold.rayservice" -}}
+{{- $values := .root.Values }}
+{{- $root := .root }}
+{{- $cluster := .service.spec.rayClusterConfig }}
+{{- with $values.serveConfig }}{{ $_ := set $.service.spec "serveConfigV2" . }}{{ end }}
+{{- if include "trifold.ha" .root }}
+{{- $_ := mergeOverwrite .service (.root.Files.Get "files/fault-tolerance.yaml" | fromYaml) }}
+{{- $_ := set .service.metadata "namespace" $root.Release.Namespace }}
+{{- end }}
+{{- $head := dict "spec" $cluster.headGroupSpec.template.spec "image" "cpu" "overrides" $values.head "root" $root }}
+{{- include "trifold.pod" $head }}
+{{- range $group := $cluster.workerGroupSpecs }}
+{{- $overrides := get $values.workers $group.groupName }}
+{{- include "trifold.pod" (dict "spec" $group.template.spec "image" $group.groupName "overrides" $overrides "root" $root) }}
+{{- if hasKey $overrides "minReplicas" }}
+{{- $_ := set $group "minReplicas" $overrides.minReplicas }}
+{{- $_ := set $group "replicas" $overrides.minReplicas }}
+{{- end }}
+{{- if hasKey $overrides "maxReplicas" }}{{ $_ := set $group "maxReplicas" $overrides.maxReplicas }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* Changes the Deployment of plain. */}}
+{{- define "trifold.deployment" -}}
+{{- $spec := .deployment.spec }}
+{{- $overrides := .root.Values.pods }}
+{{- include "trifold.pod" (dict "spec" $spec.template.spec "image" "cpu" "overrides" $overrides "root" .root) }}
+{{- if .root.Values.keda.enabled }}{{ $_ := unset $spec "replicas" }}
+{{- else if hasKey $overrides "replicas" }}{{ $_ := set $spec "replicas" $overrides.replicas }}{{ end }}
+{{- end }}
+
+{{- /* Changes what stands before the service: resource, and entrance. */}}
+{{- define "trifold.entrance" -}}
+{{- $spec := .resource.spec }}
+{{- $entrance := .entrance }}
+{{- if eq .resource.kind "Gateway" }}
+{{- if eq $entrance.kind "gateway-api" }}
+{{- with $entrance.gatewayClass }}{{ $_ := set $spec "gatewayClassName" . }}{{ end }}
+{{- end }}
+{{- range $listener := $spec.listeners }}
+{{- $_ := set $listener "hostname" $entrance.host }}
+{{- if $listener.tls }}{{ $_ := set (first $listener.tls.certificateRefs) "name" $entrance.secret }}{{ end }}
+{{- end }}
+{{- else if eq .resource.kind "HTTPRoute" }}{{ $_ := set $spec "hostnames" (list $entrance.host) }}
+{{- else if eq .resource.kind "Ingress" }}
+{{- $_ := set (first $spec.rules) "host" $entrance.host }}
+{{- with $entrance.certificateArn }}
+{{- $_ := set $.resource.metadata.annotations "alb.ingress.kubernetes.io/certificate-arn" . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Changes what KEDA does: scaled, and root. */}}
+{{- define "trifold.keda" -}}
+{{- $keda := .root.Values.keda }}
+{{- $_ := set .scaled.spec "minReplicaCount" $keda.minReplicas }}
+{{- $_ := set .scaled.spec "maxReplicaCount" $keda.maxReplicas }}
+{{- $namespace := printf "namespace=%q" .root.Release.Namespace }}
+{{- range $trigger := .scaled.spec.triggers }}
+{{- $_ := set $trigger.metadata "serverAddress" $keda.prometheus }}
+{{- $_ := set $trigger.metadata "query" (replace "namespace=\"trifold\"" $namespace $trigger.metadata.query) }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from typing import Any
+
+import helm_python
+import pytest
+import yaml
+
+from deploy.chart import CHART
+from deploy.checks.__main__ import problems
+from deploy.kustomize import can_render, compose
+
+pytestmark = pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning")
+
+Resource = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def chart() -> helm_python.Chart:
+    return helm_python.Chart.load(CHART)
+
+
+def rendered(chart: helm_python.Chart, namespace: str = "trifold", **values: Any) -> dict[tuple[str, str], Resource]:
+    """Return what `helm template` makes, after `values.schema.json` has let the values pass."""
+    chart.validate_schema(chart.merge_values(values))
+    made = chart.render(values, name="trifold", namespace=namespace)
+    return by_name(list(yaml.safe_load_all(made["trifold/templates/resources.yaml"])))
+
+
+def by_name(resources: list[Resource]) -> dict[tuple[str, str], Resource]:
+    found = [each for each in resources if each is not None and each["kind"] != "Namespace"]
+    return {(each["kind"], each["metadata"]["name"]): each for each in found}
+
+
+def test_helm_finds_nothing_to_complain_about() -> None:
+    report = helm_python.lint(CHART, strict=True)
+
+    assert report["errors"] == []
+    assert [message["error"] for message in report["messages"]] == ["icon is recommended"]
+
+
+SAME: list[tuple[str, list[str], dict[str, Any]]] = [
+    ("base", ["cpu", "ha", "network-policy/plain"], {}),
+    ("base", ["gpu"], {"served": "gpu", "ha": {"enabled": False}, "networkPolicy": "none"}),
+    ("base", ["dev", "ingress/eks"], {"served": "dev", "networkPolicy": "none", "entrance": {"kind": "ingress-eks"}}),
+    (
+        "base",
+        ["gpu", "ha", "monitoring", "pull-secret", "network-policy/gke", "gateway-api/gke"],
+        {
+            "served": "gpu",
+            "monitoring": {"enabled": True},
+            "image": {"pullSecrets": ["trifold-registry"]},
+            "networkPolicy": "gke",
+            "entrance": {"kind": "gateway-api-gke"},
+        },
+    ),
+    (
+        "plain",
+        ["keda", "network-policy/eks", "gateway-api/plain"],
+        {
+            "served": "plain",
+            "keda": {"enabled": True},
+            "networkPolicy": "eks",
+            "entrance": {"kind": "gateway-api"},
+        },
+    ),
+]
+
+
+@pytest.mark.skipif(not can_render(), reason="needs kubectl or kustomize to render the components")
+@pytest.mark.parametrize(("base", "components", "values"), SAME)
+def test_the_chart_makes_what_the_components_make(
+    base: str, components: list[str], values: dict[str, Any], chart: helm_python.Chart
+) -> None:
+    assert rendered(chart, **values) == by_name(compose(base, components))
+
+
+MODELS = "models:\n  - package: /models/writer\n    name: writer\n"
+CHANGED: dict[str, dict[str, Any]] = {
+    "image": {"cpu": "example.com/mine@sha256:" + 64 * "0", "gpu": "example.com/mine:2-gpu"},
+    "workers": {
+        "cpu": {"minReplicas": 3, "maxReplicas": 12, "nodeSelector": {"pool": "cpu"}},
+        "gpu": {"maxReplicas": 2, "tolerations": [{"key": "pool", "operator": "Exists"}]},
+    },
+    "head": {"priorityClassName": "high"},
+    "monitoring": {"enabled": True, "labels": {"release": "prometheus"}},
+}
+
+
+def test_values_change_what_they_name(chart: helm_python.Chart) -> None:
+    resources = rendered(
+        chart, "elsewhere", served="gpu", env=[{"name": "TRIFOLD_OTLP_ENDPOINT", "value": "http://c"}], **CHANGED
+    )
+    cluster = resources["RayService", "trifold"]["spec"]["rayClusterConfig"]
+    cpu, gpu = cluster["workerGroupSpecs"]
+    pods = [group["template"]["spec"] for group in (cluster["headGroupSpec"], cpu, gpu)]
+
+    assert {each["metadata"]["namespace"] for each in resources.values()} == {"elsewhere"}
+    images = [pod["containers"][0]["image"] for pod in pods]
+    assert images == [CHANGED["image"]["cpu"], CHANGED["image"]["cpu"], CHANGED["image"]["gpu"]]
+    assert (cpu["minReplicas"], cpu["replicas"], cpu["maxReplicas"], gpu["maxReplicas"]) == (3, 3, 12, 2)
+    assert pods[1]["nodeSelector"] == {"pool": "cpu"}
+    assert [each["key"] for each in pods[2]["tolerations"]] == ["nvidia.com/gpu", "pool"]
+    assert pods[0]["priorityClassName"] == "high"
+    assert all(pod["containers"][0]["env"][-1]["name"] == "TRIFOLD_OTLP_ENDPOINT" for pod in pods)
+    assert resources["PodMonitor", "trifold-worker"]["metadata"]["labels"]["release"] == "prometheus"
+    assert [problem for resource in resources.values() for problem in problems([resource])] == []
+
+
+def test_an_entrance_has_the_name_of_its_host(chart: helm_python.Chart) -> None:
+    entrance = {"kind": "gateway-api", "host": "ask.example.org", "gatewayClass": "nginx", "secret": "wildcard"}
+    resources = rendered(chart, entrance=entrance)
+    gateway = resources["Gateway", "trifold"]["spec"]
+
+    assert gateway["gatewayClassName"] == "nginx"
+    assert {listener["hostname"] for listener in gateway["listeners"]} == {"ask.example.org"}
+    assert gateway["listeners"][0]["tls"]["certificateRefs"] == [{"name": "wildcard"}]
+    assert resources["HTTPRoute", "trifold-to-https"]["spec"]["hostnames"] == ["ask.example.org"]
+
+
+@pytest.mark.parametrize("served", ["cpu", "plain"])
+def test_models_of_ones_own_are_in_every_pod(served: str, chart: helm_python.Chart) -> None:
+    resources = rendered(chart, served=served, models=MODELS, serveConfig="applications: []\n")
+    kind = {"cpu": "RayService", "plain": "Deployment"}[served]
+    text = yaml.safe_dump(resources[kind, "trifold"])
+
+    assert resources["ConfigMap", "trifold-models"]["data"]["models.yaml"] == MODELS
+    assert text.count("name: TRIFOLD_MODELS_FILE") == text.count("name: trifold-api-keys".replace("name", "secretName"))
+    if served == "cpu":
+        assert resources["RayService", "trifold"]["spec"]["serveConfigV2"] == "applications: []\n"
+
+
+def test_keda_asks_for_the_metrics_of_its_own_namespace(chart: helm_python.Chart) -> None:
+    scaled = rendered(chart, "elsewhere", served="plain", keda={"enabled": True, "maxReplicas": 20})
+    spec = scaled["ScaledObject", "trifold"]["spec"]
+
+    assert spec["maxReplicaCount"] == 20
+    assert all('namespace="elsewhere"' in trigger["metadata"]["query"] for trigger in spec["triggers"])
+    assert "replicas" not in scaled["Deployment", "trifold"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"serve": "cpu"}, "serve"),
+        ({"served": "tpu"}, "served"),
+        ({"workers": {"gpu": {"minReplica": 1}}}, "minReplica"),
+        ({"image": {"cpu": "example.com/trifold:latest"}}, "cpu"),
+        ({"keda": {"maxReplicas": "8"}}, "maxReplicas"),
+    ],
+)
+def test_the_schema_refuses_wrong_values(values: dict[str, Any], words: str, chart: helm_python.Chart) -> None:
+    with pytest.raises(helm_python.HelmValuesError, match=words):
+        chart.validate_schema(chart.merge_values(values))
+
+
+def test_models_without_serves_configuration_are_refused(chart: helm_python.Chart) -> None:
+    with pytest.raises(helm_python.HelmRenderError, match=r"python -m service\.serve_config"):
+        chart.render({"models": MODELS}, name="trifold", namespace="trifold")
