@@ -48,6 +48,7 @@ ROUTES: Mapping[str, Kind | None] = {
     "/generate": "generate",
     "/summarize": "summarize",
     "/translate": "translate",
+    "/explain": None,
     "/tokenize": None,
     "/detokenize": None,
     "/v1/embeddings": "embed",

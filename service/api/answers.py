@@ -53,8 +53,11 @@ def _item(value: Any) -> Iterator[bytes]:
     if isinstance(value, BaseModel) and _is_long(value):
         yield from _model(value)
         return
-    if not isinstance(value, list) or len(value) <= FEW:
+    if not isinstance(value, list) or not _is_long(value):
         yield from _json(value)
+        return
+    if isinstance(value[0], list):
+        yield from _list(value, _item)
         return
     slices = [value[start : start + FEW] for start in range(0, len(value), FEW)]
     yield from _list(slices, lambda few: iter([pydantic_core.to_json(few, exclude_none=True)[1:-1]]))
@@ -64,7 +67,14 @@ def _is_long(value: Any) -> bool:
     """Whether a value is a long list, or a model that has one in it."""
     if isinstance(value, BaseModel):
         return any(map(_is_long, value.__dict__.values()))
-    return isinstance(value, list) and len(value) > FEW
+    return _length(value) > FEW
+
+
+def _length(value: Any) -> int:
+    """Return how many numbers or tokens a list has, also of lists that are alike."""
+    if not isinstance(value, list) or not value:
+        return 0
+    return len(value) * max(1, _length(value[0]))
 
 
 def _list(values: Iterable[Any], write: Any) -> Iterator[bytes]:

@@ -72,6 +72,7 @@ async def answer(request: TranslateRequest, choices: Sequence[Choice], ask: Ask)
         translations=[said.translations[row] for said, row in rows],
         alternatives=[said.alternatives[row] for said, row in rows if said.alternatives] or None,
         detected=[_detected(choice, *row) for choice, row in zip(choices, rows, strict=True)],
+        alignment=[said.alignment[row] for said, row in rows if said.alignment] or None,
         usage=Usage(
             prompt_tokens=sum(said.usage.prompt_tokens for said in answers),
             completion_tokens=sum(said.usage.completion_tokens for said in answers),

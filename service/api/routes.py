@@ -14,6 +14,7 @@ from service.api.answers import json_answer
 from service.api.calls import Calls, Tasks
 from service.api.decoder_routes import add_decoder_routes
 from service.api.encoder_routes import add_encoder_routes
+from service.api.explain_routes import add_explain_routes
 from service.api.observing import observed
 from service.api.protocols.deepl import add_deepl_routes
 from service.api.protocols.huggingface.routes import add_huggingface_routes
@@ -58,6 +59,8 @@ def make_router(
     add_encoder_routes(router, whole)
 
     add_decoder_routes(router, whole, streamed)
+
+    add_explain_routes(router, whole)
 
     add_shared_routes(router, calls)
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # ONNX Runtime's name of where weights lie
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ def _cgroup_quota() -> int | None:
 class Session:
     """One graph, run by the thread that calls, and by several at a time on arrays of their own."""
 
-    def __init__(self, path: Path, options: SessionOptions) -> None:
+    def __init__(self, path: Path, options: SessionOptions, model: bytes | None = None) -> None:
+        """Open a graph's file; or `model`, which is what the file would hold, and whose weights may lie beside it."""
         session_options = onnxruntime.SessionOptions()
         session_options.intra_op_num_threads = options.threads or usable_cores()
         session_options.inter_op_num_threads = 1
@@ -92,8 +94,10 @@ class Session:
         # A memory pattern is kept for every shape that was ever run; a ragged batch has a new one at each step.
         session_options.enable_mem_pattern = False
         session_options.log_severity_level = 3
+        if model is not None:
+            session_options.add_session_config_entry(WEIGHTS_FOLDER, str(path.parent))
         self._session = onnxruntime.InferenceSession(
-            path,
+            path if model is None else model,
             session_options,
             providers=options.providers(),
             # Add and norm in one operator is slower than apart: it is not vectorised.

@@ -6,6 +6,7 @@ from service.schemas.classify import Classification, ClassifyRequest, ClassifyRe
 from service.schemas.decide import DecideRequest, DecideResponse, Option, Question
 from service.schemas.decoding import DecodingRequest
 from service.schemas.embed import EmbedRequest, EmbedResponse
+from service.schemas.explain import ExplainRequest, ExplainResponse
 from service.schemas.fill import Candidate, FillRequest, FillResponse, Mask
 from service.schemas.generate import (
     Choice,
@@ -42,6 +43,7 @@ AnyRequest = (
     | GenerateRequest
     | SummarizeRequest
     | TranslateRequest
+    | ExplainRequest
     | TokenizeRequest
     | DetokenizeRequest
 )
@@ -68,6 +70,8 @@ __all__ = [
     "EmbedRequest",
     "EmbedResponse",
     "Entity",
+    "ExplainRequest",
+    "ExplainResponse",
     "FillRequest",
     "FillResponse",
     "FinishReason",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -40,6 +41,20 @@ class TranslateRequest(DecodingRequest):
         None, ge=1, description="most tokens of each sentence; twice the source's and ten if left out"
     )
     stream: bool = Field(False, description="answer with server-sent events; for a single text")
+    alignment: bool = Field(False, description="tell which words of each text and of its translation correspond")
+
+
+@dataclass(frozen=True, slots=True)
+class WordPair:
+    """A word of a text and one of its translation that correspond, as characters [start, end)."""
+
+    source: tuple[int, int]
+    target: tuple[int, int]
+
+    def moved(self, source: int, target: int) -> WordPair:
+        """Return the pair in texts in which so many characters stand before."""
+        (first, last), (begin, end) = self.source, self.target
+        return WordPair((first + source, last + source), (begin + target, end + target))
 
 
 class Detected(Response):
@@ -59,6 +74,9 @@ class TranslateResponse(Response):
     )
     detected: list[Detected | None] | None = Field(
         None, description="of each text its language, where source is auto; null where none is known by its letters"
+    )
+    alignment: list[list[WordPair]] | None = Field(
+        None, description="of each text the words that correspond to its translation's, where alignment asks for it"
     )
     usage: Usage
 

@@ -22,6 +22,7 @@ from service.schemas import (
     ClassifyRequest,
     DecideRequest,
     EmbedRequest,
+    ExplainRequest,
     FillRequest,
     GenerateRequest,
     RerankRequest,
@@ -35,6 +36,10 @@ from service.tasks.classify import Classify
 from service.tasks.decide import Decide
 from service.tasks.embed import Embed
 from service.tasks.encoder import Answering, Encoder, OneShot
+from service.tasks.explaining.decoding import Explained, ExplainGeneration
+from service.tasks.explaining.insights import Insights
+from service.tasks.explaining.texts import ExplainText
+from service.tasks.explaining.translating import ExplainTranslation
 from service.tasks.fill import Fill
 from service.tasks.generate import Generate
 from service.tasks.grammars import Grammars
@@ -97,6 +102,7 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
     )
     admission = AdmissionLimits(model.max_waiting_slots, model.max_waiting_tokens)
     tokenizer, pool = None if manifest.image else _tokenizer(folder, manifest), Pool()
+    insights = Insights(folder, manifest)
     if set(manifest.graphs) == {"encoder"}:
         batcher = Batcher(folder, manifest, options, model.batch_tokens, observer, admission)
         _check_width(folder, manifest, batcher.width)
@@ -104,8 +110,10 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
             images = ClassifyImages(manifest, batcher, pool, model.max_image_pixels)
             work = OneShot(manifest, {ClassifyRequest: images.predict})
         else:
-            work = _of_texts(Encoder(manifest, tokenizer, batcher, pool, limits))
-        return LocalTask(manifest, tokenizer, batcher, pool, work, stuck_after_s=limits.stuck_after_s)
+            work = _of_texts(Encoder(manifest, tokenizer, batcher, pool, limits), insights)
+        return LocalTask(
+            manifest, tokenizer, batcher, pool, work, stuck_after_s=limits.stuck_after_s, other_pools=[insights]
+        )
     assert tokenizer is not None, "bug: the manifest says that only classifiers take images"
     slots = SchedulerLimits(
         max_slots=model.max_slots,
@@ -116,28 +124,35 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
     engine = Engine(folder, manifest, options, slots, observer, admission)
     decoding: dict[type[AnyRequest], Work] = {}
     trials = Pool("grammars")
+    explained = Explained(manifest, tokenizer, engine, insights)
     if way_of(manifest) == "likelihood":
         scoring = Generate(manifest, tokenizer, engine, pool, param="input")
         decoding[DecideRequest] = DecideByLikelihood(manifest.name, scoring, limits.max_inputs)
     if "generate" in manifest.tasks:
         grammars = Grammars(manifest, tokenizer, trials)
-        decoding[GenerateRequest] = Generate(manifest, tokenizer, engine, pool, grammars=grammars)
+        generate = Generate(manifest, tokenizer, engine, pool, grammars=grammars)
+        decoding[GenerateRequest] = generate
+        decoding[ExplainRequest] = ExplainGeneration(explained, generate)
     if "summarize" in manifest.tasks:
         decoding[SummarizeRequest] = Summarize(manifest, tokenizer, engine, pool)
     if "translate" in manifest.tasks:
-        decoding[TranslateRequest] = Translate(manifest, tokenizer, engine, pool, limits.max_sentences)
+        translate = Translate(manifest, tokenizer, engine, pool, limits.max_sentences, insights)
+        decoding[TranslateRequest] = translate
+        if manifest.task == "translate":
+            decoding[ExplainRequest] = ExplainTranslation(explained, translate)
     several = ByRequest(manifest, decoding)
     return LocalTask(
-        manifest, tokenizer, engine, pool, several, stuck_after_s=limits.stuck_after_s, other_pools=[trials]
+        manifest, tokenizer, engine, pool, several, stuck_after_s=limits.stuck_after_s, other_pools=[trials, insights]
     )
 
 
-def _of_texts(encoder: Encoder) -> OneShot:
+def _of_texts(encoder: Encoder, insights: Insights) -> OneShot:
     """Return what an encoder of texts does with the requests of its tasks."""
     asked = [TASKS_OF_TEXTS[task] for task in encoder.manifest.tasks]
     if way_of(encoder.manifest) is not None:
         asked.append((DecideRequest, Decide))
-    return OneShot(encoder.manifest, {request: make(encoder).predict for request, make in asked})
+    answers = {request: make(encoder).predict for request, make in asked}
+    return OneShot(encoder.manifest, {**answers, ExplainRequest: ExplainText(encoder, insights).predict})
 
 
 def _check_width(folder: Path, manifest: Manifest, width: int) -> None:

@@ -12,6 +12,9 @@ from itertools import accumulate, chain, pairwise
 
 from sentencex import segment
 
+WITHOUT_SPACES = frozenset(
+    {"bo", "dz", "ja", "km", "lo", "my", "th", "wuu", "yue", "zh"}
+)  # between sentences and words
 READ = 2_048  # characters read at a time: its rules look for the end of a quotation from each beginning of one
 LONG = 400  # characters of a sentence that is cut at any end that there may be
 _INK = re.compile(r"\S")

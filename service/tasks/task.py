@@ -86,6 +86,13 @@ class ByRequest:
         return self._works[type(request)]
 
 
+class Closing(Protocol):
+    """What has a thread of its own."""
+
+    def close(self) -> None:
+        """Free the thread."""
+
+
 class LocalTask:
     """A model in this process: what all tasks share, around the work of one."""
 
@@ -100,11 +107,12 @@ class LocalTask:
         work: Work,
         *,
         stuck_after_s: float,
-        other_pools: Sequence[Pool] = (),
+        other_pools: Sequence[Closing] = (),
     ) -> None:
         self.manifest = manifest
         self._tokenizer, self._engine, self._pool, self._work = tokenizer, engine, pool, work
-        self._stuck_after_s, self._pools = stuck_after_s, (pool, *other_pools)
+        self._stuck_after_s = stuck_after_s
+        self._pools: Sequence[Closing] = (pool, *other_pools)
 
     async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
         """Answer a request: about tokens here, any other by the work."""

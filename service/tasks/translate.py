@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from html import escape
+from itertools import accumulate
 
 from model.package import Manifest, PackageTokenizer
 from model.package.languages import base_language
@@ -27,11 +28,13 @@ from service.schemas import (
     Usage,
     UsageEvent,
 )
-from service.schemas.translate import AUTO
+from service.schemas.translate import AUTO, WordPair
 from service.tasks.choosing import Choosing
+from service.tasks.explaining.aligner import Aligner, Translated
+from service.tasks.explaining.insights import Insights
 from service.tasks.markup import parts_of, text_of
 from service.tasks.pool import Pool
-from service.tasks.sentences import TooManySentences, split
+from service.tasks.sentences import WITHOUT_SPACES, TooManySentences, split
 from service.tasks.streamed_text import StreamedText
 from service.tasks.task import check_beam_size, check_memory, not_for
 from service.tasks.texts import as_list, check_characters, check_length, encode_all, expected_tokens
@@ -40,7 +43,6 @@ DEFAULT_BEAM_SIZE = 4  # LibreTranslate's
 CHARACTERS_AN_ID = 2  # to encode so many takes as long as to decode one id
 SPARE_TOKENS = 10  # a short source may need more than twice its tokens
 NAMED = 8  # languages that a message names, of the many that some models know
-WITHOUT_SPACES = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "wuu", "yue", "zh"})  # between their sentences
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class _Read:
     source: str
     guess: Guess | None
     parts: list[str]
+    starts: list[int]  # of the parts in the text as it was sent
 
     @property
     def sentences(self) -> list[str]:
@@ -60,10 +63,17 @@ class Translate:
     """An encoder–decoder's translations."""
 
     def __init__(
-        self, manifest: Manifest, tokenizer: PackageTokenizer, engine: Engine, pool: Pool, max_sentences: int
+        self,
+        manifest: Manifest,
+        tokenizer: PackageTokenizer,
+        engine: Engine,
+        pool: Pool,
+        max_sentences: int,
+        insights: Insights,
     ) -> None:
         self._manifest, self._tokenizer, self._engine, self._pool = manifest, tokenizer, engine, pool
-        self._max_sentences = max_sentences
+        self._max_sentences, self._insights = max_sentences, insights
+        self.aligner = Aligner(manifest, tokenizer, insights.explainer)
         assert manifest.languages is not None, "bug: the manifest says that a translator has languages"
         self._languages = manifest.languages
         self._detector = Detector(manifest.languages.names)
@@ -82,7 +92,30 @@ class Translate:
                 async for place, output in outputs:
                     found[place] = _best(found[place], output, request.n_best)
             size = CHARACTERS_AN_ID * sum(len(ids) for ranks in found for ids in ranks)
-            return await self._pool.run(permit, size, self._response, request, texts, sources, found)
+            answer = await self._pool.run(permit, size, self._response, request, texts, sources, found)
+            if request.alignment:
+                answer.alignment = await self._aligned(request, permit, texts, sources, [ranks[0] for ranks in found])
+            return answer
+
+    async def sentence(self, request: TranslateRequest, client: str, output: str | None = None) -> Translated:
+        """Return a text of one sentence with its translation, or with that which is given."""
+        request = self._in_known_languages(request)
+        with self._admit(request, client) as permit:
+            (text,) = await self._read(request, permit)
+            sources = await self._sources(request, permit, [text])
+            if len(sources) != 1:
+                raise InvalidRequest(
+                    f"input has {len(sources)} sentences to translate; explanations are of one", "input"
+                )
+            ids: list[int] = []
+            if output is not None:
+                check_characters(output, self._manifest.limits.max_positions, "output")
+                ids = self._tokenizer.encode(output, adds_special=False).ids
+            else:
+                async with aclosing(self._outputs(request, sources, permit)) as outputs:
+                    async for _, each in outputs:
+                        (ids,) = _best([ids], each, 1)
+        return Translated(text.source, request.target, text.sentences[0], sources[0], ids)
 
     async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
         """Yield the translation of one text piece by piece, sentence after sentence, then the usage."""
@@ -104,6 +137,32 @@ class Translate:
         prompt_tokens = sum(map(len, sources))
         yield UsageEvent(usage=Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens))
 
+    async def _aligned(
+        self,
+        request: TranslateRequest,
+        permit: Permit,
+        texts: list[_Read],
+        sources: list[list[int]],
+        found: list[list[int]],
+    ) -> list[list[WordPair]]:
+        """Return of each text the words that correspond to words of its translation."""
+        permit.settle(len(sources), sum(map(len, [*sources, *found])))
+        sentences, aligned = zip(sources, found, strict=True), []
+        for text in texts:
+            pairs: list[WordPair] = []
+            written = 0  # characters of the translation so far
+            for place, (start, part) in enumerate(zip(text.starts, text.parts, strict=True)):
+                if place % 2 or not part:
+                    written += len(part)
+                    continue
+                source_ids, ids = next(sentences)
+                sentence = Translated(text.source, request.target, part, source_ids, ids)
+                of_sentence = await self._insights.run(permit, self.aligner.align, sentence)
+                pairs += [pair.moved(start, written) for pair in of_sentence]
+                written += len(self._tokenizer.decode(ids))
+            aligned.append(pairs)
+        return aligned
+
     def _admit(self, request: TranslateRequest, client: str) -> Permit:
         """Take the request's permit, by what can be known before its texts are cut."""
         self._check(request)
@@ -120,6 +179,11 @@ class Translate:
             raise InvalidRequest(f"n_best is {request.n_best}; it is at most beam_size = {beam_size}", "n_best")
         if request.stream and not isinstance(request.input, str):
             raise InvalidRequest("input is a list; only a single text can be streamed", "input")
+        if request.alignment and (request.stream or request.format != "text"):
+            other = "stream is true" if request.stream else f"format is {request.format}"
+            raise InvalidRequest(
+                f"alignment is true and {other}; only whole translations of text are aligned", "alignment"
+            )
         if request.stream and request.format != "text":
             raise InvalidRequest(f"format is {request.format}; only text can be streamed", "format")
 
@@ -172,11 +236,12 @@ class Translate:
             guess = self._guess(text_of(text, READ) if is_page else text, request.target)
         source = guess.language if guess else request.source
         if source == request.target:
-            return _Read(source, guess, ["", text])
+            return _Read(source, guess, ["", text], [0, 0])
         parts = (parts_of if is_page else split)(text, base_language(source), most)
+        starts = list(accumulate(map(len, parts[:-1]), initial=0))
         if base_language(request.target) not in WITHOUT_SPACES:
             parts[1:-1:2] = [gap or " " for gap in parts[1:-1:2]]
-        return _Read(source, guess, parts)
+        return _Read(source, guess, parts, starts)
 
     def _guess(self, text: str, target: str) -> Guess | None:
         """Return the likeliest language that is translated into the target, or the target if it is that for sure."""

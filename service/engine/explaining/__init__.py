@@ -1,0 +1,1 @@
+"""What happens inside a model's graphs: attention, hidden states, and what each layer would answer."""

@@ -1,0 +1,131 @@
+"""Where in a graph its attention and its hidden states are, whoever exported it, in whatever precision.
+
+A block adds what each of its sublayers says to what comes in: self-attention, in some cross-attention, feed-forward.
+These sums are told from the additions of biases by having no constant in them, and lie behind a block's attention. So
+two or three of them behind each self-attention end its block; unless a norm alone reads them: then it does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from service.engine.explaining.onnx_graph import Node, OnnxGraph
+
+ATTENTION = "GroupQueryAttention"
+NORMS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+# Of the operator's inputs and outputs.
+QUERY, PAST_KEY, COSINES, SINES, BIAS = 0, 3, 7, 8, 10
+PRESENT_KEY = 1
+
+Kind = Literal["encoder", "decoder", "cross"]
+
+
+@dataclass(frozen=True)
+class AttentionValues:
+    """One layer's attention: what weighs its keys."""
+
+    kind: Kind
+    layer: int  # of its stack
+    num_heads: int
+    query: str  # where query, key and value lie side by side they are the first
+    key: str  # (B, K, S, D), turned by its positions
+    bias: str  # that broadcasts to (B, H, T, S), or empty
+    cosines: str  # by which queries are turned, or empty
+    sines: str
+    scale: float | None  # of the scores; 1/√D unless given
+    is_causal: bool
+    window: int | None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all values."""
+        return [name for name in (self.query, self.key, self.bias, self.cosines, self.sines) if name]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Blocks one behind the other: what goes into the first, and what comes out of each."""
+
+    kind: Kind
+    states: list[str]  # (B, T, d_model) each; one more than there are blocks
+    final: str  # the last of them, behind the norm that closes the stack, if there is one
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """The attentions of a graph in the order of computing, and its stacks."""
+
+    attentions: list[AttentionValues]
+    stacks: list[Stack]
+
+
+def anatomy(graph: OnnxGraph, num_encoder_layers: int) -> Anatomy:
+    """Find the attentions and hidden states; of the blocks the first `num_encoder_layers` are an encoder's."""
+    users: dict[str, list[Node]] = defaultdict(list)
+    for node in graph.nodes:
+        for name in node.inputs:
+            users[name].append(node)
+    places = [place for place, node in enumerate(graph.nodes) if node.operator == ATTENTION]
+    encoder, rest = places[:num_encoder_layers], places[num_encoder_layers:]
+    has_cross = bool(encoder and rest) or any(graph.nodes[place].input(PAST_KEY).startswith("cross") for place in rest)
+    kinds: list[Kind] = ["encoder" for _ in encoder]
+    kinds += ["cross" if has_cross and number % 2 else "decoder" for number in range(len(rest))]
+    attentions = [
+        _attention(graph.nodes[place], kind, kinds[:number].count(kind))
+        for number, (place, kind) in enumerate(zip(places, kinds, strict=True))
+    ]
+    stacks = []
+    if encoder:
+        stacks.append(_stack(graph, users, "encoder", encoder, sums=2))
+    if rest:
+        selves = rest[::2] if has_cross else rest
+        stacks.append(_stack(graph, users, "decoder", selves, sums=3 if has_cross else 2))
+    return Anatomy(attentions, stacks)
+
+
+def _attention(node: Node, kind: Kind, layer: int) -> AttentionValues:
+    past_key = node.input(PAST_KEY)
+    window = node.attributes.get("local_window_size", -1)
+    turns = bool(node.attributes.get("do_rotary", 0))
+    return AttentionValues(
+        kind,
+        layer,
+        num_heads=int(node.attributes["num_heads"]),
+        query=node.input(QUERY),
+        # A source's keys are the same before and behind.
+        key=past_key if kind == "cross" and past_key else node.output(PRESENT_KEY),
+        bias=node.input(BIAS),
+        cosines=node.input(COSINES) if turns else "",
+        sines=node.input(SINES) if turns else "",
+        scale=node.attributes.get("scale") or None,
+        is_causal=kind == "decoder" and bool(node.attributes.get("causal", 1)),
+        window=int(window) if window > 0 else None,
+    )
+
+
+def _stack(graph: OnnxGraph, users: dict[str, list[Node]], kind: Kind, selves: list[int], sums: int) -> Stack:
+    """Find the hidden states of blocks that begin with these self-attentions."""
+    ends = []
+    for place, following in pairwise([*selves, len(graph.nodes)]):
+        found = [node for node in graph.nodes[place:following] if _is_sum(graph, node)][:sums]
+        ends.append(found)
+    is_post = all(node.operator in NORMS for node in users[ends[0][0].outputs[0]])
+    states = [_begin(graph, ends[0][0], selves[0])]
+    for found in ends:
+        total = found[-1].outputs[0]
+        states.append(users[total][0].outputs[0] if is_post else total)
+    readers = [] if is_post else [node for node in users[states[-1]] if node.operator in NORMS]
+    return Stack(kind, states, readers[0].outputs[0] if readers else states[-1])
+
+
+def _is_sum(graph: OnnxGraph, node: Node) -> bool:
+    return node.operator == "Add" and not graph.weights.intersection(node.inputs)
+
+
+def _begin(graph: OnnxGraph, first_sum: Node, attention: int) -> str:
+    """Return what goes into a stack: what its first sum adds to, which was there before the attention."""
+    before = {name for node in graph.nodes[:attention] for name in node.outputs}
+    return next(name for name in first_sum.inputs if name in before)

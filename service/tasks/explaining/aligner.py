@@ -1,0 +1,102 @@
+"""The words of a translation that correspond to those of its source, by what its own model makes of both.
+
+A model that translates both ways reads both texts with one encoder: there words that mean alike are near one another,
+in their contexts. Any other is asked for its decoder's attention to the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.package import Manifest, PackageTokenizer
+from model.package.languages import base_language
+from service.engine.explaining.explainer import Explainer
+from service.engine.explaining.graph import NOWHERE, Look
+from service.engine.session import Array
+from service.schemas.translate import WordPair
+from service.tasks.explaining.alignment import by_attention, by_vectors, word_pairs
+from service.tasks.explaining.tokens import Span, tokens_of_output, words_of, words_of_tokens
+from service.tasks.sentences import WITHOUT_SPACES
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A sentence as it was read and as it was written."""
+
+    source: str  # the language
+    target: str
+    text: str
+    source_ids: list[int]
+    ids: list[int]  # without start and end
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A text's tokens: their places in what the encoder reads, and their characters."""
+
+    ids: list[int]
+    places: list[int]
+    spans: list[Span]
+
+
+class Aligner:
+    """Aligns sentences of one model."""
+
+    def __init__(self, manifest: Manifest, tokenizer: PackageTokenizer, explainer: Explainer) -> None:
+        assert manifest.languages is not None, "bug: a translator has languages"
+        self._manifest, self._tokenizer, self._explainer = manifest, tokenizer, explainer
+        self._languages = manifest.languages
+
+    def align(self, sentence: Translated) -> list[WordPair]:
+        """Return the words that correspond, as characters of the sentence and of its translation."""
+        written, tokens = tokens_of_output(self._tokenizer, sentence.ids)
+        source = self.read(sentence.text, sentence.source, sentence.target)
+        if not source.places or not written.strip():
+            return []
+        if self._languages.translates(sentence.target, sentence.source):
+            target = self.read(written, sentence.target, sentence.source)
+            if len(target.ids) > self._manifest.limits.max_input_tokens or not target.places:
+                return []
+            links = by_vectors(self._vectors(source), self._vectors(target))
+            spans = target.spans
+        else:
+            links = self._attended(sentence, source.places)
+            spans = [(token.start, token.end) for token in tokens]
+        return word_pairs(
+            links,
+            _in_words(source.spans, sentence.text, sentence.source),
+            _in_words(spans, written, sentence.target),
+        )
+
+    def read(self, text: str, source: str, target: str) -> _Side:
+        """Return a text as the encoder reads it to translate it."""
+        languages = self._languages
+        prefix = languages.prefix_of(source, target)
+        encoding = self._tokenizer.encode(prefix + text, adds_special=languages.source_begins_with != "source")
+        first = languages.first_of_source(source, target)
+        shown = [
+            (len(first) + place, (start - len(prefix), end - len(prefix)))
+            for place, ((start, end), special) in enumerate(zip(encoding.offsets, encoding.special, strict=True))
+            if not special and start >= len(prefix)
+        ]
+        ids = self._manifest.source_of(encoding.ids, first)
+        return _Side(ids, [place for place, _ in shown], [span for _, span in shown])
+
+    def _vectors(self, side: _Side) -> Array:
+        insight, _ = self._explainer.encode(side.ids, NOWHERE)
+        return np.asarray(insight.states["encoder"][-1][side.places])
+
+    def _attended(self, sentence: Translated, places: Sequence[int]) -> list[tuple[int, int]]:
+        special = self._manifest.special_ids
+        assert special.start is not None and special.end is not None, "bug: a translator has a start and an end"
+        output = [special.start, *sentence.ids, special.end]
+        cross = self._explainer.translate(sentence.source_ids, output, Look()).attention["cross"]
+        return by_attention(cross.mean(axis=(0, 1))[: len(sentence.ids), places])
+
+
+def _in_words(spans: Sequence[Span], text: str, language: str) -> tuple[list[int | None], list[Span]]:
+    words = words_of(text, with_spaces=base_language(language) not in WITHOUT_SPACES)
+    return words_of_tokens(spans, text, words), words

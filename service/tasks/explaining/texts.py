@@ -1,0 +1,104 @@
+"""Explanations of what reads a text whole: encoders, and decoders with a head."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from service.engine.admission import Permit
+from service.engine.inputs import TextInput
+from service.engine.session import Array
+from service.errors import InvalidRequest
+from service.schemas import ExplainRequest, ExplainResponse, Usage
+from service.schemas.explain import Contributions
+from service.tasks.encoder import Encoder, Reading
+from service.tasks.explaining.contributions import contributions, leaving_one_out, orders_of
+from service.tasks.explaining.insights import Insights
+from service.tasks.explaining.showing import MAX_TOKENS, Shown, wants
+from service.tasks.explaining.tokens import tokens_of_text
+from service.tasks.scores import activate
+from service.tasks.texts import check_characters, check_length, encode_all
+
+LABELLED = frozenset({"classify", "rerank"})
+MAX_ATTRIBUTED = 256  # tokens of a text whose contributions are sought: each is taken away several times
+MAX_ROWS = 1024  # texts that lack some tokens, of one request
+
+
+class ExplainText:
+    """Explanations of an encoder's answers."""
+
+    def __init__(self, encoder: Encoder, insights: Insights) -> None:
+        self._encoder, self._insights, self._manifest = encoder, insights, encoder.manifest
+
+    async def predict(self, request: ExplainRequest, client: str) -> ExplainResponse:
+        """Return what the model saw in a text or pair, and what decided its label."""
+        name, task = self._manifest.name, self._manifest.task
+        for part in ("steps", "alignment"):
+            wants(getattr(request, part), False, f"model {name!r} is for {task}, and writes no text", part)
+        decides = wants(
+            request.contributions, task in LABELLED, f"model {name!r} gives texts no labels", "contributions"
+        )
+        shown = Shown(request, self._manifest)
+        texts = (request.input,) if isinstance(request.input, str) else request.input
+        with self._encoder.admit(client, [texts], Reading()) as permit:
+            for text in texts:
+                check_characters(text, self._encoder.limit, "input")
+            (encoding,) = await encode_all(self._encoder.pool, permit, self._encoder.tokenizer, [texts])
+            row = TextInput(encoding.ids, encoding.segment_ids)
+            check_length(row.tokens, min(self._encoder.limit, MAX_TOKENS), "input")
+            shown.check(dict.fromkeys(shown.stacks, row.tokens))
+            found = None
+            if decides and (request.contributions or row.tokens <= MAX_ATTRIBUTED):
+                places = [place for place, special in enumerate(encoding.special) if not special]
+                found = await self._contributions(permit, request, row, places)
+            permit.settle(1, row.tokens)
+            insight = await self._insights.run(permit, self._insights.explainer.read, row, shown.look)
+            attention, vectors = await self._insights.run(permit, shown.written, insight)
+        return ExplainResponse(
+            model=name,
+            task=task,
+            tokens=tokens_of_text(encoding),
+            attention=attention,
+            contributions=found,
+            vectors=vectors,
+            usage=Usage(prompt_tokens=row.tokens),
+        )
+
+    async def _contributions(
+        self, permit: Permit, request: ExplainRequest, text: TextInput, places: list[int]
+    ) -> Contributions:
+        """Return what each token adds to a label's log odds, by the answers to texts that lack some."""
+        check_length(text.tokens, MAX_ATTRIBUTED, "input", " whose contributions are asked for")
+        if request.method == "shapley":
+            trial = await self._insights.run(permit, orders_of, text, places, MAX_ROWS)
+        else:
+            trial = await self._insights.run(permit, leaving_one_out, text, places)
+        self._encoder.settle(permit, trial.rows)
+        logits = np.stack(await self._encoder.run(permit, trial.rows))
+        label = self._label(request, logits[0])
+        odds = self._log_odds(logits.astype(np.float64), label)
+        values = np.zeros(text.tokens)
+        values[places] = contributions(trial, odds)
+        return Contributions(
+            label=self._manifest.labels[label],
+            score=float(activate(logits[0], self._manifest.activation)[label]),
+            method=request.method,
+            log_odds=float(odds[0]),
+            without=float(odds[1]),
+            values=np.round(values, 6).tolist(),
+        )
+
+    def _label(self, request: ExplainRequest, logits: Array) -> int:
+        labels = self._manifest.labels
+        if request.label is None:
+            return int(logits.argmax())
+        if request.label not in labels:
+            there = ", ".join(labels[:20]) + (", …" if len(labels) > 20 else "")
+            raise InvalidRequest(f"label is {request.label!r}; this model has {there}", "label")
+        return labels.index(request.label)
+
+    def _log_odds(self, logits: Array, label: int) -> Array:
+        """Return a label's log odds against all others, (N,); of labels that stand alone the model's own number."""
+        if self._manifest.activation != "softmax" or logits.shape[1] == 1:
+            return np.asarray(logits[:, label])
+        others = np.delete(logits, label, axis=1)
+        return np.asarray(logits[:, label] - np.logaddexp.reduce(others, axis=1))

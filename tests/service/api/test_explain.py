@@ -1,0 +1,194 @@
+"""Explanations over the API: what a model saw in a text, and what decided its answer."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conftest import TEXTS, MakePackage
+from tests.service.api.conftest import Client, OpenClient, post
+from tests.service.api.test_classify import logits_of, of_texts, tokenizer_of
+
+TEXT = "The film was good and the actors were great."
+
+
+async def test_attention_of_every_layer_and_head_comes_with_the_tokens(client: Client) -> None:
+    answer = await post(client, "/explain", model="sentiment", input=TEXT, digits=6)
+
+    maps, tokens = answer["attention"]["encoder"], answer["tokens"]
+    weights = np.array(maps["values"])
+    assert (maps["layers"], maps["heads"]) == ([0, 1], [0, 1, 2, 3])
+    assert list(weights.shape) == maps["shape"] == [2, 4, len(tokens), len(tokens)]
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-4)
+    shown = [TEXT[token["start"] : token["end"]] for token in tokens if not token["special"]]
+    assert "".join(shown) == TEXT.replace(" ", "")
+    assert answer["usage"]["prompt_tokens"] == len(tokens)
+
+
+async def test_layers_and_heads_are_chosen_and_come_as_halves_in_base64(client: Client) -> None:
+    asked: dict[str, Any] = {"model": "sentiment", "input": TEXT, "contributions": False}
+    whole = (await post(client, "/explain", **asked, digits=6))["attention"]["encoder"]
+    some = await post(client, "/explain", **asked, layers=[1], heads=[2, 0], encoding="base64")
+
+    maps = some["attention"]["encoder"]
+    halves = np.frombuffer(base64.b64decode(maps["values"]), "<f2").reshape(maps["shape"])
+    assert (maps["layers"], maps["heads"]) == ([1], [0, 2])
+    np.testing.assert_allclose(halves, np.array(whole["values"])[[1]][:, [0, 2]], atol=1e-3)
+    assert "contributions" not in some
+
+
+@pytest.mark.parametrize("given", [TEXT, ["A man sleeps.", "A man is asleep."]])
+async def test_contributions_add_up_to_what_the_text_says_of_its_label(open_client: OpenClient, given: Any) -> None:
+    async with open_client("entailment") as client:
+        answer = await post(client, "/explain", input=given, attention=False)
+        labels = (await post(client, "/classify", input=[given]))["results"][0]["labels"]
+
+    found, tokens = answer["contributions"], answer["tokens"]
+    assert {"label": found["label"], "score": pytest.approx(found["score"])} == labels[0]
+    assert sum(found["values"]) == pytest.approx(found["log_odds"] - found["without"], abs=1e-4)
+    assert all(value == 0 for value, token in zip(found["values"], tokens, strict=True) if token["special"])
+    assert {token["part"] for token in tokens} == ({0} if isinstance(given, str) else {0, 1})
+
+
+async def test_leave_one_out_is_what_a_text_loses_with_a_token(client: Client, make_package: MakePackage) -> None:
+    package = make_package("sentiment")
+    answer = await post(
+        client, "/explain", model="sentiment", input="good dog", method="leave-one-out", label="negative"
+    )
+
+    found = answer["contributions"]
+    ids = tokenizer_of(package).encode("good dog").ids
+    place = next(number for number, token in enumerate(answer["tokens"]) if not token["special"])
+    logits = of_texts(package, ("good dog",))[0]
+    without = logits_of(package, [([*ids[:place], *ids[place + 1 :]], [0] * (len(ids) - 1))])[0]
+    expected = (logits[0] - logits[1]) - (without[0] - without[1])
+    assert found["label"] == "negative"
+    assert found["values"][place] == pytest.approx(float(expected), abs=1e-4)
+
+
+async def test_a_word_has_another_vector_in_another_context(client: Client) -> None:
+    async def vector(text: str) -> Any:
+        answer = await post(client, "/explain", model="embed", input=text, attention=False, vectors=True, digits=6)
+        place = next(n for n, token in enumerate(answer["tokens"]) if text[token["start"] : token["end"]] == "dog")
+        return np.array(answer["vectors"]["encoder"]["values"])[:, place]
+
+    first, second = await vector("a dog"), await vector("the dog")
+    np.testing.assert_allclose(first[0], second[0], atol=1e-5)  # embeddings know no context
+    assert np.abs(first[-1] - second[-1]).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param", "message"),
+    [
+        ({"layers": [2]}, 422, "layers", "this model has 0 to 1"),
+        ({"heads": []}, 422, "heads", "this model has 0 to 3"),
+        ({"layers": [-1]}, 422, "layers", "greater than or equal to 0"),
+        ({"label": "angry"}, 422, "label", "this model has negative, positive"),
+        ({"steps": True}, 422, "steps", "writes no text"),
+        ({"input": "good " * 70}, 422, "input", "the limit is 64"),
+        ({"model": "embed", "contributions": True}, 422, "contributions", "gives texts no labels"),
+        ({"digits": 9}, 422, "digits", "less than or equal to 6"),
+        ({"input": ["a"]}, 422, "input", ""),
+    ],
+)
+async def test_what_cannot_be_explained_is_told_by_field_and_limit(
+    client: Client, body: dict[str, Any], status: int, param: str, message: str
+) -> None:
+    response = await client.post("/explain", json={"model": "sentiment", "input": TEXTS[0], **body})
+
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (status, param), error
+    assert message in error["message"]
+
+
+async def test_the_steps_of_a_continuation_are_those_of_its_log_probabilities(client: Client) -> None:
+    prompt = "Once upon a time"
+    asked = {"prompt": prompt, "max_tokens": 6, "temperature": 0, "logprobs": 3}
+    (choice,) = (await post(client, "/generate", **asked))["choices"]
+    answer = await post(client, "/explain", model="stories", input=prompt, max_tokens=6, alternatives=3)
+
+    assert answer["output"] == choice["text"]
+    for step, token in zip(answer["steps"], choice["logprobs"], strict=True):
+        assert (step["id"], step["rank"]) == (token["id"], 0)
+        assert np.log(step["probability"]) == pytest.approx(token["logprob"], abs=1e-3)
+        assert [each["id"] for each in step["alternatives"]] == [each["id"] for each in token["top"]]
+        depths = step["depths"]
+        assert [depth["layer"] for depth in depths] == [0, 1, 2]
+        assert depths[-1]["best"] == step["alternatives"][0]
+        assert all(depth["rank"] == 0 for depth in depths[step["appears"] :])
+        assert step["appears"] == 0 or depths[step["appears"] - 1]["rank"] > 0
+    rows = len(answer["tokens"]) + len(answer["output_tokens"])
+    assert answer["attention"]["decoder"]["shape"] == [2, 4, rows, rows]
+    assert np.triu(np.array(answer["attention"]["decoder"]["values"]), 1).max() == 0
+
+
+async def test_a_continuation_of_the_clients_is_explained_as_it_stands(client: Client) -> None:
+    answer = await post(client, "/explain", model="stories", input="Once upon", output=" a red dog", attention=False)
+
+    assert answer["output"] == " a red dog"
+    assert "".join(step["text"] for step in answer["steps"]).replace(" ", "") == "areddog"
+    assert any(step["rank"] > 0 and "appears" not in step for step in answer["steps"])
+
+
+async def test_a_translation_is_explained_with_the_attention_to_its_source(client: Client) -> None:
+    asked = {"source": "en", "target": "sv"}
+    (translation,) = (await post(client, "/translate", input="Dan loves ice cream.", **asked))["translations"]
+    answer = await post(client, "/explain", model="translate", input="Dan loves ice cream.", **asked)
+
+    source, target = len(answer["tokens"]), len(answer["output_tokens"])
+    shapes = {part: maps["shape"] for part, maps in answer["attention"].items()}
+    assert answer["output"] == translation
+    assert shapes == {
+        "encoder": [2, 4, source, source],
+        "decoder": [2, 4, target, target],
+        "cross": [2, 4, target, source],
+    }
+    assert len(answer["steps"]) == target
+    shown = [answer["output"][token["start"] : token["end"]] for token in answer["output_tokens"]]
+    assert "".join(shown) == translation
+
+
+async def test_words_of_a_translation_are_told_with_it(client: Client) -> None:
+    texts = ["Dan loves ice cream. The dog was good.", "  He liked the garden."]
+    asked = {"input": texts, "source": "en", "target": "sv"}
+    answer = await post(client, "/translate", **asked, alignment=True)
+    plain = await post(client, "/translate", **asked)
+
+    assert answer["translations"] == plain["translations"]
+    assert "alignment" not in plain
+    for text, translation, pairs in zip(texts, answer["translations"], answer["alignment"], strict=True):
+        assert pairs
+        for pair in pairs:
+            for whole, (start, end) in ((text, pair["source"]), (translation, pair["target"])):
+                assert whole[start:end].strip() == whole[start:end] != ""
+    last = answer["alignment"][0][-1]["source"]
+    assert last[0] >= len("Dan loves ice cream.")  # of the second sentence
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param", "message"),
+    [
+        ("/explain", {"model": "stories", "max_tokens": 65}, "max_tokens", "the limit is 64"),
+        ("/explain", {"model": "stories", "output": ""}, "output", "no tokens"),
+        ("/explain", {"model": "stories", "output": "dog " * 100}, "output", "the limit is 64"),
+        ("/explain", {"model": "stories", "input": ["a", "b"]}, "input", "reads single texts"),
+        ("/explain", {"model": "stories", "alignment": True}, "alignment", "does not translate"),
+        ("/explain", {"model": "stories", "contributions": True}, "contributions", "no labels"),
+        ("/explain", {"model": "translate"}, "target", "name the language"),
+        ("/explain", {"model": "translate", "target": "sv", "input": "Good. Bad."}, "input", "explanations are of one"),
+        ("/explain", {"model": "translate", "target": "xx"}, "target", "this model has"),
+        ("/translate", {"target": "sv", "alignment": True, "stream": True}, "alignment", "only whole translations"),
+        ("/translate", {"target": "sv", "alignment": True, "format": "html"}, "alignment", "format is html"),
+    ],
+)
+async def test_what_cannot_be_decoded_so_is_told(
+    client: Client, path: str, body: dict[str, Any], param: str, message: str
+) -> None:
+    response = await client.post(path, json={"input": "Dan loves ice cream.", "source": "en", **body})
+
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (422, param), error
+    assert message in error["message"]

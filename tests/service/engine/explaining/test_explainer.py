@@ -1,0 +1,115 @@
+"""Attention, hidden states and layers' answers are torch's, of every choice of the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from model.architectures import DecoderLM, EncoderDecoder, Transformer
+from model.export.precisions import cache_shape, write_graphs
+from model.layers import attention as layers
+from model.layers.block import Block, Stack
+from model.package import Graph, Manifest, SpecialIds
+from service.engine.explaining.explainer import Explainer, Insight
+from service.engine.explaining.graph import Look
+from service.engine.inputs import TextInput
+from service.engine.session import Array
+from tests.conftest import MakePackage, random_model
+from tests.model.export.test_families import FAMILIES
+
+SOURCE = [5, 9, 13, 17, 21, 25, 29]
+TARGET = [6, 10, 14, 18, 22, 26]
+EVERYWHERE = Look()
+
+
+class Recorder:
+    """What a torch model's attentions and blocks do while it runs."""
+
+    def __init__(self, model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.weights: list[Array] = []
+        self.states: list[Array] = []  # what goes into each block, and what comes out of each stack
+        compute = layers.attention_weights
+
+        def recorded(*args: Any, **kwargs: Any) -> torch.Tensor:
+            weights = compute(*args, **kwargs)
+            self.weights.append(weights[0].numpy())
+            return weights
+
+        monkeypatch.setattr(layers, "attention_weights", recorded)
+        for part in model.modules():
+            if isinstance(part, Block):
+                part.register_forward_pre_hook(lambda _, args: self.states.append(args[0][0].numpy()))
+            if isinstance(part, Stack):
+                part.register_forward_hook(lambda _, __, output: self.states.append(output[0].numpy()))
+
+
+def run_torch(model: Transformer, source: list[int], target: list[int]) -> torch.Tensor:
+    ids = torch.tensor([source])
+    with torch.no_grad():
+        if isinstance(model, EncoderDecoder):
+            logits: torch.Tensor = model(ids, torch.ones_like(ids), torch.tensor([target[:-1]]))
+        elif isinstance(model, DecoderLM):
+            logits = model(ids)
+        else:
+            logits = model(ids, torch.ones_like(ids))
+    return logits[0]
+
+
+def explained(explainer: Explainer, model: Transformer, source: list[int], target: list[int]) -> Insight:
+    if isinstance(model, EncoderDecoder):
+        return explainer.translate(source, target, EVERYWHERE, 3)
+    if isinstance(model, DecoderLM):
+        return explainer.decode(source, 3, EVERYWHERE, 3)
+    return explainer.read(TextInput(source, [0] * len(source)), EVERYWHERE)
+
+
+def in_order(insight: Insight) -> list[Array]:
+    """Return the attention of each layer in the order in which torch computes it: self and cross in turns."""
+    parts = insight.attention
+    found = list(parts.get("encoder", []))
+    for layer, own in enumerate(parts.get("decoder", [])):
+        found += [own, parts["cross"][layer]] if "cross" in parts else [own]
+    return found
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "sentiment", "embed", "stories", "translate"])
+def test_attention_and_hidden_states_are_those_of_torch(
+    name: str, tmp_path: Path, make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, model, manifest = prepared(name, tmp_path, make_package)
+    recorder = Recorder(model, monkeypatch)
+    logits = run_torch(model, SOURCE, TARGET)
+
+    insight = explained(Explainer(folder, manifest), model, SOURCE, TARGET)
+
+    found = in_order(insight)
+    assert len(found) == len(recorder.weights)
+    for ours, theirs in zip(found, recorder.weights, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+    states = [state for part in insight.states.values() for state in part]
+    for ours, theirs in zip(states, recorder.states, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+    if insight.answers is not None:
+        asked = logits if isinstance(model, EncoderDecoder) else logits[2:-1]
+        best = asked.log_softmax(-1).topk(3)
+        np.testing.assert_array_equal(insight.answers.ids[-1], best.indices)
+        np.testing.assert_allclose(insight.answers.log_probabilities[-1], best.values, rtol=0, atol=1e-4)
+
+
+def prepared(name: str, folder: Path, make_package: MakePackage) -> tuple[Path, Transformer, Manifest]:
+    """Return a tiny package's folder, torch model and manifest, or of a family as much of them as is needed."""
+    if name not in FAMILIES:
+        package = make_package(name)
+        return package.folder, package.model, package.manifest
+    model = random_model(FAMILIES[name])
+    graphs = {
+        key: Graph(file=graph.path.name, inputs=graph.inputs, outputs=graph.outputs)
+        for key, graph in write_graphs(model, folder).items()
+    }
+    parts: dict[str, Any] = {"graphs": graphs, "cache": cache_shape(model, "float32"), "config": model.config.to_dict()}
+    manifest = Manifest.model_construct(**{**parts, "special_ids": SpecialIds(pad=0)})
+    return folder, model, manifest
