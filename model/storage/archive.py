@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import lzma
 import re
 import shutil
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -25,7 +27,7 @@ def unpack(archive: Path, folder: Path, called: str) -> None:
                 assert content is not None, "bug: files have content"
                 with content, (folder / PurePosixPath(member.name).name).open("wb") as file:
                     shutil.copyfileobj(content, file)
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
         raise StorageError(f"{called}: cannot be unpacked: {error}") from None
 
 

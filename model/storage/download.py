@@ -69,7 +69,7 @@ class Downloader:
                     ) from None
                 self.report(f"{address}: interrupted at {_size(part):,} bytes ({error}); going on")
             except OSError as error:
-                raise StorageError(f"{part}: {error.strerror or error}") from None
+                raise StorageError(f"{error.filename or part}: {error.strerror or error}") from None
             self.pause(tries)
 
     def _append(self, address: Address, part: Path) -> None:

@@ -43,7 +43,7 @@ def fetch(package: StoredPackage, folder: Path, downloader: Downloader) -> bool:
     """
     package.check()
     folder = folder.absolute()
-    if folder.exists() and not (folder / FILE_NAME).is_file():
+    if folder.exists() and not (folder.is_dir() and _may_be_replaced(folder)):
         raise StorageError(f"{folder}: is there and is no package; nothing of it is replaced")
     partial = folder.with_name(f".{folder.name}.partial")
     try:
@@ -58,19 +58,23 @@ def fetch(package: StoredPackage, folder: Path, downloader: Downloader) -> bool:
         raise StorageError(f"{error.filename or folder}: {error.strerror or error}") from None
 
 
+def _may_be_replaced(folder: Path) -> bool:
+    return (folder / FILE_NAME).is_file() or not any(folder.iterdir())
+
+
 def _fetch(package: StoredPackage, folder: Path, partial: Path, downloader: Downloader) -> bool:
-    if package.sha256 and _is_in(folder, package, package.sha256):
-        return False
-    content = partial / "package"
-    content.mkdir(parents=True, exist_ok=True)
-    bring = _bring_archive if package.address.is_archive else _bring_files
-    if not bring(package, folder, content, downloader):
-        return False
-    if folder.exists():
-        folder.rename(partial / "replaced")
-    content.rename(folder)
-    shutil.rmtree(partial)
-    return True
+    replaced, content = partial / "replaced", partial / "package"
+    brought = False
+    if not (package.sha256 and _is_in(folder, package, package.sha256)):
+        shutil.rmtree(replaced, ignore_errors=True)  # of a process that was killed in the next lines
+        content.mkdir(parents=True, exist_ok=True)
+        brought = (_bring_archive if package.address.is_archive else _bring_files)(package, folder, content, downloader)
+    if brought:
+        if folder.exists():
+            folder.rename(replaced)
+        content.rename(folder)
+    shutil.rmtree(partial, ignore_errors=True)
+    return brought
 
 
 def _bring_files(package: StoredPackage, folder: Path, content: Path, downloader: Downloader) -> bool:

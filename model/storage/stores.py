@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from netrc import NetrcParseError
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -58,7 +59,7 @@ def _over_http(address: Address, start: int) -> Iterator[Rest]:
             if response.status_code == BEYOND_THE_END and start:
                 yield Rest(start, iter(()))
                 return
-            _check_status(address, response)
+            check_status(address, response)
             yield Rest(start if response.status_code == httpx2.codes.PARTIAL_CONTENT else 0, response.iter_raw())
     except httpx2.InvalidURL as error:
         raise StorageError(f"{address}: not an address: {error}") from None
@@ -71,11 +72,17 @@ def _over_http(address: Address, start: int) -> Iterator[Rest]:
 def _netrc() -> httpx2.Auth | None:
     """Return the passwords of a netrc file that the variable NETRC names, as curl and git read it."""
     file = os.environ.get("NETRC")
-    return httpx2.NetRCAuth(file) if file else None
+    try:
+        return httpx2.NetRCAuth(file) if file else None
+    except (OSError, NetrcParseError) as error:
+        raise StorageError(f"NETRC: {error}") from None
 
 
-def _check_status(address: Address, response: httpx2.Response) -> None:
+def check_status(address: Address, response: httpx2.Response) -> None:
+    """Raise `Interrupted` or `StorageError` for an answer that is not the file, or comes from where it must not."""
     status = response.status_code
+    if address.scheme == "https" and response.url.scheme != "https":
+        raise StorageError(f"{address}: leads to plain http, where anybody may answer")
     if status in PASSING:
         raise Interrupted(f"status {status}")
     if not response.is_success:

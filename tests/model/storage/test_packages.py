@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from model.hub.names import BUNDLED
@@ -19,6 +20,7 @@ from model.storage.addresses import Address
 from model.storage.download import TRIES, Downloader
 from model.storage.errors import StorageError
 from model.storage.packages import StoredPackage, fetch
+from model.storage.stores import check_status
 from tests.local_hub import LocalHub, Repository, local_hub
 
 GRAPH = "encoder.onnx"
@@ -195,6 +197,46 @@ def test_another_manifest_than_the_one_wanted_is_refused(store: Store) -> None:
     with pytest.raises(StorageError, match=f"{FILE_NAME}: its sha256 is"):
         store.fetch(sha256="0" * 64)
     assert not store.folder.exists()
+
+
+def test_what_a_process_left_that_was_killed_at_its_end_is_removed(store: Store) -> None:
+    store.fetch()
+    partial = store.folder.with_name(".fashion.partial")
+    shutil.copytree(store.folder, partial / "replaced")
+
+    assert not store.fetch()
+    assert not partial.exists()
+
+    shutil.copytree(store.folder, partial / "replaced")
+    (store.folder / GRAPH).write_bytes(b"damaged")
+    assert store.fetch()
+    assert store.is_whole()
+    assert not partial.exists()
+
+
+def test_an_empty_folder_may_be_there(store: Store) -> None:
+    store.folder.mkdir(parents=True)
+
+    assert store.fetch()
+    assert store.is_whole()
+
+
+def test_passwords_come_from_a_netrc_file(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with pytest.raises(StorageError, match=r"NETRC: .*No such file"):
+        store.fetch()
+
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login reader password secret")
+    store.repository.is_gated = True  # asks for a password, and refuses this one
+    with pytest.raises(StorageError, match="status 403"):
+        store.fetch()
+
+
+def test_an_address_that_leads_to_plain_http_is_refused() -> None:
+    response = httpx2.Response(200, request=httpx2.Request("GET", "http://store/package"))
+
+    with pytest.raises(StorageError, match="leads to plain http"):
+        check_status(Address.parse("https://store/package"), response)
 
 
 def test_a_folder_of_other_things_is_not_replaced(store: Store) -> None:
