@@ -17,7 +17,8 @@ from model.package import PackageError
 from service.draining import Draining
 from service.logs import configure_logs
 from service.ray_environment import prepare_single_machine
-from service.settings import ModelSettings, Settings, SettingsError
+from service.replica_groups import ReplicaGroup
+from service.settings import Settings, SettingsError
 from service.startup import check_start
 from service.timeouts import Timeouts
 
@@ -70,7 +71,7 @@ def run(settings: Settings) -> None:
 
 def _serve(settings: Settings, started: float) -> None:
     models = settings.models()
-    check_start(settings, models)
+    groups = check_start(settings, models)
     _check_port(settings)
     timeouts = Timeouts.of(settings.limits)
     if not prepare_single_machine(timeouts):
@@ -93,7 +94,8 @@ def _serve(settings: Settings, started: float) -> None:
         except SystemExit:  # by Ray's own handler, whose status is the signal's number
             sys.exit(0)
         _exit_on_signals()  # in place of Ray's
-        applications = targets(on_the_devices_there_are(models, ray.cluster_resources().get("GPU", 0)), timeouts)
+        placed = on_the_devices_there_are(groups, ray.cluster_resources().get("GPU", 0))
+        applications = targets(models, placed, timeouts)
         serve.start(http_options={"host": settings.host, "port": settings.port, **timeouts.http_options()})
         serve.run_many(applications)
         stop = _stop_on_signals()
@@ -128,26 +130,26 @@ def _stop_on_signals() -> threading.Event:
     return stop
 
 
-def on_the_devices_there_are(models: list[ModelSettings], gpus: float) -> list[ModelSettings]:
-    """Move models that may to the CPU where GPUs are too few; raises `SettingsError` for one that may not.
+def on_the_devices_there_are(groups: list[ReplicaGroup], gpus: float) -> list[ReplicaGroup]:
+    """Move models that may to the CPU where GPUs are too few; raises `SettingsError` for those that may not.
 
     Ray would wait for ever for a device to appear.
     """
     placed = []
-    for wanted in models:
-        model = wanted
-        needed = model.num_gpus * max(1, model.autoscaling.min_replicas)
+    for group in groups:
+        models, settings = group.models, group.settings
+        needed = settings.num_gpus * max(1, settings.autoscaling.min_replicas)
         if needed <= gpus:
             gpus -= needed
-        elif model.cpu_fallback:
-            logger.warning("%s runs on the CPU: its GPU is not there", model.manifest().name)
-            model = model.model_copy(update={"num_gpus": 0})
+        elif settings.cpu_fallback:
+            logger.warning("%s runs on the CPU: its GPU is not there", group.name)
+            models = tuple(model.model_copy(update={"num_gpus": 0}) for model in models)
         else:
             raise SettingsError(
-                f"{model.package}: num_gpus asks for {needed:g}, and {gpus:g} are left on this machine; give it fewer, "
-                "set it to 0, or allow the CPU with cpu_fallback: true"
+                f"{settings.package}: num_gpus asks for {needed:g}, and {gpus:g} are left on this machine; give it "
+                "fewer, set it to 0, or allow the CPU with cpu_fallback: true"
             )
-        placed.append(model)
+        placed.append(ReplicaGroup(group.name, models))
     return placed
 
 

@@ -2,9 +2,9 @@
 
 Ray Serve writes HAProxy's configuration. There the path alone decides: `/models/<name>/…` goes to that model's
 replicas, and all else to the gateway, which asks the same replicas through a handle. That took twice as long. The rules
-made here read `model` out of the body, or take the path's default, and set the path to `/models/<name>/…`. They stand
-first in Ray's own frontend, where `haproxy.sh` puts them whenever Ray starts HAProxy. Ray's rules then do what they
-always do.
+made here read `model` out of the body, or take the path's default, and set the path to `/models/<name>/…`. If the model
+shares a replica they go on to `/replicas/<replica>/models/<name>/…`. They stand first in Ray's own frontend, where
+`haproxy.sh` puts them whenever Ray starts HAProxy. Ray's rules then do what they always do.
 
 This costs no second hop, changes no port, and leaves Ray's names, health checks, reloads and counts alone. A frontend
 of our own in a second file could do the same, but would need another port for Ray's, open to all on a cluster, and a
@@ -186,9 +186,20 @@ def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool) -> str:
     http-request set-var(txn.model) var(txn.default) if takes_model !is_named may_take_default !has_key
     http-request set-var(txn.model) var(txn.default) if takes_model !is_named may_take_default has_null !has_key_twice
     http-request unset-var(txn.model) if is_named has_escaped_letters
-    # A model without a replica is left to the gateway, which says so or waits.
-    http-request set-var(txn.replicas) str(http-),concat(,txn.model),nbsrv if is_named
-    http-request set-path /models/%[var(txn.model)]%[path] if is_named {{ var(txn.replicas) -m int gt 0 }}
+    # A model without a replica is left to the gateway, which says so or waits. If its replica has no application of its
+    # own, it is where the gateway would be.
+    http-request set-var(txn.replica) var(txn.model),map_str({folder}/replicas.map) if is_named
+    acl is_model var(txn.replica) -m found
+    http-request set-var(txn.there) str(http-),concat(,txn.replica),nbsrv if is_model
+    acl has_application var(txn.there) -m found
+    acl is_there var(txn.there) -m int gt 0
+    http-request set-path /models/%[var(txn.model)]%[path] if is_model !has_application
+    http-request set-path /models/%[var(txn.model)]%[path] if is_model is_there
+    # A model's address leads to the replica that it shares, by whatever rule it came into the path.
+    http-request set-var(txn.shared) path,field(3,/),map_str({folder}/shared.map) if {{ path_beg /models/ }}
+    acl shares var(txn.shared) -m found
+    http-request set-var(txn.there) str(http-),concat(,txn.shared),nbsrv if shares
+    http-request set-path /replicas/%[var(txn.shared)]%[path] if shares is_there
 """
 
 
@@ -201,7 +212,7 @@ def pages(body_timeout_s: float) -> Mapping[int, ServiceError]:
 
 
 def files(
-    manifests: list[Manifest], folder: Path, body_timeout_s: float, *, needs_keys: bool
+    manifests: list[Manifest], shared: Mapping[str, str], folder: Path, body_timeout_s: float, *, needs_keys: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield the name and content of each file that HAProxy needs; the rules come last, as they name the others."""
     defaults = {path: None if kind in OF_BODY else first_fitting(manifests, kind) for path, kind in ROUTES.items()}
@@ -212,6 +223,8 @@ def files(
     yield "defaults.map", _map({path: manifest.name if manifest else path for path, manifest in defaults.items()})
     yield "pairs.map", _map(pairs(manifests))
     yield "models.map", _map({manifest.name: manifest.name for manifest in manifests})
+    yield "replicas.map", _map({manifest.name: shared.get(manifest.name, manifest.name) for manifest in manifests})
+    yield "shared.map", _map(shared)
     for status, error in pages(body_timeout_s).items():
         yield f"{status}.http", page(error)
     yield "rules.cfg", rules(folder, body_timeout_s, needs_keys=needs_keys)
@@ -229,13 +242,21 @@ def _map(entries: Mapping[str, str]) -> str:
     return "".join(f"{key} {value}\n" for key, value in entries.items())
 
 
-def write(manifests: list[Manifest], folder: Path, body_timeout_s: float, *, needs_keys: bool = False) -> None:
+def write(
+    manifests: list[Manifest],
+    folder: Path,
+    body_timeout_s: float,
+    *,
+    shared: Mapping[str, str] | None = None,
+    needs_keys: bool = False,
+) -> None:
     """Write the files; each is replaced whole. HAProxy waits so long for a head, and for a body or a buffer full of it.
 
-    Where keys are needed it does not show Ray's routes, which name all models.
+    `shared` has the replica of each model that names one. Where keys are needed HAProxy does not show Ray's routes,
+    which name all models.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files(manifests, folder, body_timeout_s, needs_keys=needs_keys):
+    for name, content in files(manifests, shared or {}, folder, body_timeout_s, needs_keys=needs_keys):
         unfinished = folder / f"{name}.new"
         unfinished.write_text(content, encoding="utf-8", newline="")
         unfinished.replace(folder / name)
@@ -247,11 +268,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where HAProxy finds them")
     try:
         settings = Settings.read()
-        manifests = [model.manifest() for model in settings.models()]
+        models = settings.models()
+        manifests = [model.manifest() for model in models]
     except (SettingsError, PackageError) as error:
         sys.exit(f"trifold: {error}")
     body_timeout_s = Timeouts.of(settings.limits).body
-    write(manifests, parser.parse_args().folder.resolve(), body_timeout_s, needs_keys=settings.needs_keys)
+    shared = {manifest.name: model.replica for manifest, model in zip(manifests, models, strict=True) if model.replica}
+    folder = parser.parse_args().folder.resolve()
+    write(manifests, folder, body_timeout_s, shared=shared, needs_keys=settings.needs_keys)
 
 
 if __name__ == "__main__":

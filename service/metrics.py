@@ -54,6 +54,7 @@ class Metrics:
 
     def __init__(self, directory: Path | None = None, seconds: Sequence[float] = SECONDS) -> None:
         self._directory, self._seconds = directory, seconds
+        self.models: set[str] = set()  # of this process, which share its memory
         self._reading, self._page, self._read_again_at = threading.Lock(), b"", 0.0
         self._registry = CollectorRegistry()
         # The library chooses when it is first imported, which Ray may have done before this process knew where.
@@ -150,6 +151,7 @@ class Metrics:
 
     def observer(self, model: str) -> EngineMetrics:
         """Return what counts the work of a model's engine."""
+        self.models.add(model)
         return EngineMetrics(self, model)
 
     def write_regularly(self, engine: EngineMetrics) -> None:

@@ -116,8 +116,8 @@ class EngineMetrics:
         metrics.kv_capacity.labels(model).set(load.kv_capacity_bytes)
         metrics.last_step.labels(model).set(self._last_step)
         metrics.stalled.labels(model).set(self._stalled_s(load))
-        metrics.resident.labels(model).set(resident_bytes())
-        metrics.heap.labels(model).set(heap_bytes())
+        metrics.resident.labels(model).set(resident_bytes() / len(metrics.models))
+        metrics.heap.labels(model).set(heap_bytes() / len(metrics.models))
 
     def _stalled_s(self, load: Load) -> float:
         """Return for how long there has been work without a step's end."""

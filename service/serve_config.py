@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 
 from model.package import PackageError
-from service.app import EVERY_ADDRESS, MODEL, RAY_LOGS, gateway_options, model_options
+from service.app import EVERY_ADDRESS, RAY_LOGS, gateway_options, replica_options
+from service.replica_groups import GATEWAY, REPLICA, ReplicaGroup, model_names, replica_groups
 from service.settings import ModelSettings, Settings, SettingsError
-from service.startup import GATEWAY, model_names
 from service.timeouts import Timeouts
 
 
@@ -44,7 +44,7 @@ def serve_config(
     replicas: Replicas = Replicas(),
     here: Callable[[Path], Path] = _as_it_is,
 ) -> dict[str, Any]:
-    """Return Serve's configuration of a cluster: an application for each model, and the gateway to all of them.
+    """Return Serve's configuration of a cluster: an application for each group of models, and the gateway to all.
 
     Serve ends a request a little later than the service itself would, whose answer says why. The arguments of an
     application are the settings that it is built of, because Serve builds it anew only when they change; bounds and
@@ -66,25 +66,27 @@ def serve_config(
         },
         "logging_config": dict(RAY_LOGS),
         "applications": [
-            *(_model(name, model, timeouts, replicas) for name, model in zip(names, models, strict=True)),
+            *(_group(group, timeouts, replicas) for group in replica_groups(models, names)),
             _gateway(models, timeouts, replicas),
         ],
     }
 
 
-def _model(name: str, model: ModelSettings, timeouts: Timeouts, replicas: Replicas) -> dict[str, Any]:
-    options = model_options(model, timeouts)
+def _group(group: ReplicaGroup, timeouts: Timeouts, replicas: Replicas) -> dict[str, Any]:
+    settings = group.settings
+    options = replica_options(settings, timeouts)
     bounds = options["autoscaling_config"]
     bounds["min_replicas"] = bounds["min_replicas"] and max(bounds["min_replicas"], replicas.at_least)
-    if "max_replicas" not in model.autoscaling.model_fields_set:
+    if "max_replicas" not in settings.autoscaling.model_fields_set:
         bounds["max_replicas"] = replicas.at_most
     bounds["max_replicas"] = max(bounds["max_replicas"], bounds["min_replicas"])
+    built_of = [model.model_dump(mode="json", exclude_defaults=True, exclude={"autoscaling"}) for model in group.models]
     return {
-        "name": name,
-        "route_prefix": f"/models/{name}",
+        "name": group.name,
+        "route_prefix": group.route_prefix,
         "import_path": "service.app:build_model",
-        "args": {"models": [model.model_dump(mode="json", exclude_defaults=True, exclude={"autoscaling"})]},
-        "deployments": [{"name": MODEL, "max_replicas_per_node": replicas_per_node(model), **options}],
+        "args": {"models": built_of},
+        "deployments": [{"name": REPLICA, "max_replicas_per_node": replicas_per_node(settings), **options}],
     }
 
 
@@ -100,9 +102,11 @@ def _gateway(models: list[ModelSettings], timeouts: Timeouts, replicas: Replicas
 
 
 def _for_gateway(model: ModelSettings) -> dict[str, Any]:
-    """Return what the gateway has to know of a model: its name and limits, and whether it may sleep."""
+    """Return what the gateway has to know of a model: its name and limits, its replica, and whether it may sleep."""
     asleep = {"autoscaling": {"min_replicas": 0}} if model.autoscaling.min_replicas == 0 else {}
-    known = model.model_dump(mode="json", exclude_defaults=True, include={"package", "name", "max_positions"})
+    known = model.model_dump(
+        mode="json", exclude_defaults=True, include={"package", "name", "replica", "max_positions"}
+    )
     return {**known, **asleep}
 
 

@@ -74,6 +74,9 @@ class ModelSettings(BaseModel):
 
     package: Path = Field(description="folder of the package; relative to the models file")
     name: str | None = Field(None, pattern=NAME_PATTERN, description="in the API; none: as the package is named")
+    replica: str | None = Field(
+        None, pattern=NAME_PATTERN, description="models that name the same share one process; none: one of its own"
+    )
     autoscaling: Autoscaling = Autoscaling()
     num_cpus: float = Field(0.1, ge=0, description="what Ray reserves for a replica when it places it")
     num_gpus: float = Field(0, ge=0, description="the same; more than 0 runs on CUDA, 0.25 lets four share a device")

@@ -5,38 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.keys import configured_keys
+from service.replica_groups import ReplicaGroup, replica_groups
 from service.settings import ModelSettings, Settings, SettingsError
 from service.tracing import Tracing
 
-GATEWAY = "gateway"  # the name of its application, beside those of the models
 
-
-def check_start(settings: Settings, models: Sequence[ModelSettings]) -> None:
-    """Raise `SettingsError` or `PackageError` for what `python -m service` could not serve on this machine."""
+def check_start(settings: Settings, models: Sequence[ModelSettings]) -> list[ReplicaGroup]:
+    """Return the models in groups; raises `SettingsError`, `PackageError` for what this machine could not serve."""
     settings.check_exposure(settings.host)
     configured_keys(settings)
     Tracing(settings.otlp_endpoint).close()
-    model_names(models)
+    groups = replica_groups(models)
     for model in models:
         model.manifest().check_files(model.package)
     check_devices(models)
     check_caches(models)
-
-
-def model_names(models: Sequence[ModelSettings]) -> list[str]:
-    """Return the models' names, one of each; raises `PackageError`, and `SettingsError` for one that is not its own."""
-    folders: dict[str, ModelSettings] = {}
-    for model in models:
-        name = model.name or model.manifest().name  # which fits into an address
-        if name == GATEWAY:
-            raise SettingsError(f"{model.package}: a model cannot be named {GATEWAY}, as the gateway itself is")
-        if name in folders:
-            raise SettingsError(
-                f"{model.package}: there is another model named {name}, {folders[name].package}; "
-                "give one of them a name in the models file, or list it once with more replicas"
-            )
-        folders[name] = model
-    return list(folders)
+    return groups
 
 
 def check_caches(models: Sequence[ModelSettings]) -> None:

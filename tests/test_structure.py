@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+COMPOSED = ("service.app", "service.replica", "service.remote")
 
 
 def imports_of(path: Path) -> Iterator[str]:
@@ -65,7 +66,7 @@ def test_of_the_model_only_the_command_line_knows_of_the_service() -> None:
 
 
 def test_ray_is_imported_where_the_service_is_composed() -> None:
-    assert files_that_import("ray", "service") == {"service/app.py", "service/__main__.py"}
+    assert files_that_import("ray", "service") == {"service/app.py", "service/remote.py", "service/__main__.py"}
 
 
 def test_onnx_runtime_is_imported_in_one_place_a_side() -> None:
@@ -78,10 +79,10 @@ def test_onnx_runtime_is_imported_in_one_place_a_side() -> None:
     [
         (
             "service/engine",
-            ["service.tasks", "service.api", "service.app", "service.schemas", "service.errors", "fastapi"],
+            ["service.tasks", "service.api", *COMPOSED, "service.schemas", "service.errors", "fastapi"],
         ),
-        ("service/tasks", ["service.api", "service.app", "fastapi"]),
-        ("service/api", ["service.app", "service.engine"]),
+        ("service/tasks", ["service.api", *COMPOSED, "fastapi"]),
+        ("service/api", [*COMPOSED, "service.engine"]),
         ("model/layers", ["model.architectures", "model.training", "model.export"]),
         ("model/architectures", ["model.training", "model.export"]),
     ],

@@ -1,21 +1,37 @@
-"""The address of a model itself, to which Hugging Face's clients post: `/models/<name>`, without a slash at its end."""
+"""The addresses of models, `/models/<name>/…`: what comes there is for that model alone, wherever it is answered."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Collection
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_MODEL = re.compile("/models/[^/]+")
+MODELS = "/models/"
+ADDRESSED = "trifold.model"  # of the scope: the model to whose address a request came
 
 
 class ModelAddresses:
-    """Takes a model's address for the root below it, which is a route; a redirect would cost a second request."""
+    """Mounts the whole app once more at each model's address, and says in the scope which model that is.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    Hugging Face's clients post to the address itself, without a slash at its end. It is taken for the root below it: a
+    redirect would cost a second request. Where the app itself is mounted is Ray Serve's concern, and no client's.
+    """
+
+    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+        self._app, self._names = app, frozenset(names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
-        if scope["type"] == "http" and _MODEL.fullmatch(scope["path"]):
-            scope = {**scope, "path": f"{scope['path']}/"}
+        if scope["type"] == "http":
+            name, below = self._split(scope)
+            if name is not None:
+                address = f"{MODELS}{name}"
+                scope = {**scope, "root_path": address, "path": f"{address}{below or '/'}", ADDRESSED: name}
         await self._app(scope, receive, send)
+
+    def _split(self, scope: Scope) -> tuple[str | None, str]:
+        """Return the model to whose address a request came, if to any's, and the path below it."""
+        path: str = scope["path"]
+        if not path.startswith(MODELS):  # or the address is below that of a replica
+            path = path.removeprefix(scope.get("root_path", ""))
+        name, slash, below = path.removeprefix(MODELS).partition("/")
+        return (name, slash + below) if path.startswith(MODELS) and name in self._names else (None, path)

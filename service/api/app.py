@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from fastapi_swagger import patch_fastapi
@@ -49,7 +49,7 @@ DESCRIPTION = (
 def create_app(
     tasks: Sequence[Task], settings: Settings, metrics: Metrics | None = None, *, is_behind_serve: bool = False
 ) -> FastAPI:
-    """Return the API of some tasks: of one model, or of all of them; without `metrics` it counts for itself alone.
+    """Return the API of some models, and of each at its own address; without `metrics` it counts for itself alone.
 
     Its lifespan ends with the tasks closed, and with all spans sent.
 
@@ -79,21 +79,16 @@ def create_app(
     )
     patch_fastapi(app, redirect_from_root_to_docs=False)  # /docs with its scripts, so that it works without internet
 
-    def routes_of(some: Sequence[Task]) -> APIRouter:
-        return make_router(Tasks(some), settings.limits, metrics, draining, needs_keys=settings.needs_keys)
-
-    router = routes_of(tasks)
+    there = Tasks(tasks)
+    router = make_router(there, settings.limits, metrics, draining, needs_keys=settings.needs_keys)
     app.include_router(router)
-    for task in tasks:
-        if task.is_remote:  # until HAProxy knows the way to a replica, the model's own address leads here, too
-            app.include_router(routes_of([task]), prefix=f"/models/{task.manifest.name}", include_in_schema=False)
     app.openapi = partial(openapi, app)  # type: ignore[method-assign]  # as FastAPI's documents say it is extended
     # The one added last is passed first.
     limits = settings.limits
     body_limits = BodyLimits(limits.max_body_bytes, Timeouts.of(limits).body)
     app.add_middleware(ReadForms)
     app.add_middleware(LimitBody, limits=body_limits)
-    app.add_middleware(ShedLoad, tasks=tasks)
+    app.add_middleware(ShedLoad, tasks=there)
     app.add_middleware(FinishRequests, draining=draining)
     if settings.needs_keys:
         app.add_middleware(RequireKey, keys=KeyRing(settings), body_limits=body_limits)
@@ -106,7 +101,7 @@ def create_app(
         routes=[route.path for route in router.routes if isinstance(route, APIRoute)],
         returns_ids=not is_behind_serve,
     )
-    app.add_middleware(ModelAddresses)
+    app.add_middleware(ModelAddresses, names=there.by_name)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -22,10 +22,19 @@ Answer = TypeVar("Answer", bound=Response)
 
 
 class Tasks:
-    """The tasks under one address, found by a model's name or by what they are for."""
+    """The tasks that a request may be for, found by a model's name or by what they are for.
+
+    A request that came to a model's address is for that model alone.
+    """
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        self.by_name = {task.manifest.name: task for task in tasks}
+        self._by_name = {task.manifest.name: task for task in tasks}
+
+    @property
+    def by_name(self) -> Mapping[str, Task]:
+        """The tasks that the request in progress may be for."""
+        address = observed().address
+        return self._by_name if address is None else {address: self._by_name[address]}
 
     def __iter__(self) -> Iterator[Task]:
         return iter(self.by_name.values())

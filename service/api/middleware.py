@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
@@ -26,16 +26,19 @@ def error_response(error: ServiceError) -> JSONResponse:
 
 
 class ShedLoad:
-    """Refuses what all tasks would refuse, before it is read: a flood must not take the time of those who wait."""
+    """Refuses what every model that a request may be for would refuse, before it is read.
 
-    def __init__(self, app: ASGIApp, tasks: Sequence[Task]) -> None:
+    A flood must not take the time of those who wait.
+    """
+
+    def __init__(self, app: ASGIApp, tasks: Iterable[Task]) -> None:
         self._app, self._tasks = app, tasks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
-        queues = scope["type"] == "http" and scope["method"] == "POST"
-        if queues and all(task.is_full_for(observed().client) for task in self._tasks):
-            if len(self._tasks) == 1:
-                manifest = self._tasks[0].manifest
+        asked = list(self._tasks) if scope["type"] == "http" and scope["method"] == "POST" else []
+        if asked and all(task.is_full_for(observed().client) for task in asked):
+            if len(asked) == 1:
+                manifest = asked[0].manifest
                 observed().model, observed().task = manifest.name, manifest.task
             await error_response(ServerOverloaded())(scope, receive, send)
             return

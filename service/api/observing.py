@@ -15,6 +15,7 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.addresses import ADDRESSED
 from service.api.error_forms import NATIVE, ErrorForm, error_form
 from service.errors import InternalError
 from service.metrics import Metrics
@@ -45,6 +46,7 @@ _SAFE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")  # what goes back into a hea
 class Observed:
     """What is known of the request in progress; routes and error answers fill it in."""
 
+    address: str | None = None  # the model to whose address it came, for which alone it is
     model: str = UNKNOWN
     task: str = UNKNOWN
     client: str = ANONYMOUS  # the name of the API key that came with it
@@ -62,7 +64,6 @@ class Observed:
                 self.tokens += 1
 
 
-_MODEL = re.compile("^/models/[^/]+(?=/)")
 _observed: ContextVar[Observed | None] = ContextVar("observed", default=None)
 
 
@@ -72,9 +73,9 @@ def observed() -> Observed:
 
 
 def route_path(scope: Scope) -> str:
-    """Return the path below a model's address, `/models/<name>`, where the app is mounted or has a route."""
+    """Return the path below where the app is mounted: at a model's address, or at the root."""
     path: str = scope["path"]
-    return _MODEL.sub("", path.removeprefix(scope.get("root_path", "")), count=1)
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 class ObserveRequests:
@@ -98,7 +99,8 @@ class ObserveRequests:
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
         request_id = given if _SAFE_ID.fullmatch(given) else uuid4().hex
-        request, code, is_whole = Observed(id=request_id, error_form=error_form(route_path(scope))), CLIENT_LEFT, False
+        request = Observed(scope.get(ADDRESSED), id=request_id, error_form=error_form(route_path(scope)))
+        code, is_whole = CLIENT_LEFT, False
         _observed.set(request)
         started = time.perf_counter()
 

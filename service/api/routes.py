@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fastapi import APIRouter
@@ -53,8 +53,8 @@ def make_router(
     async def streamed(request: AnyRequest, kind: TaskName) -> Response:
         return await event_stream(calls.events(request, kind), limits.keep_alive_s)
 
-    async def status(asked: Iterable[Task]) -> Status:
-        return await _status(list(asked), shows_models=not needs_keys or observed().client != ANONYMOUS)
+    async def status(asked: Iterable[Task], fails_if: Callable[[Iterable[bool]], bool]) -> Status:
+        return await _status(list(asked), fails_if, shows_models=not needs_keys or observed().client != ANONYMOUS)
 
     add_encoder_routes(router, whole)
 
@@ -83,18 +83,19 @@ def make_router(
 
     @router.get("/health")
     async def health() -> Status:
-        """Tell whether this process is alive and its model makes progress; if not, it must be replaced.
+        """Tell whether this process is alive and any of its models makes progress; if none does, it must be replaced.
 
-        The gateway has no model and asks none: that a model does not answer is no reason to replace the gateway.
+        One of several that makes none is opened anew in the process. The gateway has no model and asks none: that a
+        model does not answer is no reason to replace the gateway.
         """
-        return await status(task for task in tasks if not task.is_remote)
+        return await status((task for task in tasks if not task.is_remote), all)
 
     @router.get("/ready")
     async def ready() -> Status:
         """Tell whether requests may come: every model answers, or sleeps, and the service is not shutting down."""
         if draining.has_begun:
             raise IsDraining()
-        return await status(tasks)
+        return await status(tasks, any)
 
     @router.get("/metrics", include_in_schema=False)
     async def node_metrics() -> Response:
@@ -109,7 +110,8 @@ def make_router(
     return router
 
 
-async def _status(asked: Sequence[Task], *, shows_models: bool) -> Status:
+async def _status(asked: Sequence[Task], fails_if: Callable[[Iterable[bool]], bool], *, shows_models: bool) -> Status:
+    """Return how models are doing; raises `NotReady` if `any` of them, or `all`, are stuck."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             healths = await asyncio.gather(*(task.health() for task in asked))
@@ -117,6 +119,6 @@ async def _status(asked: Sequence[Task], *, shows_models: bool) -> Status:
         raise NotReady("a model does not answer") from None
     models = {task.manifest.name: health for task, health in zip(asked, healths, strict=True)}
     stuck = [name for name, health in models.items() if not health.is_progressing]
-    if stuck:
+    if stuck and fails_if(name in stuck for name in models):
         raise NotReady(f"not making progress: {', '.join(stuck)}" if shows_models else "a model makes no progress")
     return Status(models=models if shows_models else {})

@@ -134,11 +134,22 @@ class LocalTask:
         """Tell how the engine is doing."""
         load = self._engine.load()
         return ModelHealth(
-            is_progressing=self._engine.is_progressing(self._stuck_after_s),
+            is_progressing=self.is_progressing,
             waiting=load.waiting,
             queued_tokens=load.queued_tokens,
             slots_used=load.slots_used,
         )
+
+    @property
+    def is_progressing(self) -> bool:
+        """Whether it is idle, or finishes steps."""
+        return self._engine.is_progressing(self._stuck_after_s)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests wait or run."""
+        load = self._engine.load()
+        return load.waiting + load.running > 0
 
     def is_full_for(self, client: str) -> bool:
         """Whether the queue is full for a client."""

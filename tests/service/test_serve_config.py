@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ray.serve.schema import ServeDeploySchema
 
-from service.app import build_gateway, build_model, model_options
+from service.app import build_gateway, build_model, replica_options
 from service.serve_config import serve_config
 from service.settings import Autoscaling, Limits, ModelSettings, SettingsError
 from service.timeouts import Timeouts
@@ -44,7 +44,7 @@ def test_a_model_may_have_more_replicas_on_a_cluster_unless_its_bound_is_set(sen
 def test_it_deploys_with_the_options_of_a_single_machine(sentiment: TinyPackage) -> None:
     bounds = Autoscaling(min_replicas=2, max_replicas=3)
     model = ModelSettings(package=sentiment.folder, num_gpus=0.5, autoscaling=bounds)
-    options = model_options(model, TIMEOUTS) | {"name": "model", "max_replicas_per_node": 2}
+    options = replica_options(model, TIMEOUTS) | {"name": "model", "max_replicas_per_node": 2}
 
     assert deployments(model)["sentiment"] == options
 
@@ -133,3 +133,17 @@ def test_an_application_is_not_built_of_arguments_that_are_no_settings(monkeypat
 
     with pytest.raises(SettingsError, match="arguments of an application: max_slot: Extra inputs"):
         build_model({"models": [{"package": "/models/one", "max_slot": 8}]})
+
+
+def test_models_that_share_a_replica_are_one_application(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIFOLD_API_KEYS", '["secret"]')
+    models = [ModelSettings(package=sentiment.folder, name=name, replica="tiny") for name in ("a", "b")]
+    config = serve_config([*models, ModelSettings(package=sentiment.folder)], TIMEOUTS)
+
+    told = {each["name"]: (each["route_prefix"], len(each["args"]["models"])) for each in config["applications"]}
+    assert told == {"tiny": ("/replicas/tiny", 2), "sentiment": ("/models/sentiment", 1), "gateway": ("/", 3)}
+    assert [model.get("replica") for model in config["applications"][-1]["args"]["models"]] == ["tiny", "tiny", None]
+    for application, build in zip(config["applications"], (build_model, build_model, build_gateway), strict=True):
+        assert build(application["args"]) is not None

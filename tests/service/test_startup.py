@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import builtins
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,38 +8,12 @@ import pytest
 
 from model.package import PackageError
 from service.settings import ModelSettings, Settings, SettingsError
-from service.startup import check_devices, check_start, model_names
+from service.startup import check_devices, check_start
 from tests.conftest import MakePackage, TinyPackage
-
-
-def renamed(package: TinyPackage, folder: Path, name: str) -> ModelSettings:
-    """Return a copy of a package under another name."""
-    shutil.copytree(package.folder, folder)
-    manifest = folder / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"name": name}))
-    return ModelSettings(package=folder)
 
 
 def test_what_could_be_served_passes(sentiment: TinyPackage, stories: TinyPackage) -> None:
     check_start(Settings(), [ModelSettings(package=sentiment.folder), ModelSettings(package=stories.folder)])
-
-
-def test_two_models_of_one_name_are_refused(sentiment: TinyPackage, tmp_path: Path) -> None:
-    copy = renamed(sentiment, tmp_path / "copy", "sentiment")
-
-    with pytest.raises(SettingsError, match=f"{copy.package}: there is another model named sentiment"):
-        model_names([ModelSettings(package=sentiment.folder), copy])
-
-
-def test_a_model_cannot_take_the_gateways_name(sentiment: TinyPackage, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="a model cannot be named gateway"):
-        model_names([renamed(sentiment, tmp_path / "gateway", "gateway")])
-
-
-@pytest.mark.parametrize("name", ["a/b", "..", "a b", "ä", "", "a?b"])
-def test_a_name_that_does_not_fit_into_an_address_is_refused(sentiment: TinyPackage, tmp_path: Path, name: str) -> None:
-    with pytest.raises(PackageError, match="name"):
-        model_names([renamed(sentiment, tmp_path / "copy", name)])
 
 
 def test_a_model_for_a_gpu_is_refused_where_onnx_runtime_has_no_cuda(

@@ -9,8 +9,8 @@ import pytest
 
 from service.api.app import create_app
 from service.api.status import StatusCache
-from service.app import RemoteTask
 from service.errors import NotReady
+from service.remote import RemoteTask
 from service.schemas import ModelHealth
 from service.settings import Settings
 from tests.conftest import TinyPackage
@@ -95,7 +95,7 @@ class Replica:
     def options(self, **_: object) -> Replica:
         return self
 
-    async def remote(self) -> ModelHealth:
+    async def remote(self, _model: str) -> ModelHealth:
         self.asked += 1
         await asyncio.sleep(0)
         return ModelHealth(is_progressing=True)
@@ -104,8 +104,8 @@ class Replica:
 async def test_a_model_that_serve_does_not_know_yet_is_not_ready(
     sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.app.serve.status", lambda: SimpleNamespace(applications={}))
-    task = RemoteTask(sentiment.manifest, cast("Any", Replica()), may_sleep=True)
+    monkeypatch.setattr("service.remote.serve.status", lambda: SimpleNamespace(applications={}))
+    task = RemoteTask(sentiment.manifest, cast("Any", Replica()), "sentiment", may_sleep=True)
     transport = httpx.ASGITransport(create_app([task], Settings()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         answer = await client.get("/ready")
@@ -118,7 +118,7 @@ async def test_the_gateway_answers_at_a_models_own_address_until_haproxy_does(
 ) -> None:
     replicas = [Replica(), Replica()]
     tasks = [
-        RemoteTask(package.manifest, cast("Any", replica), may_sleep=False)
+        RemoteTask(package.manifest, cast("Any", replica), package.manifest.name, may_sleep=False)
         for package, replica in zip((sentiment, stories), replicas, strict=True)
     ]
     transport = httpx.ASGITransport(create_app(tasks, Settings(api_keys=["secret"])))
@@ -139,7 +139,7 @@ async def test_a_flood_of_probes_at_the_gateway_asks_each_replica_once(
 ) -> None:
     replicas = [Replica(), Replica()]
     tasks = [
-        RemoteTask(package.manifest, cast("Any", replica), may_sleep=False)
+        RemoteTask(package.manifest, cast("Any", replica), package.manifest.name, may_sleep=False)
         for package, replica in zip((sentiment, stories), replicas, strict=True)
     ]
     transport = httpx.ASGITransport(create_app(tasks, Settings()))

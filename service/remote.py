@@ -1,0 +1,111 @@
+"""Models in other processes, as the gateway has them: tasks behind a Serve handle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, cast
+
+from ray import serve
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle
+
+from model.package import Manifest
+from service.api.status import StatusCache
+from service.errors import InternalError, NotReady, ServerOverloaded, ServiceError
+from service.replica_groups import REPLICA
+from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
+from service.settings import ModelSettings
+from service.tasks.task import ANONYMOUS
+
+# Apart from other threads: a controller that does not answer holds this one, and who asks next waits for it or leaves.
+_asking_the_controller = ThreadPoolExecutor(1, "controller")
+
+
+class RemoteTask:
+    """A task in a replica, reached through its handle; a replica that may sleep is not asked for its health."""
+
+    is_remote = True
+
+    def __init__(self, manifest: Manifest, handle: DeploymentHandle[Any], application: str, *, may_sleep: bool) -> None:
+        self.manifest = manifest
+        self._handle, self._application, self._may_sleep = handle, application, may_sleep
+        self._streaming_handle = handle.options(stream=True)
+        self._health = StatusCache(self._ask_health)
+
+    async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
+        """Ask the replica."""
+        answer = self._handle.predict.remote(self.manifest.name, request, client)
+        try:
+            with _remote_errors():
+                return cast("Response", await answer)
+        except asyncio.CancelledError:
+            answer.cancel()  # the client has left, so the replica may stop too
+            raise
+
+    async def stream(self, request: AnyRequest, client: str = ANONYMOUS) -> AsyncGenerator[AnyEvent, None]:
+        """Ask the replica for a stream; leaving it early ends it there too."""
+        events = self._streaming_handle.stream.remote(self.manifest.name, request, client)
+        try:
+            with _remote_errors():
+                async for event in cast("AsyncGenerator[AnyEvent, None]", events):
+                    yield event
+        finally:
+            events.cancel()
+
+    async def health(self) -> ModelHealth:
+        """Tell how a replica is doing, if there is one: asked once a second, however often probes come."""
+        return await self._health.get()
+
+    async def _ask_health(self) -> ModelHealth:
+        if self._may_sleep:  # to ask it would keep it awake
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(_asking_the_controller, health_by_controller, self._application)
+        with _remote_errors():
+            return cast("ModelHealth", await self._handle.health.remote(self.manifest.name))
+
+    def is_full_for(self, client: str) -> bool:
+        """Say no: its replica knows, and refuses; few requests come this way (`service.ingress`)."""
+        return False
+
+    async def close(self) -> None:
+        """Do nothing: the replica belongs to Serve."""
+
+
+def remote_tasks(models: Sequence[ModelSettings]) -> list[RemoteTask]:
+    """Return the tasks of models, in their order; those of one replica have one handle. Raises `PackageError`."""
+    manifests = [model.manifest() for model in models]
+    applications = [model.replica or manifest.name for model, manifest in zip(models, manifests, strict=True)]
+    handles = {application: serve.get_app_handle(application) for application in set(applications)}
+    return [
+        RemoteTask(manifest, handles[application], application, may_sleep=model.autoscaling.min_replicas == 0)
+        for model, manifest, application in zip(models, manifests, applications, strict=True)
+    ]
+
+
+@contextmanager
+def _remote_errors() -> Iterator[None]:
+    """Turn what a handle raises into the client's errors."""
+    try:
+        yield
+    except BackPressureError:
+        raise ServerOverloaded() from None
+    except (RayActorError, DeploymentUnavailableError):
+        raise NotReady("the model's replica is gone and will be replaced; try again") from None
+    except RayTaskError as error:
+        if isinstance(error.cause, ServiceError):
+            raise error.cause from None
+        raise InternalError("the model failed on this request") from error
+
+
+def health_by_controller(application: str) -> ModelHealth:
+    """Ask Serve's controller, which checks the replicas that there are; raises `NotReady` if it knows of none yet."""
+    try:
+        deployment = serve.status().applications[application].deployments[REPLICA]
+    except KeyError:
+        raise NotReady("a model is not deployed yet") from None
+    replicas = cast("dict[str, int]", deployment.replica_states)
+    return ModelHealth(is_progressing=deployment.status != "UNHEALTHY", is_asleep=not replicas.get("RUNNING"))

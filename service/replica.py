@@ -1,0 +1,118 @@
+"""What runs in Serve's processes: replicas with their models, and the gateway to all of them.
+
+`python -m service` and Serve's controller only name these classes. What they need is imported when one is made, so that
+it takes none of the others' time and memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING
+
+from service.logs import configure_logs
+from service.settings import ModelSettings, Settings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from service.metrics import Metrics
+    from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
+    from service.tasks.reopening import ReopenedTask
+    from service.tasks.task import LocalTask
+
+# How long one thread keeps another waiting for the interpreter. A step takes it several times. By default it would wait
+# 5 ms each time, longer than a small model computes, whenever the event loop writes somebody's long answer.
+SWITCH_S = 0.0005
+
+
+class Replica:
+    """The models of a group in one process: their API, and the same tasks for the gateway's handle."""
+
+    def __init__(self, models: Sequence[ModelSettings]) -> None:
+        from service.tasks.loading import load_task
+        from service.tasks.reopening import ReopenedTask
+
+        self._settings, self._metrics = _of_this_process()
+        loads = [partial(load_task, model, self._settings.limits, self._metrics) for model in models]
+        self._tasks: list[LocalTask | ReopenedTask] = (
+            [loads[0]()] if len(loads) == 1 else [ReopenedTask(load) for load in loads]
+        )
+        self._by_name = {task.manifest.name: task for task in self._tasks}
+        _spare_the_collector()
+        sys.setswitchinterval(SWITCH_S)
+
+    def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
+        from service.api.app import create_app
+
+        return create_app(self._tasks, self._settings, self._metrics, is_behind_serve=True)
+
+    async def predict(self, model: str, request: AnyRequest, client: str) -> Response:
+        """Answer a request from the gateway."""
+        return await self._by_name[model].predict(request, client)
+
+    async def stream(self, model: str, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
+        """Answer a request from the gateway piece by piece."""
+        async with aclosing(self._by_name[model].stream(request, client)) as events:
+            async for event in events:
+                yield event
+
+    async def health(self, model: str) -> ModelHealth:
+        """Tell the gateway how a task is doing."""
+        return await self._by_name[model].health()
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Tell Serve's controller, for `service.autoscaling`; models of one process share what it can bear."""
+        healths = [await task.health() for task in self._tasks]
+        return {
+            "queued_tokens": sum(health.queued_tokens for health in healths),
+            "slots_used": sum(health.slots_used for health in healths),
+        }
+
+    async def check_health(self) -> None:
+        """Tell Serve, which replaces a replica whose check raises."""
+        from service.tasks.reopening import must_be_replaced
+
+        if must_be_replaced(self._tasks):
+            raise RuntimeError("the engine makes no progress")
+
+
+class Gateway:
+    """All models under one address, in a process apart from them."""
+
+    def __init__(self, models: Sequence[ModelSettings]) -> None:
+        self._settings, self._metrics = _of_this_process()
+        self._models = models
+
+    def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
+        from service.api.app import create_app
+        from service.remote import remote_tasks
+
+        return create_app(remote_tasks(self._models), self._settings, self._metrics, is_behind_serve=True)
+
+
+def _of_this_process() -> tuple[Settings, Metrics]:
+    """Read the settings here, on whichever node this is, and count for this node."""
+    from service.metrics import SECONDS, Metrics
+    from service.metrics_port import export
+
+    configure_logs()
+    settings = Settings.read()
+    settings.check_exposure(settings.host)
+    metrics = Metrics(settings.metrics_dir, settings.latency_buckets or SECONDS)
+    export(metrics, settings.host, settings.metrics_port)
+    return settings, metrics
+
+
+def _spare_the_collector() -> None:
+    """Keep the collector of garbage from what lives as long as the process: everybody would wait while it looks.
+
+    The second time it finds next to nothing. It looks through all when a quarter of what it last found has come anew,
+    and a quarter of the libraries' objects would be many requests that failed, each with its body of megabytes.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.collect()

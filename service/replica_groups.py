@@ -1,0 +1,88 @@
+"""Which models share a replica: one process with an engine and a queue for each of them, and one application of Serve.
+
+`replica: NAME` in the models file puts models together. One that says nothing has a replica of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.settings import ModelSettings, SettingsError
+
+GATEWAY = "gateway"  # the name of its application, beside those of the models
+REPLICA = "model"  # the name of a replica's deployment, in each application of models
+# Fields that are about a replica as a whole, in which the models of one must agree.
+OF_REPLICA = ("autoscaling", "num_cpus", "num_gpus", "cpu_fallback", "max_ongoing_requests")
+
+
+@dataclass(frozen=True)
+class ReplicaGroup:
+    """The models of one replica, in the order of the models file."""
+
+    name: str  # of its application
+    models: tuple[ModelSettings, ...]
+
+    @property
+    def settings(self) -> ModelSettings:
+        """The settings of a replica, which are the same for all of its models."""
+        return self.models[0]
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the models file says which models it has; else it is that of one model, and is called like it."""
+        return self.settings.replica is not None
+
+    @property
+    def route_prefix(self) -> str:
+        """Where HAProxy finds it: at its model's address, or at one that `service.ingress` sends its models' to."""
+        return f"/replicas/{self.name}" if self.is_named else f"/models/{self.name}"
+
+
+def replica_groups(models: Sequence[ModelSettings], names: Sequence[str] | None = None) -> list[ReplicaGroup]:
+    """Return all groups, in the order of their first models; raises `PackageError`, and `SettingsError`.
+
+    `names` are those of the models, if they are known; else packages are asked for theirs.
+    """
+    groups: dict[str, list[ModelSettings]] = {}
+    for name, model in zip(names or model_names(models), models, strict=True):
+        groups.setdefault(model.replica or name, []).append(model)
+    for name, members in groups.items():
+        _check_agreement(name, members)
+    return [ReplicaGroup(name, tuple(members)) for name, members in groups.items()]
+
+
+def takes_gateway(groups: Sequence[ReplicaGroup]) -> bool:
+    """Whether one machine needs no gateway beside the models: their only replica, if it never sleeps, does its work."""
+    return len(groups) == 1 and groups[0].settings.autoscaling.min_replicas > 0
+
+
+def model_names(models: Sequence[ModelSettings]) -> list[str]:
+    """Return the models' names, one of each; raises `PackageError`, and `SettingsError` for one that is not its own."""
+    replicas = {model.replica for model in models}
+    folders: dict[str, ModelSettings] = {}
+    for model in models:
+        name = model.name or model.manifest().name  # which fits into an address
+        if GATEWAY in (name, model.replica):
+            what = "model" if name == GATEWAY else "replica"
+            raise SettingsError(f"{model.package}: a {what} cannot be named {GATEWAY}, as the gateway itself is")
+        if name in folders:
+            raise SettingsError(
+                f"{model.package}: there is another model named {name}, {folders[name].package}; "
+                "give one of them a name in the models file, or list it once with more replicas"
+            )
+        if model.replica is None and name in replicas:
+            raise SettingsError(f"{model.package}: {name} is also the name of a replica that this model is not in")
+        folders[name] = model
+    return list(folders)
+
+
+def _check_agreement(name: str, models: Sequence[ModelSettings]) -> None:
+    first = models[0]
+    for model in models[1:]:
+        for field in OF_REPLICA:
+            if getattr(model, field) != getattr(first, field):
+                raise SettingsError(
+                    f"{model.package}: {field} is not what {first.package} has; it is the replica's, "
+                    f"so all models of the replica {name} must have the same"
+                )

@@ -1,0 +1,116 @@
+"""A model that fails in a replica of several is opened anew, there: the others' requests go on.
+
+Failures of the graphs are isolated in the engine (`engine/isolation.py`). What is left are bugs of the engine, after
+which none of its state can be trusted, and a graph that does not return. A thread in a graph cannot be ended, so what
+it works on is left to itself, and goes when the graph does return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+
+from service.errors import NotReady
+from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
+from service.tasks.task import ANONYMOUS, LocalTask
+
+logger = logging.getLogger(__name__)
+
+PAUSE_S = 5.0  # between two openings: one that fails at once must not take the others' time
+MOST_STUCK = 2  # threads and sessions of a model that are left to themselves
+
+
+class ReopenedTask:
+    """A task in this process that is replaced by a new one when it makes no progress; requests meanwhile get a 503."""
+
+    is_remote = False
+
+    def __init__(self, load: Callable[[], LocalTask], clock: Callable[[], float] = time.monotonic) -> None:
+        self._load, self._clock = load, clock
+        self._task = load()
+        self.manifest = self._task.manifest
+        self._opening: asyncio.Task[None] | None = None
+        self._open_again_at = 0.0
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
+        """Answer a request; raises `NotReady` while there is no model."""
+        return await self._whole().predict(request, client)
+
+    async def stream(self, request: AnyRequest, client: str = ANONYMOUS) -> AsyncGenerator[AnyEvent, None]:
+        """Answer piece by piece; raises `NotReady` while there is no model."""
+        async with aclosing(self._whole().stream(request, client)) as events:
+            async for event in events:
+                yield event
+
+    async def health(self) -> ModelHealth:
+        """Tell how the engine is doing."""
+        return await self._task.health()
+
+    def is_full_for(self, client: str) -> bool:
+        """Whether the queue is full for a client."""
+        return self._task.is_full_for(client)
+
+    @property
+    def is_progressing(self) -> bool:
+        """Whether it is idle, or finishes steps."""
+        return self._task.is_progressing
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests wait or run."""
+        return self._task.is_busy
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is stuck once too often to be opened anew in this process."""
+        return not self.is_progressing and len(self._closing) >= MOST_STUCK
+
+    def reopen(self) -> None:
+        """Begin to open the model anew, unless that has begun, or was done a moment ago."""
+        is_opening = self._opening is not None and not self._opening.done()
+        if not is_opening and not self.is_lost and self._clock() >= self._open_again_at:
+            logger.error("model %s makes no progress and is opened anew", self.manifest.name)
+            self._opening = asyncio.create_task(self._reopen())
+
+    async def close(self) -> None:
+        """End what runs, but for what is stuck."""
+        if self._opening is not None:
+            await self._opening
+        await self._task.close()
+
+    def _whole(self) -> LocalTask:
+        if not self._task.is_progressing:
+            self.reopen()
+            raise NotReady("the model failed and is opened anew; try again")
+        return self._task
+
+    async def _reopen(self) -> None:
+        closing = asyncio.create_task(self._task.close())  # ends its requests, and then its threads if they return
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        try:
+            self._task = await asyncio.to_thread(self._load)
+        except Exception:
+            logger.exception("model %s could not be opened anew", self.manifest.name)
+        self._open_again_at = self._clock() + PAUSE_S
+
+
+def must_be_replaced(tasks: Sequence[LocalTask | ReopenedTask]) -> bool:
+    """Look after all models of a process; returns whether only another process can help.
+
+    That is so when none of them makes progress, as when there is just one. A model that is lost is waited with until
+    no other is at work.
+    """
+    failing = [task for task in tasks if not task.is_progressing]
+    if failing and len(failing) == len(tasks):
+        return True
+    lost = False
+    for task in failing:
+        if isinstance(task, ReopenedTask):
+            task.reopen()
+            lost = lost or task.is_lost
+    return lost and not any(task.is_busy for task in tasks if task not in failing)

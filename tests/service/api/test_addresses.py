@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from service.api.app import create_app
+from service.settings import Settings
+from tests.conftest import MakePackage, TinyPackage
+from tests.service.api.conftest import Client, OpenClient, post, series
+
+
+async def test_each_model_has_all_routes_at_its_own_address(client: Client) -> None:
+    named = await post(client, "/classify", model="sentiment", input="good")
+
+    assert await post(client, "/models/sentiment/classify", input="good") == named
+    assert (await client.get("/models/stories/v1/models")).json()["data"][0]["id"] == "stories"
+    assert len((await client.get("/models/stories/v1/models")).json()["data"]) == 1
+    assert list((await client.get("/models/stories/ready")).json()["models"]) == ["stories"]
+    assert "/models/stories/openapi.json" in (await client.get("/models/stories/docs")).text
+
+
+async def test_no_other_model_answers_at_a_models_address(client: Client) -> None:
+    other = await client.post("/models/sentiment/generate", json={"prompt": "Once", "model": "stories"})
+    none = await client.post("/models/sentiment/generate", json={"prompt": "Once"})
+    unknown = await client.post("/models/nobody/classify", json={"input": "good"})
+
+    assert (other.status_code, other.json()["error"]["code"]) == (404, "not_found")
+    assert other.json()["error"]["message"] == "there is no model 'stories'; there are sentiment (classify)"
+    assert none.json()["error"]["message"] == "there is no model for generate here; there are sentiment (classify)"
+    assert unknown.status_code == 404
+
+
+async def test_requests_at_different_addresses_are_counted_by_model(client: Client) -> None:
+    for name in ("sentiment", "embed", "sentiment"):
+        await client.post(f"/models/{name}/tokenize", json={"input": "good"})
+    counts = series((await client.get("/metrics")).text)
+
+    assert counts['requests_total{code="200",model="sentiment",task="classify"}'] == 2
+    assert counts['requests_total{code="200",model="embed",task="embed"}'] == 1
+
+
+async def test_a_full_model_refuses_at_its_address_and_others_do_not(
+    open_client: OpenClient, make_package: MakePackage
+) -> None:
+    full: Any = Full(make_package("sentiment"))
+    free: Any = Full(make_package("stories"))
+    free.is_full = False
+    transport = httpx.ASGITransport(create_app([full, free], Settings()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        refused = await client.post("/models/sentiment/classify", content=b"is not read")
+        read = [await client.post(path, content=b"is read") for path in ("/models/stories/generate", "/classify")]
+
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "overloaded")
+    assert [answer.status_code for answer in read] == [400, 400]
+
+
+class Full:
+    """A task whose queue is full."""
+
+    is_remote, is_full = False, True
+
+    def __init__(self, package: TinyPackage) -> None:
+        self.manifest = package.manifest
+
+    def is_full_for(self, client: str) -> bool:
+        return self.is_full
+
+
+@pytest.mark.parametrize("mounted", ["", "/models/sentiment", "/replicas/shared"])
+async def test_an_app_answers_wherever_serve_mounts_it(
+    open_client: OpenClient, sentiment: TinyPackage, mounted: str
+) -> None:
+    async with open_client("sentiment") as client:
+        app: Any = client._transport.app  # type: ignore[attr-defined]  # of ASGITransport
+        transport = httpx.ASGITransport(app, root_path=mounted)
+        below = "" if mounted.startswith("/models") else "/models/sentiment"
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as mounted_client:
+            answers = [
+                await mounted_client.post(f"{mounted}{below}/classify", json={"input": "good"}),
+                await mounted_client.post(f"{mounted}{below}", json={"inputs": "good"}),
+            ]
+            documents = await mounted_client.get(f"{mounted}{below}/docs")
+
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert "/models/sentiment/openapi.json" in documents.text

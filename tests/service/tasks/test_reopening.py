@@ -1,0 +1,185 @@
+"""Several models in one process: what becomes of one that fails, and of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+
+from service.api.app import create_app
+from service.errors import InternalError, NotReady
+from service.schemas import ClassifyRequest, GenerateRequest, GenerateResponse
+from service.settings import Limits, ModelSettings, Settings
+from service.tasks.loading import load_task
+from service.tasks.reopening import MOST_STUCK, ReopenedTask, must_be_replaced
+from tests.conftest import TinyPackage
+
+TEXT = ClassifyRequest(input="The film was good.")
+STORY = GenerateRequest(prompt="Once upon a time", max_tokens=40, min_tokens=40, temperature=0)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def tasks(sentiment: TinyPackage, stories: TinyPackage, clock: Clock) -> AsyncIterator[list[ReopenedTask]]:
+    """A classifier and a generator; a step that takes longer than 0.2 s counts as stuck."""
+    there = [
+        ReopenedTask(
+            partial(load_task, ModelSettings(package=package.folder, threads=1), Limits(stuck_after_s=0.2)), clock
+        )
+        for package in (sentiment, stories)
+    ]
+    yield there
+    for task in there:
+        await task.close()
+
+
+def break_loop(task: ReopenedTask) -> None:
+    """Let the loop fail at its next step, as by a bug outside the graphs."""
+    engine: Any = task._task._engine
+    engine.scheduler.schedule = lambda: 1 / 0
+
+
+def block(task: ReopenedTask) -> threading.Event:
+    """Let the graph not return before this is set."""
+    batcher: Any = task._task._engine
+    may_return, compute = threading.Event(), batcher.compute
+
+    def blocked(batch: Any) -> Any:
+        may_return.wait()
+        return compute(batch)
+
+    batcher.compute = blocked
+    return may_return
+
+
+async def opened(task: ReopenedTask) -> None:
+    assert task._opening is not None
+    await task._opening
+
+
+async def test_a_model_that_failed_is_opened_anew_while_others_go_on(tasks: list[ReopenedTask]) -> None:
+    classifier, generator = tasks
+    whole = await generator.predict(STORY)
+    break_loop(generator)
+    others = [asyncio.create_task(classifier.predict(TEXT)) for _ in range(20)]
+    with pytest.raises(InternalError):
+        await generator.predict(STORY)
+    with pytest.raises(NotReady, match="opened anew"):
+        await generator.predict(STORY)
+    assert not must_be_replaced(tasks)
+    await opened(generator)
+
+    assert await generator.predict(STORY) == whole
+    assert len({repr(answer) for answer in await asyncio.gather(*others)}) == 1
+
+
+async def test_a_stream_goes_on_when_another_model_of_its_process_fails(tasks: list[ReopenedTask]) -> None:
+    classifier, generator = tasks
+    whole = await generator.predict(STORY)
+    may_return, texts = block(classifier), []
+    async for event in generator.stream(STORY):
+        texts.append(getattr(event, "text", ""))
+        if len(texts) == 3:
+            stuck = asyncio.create_task(classifier.predict(TEXT))
+            await asyncio.sleep(0.3)
+            assert not must_be_replaced(tasks)
+            await opened(classifier)
+            assert len((await classifier.predict(TEXT)).results) == 1  # type: ignore[attr-defined]  # the task answers in kind
+    may_return.set()
+    await stuck
+
+    assert isinstance(whole, GenerateResponse)
+    assert "".join(texts) == whole.choices[0].text
+
+
+async def test_who_fails_again_is_not_opened_again_at_once(tasks: list[ReopenedTask], clock: Clock) -> None:
+    generator = tasks[1]
+    break_loop(generator)
+    with pytest.raises(InternalError):
+        await generator.predict(STORY)
+    generator.reopen()
+    await opened(generator)
+    break_loop(generator)
+    with pytest.raises(InternalError):
+        await generator.predict(STORY)
+    first = generator._opening
+    with pytest.raises(NotReady):
+        await generator.predict(STORY)
+    assert generator._opening is first
+    clock.now += 60
+    with pytest.raises(NotReady):
+        await generator.predict(STORY)
+    await opened(generator)
+
+    assert generator.is_progressing
+
+
+async def test_a_model_stuck_too_often_waits_for_another_process_until_no_other_is_at_work(
+    tasks: list[ReopenedTask], clock: Clock
+) -> None:
+    classifier, generator = tasks
+    blocked, stuck = [], []
+    for _ in range(MOST_STUCK + 1):
+        blocked.append(block(classifier))
+        stuck.append(asyncio.create_task(classifier.predict(TEXT)))
+        await asyncio.sleep(0.3)
+        story = asyncio.create_task(generator.predict(STORY))
+        await asyncio.sleep(0)
+        assert not must_be_replaced(tasks)
+        await story
+        if not classifier.is_lost:
+            await opened(classifier)
+            clock.now += 60
+
+    assert classifier.is_lost
+    assert must_be_replaced(tasks)
+    for event in blocked:
+        event.set()
+    await asyncio.gather(*stuck)
+
+
+async def test_a_process_whose_only_model_fails_is_replaced(sentiment: TinyPackage) -> None:
+    task = load_task(ModelSettings(package=sentiment.folder, threads=1), Limits())
+    assert not must_be_replaced([task])
+    engine: Any = task._engine
+    engine.is_progressing = lambda _patience_s: False
+
+    assert must_be_replaced([task])
+    await task.close()
+
+
+async def test_who_may_take_requests_is_told_of_each_model(tasks: list[ReopenedTask]) -> None:
+    transport = httpx.ASGITransport(create_app(tasks, Settings()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        engine: Any = tasks[1]._task._engine
+        engine._worker.is_broken = True
+        status = {path: (await client.get(path)).status_code for path in PATHS}
+        told = (await client.get("/ready")).json()["error"]["message"]
+
+    assert status == PATHS
+    assert told == "not making progress: stories"
+
+
+PATHS = {
+    "/health": 200,
+    "/ready": 503,
+    "/models/sentiment/ready": 200,
+    "/models/stories/health": 503,
+    "/models/stories/ready": 503,
+}
