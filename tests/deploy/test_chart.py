@@ -125,9 +125,22 @@ def test_models_of_ones_own_are_in_every_pod(served: str, chart: helm_python.Cha
     text = yaml.safe_dump(resources[kind, "trifold"])
 
     assert resources["ConfigMap", "trifold-models"]["data"]["models.yaml"] == MODELS
-    assert text.count("name: TRIFOLD_MODELS_FILE") == text.count("name: trifold-api-keys".replace("name", "secretName"))
+    assert text.count("name: TRIFOLD_MODELS_FILE") == text.count("secretName: trifold-api-keys")
     if served == "cpu":
         assert resources["RayService", "trifold"]["spec"]["serveConfigV2"] == "applications: []\n"
+
+
+def test_packages_come_from_where_the_values_say(chart: helm_python.Chart) -> None:
+    mount = {"name": "models", "mountPath": "/models", "readOnly": True}
+    volume = {"name": "models", "persistentVolumeClaim": {"claimName": "packages"}}
+    fetch = {"name": "fetch", "image": "example.com/trifold:1-cpu"}
+    resources = rendered(chart, volumes=[volume], volumeMounts=[mount], initContainers=[fetch])
+    cluster = resources["RayService", "trifold"]["spec"]["rayClusterConfig"]
+
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        assert volume in pod["volumes"] and mount in pod["containers"][0]["volumeMounts"]
+        assert pod["initContainers"] == [fetch]
 
 
 def test_keda_asks_for_the_metrics_of_its_own_namespace(chart: helm_python.Chart) -> None:

@@ -30,6 +30,11 @@
 {{- $_ := set $spec "imagePullSecrets" $secrets }}
 {{- end }}
 {{- with $values.env }}{{ $_ := set $container "env" (concat $container.env .) }}{{ end }}
+{{- with $values.volumes }}{{ $_ := set $spec "volumes" (concat $spec.volumes .) }}{{ end }}
+{{- with $values.volumeMounts }}{{ $_ := set $container "volumeMounts" (concat $container.volumeMounts .) }}{{ end }}
+{{- with $values.initContainers }}
+{{- $_ := set $spec "initContainers" (concat ($spec.initContainers | default list) .) }}
+{{- end }}
 {{- with .overrides.resources }}{{ $_ := set $container "resources" . }}{{ end }}
 {{- with .overrides.tolerations }}{{ $_ := set $spec "tolerations" (concat ($spec.tolerations | default list) .) }}{{ end }}
 {{- range $field := list "nodeSelector" "affinity" "priorityClassName" }}
