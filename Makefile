@@ -2,14 +2,16 @@
 # parity: more tests, families of checkpoints against transformers.  fuzz: thousands of bodies made from /openapi.json.
 # check: format, lint, types.  packages: train the bundled models.
 # bench, bench-engine: how fast, side by side, over HTTP and of the engine.  load: users of every task against a running service.
+# sweep: which rate of requests a running service bears.
 # hostile: polite users of all tasks beside hostile clients, on a service of its own.
+# chaos: a cluster of its own, whose nodes come, go and die under load; as root, on Linux, with iproute2 and redis-server.
 # manifests: what is made for deploy/, and its checks.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUNS ?= runs
 
-.PHONY: serve test test-clients parity fuzz check packages bench bench-engine load hostile manifests
+.PHONY: serve test test-clients parity fuzz check packages bench bench-engine load sweep hostile chaos manifests
 
 serve: $(VENV)/.serve
 	$(BIN)/python -m service
@@ -58,8 +60,14 @@ load: $(VENV)/.dev
 	$(BIN)/locust -f loadtests/locustfile.py --headless --only-summary --host $(HOST) --users $(USERS) --spawn-rate 100 \
 	    --run-time 2m --arrivals $(ARRIVALS) --load $(LOAD) --html load/report.html --csv load/report
 
+sweep: $(VENV)/.dev
+	$(BIN)/python -m loadtests.sweep --host $(HOST)
+
 hostile: $(VENV)/.dev
 	$(BIN)/python -m loadtests.hostile
+
+chaos: $(VENV)/.dev
+	$(BIN)/python -m loadtests.chaos
 
 # Writes what is made from one source: Serve's configurations, the PrometheusRule, the dashboards, install-*.yaml, the Helm
 # chart's files; then checks them. It needs kubectl or kustomize, and neither torch nor a cluster.

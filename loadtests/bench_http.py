@@ -21,20 +21,23 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from deploy.monitoring.local import free_port
+from loadtests.machine import processor
 
 ROOT = Path(__file__).parent.parent
 CONNECTIONS = (1, 16, 64, 256)
+WORKLOADS = ("classify", "embed", "generate")
 TEXT = {"input": "A warm, funny and moving film."}
 STREAM = {"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0, "stream": True}
 SCRIPT = """wrk.method = "POST"
 wrk.body = [[{body}]]
 wrk.headers["Content-Type"] = "application/json"
-"""
+{key}"""
+WITH_KEY = 'wrk.headers["Authorization"] = "Bearer {key}"\n'
 APPS = {
     "own": """
 from pathlib import Path
@@ -107,6 +110,7 @@ class Target:
     name: str
     address: str
     body: dict[str, Any]
+    key: str = ""  # an API key, where the service asks for one
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,9 @@ def main() -> None:
     """Measure all in turns and print a table of each workload."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench_http", description=__doc__)
     parser.add_argument("--host", default="http://127.0.0.1:8000", help="where the service runs")
+    parser.add_argument("--api-key", default=os.environ.get("LOAD_API_KEY", ""), help="of the service")
+    parser.add_argument("--connections", type=int, nargs="+", default=CONNECTIONS, help="at a time, in turns")
+    parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=WORKLOADS, help="workloads; all, unless named")
     parser.add_argument("--seconds", type=int, default=3, help="length of one measurement")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each")
     options = parser.parse_args()
@@ -156,7 +163,9 @@ def main() -> None:
         }
         print(processor())
         for title, targets in workloads.items():
-            compare(title, targets, Path(name), options.seconds, options.rounds)
+            if title.split(",")[0] in options.only:
+                keyed = [replace(target, key=options.api_key) for target in targets]
+                compare(title, keyed, Path(name), options.seconds, options.rounds, options.connections)
 
 
 @contextmanager
@@ -173,13 +182,15 @@ def serving(app: str, folder: Path) -> Iterator[str]:
         process.wait()
 
 
-def compare(title: str, targets: Sequence[Target], folder: Path, seconds: int, rounds: int) -> None:
+def compare(
+    title: str, targets: Sequence[Target], folder: Path, seconds: int, rounds: int, at_a_time: Sequence[int]
+) -> None:
     """Print a table: a line for every number of connections, with ratios to the targets before, at most three."""
     for target in targets:
         wait_for(target)
     print(f"\n{title}: requests/s (p50, p99 in ms; ratio to each before it, at most three)\n")
     print(f"| connections | {' | '.join(target.name for target in targets)} | steal |\n|{'---|' * (len(targets) + 2)}")
-    for connections in CONNECTIONS:
+    for connections in at_a_time:
         before = processor_time()
         turns = [[measure(target, folder, connections, seconds) for target in targets] for _ in range(rounds)]
         stolen, spent = (now - then for now, then in zip(processor_time(), before, strict=True))
@@ -199,7 +210,8 @@ def cell(place: int, turns: Sequence[Sequence[Measured]]) -> str:
 
 def measure(target: Target, folder: Path, connections: int, seconds: int) -> Measured:
     """Run wrk once."""
-    (folder / "post.lua").write_text(SCRIPT.format(body=json.dumps(target.body)))
+    key = WITH_KEY.format(key=target.key) if target.key else ""
+    (folder / "post.lua").write_text(SCRIPT.format(body=json.dumps(target.body), key=key))
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", "post.lua", target.address]
     output = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
     rate = float(re.search(r"Requests/sec:\s+([\d.]+)", output).group(1))  # type: ignore[union-attr]  # wrk prints it
@@ -213,12 +225,6 @@ def percentile(percent: int, output: str) -> float:
     return float(amount) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[unit]
 
 
-def processor() -> str:
-    """Return the processor's name and how many of its cores there are."""
-    names = re.findall(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
-    return f"{names[0] if names else 'a processor without a name'}, {os.cpu_count()} cores"
-
-
 def processor_time() -> tuple[int, int]:
     """Return the time that other guests of the machine have stolen, and all time, in ticks."""
     ticks = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
@@ -228,7 +234,8 @@ def processor_time() -> tuple[int, int]:
 def wait_for(target: Target) -> None:
     """Ask once a moment until there is an answer."""
     body = json.dumps(target.body).encode()
-    request = urllib.request.Request(target.address, body, {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {target.key}"} if target.key else {})
+    request = urllib.request.Request(target.address, body, headers)
     for _ in range(150):
         try:
             urllib.request.urlopen(request, timeout=5).read()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import os
 import sys
 import time
 from pathlib import Path
@@ -43,11 +44,12 @@ async def ask(client: httpx.AsyncClient, url: str, until: float, codes: dict[int
         codes[response.status_code] = codes.get(response.status_code, 0) + 1
 
 
-async def load(address: str, model: str, phases: list[tuple[int, float]]) -> dict[int, int]:
+async def load(address: str, key: str, model: str, phases: list[tuple[int, float]]) -> dict[int, int]:
     """Run (clients, seconds) phases one after the other; answers by status."""
     codes: dict[int, int] = {}
     url = f"{address}/models/{model}/generate"
-    async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=1000)) as client:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with httpx.AsyncClient(timeout=120, headers=headers, limits=httpx.Limits(max_connections=1000)) as client:
         for clients, seconds in phases:
             until = time.time() + seconds
             await asyncio.gather(*(ask(client, url, until, codes) for _ in range(clients)))
@@ -74,6 +76,7 @@ def main() -> None:
     """Load, and draw."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.live_scaling", description=__doc__)
     parser.add_argument("--address", default="http://127.0.0.1:8000")
+    parser.add_argument("--api-key", default=os.environ.get("LOAD_API_KEY", ""), help="of the service")
     parser.add_argument("--metrics", default="127.0.0.1:9464", help="the node's metrics port")
     parser.add_argument("--ray-metrics", default="127.0.0.1:8080", help="Ray's metrics port")
     parser.add_argument("--model", default="stories")
@@ -84,7 +87,7 @@ def main() -> None:
     phases = [(2, options.seconds / 3), (options.clients, options.seconds), (2, 2 * options.seconds)]
     with prometheus({"trifold": options.metrics, "trifold-ray": options.ray_metrics}) as source:
         start = time.time()
-        codes = asyncio.run(load(options.address, options.model, phases))
+        codes = asyncio.run(load(options.address, options.api_key, options.model, phases))
         draw(source, options.model, start, time.time(), options.out)
         replicas = source.series(PANELS["replicas"][1].format(model=options.model), start, time.time())
     seen = [int(value) for points in replicas.values() for _, value in points]

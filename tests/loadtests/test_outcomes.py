@@ -5,19 +5,25 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadtests.outcomes import Outcome, Outcomes, Thresholds, percentile
+from loadtests.load_report import HEAD, as_json, summary, table
+from loadtests.outcomes import Answered, Outcome, Outcomes, Slo, Thresholds, percentile
 from loadtests.sse import Stream
 
 
 @pytest.fixture
 def outcomes() -> Outcomes:
-    """A hundred answers of 10 to 1,000 ms, five errors, twenty refusals."""
-    outcomes = Outcomes()
-    outcomes.by_task["generate"] = Outcome(
-        seconds=[rank / 100 for rank in range(1, 101)], first_token_s=[0.05] * 100, tokens=5000, refused=20
-    )
-    outcomes.by_task["generate"].errors["500"] = 5
+    """A hundred answers of 10 to 1,000 ms, five errors, twenty refusals, one of which nothing came."""
+    outcomes = Outcomes(slo=Slo(latency_s=0.5))
+    generate = outcomes.by_task["generate"]
+    for rank in range(1, 101):
+        generate.add(Answered(rank / 100, 50, 0.05, (0.01, 0.03), 0.02), outcomes.slo)
+    generate.refused, generate.sent, generate.errors["500"] = 20, 126, 5
     return outcomes
+
+
+def cells(outcomes: Outcomes) -> dict[str, str]:
+    head, _, row = table(outcomes).splitlines()
+    return dict(zip((cell.strip() for cell in head.split("|")), (cell.strip() for cell in row.split("|")), strict=True))
 
 
 def test_percentiles_are_of_the_nearest_rank() -> None:
@@ -26,31 +32,94 @@ def test_percentiles_are_of_the_nearest_rank() -> None:
 
 
 def test_the_table_has_a_line_a_task(outcomes: Outcomes) -> None:
-    head, _, row = outcomes.table().splitlines()
+    line = cells(outcomes)
 
-    assert [cell.strip() for cell in head.split("|")][-2:] == ["errors", "429s"]
-    assert [cell.strip() for cell in row.split("|")][3:] == ["50 / 50 / 50", "500 / 950 / 990", "5", "20"]
+    assert list(line) == list(HEAD)
+    assert line["first token p50 / p95 / p99"] == "50 / 50 / 50"
+    assert line["between tokens"] == "10 / 30 / 30" and line["per token"] == "20 / 20 / 20"
+    assert line["latency p50 / p95 / p99"] == "500 / 950 / 990"
+    assert [line[name] for name in ("errors", "429s", "unfinished")] == ["5", "20", "1"]
+
+
+def test_goodput_counts_the_answers_that_keep_the_slo(outcomes: Outcomes) -> None:
+    total = as_json(outcomes, {}, [])["total"]
+
+    assert (total["answered"], total["good"]) == (100, 50)
+    assert total["good_per_s"] == pytest.approx(total["answered_per_s"] / 2)
+    assert as_json(Outcomes(), {}, [])["total"]["good"] is None
+
+
+@pytest.mark.parametrize(
+    ("slo", "keeps"),
+    [
+        (Slo(), True),
+        (Slo(latency_s=1, first_token_s=0.1, per_token_s=0.02), True),
+        (Slo(latency_s=0.9), False),
+        (Slo(first_token_s=0.05), False),
+        (Slo(per_token_s=0.01), False),
+    ],
+)
+def test_an_answer_is_good_if_it_keeps_every_bound(slo: Slo, keeps: bool) -> None:
+    assert slo.keeps(Answered(1.0, 40, first_token_s=0.1, per_token_s=0.02)) == keeps
+    assert Slo(first_token_s=0.01).keeps(Answered(1.0, 40)), "what is no stream has no first token"
 
 
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        (Thresholds(), None),
+        (Thresholds(error_ratio=None), None),
         (Thresholds(error_ratio=0.1, refused_ratio=0.2, latency_s=1, first_token_s=0.1), None),
-        (Thresholds(error_ratio=0.01), "generate: errors 4.00%: {'500': 5}, allowed 0.01"),
-        (Thresholds(refused_ratio=0.1), "generate: 429s 16.00%, allowed 0.1"),
-        (Thresholds(latency_s=0.9), "generate: p95 latency 0.95 s, allowed 0.9"),
-        (Thresholds(first_token_s=0.01), "generate: p95 first token 0.05 s, allowed 0.01"),
+        (Thresholds(), "generate: errors 4.00%: {'500': 5}, allowed 0"),
+        (Thresholds(error_ratio=1, refused_ratio=0.1), "generate: 429s 16.00%, allowed 0.1"),
+        (Thresholds(error_ratio=1, latency_s=0.9), "generate: p95 latency 0.95 s, allowed 0.9"),
+        (Thresholds(error_ratio=1, first_token_s=0.01), "generate: p95 first token 0.05 s, allowed 0.01"),
+        (Thresholds(error_ratio=1, good_ratio=0.5), "generate: 39.68% kept the SLO, asked for 0.5"),
     ],
 )
 def test_thresholds_that_are_broken_are_told(outcomes: Outcomes, limits: Thresholds, words: str | None) -> None:
-    assert list(outcomes.broken_thresholds(limits)) == ([words] if words else [])
+    assert list(limits.broken(outcomes)) == ([words] if words else [])
+
+
+def test_a_run_in_which_nothing_was_answered_is_broken_whatever_is_allowed() -> None:
+    outcomes, anything = Outcomes(), Thresholds(error_ratio=None)
+
+    assert list(anything.broken(outcomes)) == ["nothing was answered: 0 sent, {}, 0 refused"]
+    outcomes.by_task["embed"].sent = 3
+    assert list(anything.broken(outcomes)) == ["nothing was answered: 3 sent, {}, 0 refused"]
+
+
+def test_messages_of_two_processes_add_up_and_tell_nothing_twice(outcomes: Outcomes) -> None:
+    both = Outcomes(slo=Slo(latency_s=0.5))
+    other = Outcomes(slo=Slo(latency_s=0.5))
+    other.by_task["embed"] = Outcome(sent=2, seconds=[0.1], tokens=9, good=1, refused=1)
+    for message in (outcomes.take_message(), other.take_message(), outcomes.take_message()):
+        both.merge(message)
+    total = both.total()
+
+    assert (total.sent, len(total.seconds), total.refused, total.unfinished) == (128, 101, 21, 1)
+    assert total.errors == {"500": 5} and total.good == 51 and total.tokens == 5009
+    assert len(total.between_s) == 200
+
+
+def test_what_is_sent_during_the_warm_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    outcomes = Outcomes(warm_up_s=5)
+    assert not outcomes.is_warm()
+    now += 15
+    assert outcomes.is_warm() and outcomes.seconds() == pytest.approx(10)
+    outcomes.end()
+    now += 60
+    assert outcomes.seconds() == pytest.approx(10)
 
 
 def test_a_load_that_uses_up_its_own_core_says_so(outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "measured itself" not in Outcomes().summary()
+    assert "measured itself" not in summary(Outcomes())
+    busy = Outcomes()
+    busy.merge({"tasks": {}, "cpu": 0.97})
+    assert "it may have measured itself" in summary(busy), "a worker does not see what its master sees"
     monkeypatch.setattr(time, "process_time", lambda: 1e6)
-    assert "it may have measured itself" in outcomes.summary()
+    assert "it may have measured itself" in summary(outcomes)
 
 
 def lines(*messages: str) -> Iterator[str]:

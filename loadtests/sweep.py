@@ -1,0 +1,174 @@
+"""`python -m loadtests.sweep`: which rate of requests a running service bears, found by raising it up to the knee.
+
+Each rate is one run of `loadtests/locustfile.py` in open loop, its warm-up cut. A rate is borne when enough of what was
+sent kept the SLO. Rates rise by a factor until one is not, and the gap is then halved a few times. Beyond the knee
+queues grow for as long as the load lasts, so figures there say little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadtests.machine import about
+
+LOCUSTFILE = Path(__file__).with_name("locustfile.py")
+USERS = 20  # who share the rate: their tasks' weights sum to 10
+HEAD = (
+    "rate",
+    "answered/s",
+    "good/s",
+    "kept the SLO",
+    "p95",
+    "first token p95",
+    "per token p95",
+    "errors/429s/unfinished",
+)
+Report = dict[str, Any]  # as `loadtests.load_report` writes it
+
+
+@dataclass(frozen=True)
+class Point:
+    """One rate, and what came of it."""
+
+    rate: float
+    is_borne: bool
+    report: Report
+
+
+def main() -> None:
+    """Sweep, print a table, and exit with 1 if not even the first rate was borne."""
+    options = parse(sys.argv[1:])
+
+    def measured(rate: float) -> Point:
+        report = run(options, rate)
+        point = Point(rate, is_borne(report, options.share), report)
+        print(row(point), flush=True)
+        return point
+
+    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
+    points = sweep(measured, options.first, options.factor, options.halvings, options.most)
+    found = knee(points)
+    print(f"\nknee: {f'{found:g} requests/s' if found else f'below {options.first:g} requests/s'}")
+    if options.json is not None:
+        content = {"about": about(), "knee": found, "runs": [point.report | {"rate": point.rate} for point in points]}
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    sys.exit(0 if found else 1)
+
+
+def parse(arguments: list[str]) -> Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m loadtests.sweep", description=__doc__)
+    parser.add_argument("--host", default="http://127.0.0.1:8000", help="where the service runs")
+    parser.add_argument("--api-key", default=os.environ.get("LOAD_API_KEY", ""), help="of the service")
+    parser.add_argument(
+        "--first", type=float, default=4, help="rate to begin with, in requests/s of all tasks together"
+    )
+    parser.add_argument("--factor", type=float, default=2, help="by which it rises")
+    parser.add_argument("--halvings", type=int, default=2, help="of the gap between the last rate borne and the next")
+    parser.add_argument("--most", type=float, default=10_000, help="rate at which it stops")
+    parser.add_argument("--seconds", type=float, default=30, help="of a rate, its warm-up included")
+    parser.add_argument("--warm-up", type=float, default=5, help="seconds that are not counted")
+    parser.add_argument("--share", type=float, default=0.99, help="of what was sent that must keep the SLO")
+    parser.add_argument("--slo-latency", type=float, default=2.0, help="seconds of a whole answer that is good")
+    parser.add_argument("--slo-first-token", type=float, default=0.5, help="seconds until the first token of one")
+    parser.add_argument("--slo-per-token", type=float, default=None, help="seconds for each further token of one")
+    parser.add_argument("--classes", nargs="*", default=[], help="users, as GenerateUser; all, unless named")
+    parser.add_argument("--json", type=Path, help="file for everything that was found")
+    return parser.parse_args(arguments)
+
+
+def run(options: Namespace, rate: float) -> Report:
+    """Load with one rate; raises `RuntimeError` where locust tells nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.json"
+        command = [
+            *(sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"),
+            *("--host", options.host, "--rate", f"{rate:g}", "--users", str(USERS), "--spawn-rate", "1000"),
+            *("--run-time", f"{options.seconds:g}", "--warm-up", f"{options.warm_up:g}", "--report", str(path)),
+            *slo_options(options),
+            *options.classes,
+        ]
+        environment = {**os.environ, "LOAD_API_KEY": options.api_key}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if not path.exists():
+            raise RuntimeError(f"locust ended with {ended.returncode}: {ended.stderr[-2000:]}")
+        report: Report = json.loads(path.read_text())
+    return report
+
+
+def slo_options(options: Namespace) -> list[str]:
+    """Return locust's options for the SLO."""
+    bounds = {name: getattr(options, f"slo_{name}") for name in ("latency", "first_token", "per_token")}
+    given = {name: bound for name, bound in bounds.items() if bound is not None}
+    return [word for name, bound in given.items() for word in (f"--slo-{name.replace('_', '-')}", f"{bound:g}")]
+
+
+def sweep(
+    measured: Callable[[float], Point], first: float, factor: float, halvings: int, most: float = float("inf")
+) -> list[Point]:
+    """Raise the rate until one is not borne, halve the gap a few times, and return all points by their rates."""
+    points = [measured(first)]
+    while points[-1].is_borne and points[-1].rate * factor <= most:
+        points.append(measured(points[-1].rate * factor))
+    below, above = knee(points), points[-1].rate
+    if below is not None and not points[-1].is_borne:
+        for _ in range(halvings):
+            points.append(measured((below + above) / 2))
+            below, above = (points[-1].rate, above) if points[-1].is_borne else (below, points[-1].rate)
+    return sorted(points, key=lambda point: point.rate)
+
+
+def knee(points: Sequence[Point]) -> float | None:
+    """Return the highest rate that was borne and has none below it that was not."""
+    found = None
+    for point in sorted(points, key=lambda point: point.rate):
+        if not point.is_borne:
+            break
+        found = point.rate
+    return found
+
+
+def kept(report: Report) -> float:
+    """Return the share of what was sent that kept the SLO."""
+    total = report["total"]
+    share: float = total["good"] / max(1, total["sent"])
+    return share
+
+
+def is_borne(report: Report, share: float) -> bool:
+    """Whether enough of what was sent kept the SLO; nothing sent is nothing borne."""
+    return report["total"]["sent"] > 0 and kept(report) >= share
+
+
+def row(point: Point) -> str:
+    """Return a line of the table; times in milliseconds."""
+    total = point.report["total"]
+
+    def p95(of: str) -> str:
+        return f"{total[of]['p95'] * 1000:.0f} ms" if total[of] else "–"
+
+    cells = [
+        *(
+            f"{point.rate:g}",
+            f"{total['answered_per_s']:.1f}",
+            f"{total['good_per_s']:.1f}",
+            f"{kept(point.report):.1%}",
+        ),
+        *(p95(of) for of in ("latency_s", "first_token_s", "per_token_s")),
+        f"{sum(total['errors'].values())}/{total['refused']}/{total['unfinished']}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""The whole load test, by its command line, against a server that counts what it is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.monitoring.local import free_port
+from loadtests.sweep import LOCUSTFILE
+
+CARD = {"id": "sentiment", "task": "classify", "image_size": None}
+ANSWER = {"usage": {"prompt_tokens": 7, "completion_tokens": 0}}
+
+
+class Server(ThreadingHTTPServer):
+    """Answers with one status, and counts."""
+
+    request_queue_size = 64
+
+    def __init__(self, status: int, key: str) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.status, self.key = status, key
+        self.bodies: list[dict[str, Any]] = []
+        self.strangers = 0
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.answer(200, {"data": [CARD]})
+
+    def do_POST(self) -> None:
+        self.server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.answer(self.server.status, ANSWER)
+
+    def answer(self, status: int, content: Any) -> None:
+        self.server.strangers += self.headers["Authorization"] != f"Bearer {self.server.key}"
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def serving(status: int) -> Iterator[Server]:
+    server = Server(status, key="secret")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def locust(server: Server, *options: str) -> list[str]:
+    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
+    return [*command, "--host", server.address, "--api-key", server.key, *options]
+
+
+def test_a_service_that_only_fails_fails_the_load_test(tmp_path: Path) -> None:
+    with serving(500) as server:
+        options = ("--users", "2", "--pause", "0.05", "--run-time", "1", "--report", str(tmp_path / "report.json"))
+        ended = subprocess.run(locust(server, *options), capture_output=True, text=True, timeout=60, check=False)
+
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert ended.returncode == 1, ended.stderr
+    assert "nothing was answered" in ended.stdout and "classify: errors 100.00%" in ended.stdout
+    assert report["total"]["errors"] == {"500": len(server.bodies)} and len(report["broken"]) == 2
+    assert report["about"]["commit"] and report["about"]["processor"]
+
+
+def test_a_master_adds_up_what_its_workers_count(tmp_path: Path) -> None:
+    port, report = str(free_port()), tmp_path / "report.json"
+    with serving(200) as server:
+        rate = ("--rate", "60", "--users", "4", "--spawn-rate", "100", "--run-time", "2", "--report", str(report))
+        workers = [
+            subprocess.Popen(locust(server, "--worker", "--master-port", port), env=os.environ) for _ in range(2)
+        ]
+        try:
+            master = ("--master", "--master-bind-port", port, "--expect-workers", "2", *rate)
+            ended = subprocess.run(locust(server, *master), capture_output=True, text=True, timeout=60, check=False)
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+
+    total = json.loads(report.read_text())["total"]
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert total["sent"] == total["answered"] == len(server.bodies)
+    assert len({json.dumps(body) for body in server.bodies}) > 0.7 * len(server.bodies), "workers ask the same"
+    assert total["tokens_per_s"] == pytest.approx(7 * total["answered_per_s"])
+    assert server.strangers == 0
+
+
+def test_a_trace_is_replayed(tmp_path: Path) -> None:
+    bodies = [{"input": f"Text {place}."} for place in range(20)]
+    lines = [json.dumps({"at": place / 10, "task": "classify", "body": body}) for place, body in enumerate(bodies)]
+    (tmp_path / "trace.jsonl").write_text("\n".join(lines))
+    with serving(200) as server:
+        options = ("--trace", str(tmp_path / "trace.jsonl"), "--trace-speed", "4")
+        ended = subprocess.run(locust(server, *options), capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert server.bodies == bodies
