@@ -1,9 +1,10 @@
 #!/bin/sh
 # HAProxy as Ray Serve starts it, at first and whenever its replicas change, with three corrections.
 #
-# Rules of ours (service/ingress.py) go into Ray's frontend, so that requests find their model without the gateway, and
-# pages of ours in the place of Ray's for errors. Ray has written the file anew just before. They are made when there are none or
-# the models file is newer; without them HAProxy does what Ray says, and the gateway answers.
+# Rules of ours (service/ingress.py) go into Ray's frontend, so that requests find their model without the gateway;
+# defaults of ours behind Ray's, for replicas that die; and pages of ours in the place of Ray's for errors. Ray has
+# written the file anew just before. They are made when there are none or the models file is newer; without them HAProxy
+# does what Ray says, and the gateway answers.
 #
 # -dS: Ray's configuration makes HAProxy splice() requests, and HAProxy 2.8 then does not notice a client that leaves
 # before its answer, so its sequences would go on for nobody. Requests here are small; nothing is lost without splice().
@@ -20,7 +21,8 @@ add_rules() {
         PYTHONPATH=$(dirname "$here"):${PYTHONPATH:-} "$python" -m service.ingress "$rules" || return 1
     fi
     grep -q '^frontend http_frontend$' "$1" || return 1
-    sed -i -e "/^frontend http_frontend\$/,/^ *bind /{" -e "/^ *bind /r $rules/rules.cfg" -e "}" \
+    sed -i -e "/^defaults\$/,/^frontend /{" -e "/^ *balance /r $rules/defaults.cfg" -e "}" \
+        -e "/^frontend http_frontend\$/,/^ *bind /{" -e "/^ *bind /r $rules/rules.cfg" -e "}" \
         -e "s#^\( *errorfile \(50[234]\)\) .*#\1 $rules/\2.http#" "$1"
 }
 

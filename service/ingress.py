@@ -79,6 +79,26 @@ ROUTES: Mapping[str, Kind | None] = {
 }
 
 AUTO = "auto"  # the source of a request that leaves it to the service, or says nothing of it
+# A replica whose node has lost its power says nothing, and a request may rightly take two minutes. TCP's own probes
+# tell the two apart within about three seconds: a replica that is slow still answers them, by its kernel.
+LIVENESS = """\
+    timeout connect 1s
+    option srvtcpka
+    srvtcpka-idle 1s
+    srvtcpka-intvl 1s
+    srvtcpka-cnt 2
+    default-server tcp-ut 3s
+"""
+# A request of which a replica has answered nothing when it dies is sent to another one, once: requests change nothing
+# here, and one that kills its replica takes but one more with it. Otherwise HAProxy would hang up in silence on whoever
+# was on a connection that had been used before, and answer others with 502.
+DEFAULTS = (
+    LIVENESS
+    + """\
+    retry-on conn-failure empty-response
+    retries 1
+"""
+)
 MAX_PAIRS = 50_000  # of languages that HAProxy knows; the gateway knows all
 
 
@@ -227,6 +247,7 @@ def files(
     yield "shared.map", _map(shared)
     for status, error in pages(body_timeout_s).items():
         yield f"{status}.http", page(error)
+    yield "defaults.cfg", DEFAULTS
     yield "rules.cfg", rules(folder, body_timeout_s, needs_keys=needs_keys)
 
 

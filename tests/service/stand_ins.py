@@ -43,7 +43,7 @@ class StandIn(ThreadingHTTPServer):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.client_left, self.may_go_on = threading.Event(), threading.Event()
+        self.client_left, self.may_go_on, self.has_died = threading.Event(), threading.Event(), threading.Event()
         super().__init__(("127.0.0.1", 0), _Answers)
 
     def handle_error(self, *_arguments: object) -> None:
@@ -61,7 +61,8 @@ class _Answers(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self._body()
         behaviour = self.headers.get("X-Behaviour")
-        if behaviour == "die":
+        if behaviour == "die" or (behaviour == "die once" and not self.server.has_died.is_set()):
+            self.server.has_died.set()
             self.close_connection = True
         elif behaviour == "wait":
             self._wait()

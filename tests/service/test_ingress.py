@@ -323,10 +323,20 @@ def test_a_replica_notices_that_its_client_leaves(ingress: Ingress) -> None:
 @needs_haproxy
 @pytest.mark.parametrize("path", ["/classify", "/models/sentiment/classify"])
 def test_a_replica_that_dies_over_a_request_is_an_error_like_any_other(ingress: Ingress, path: str) -> None:
-    answer = post(ingress, path, '{"model": "sentiment"}', **{"X-Behaviour": "die"})
+    with httpx.Client(base_url=ingress.address, timeout=10) as client:
+        for headers, status in (({}, 200), ({"X-Behaviour": "die"}, 503)):  # the second on connections used before
+            answer = client.post(path, content='{"model": "sentiment"}', headers=headers)
+            assert answer.status_code == status
 
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-    assert answer.json()["error"]["code"] == "not_ready"
+    assert (answer.headers["Retry-After"], answer.json()["error"]["code"]) == ("1", "not_ready")
+
+
+@needs_haproxy
+def test_a_request_whose_replica_dies_before_it_answers_is_sent_again(ingress: Ingress) -> None:
+    answer = post(ingress, "/classify", '{"model": "sentiment"}', **{"X-Behaviour": "die once"})
+
+    assert ingress.servers["sentiment"].has_died.is_set()
+    assert asked(answer) == ("sentiment", "/models/sentiment/classify")
 
 
 @needs_haproxy
