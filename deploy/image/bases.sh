@@ -1,29 +1,29 @@
 #!/bin/sh
-# Compares the images that ours begin with, and those of docker-compose.yml, with their registries: each must be there
-# under its digest, for amd64 and arm64. Says which tags name something newer, and with --renew writes their digests.
+# Compares the images that ours begin with, and those that are run beside it, with their registries: each must be there
+# for amd64 and arm64. Says whose tag names something else than the digest here, and with --renew writes that.
 #
 #   deploy/image/bases.sh [--renew]        needs docker with buildx
 set -eu
 cd "$(dirname "$0")/../.."
-files="Dockerfile docker-compose.yml"
+files="Dockerfile docker-compose.yml deploy/kubernetes/components/ha/redis.yaml"
 status=0
 
 # shellcheck disable=SC2086  # several files
-for pinned in $(grep -ohE '[a-z0-9./-]+:[A-Za-z0-9._-]+@sha256:[0-9a-f]{64}' $files | sort -u); do
-    tag=${pinned%@*}
+for named in $(grep -ohE 'docker\.io/[a-z0-9./-]+:[A-Za-z0-9._-]+(@sha256:[0-9a-f]{64})?' $files | sort -u); do
+    tag=${named%@*}
     now=$(docker buildx imagetools inspect "$tag" --format '{{.Manifest.Digest}}')
-    if [ "$tag@$now" != "$pinned" ]; then
+    if [ "$tag@$now" != "$named" ]; then
         echo "$tag is $now now"
         if [ "${1:-}" = --renew ]; then
-            sed -i "s|$pinned|$tag@$now|" $files
-            pinned=$tag@$now
+            sed -i "s|$named|$tag@$now|" $files
+            named=$tag@$now
         fi
     fi
-    platforms=$(docker buildx imagetools inspect "$pinned" --format '{{json .Manifest}}' | tr -d ' \n')
+    platforms=$(docker buildx imagetools inspect "$named" --format '{{json .Manifest}}' | tr -d ' \n')
     for architecture in amd64 arm64; do
         case $platforms in
         *"\"architecture\":\"$architecture\""*) ;;
-        *) echo "$pinned is not for $architecture" >&2 && status=1 ;;
+        *) echo "$named is not for $architecture" >&2 && status=1 ;;
         esac
     done
 done

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import yaml
 
+from deploy.chart import CHART
 from deploy.kustomize import KUBERNETES
 from service import __version__
 
@@ -33,11 +34,8 @@ def test_what_a_release_runs_is_there() -> None:
 
 
 def test_the_manifests_name_the_images_that_a_release_puts_its_own_in_place_of() -> None:
-    named = {
-        image
-        for path in KUBERNETES.glob("install-*.yaml")
-        for image in re.findall(r"image: (registry\S+)", path.read_text())
-    }
+    files = [*KUBERNETES.glob("install-*.yaml"), *(CHART / "files").glob("*.yaml")]
+    named = {image for path in files for image in re.findall(r"image: (registry\S+)", path.read_text())}
 
     assert named == {f"registry.example.com/trifold:{__version__}-{device}" for device in ("cpu", "gpu")}
     assert "registry.example.com/trifold:$VERSION-$device" in (ROOT / ".github/workflows/release.yml").read_text()
