@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +30,7 @@ from service.schemas import (
 )
 from service.schemas.translate import AUTO, WordPair
 from service.tasks.choosing import Choosing
-from service.tasks.explaining.aligner import Aligner, Translated
+from service.tasks.explaining.aligner import Aligner, Part, Translated
 from service.tasks.explaining.insights import Insights
 from service.tasks.markup import parts_of, text_of
 from service.tasks.pool import Pool
@@ -147,21 +147,14 @@ class Translate:
     ) -> list[list[WordPair]]:
         """Return of each text the words that correspond to words of its translation."""
         permit.settle(len(sources), sum(map(len, [*sources, *found])))
-        sentences, aligned = zip(sources, found, strict=True), []
-        for text in texts:
-            pairs: list[WordPair] = []
-            written = 0  # characters of the translation so far
+        sentences = zip(sources, found, strict=True)
+
+        def parts_of_text(text: _Read) -> Iterator[Part]:
             for place, (start, part) in enumerate(zip(text.starts, text.parts, strict=True)):
-                if place % 2 or not part:
-                    written += len(part)
-                    continue
-                source_ids, ids = next(sentences)
-                sentence = Translated(text.source, request.target, part, source_ids, ids)
-                of_sentence = await self._insights.run(permit, self.aligner.align, sentence)
-                pairs += [pair.moved(start, written) for pair in of_sentence]
-                written += len(self._tokenizer.decode(ids))
-            aligned.append(pairs)
-        return aligned
+                yield Part(part, start, *(next(sentences) if part and not place % 2 else ([], None)))
+
+        given = [(text.source, request.target, list(parts_of_text(text))) for text in texts]
+        return await self.aligner.align_texts(self._insights, permit, given)
 
     def _admit(self, request: TranslateRequest, client: str) -> Permit:
         """Take the request's permit, by what can be known before its texts are cut."""

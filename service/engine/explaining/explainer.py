@@ -37,6 +37,11 @@ class Explainer:
         self._folder, self._manifest = folder, manifest
         self._graphs: dict[str, ExplainedGraph] = {}
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds any graph."""
+        return bool(self._graphs)
+
     def release(self) -> None:
         """Give back what the graphs hold; they are opened anew when they are needed again."""
         self._graphs.clear()

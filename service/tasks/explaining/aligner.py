@@ -13,11 +13,13 @@ import numpy as np
 
 from model.package import Manifest, PackageTokenizer
 from model.package.languages import base_language
+from service.engine.admission import Permit
 from service.engine.explaining.explainer import Explainer
 from service.engine.explaining.graph import NOWHERE, Look
 from service.engine.session import Array
 from service.schemas.translate import WordPair
 from service.tasks.explaining.alignment import by_attention, by_vectors, word_pairs
+from service.tasks.explaining.insights import Insights
 from service.tasks.explaining.tokens import Span, tokens_of_output, words_of, words_of_tokens
 from service.tasks.sentences import WITHOUT_SPACES
 
@@ -34,7 +36,17 @@ class Translated:
 
 
 @dataclass(frozen=True)
-class _Side:
+class Part:
+    """A part of a text that begins at a character: a sentence with its translation, or what stands between two."""
+
+    text: str
+    start: int
+    source_ids: list[int]
+    ids: list[int] | None  # none of what is not translated
+
+
+@dataclass(frozen=True)
+class Side:
     """A text's tokens: their places in what the encoder reads, and their characters."""
 
     ids: list[int]
@@ -60,10 +72,10 @@ class Aligner:
             target = self.read(written, sentence.target, sentence.source)
             if len(target.ids) > self._manifest.limits.max_input_tokens or not target.places:
                 return []
-            links = by_vectors(self._vectors(source), self._vectors(target))
+            links = by_vectors(self.vectors(source), self.vectors(target))
             spans = target.spans
         else:
-            links = self._attended(sentence, source.places)
+            links = by_attention(self.attention(sentence.source_ids, sentence.ids)[:, source.places])
             spans = [(token.start, token.end) for token in tokens]
         return word_pairs(
             links,
@@ -71,7 +83,26 @@ class Aligner:
             _in_words(spans, written, sentence.target),
         )
 
-    def read(self, text: str, source: str, target: str) -> _Side:
+    async def align_texts(
+        self, insights: Insights, permit: Permit, texts: Sequence[tuple[str, str, Sequence[Part]]]
+    ) -> list[list[WordPair]]:
+        """Return the words that correspond, of texts in parts: each with its source and target language."""
+        aligned = []
+        for source, target, parts in texts:
+            pairs: list[WordPair] = []
+            written = 0  # characters of the translation so far
+            for part in parts:
+                if part.ids is None:
+                    written += len(part.text)
+                    continue
+                sentence = Translated(source, target, part.text, part.source_ids, part.ids)
+                of_sentence = await insights.run(permit, self.align, sentence)
+                pairs += [pair.moved(part.start, written) for pair in of_sentence]
+                written += len(self._tokenizer.decode(part.ids))
+            aligned.append(pairs)
+        return aligned
+
+    def read(self, text: str, source: str, target: str) -> Side:
         """Return a text as the encoder reads it to translate it."""
         languages = self._languages
         prefix = languages.prefix_of(source, target)
@@ -83,18 +114,19 @@ class Aligner:
             if not special and start >= len(prefix)
         ]
         ids = self._manifest.source_of(encoding.ids, first)
-        return _Side(ids, [place for place, _ in shown], [span for _, span in shown])
+        return Side(ids, [place for place, _ in shown], [span for _, span in shown])
 
-    def _vectors(self, side: _Side) -> Array:
+    def vectors(self, side: Side) -> Array:
+        """Return what the encoder makes of each token, (S, d_model)."""
         insight, _ = self._explainer.encode(side.ids, NOWHERE)
         return np.asarray(insight.states["encoder"][-1][side.places])
 
-    def _attended(self, sentence: Translated, places: Sequence[int]) -> list[tuple[int, int]]:
+    def attention(self, source_ids: Sequence[int], ids: Sequence[int]) -> Array:
+        """Return how much each token of a translation looks at the source while it is written, (T, S), of all heads."""
         special = self._manifest.special_ids
         assert special.start is not None and special.end is not None, "bug: a translator has a start and an end"
-        output = [special.start, *sentence.ids, special.end]
-        cross = self._explainer.translate(sentence.source_ids, output, Look()).attention["cross"]
-        return by_attention(cross.mean(axis=(0, 1))[: len(sentence.ids), places])
+        cross = self._explainer.translate(source_ids, [special.start, *ids, special.end], Look()).attention["cross"]
+        return np.asarray(cross.mean(axis=(0, 1))[: len(ids)])
 
 
 def _in_words(spans: Sequence[Span], text: str, language: str) -> tuple[list[int | None], list[Span]]:

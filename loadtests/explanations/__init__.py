@@ -1,0 +1,1 @@
+"""How faithful explanations are: deletion curves of contributions, and error rates of word alignment."""

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from service.engine.admission import Permit
+from service.engine.explaining.graph import Look
+from service.engine.inputs import TextInput
+from service.tasks.explaining.insights import Insights
+from tests.conftest import TinyPackage
+
+TEXT = TextInput([1, 9, 8, 2], [0] * 4)
+
+
+def threads() -> int:
+    return sum(thread.name.startswith("explanations") for thread in threading.enumerate())
+
+
+async def test_graphs_are_opened_when_asked_for_and_given_back_after_a_while(sentiment: TinyPackage) -> None:
+    before = threads()
+    insights = Insights(sentiment.folder, sentiment.manifest, idle_s=0.05)
+    assert (threads(), insights.explainer.is_open) == (before, False)
+    try:
+        for _ in range(2):  # and opened anew
+            insight = await insights.run(Permit.of_one(), insights.explainer.read, TEXT, Look())
+            assert insight.attention["encoder"].shape == (2, 4, 4, 4)
+            assert insights.explainer.is_open
+            async with asyncio.timeout(30):
+                while insights.explainer.is_open:  # noqa: ASYNC110  # it tells nobody
+                    await asyncio.sleep(0.01)
+    finally:
+        insights.close()
+    assert threads() == before
