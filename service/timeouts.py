@@ -1,7 +1,7 @@
 """Every timeout of the service and of what stands around it, in one place, derived from the deadline of a request.
 
 Each exceeds the one within it, so that whoever knows most about a request is the one who ends it, and says why.
-`deploy/README.md` has them as a table.
+`deploy/reference.md` has them as a table.
 """
 
 from __future__ import annotations
