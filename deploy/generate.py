@@ -19,7 +19,8 @@ import yaml
 
 from deploy.chart import CHART, chart_files
 from deploy.kustomize import INSTALL, KUBERNETES, can_render, rendered
-from deploy.monitoring.dashboards import DASHBOARDS, grafana
+from deploy.monitoring.dashboards import DASHBOARDS
+from deploy.monitoring.grafana_json import grafana
 from deploy.monitoring.rules import RUNBOOKS, rules
 from deploy.notice import notice
 from service import __version__
@@ -61,7 +62,17 @@ def generated(runbooks: str = RUNBOOKS) -> Iterator[tuple[Path, str]]:
     yield KUBERNETES / "components" / "monitoring" / "prometheusrule.yaml", _yaml(rule, source)
     for dashboard in DASHBOARDS:
         path = MONITORING / "grafana" / "dashboards" / f"{dashboard.uid}.json"
-        yield path, json.dumps(grafana(dashboard), indent=2) + "\n"
+        content = json.dumps(grafana(dashboard), indent=2) + "\n"
+        yield path, content
+        # Found by the sidecar of Grafana's chart, as kube-prometheus-stack has it.
+        resource = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": dashboard.uid, "labels": {"grafana_dashboard": "1"}},
+            "data": {path.name: _Literal(content)},
+        }
+        source = MONITORING / "dashboards.py"
+        yield KUBERNETES / "components" / "monitoring" / f"dashboard-{dashboard.uid}.yaml", _yaml(resource, source)
     yield ROOT / "NOTICE", notice(ROOT / "model" / "packages")
     for path in sorted(KUBERNETES.rglob("kustomization.yaml")):
         yield path, re.sub(r"(newTag: )\S+(?=-(cpu|gpu)$)", rf"\g<1>{__version__}", path.read_text(), flags=re.M)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from model.package import PackageError
 from service.draining import Draining
-from service.logs import configure_logs
+from service.logs import configure_logs, own_stderr
 from service.ray_environment import prepare_single_machine
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings, SettingsError
@@ -63,6 +63,7 @@ def run(settings: Settings) -> None:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="trifold-") as folder:
         _set(metrics_dir=settings.metrics_dir or f"{folder}/metrics", run_dir=f"{folder}/run")
+        _set(log_to=settings.log_to or own_stderr())
         _set(models_file=settings.models_file.resolve())  # as HAProxy has another working directory
         if settings.api_keys_file is not None:  # read by processes that may have another working directory
             _set(api_keys_file=settings.api_keys_file.resolve())

@@ -26,9 +26,9 @@ EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # where a cluster's nodes listen; see s
 RAY_LOGS = {"encoding": "JSON", "enable_access_log": False}  # every request has a line of ours
 
 
-def autoscaling_config(autoscaling: Autoscaling) -> dict[str, Any]:
+def autoscaling_config(autoscaling: Autoscaling, max_slots: int) -> dict[str, Any]:
     """Return a replica's bounds, delays and policy, as Serve's configuration files have them."""
-    of_policy = autoscaling.of_policy()
+    of_policy = autoscaling.of_policy(max_slots)
     return {
         "policy": {"policy_function": "service.autoscaling:LoadPolicy", "policy_kwargs": of_policy},
         "target_ongoing_requests": autoscaling.ongoing_requests,
@@ -42,7 +42,7 @@ def autoscaling_config(autoscaling: Autoscaling) -> dict[str, Any]:
 def replica_options(settings: ModelSettings, timeouts: Timeouts) -> dict[str, Any]:
     """Return a replica's deployment options, as Serve's configuration files have them."""
     return {
-        "autoscaling_config": autoscaling_config(settings.autoscaling),
+        "autoscaling_config": autoscaling_config(settings.autoscaling, settings.max_slots),
         "max_ongoing_requests": settings.max_ongoing_requests,
         "ray_actor_options": {"num_cpus": settings.num_cpus, "num_gpus": settings.num_gpus},
         "health_check_period_s": 10,

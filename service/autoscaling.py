@@ -8,8 +8,10 @@ one for two hundred, and as a queue drains it tears down what it has just built 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
+
+from service.schedule import scheduled_minimum
 
 MARGIN = 0.7  # of what the remaining replicas bear, they may be loaded with when one goes
 
@@ -33,9 +35,22 @@ class LoadPolicy:
     effect at once upwards, but no more than doubles the replicas in one decision. Downwards the highest load of late
     counts, which fades with a half-life of `hold_s`, and one replica goes at a time, if the others then still have a
     margin. So neither a lull between two waves nor the drain of a queue takes away what the next wave needs.
+
+    While replicas start, which takes minutes where a node has to come first, what waits grows whatever is decided. So
+    of what exceeds the running replicas only the share counts that is theirs, as the starting ones will take the rest.
+
+    `schedule` has windows of the week (`service.schedule`) in which there are so many replicas at least.
     """
 
-    def __init__(self, ongoing_requests: float, queued_tokens: float, slots_used: float, hold_s: float) -> None:
+    def __init__(
+        self,
+        ongoing_requests: float,
+        queued_tokens: float,
+        slots_used: float,
+        hold_s: float,
+        schedule: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        self.schedule = schedule
         self.bears = {"queued_tokens": queued_tokens, "slots_used": slots_used}
         self.ongoing_requests = ongoing_requests
         self.hold_s = hold_s
@@ -45,10 +60,17 @@ class LoadPolicy:
         load, now = self.load(context), context.current_time or 0.0
         peak, since = context.policy_state.get("peak", (0.0, now))
         held = max(load, peak * 0.5 ** ((now - since) / self.hold_s))
-        return self.wanted(load, held, context.target_num_replicas), {"peak": (held, now)}
+        wanted = self.wanted(load, held, context.target_num_replicas)
+        return max(wanted, scheduled_minimum(self.schedule, now)), {"peak": (held, now)}
 
     def load(self, context: Context) -> float:
-        """Return the load, in replicas."""
+        """Return the load, in replicas, without what those that start will take of it."""
+        load, running, target = self._load(context), context.current_num_replicas, context.target_num_replicas
+        if not 0 < running < target or load <= running:
+            return load
+        return running + (load - running) * running / target
+
+    def _load(self, context: Context) -> float:
         metrics = context.aggregated_metrics or {}
         shares = [sum(metrics.get(name, {}).values()) / bears for name, bears in self.bears.items()]
         return max([context.total_num_requests / self.ongoing_requests, *shares])

@@ -1,9 +1,16 @@
-"""Logs as JSON, a line each, on stderr: what happened, when, in which request, in which trace."""
+"""Logs as JSON, a line each: what happened, when, in which request, in which trace.
+
+A replica's own stderr is a file of Ray's, which nobody collects. So each process opens what the container, or the
+command that started all, writes to (`TRIFOLD_LOG_TO`), and its lines are there for `kubectl logs`.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import sys
+from pathlib import Path
 from typing import TextIO
 
 import structlog
@@ -17,8 +24,17 @@ def _without_rays_own(_logger: object, _name: str, event: structlog.typing.Event
     return event
 
 
-def configure_logs(level: int = logging.INFO, stream: TextIO | None = None) -> None:
-    """Let this process's own loggers write JSON; what `extra` brings becomes fields."""
+def configure_logs(to: Path | None = None, stream: TextIO | None = None) -> None:
+    """Let this process's own loggers write JSON to a file, pipe or terminal; what `extra` brings becomes fields.
+
+    Without one, or if it cannot be opened, as a socket cannot, they write to stderr.
+    """
+    problem = None
+    if to is not None and stream is None:
+        try:
+            stream = to.open("a", encoding="utf-8")
+        except OSError as error:
+            problem = error
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             structlog.contextvars.merge_contextvars,
@@ -40,5 +56,14 @@ def configure_logs(level: int = logging.INFO, stream: TextIO | None = None) -> N
     for name in LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
-        logger.setLevel(level)
+        logger.setLevel(logging.INFO)
         logger.propagate = False
+    if problem is not None:
+        logging.getLogger(__name__).warning("TRIFOLD_LOG_TO: %s; logs go to stderr", problem)
+
+
+def own_stderr() -> Path:
+    """Return where other processes find this one's stderr; all append to it, if it is a file."""
+    number = sys.__stderr__.fileno() if sys.__stderr__ else 2
+    fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_APPEND)
+    return Path(f"/proc/{os.getpid()}/fd/{number}")

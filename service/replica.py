@@ -95,12 +95,12 @@ class Gateway:
 
 
 def _of_this_process() -> tuple[Settings, Metrics]:
-    """Read the settings here, on whichever node this is, and count for this node."""
+    """Read the settings here, on whichever node this is, and log and count for this node."""
     from service.metrics import SECONDS, Metrics
     from service.metrics_port import export
 
-    configure_logs()
     settings = Settings.read()
+    configure_logs(settings.log_to)
     settings.check_exposure(settings.host)
     metrics = Metrics(settings.metrics_dir, settings.latency_buckets or SECONDS)
     export(metrics, settings.host, settings.metrics_port)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
@@ -18,6 +19,7 @@ from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 from model.package import Manifest
 from model.package.manifest import NAME_PATTERN
+from service.schedule import DAYS, Day
 
 BUNDLED_MODELS = Path(__file__).parent / "models.yaml"
 PREFIX = "TRIFOLD_"
@@ -27,6 +29,8 @@ OTHER_VARIABLES = frozenset({"TRIFOLD_HAPROXY_BINARY", "TRIFOLD_CACHE_DIR"})
 _KEY = re.compile(r"[!-~]+")  # what a header carries unchanged: visible ASCII
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@*]+")  # RFC 6454, 6.2
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)|_SVC_PORT|_PORT_\d")  # as Kubernetes names a service's variables
+_CLOCK = r"^([01]\d|2[0-3]):[0-5]\d$"
+SLOTS_SHARE = 0.75  # of its slots, in use, that a replica bears unless the models file says otherwise
 _NEAR = 0.8  # how like a setting's name (difflib's ratio) a variable must be for the one to be taken for the other
 
 
@@ -38,6 +42,40 @@ class SettingsError(Exception):
     """A setting has a value that is not allowed; the message names it."""
 
 
+class ScheduledMinimum(BaseModel):
+    """A window of the week in which a model has at least so many replicas, as before the load of every morning."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min_replicas: int = Field(ge=1)
+    begin: str = Field(pattern=_CLOCK, description='as "08:00", in quotes: YAML takes 08:00 for a number')
+    end: str = Field(pattern=_CLOCK, description="the same; of the next day if it is not later than the beginning")
+    days: tuple[Day, ...] = Field(DAYS, min_length=1, description="on which it begins")
+    time_zone: str = Field("UTC", description="as Europe/Berlin")
+
+    @field_validator("begin", "end", mode="before")
+    @classmethod
+    def _in_quotes(cls, value: object) -> object:
+        if isinstance(value, int):  # hours and minutes to the base of 60
+            raise ValueError('put the time in quotes, as "08:00"')
+        return value
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError("there is no such time zone on this machine; names are like Europe/Berlin") from None
+        return value
+
+    @model_validator(mode="after")
+    def _lasts(self) -> Self:
+        if self.begin == self.end:
+            raise ValueError("begin and end are the same; for whole days set min_replicas of the model")
+        return self
+
+
 class Autoscaling(BaseModel):
     """How many replicas a model has: what one of them bears, and how fast there are more or fewer."""
 
@@ -47,23 +85,31 @@ class Autoscaling(BaseModel):
     max_replicas: int = Field(1, ge=1)
     ongoing_requests: float = Field(64, gt=0, description="that one replica bears at the latency that is wanted")
     queued_tokens: float = Field(2048, gt=0, description="the same, in tokens that wait")
-    slots_used: float = Field(48, gt=0, description="the same, in rows of the KV cache")
+    slots_used: float | None = Field(
+        None, gt=0, description="the same, in rows of the KV cache; none: three quarters of max_slots"
+    )
     upscale_delay_s: float = Field(1, ge=0)
     downscale_delay_s: float = Field(60, ge=0)
     downscale_to_zero_delay_s: float = Field(600, ge=0)
     hold_s: float = Field(300, gt=0, description="half-life of the highest load, by which replicas are taken away")
+    schedule: tuple[ScheduledMinimum, ...] = Field((), description="windows of the week with more replicas at least")
 
-    def of_policy(self) -> dict[str, float]:
+    def of_policy(self, max_slots: int) -> dict[str, Any]:
         """Return what `service.autoscaling.LoadPolicy` is made with; the rest is Ray Serve's own."""
-        values: dict[str, float] = self.model_dump(
-            include={"ongoing_requests", "queued_tokens", "slots_used", "hold_s"}
+        values = self.model_dump(
+            mode="json", include={"ongoing_requests", "queued_tokens", "slots_used", "hold_s", "schedule"}
         )
-        return values
+        return {**values, "slots_used": self.slots_used or SLOTS_SHARE * max_slots}
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
         if self.min_replicas > self.max_replicas:
             raise ValueError(f"min_replicas is {self.min_replicas}, more than max_replicas, {self.max_replicas}")
+        for window in self.schedule:
+            if window.min_replicas > self.max_replicas:
+                raise ValueError(
+                    f"schedule: min_replicas is {window.min_replicas}, more than max_replicas, {self.max_replicas}"
+                )
         return self
 
 
@@ -158,6 +204,9 @@ class Settings(BaseSettings):
     ray_metrics_port: int = Field(0, ge=0, le=65535, description="of Ray's own metrics, for Prometheus; 0: any")
     metrics_dir: Path | None = Field(None, description="where a node's processes keep their counts; made if missing")
     latency_buckets: list[float] = Field([], description="of the histograms of times in s; none: those of metrics.py")
+    log_to: Path | None = Field(
+        None, description="file or pipe to which every process adds its lines; none: its stderr"
+    )
     run_dir: Path | None = Field(None, description="where a node's processes learn that the service shuts down")
     drain_notice_s: float = Field(1.0, ge=0, description="how long one that is shutting down still takes requests")
     limits: Limits = Limits()

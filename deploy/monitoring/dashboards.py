@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from deploy.monitoring.grafana_json import Dashboard, Panel
+from deploy.monitoring.objectives import BUDGETS, Budget
 
-WIDTH, HEIGHT, A_ROW = 8, 8, 3  # of a panel, in Grafana's grid of 24 columns
-INGRESS_ANSWERS = 'haproxy_frontend_http_responses_total{proxy="http_frontend"}'
-DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
-VARIABLES = ("cluster", "namespace", "model")
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A graph of one or more queries; `legends` name their lines."""
-
-    title: str
-    unit: str
-    queries: Sequence[str]
-    legends: Sequence[str]
-    description: str = ""
-
-
-@dataclass(frozen=True)
-class Dashboard:
-    """Panels over one data source; `by_model` adds the choice of models to it."""
-
-    uid: str
-    title: str
-    panels: Sequence[Panel]
-    by_model: bool = True
+INGRESS_ANSWERS = "haproxy_frontend_http_responses_total"
+OF_CLUSTER = 'cluster=~"$cluster"'
+GPU_USED = f"DCGM_FI_DEV_FB_USED{{{OF_CLUSTER}}}"
+HERE = 'cluster=~"$cluster", namespace=~"$namespace"'
+OF_MODEL = f'{HERE}, model=~"$model"'
 
 
 def _quantiles(metric: str, title: str, unit: str = "s", by: str = "model", description: str = "") -> Panel:
     """Return p50, p95 and p99 of a histogram."""
-    rate = f'sum by ({by}, le) (rate({metric}_bucket{{model=~"$model"}}[$__rate_interval]))'
+    rate = f"sum by ({by}, le) (rate({metric}_bucket{{{OF_MODEL}}}[$__rate_interval]))"
     labels = " ".join(f"{{{{{label}}}}}" for label in by.split(", "))
     return Panel(
         title,
@@ -48,19 +27,56 @@ def _quantiles(metric: str, title: str, unit: str = "s", by: str = "model", desc
 
 def _mean(metric: str, title: str, unit: str = "short", description: str = "") -> Panel:
     """Return a histogram's mean, by phase."""
-    chosen = '{model=~"$model"}[$__rate_interval]'
+    chosen = f"{{{OF_MODEL}}}[$__rate_interval]"
     query = f"sum by (model, phase) (rate({metric}_sum{chosen})) / sum by (model, phase) (rate({metric}_count{chosen}))"
     return Panel(title, unit, [query], ["{{model}} {{phase}}"], description)
 
 
 def _rate(metric: str, title: str, unit: str, by: str = "model") -> Panel:
-    query = f'sum by ({by}) (rate({metric}{{model=~"$model"}}[$__rate_interval]))'
+    query = f"sum by ({by}) (rate({metric}{{{OF_MODEL}}}[$__rate_interval]))"
     return Panel(title, unit, [query], [" ".join(f"{{{{{label}}}}}" for label in by.split(", "))])
 
 
-def _gauge(metric: str, title: str, unit: str = "short", by: str = "model") -> Panel:
-    query = f'sum by ({by}) ({metric}{{model=~"$model"}})'
+def _gauge(metric: str, title: str, unit: str = "short", by: str = "model", selector: str = OF_MODEL) -> Panel:
+    query = f"sum by ({by}) ({metric}{{{selector}}})"
     return Panel(title, unit, [query], [" ".join(f"{{{{{label}}}}}" for label in by.split(", "))])
+
+
+def _heatmap(metric: str, title: str) -> Panel:
+    """Return how many observations each of a histogram's buckets had over time."""
+    query = f"sum by (le) (increase({metric}_bucket{{{OF_MODEL}}}[$__rate_interval]))"
+    return Panel(title, "s", [query], ["{{le}}"], kind="heatmap")
+
+
+def _budget(budget: Budget) -> tuple[Panel, Panel, Panel]:
+    """Return what is left of three days' share of a budget, how fast it burns, and the share that broke the promise."""
+    ratio = f"model:{budget.record}:ratio_rate"
+    left = Panel(
+        f"Budget left: {budget.title}",
+        "percentunit",
+        [f"1 - {ratio}3d{{{OF_MODEL}}} / {budget.share:g}"],
+        ["{{namespace}} {{model}}"],
+        f"Of three days; {budget.share:.1%} of the requests may be so.",
+        thresholds=(("red", None), ("orange", 0.0), ("green", 0.25)),
+        kind="stat",
+    )
+    burn = Panel(
+        f"Burn rate: {budget.title}",
+        "short",
+        [f"{ratio}{window}{{{OF_MODEL}}} / {budget.share:g}" for window in ("1h", "6h")],
+        ["{{namespace}} {{model}} 1h", "{{namespace}} {{model}} 6h"],
+        "At 1 the budget lasts for its 30 days; above 14.4 (1h) or 6 (6h) somebody is woken.",
+        thresholds=(("green", None), ("orange", 1.0), ("red", 14.4)),
+    )
+    share = Panel(
+        f"Requests that {budget.what}",
+        "percentunit",
+        [f"{ratio}5m{{{OF_MODEL}}}"],
+        ["{{namespace}} {{model}}"],
+        "Share of the last five minutes.",
+        thresholds=(("green", None), ("red", budget.share)),
+    )
+    return left, burn, share
 
 
 DASHBOARDS = (
@@ -68,21 +84,23 @@ DASHBOARDS = (
         "trifold-service",
         "Trifold: service",
         (
+            *(panel for budget in BUDGETS for panel in _budget(budget)),
             _rate("trifold_requests_total", "Requests a second", "reqps", "model, code"),
             _quantiles("trifold_request_seconds", "Request time", by="model, task"),
-            Panel(
-                "Requests that failed",
-                "percentunit",
-                ['model:trifold_request_errors:ratio_rate5m{model=~"$model"}'],
-                ["{{model}}"],
-                "Share answered with 5xx; a month's budget is 0.1 %.",
-            ),
             _quantiles("trifold_time_to_first_token_seconds", "Time to first token"),
             _quantiles("trifold_inter_token_seconds", "Time between tokens"),
             _rate("trifold_rejections_total", "Refused a second", "reqps", "model, reason"),
             _rate("trifold_generated_tokens_total", "Generated tokens a second", "short"),
             _rate("trifold_prompt_tokens_total", "Prompt tokens a second", "short"),
             _rate("trifold_cancellations_total", "Clients that left, a second", "reqps"),
+            _gauge("trifold_requests_in_progress", "Requests in progress", by="route", selector=HERE),
+            _quantiles("trifold_time_per_output_token_seconds", "Time per output token"),
+            _rate("trifold_finished_sequences_total", "Ends a second", "short", "model, reason"),
+            _quantiles("trifold_prompt_length_tokens", "Prompt lengths", "short"),
+            _quantiles("trifold_output_length_tokens", "Output lengths", "short"),
+            _heatmap("trifold_request_seconds", "Request times"),
+            _heatmap("trifold_time_to_first_token_seconds", "Times to first token"),
+            _heatmap("trifold_queue_seconds", "Times in the queue"),
         ),
     ),
     Dashboard(
@@ -96,8 +114,8 @@ DASHBOARDS = (
                 "KV cache",
                 "percentunit",
                 [
-                    'sum by (model) (trifold_kv_slots_used{model=~"$model"})'
-                    ' / sum by (model) (trifold_kv_slots{model=~"$model"})'
+                    f"sum by (model) (trifold_kv_slots_used{{{OF_MODEL}}})"
+                    f" / sum by (model) (trifold_kv_slots{{{OF_MODEL}}})"
                 ],
                 ["{{model}}"],
                 "Share of the slots held or promised.",
@@ -113,8 +131,8 @@ DASHBOARDS = (
                 "Prefix cache",
                 "percentunit",
                 [
-                    'sum by (model) (rate(trifold_prefix_cache_hits_total{model=~"$model"}[$__rate_interval]))'
-                    ' / sum by (model) (rate(trifold_prefix_cache_queries_total{model=~"$model"}[$__rate_interval]))'
+                    f"sum by (model) (rate(trifold_prefix_cache_hits_total{{{OF_MODEL}}}[$__rate_interval]))"
+                    f" / sum by (model) (rate(trifold_prefix_cache_queries_total{{{OF_MODEL}}}[$__rate_interval]))"
                 ],
                 ["{{model}}"],
                 "Share of the prompt tokens that were known.",
@@ -122,17 +140,33 @@ DASHBOARDS = (
             Panel(
                 "Since the last step",
                 "s",
-                ['time() - trifold_engine_last_step_timestamp_seconds{model=~"$model"}'],
+                [f"time() - trifold_engine_last_step_timestamp_seconds{{{OF_MODEL}}}"],
                 ["{{model}} {{instance}}"],
             ),
+            Panel(
+                "Work without a step's end",
+                "s",
+                [f"max by (model, instance) (trifold_engine_stalled_seconds{{{OF_MODEL}}})"],
+                ["{{model}} {{instance}}"],
+                thresholds=(("green", None), ("red", 30.0)),
+            ),
+            _gauge("trifold_kv_bytes", "Memory of the KV cache", "bytes", "model, instance"),
             _gauge("trifold_process_resident_memory_bytes", "Memory", "bytes", "model, instance"),
+            _gauge("trifold_process_heap_bytes", "Memory allocated with malloc", "bytes", "model, instance"),
+            Panel(
+                "Builds",
+                "short",
+                [f"sum by (version, onnxruntime, ray, python) (trifold_build_info{{{HERE}}})"],
+                ["{{version}}: ONNX Runtime {{onnxruntime}}, Ray {{ray}}, Python {{python}}"],
+            ),
+            _heatmap("trifold_step_seconds", "Steps"),
             Panel(
                 "Models",
                 "short",
-                ['sum by (model, task, precision, family) (trifold_model_info{model=~"$model"})'],
+                [f"sum by (model, task, precision, family) (trifold_model_info{{{OF_MODEL}}})"],
                 ["{{model}}: {{task}}, {{precision}}, {{family}}"],
             ),
-            Panel("Loading", "s", ['max by (model) (trifold_model_load_seconds{model=~"$model"})'], ["{{model}}"]),
+            Panel("Loading", "s", [f"max by (model) (trifold_model_load_seconds{{{OF_MODEL}}})"], ["{{model}}"]),
         ),
     ),
     Dashboard(
@@ -143,91 +177,53 @@ DASHBOARDS = (
                 "Replicas",
                 "short",
                 [
-                    "sum by (application) (ray_serve_deployment_replica_healthy)",
-                    "max by (application) (ray_serve_autoscaling_target_replicas)",
+                    f"sum by (application) (ray_serve_deployment_replica_healthy{{{HERE}}})",
+                    f"max by (application) (ray_serve_autoscaling_target_replicas{{{HERE}}})",
                 ],
                 ["{{application}} healthy", "{{application}} target"],
             ),
             Panel(
                 "Applications",
                 "short",
-                ["max by (application) (ray_serve_application_status)"],
+                [f"max by (application) (ray_serve_application_status{{{HERE}}})"],
                 ["{{application}}"],
                 "1 deploy failed, 2 unhealthy, 3 not started, 4 deleting, 5 deploying, 6 running.",
             ),
             Panel(
                 "Replicas that ran within an hour",
                 "short",
-                ["count by (application) (last_over_time(ray_serve_deployment_replica_starts_total[1h]))"],
+                [f"count by (application) (last_over_time(ray_serve_deployment_replica_starts_total{{{HERE}}}[1h]))"],
                 ["{{application}}"],
             ),
             Panel(
                 "Answers of the ingress",
                 "reqps",
-                [f"sum by (code) (rate({INGRESS_ANSWERS}[$__rate_interval]))"],
+                [f'sum by (code) (rate({INGRESS_ANSWERS}{{{HERE}, proxy="http_frontend"}}[$__rate_interval]))'],
                 ["{{code}}"],
                 "What HAProxy answered, also where no replica could.",
             ),
-            Panel("Nodes", "short", ["max(ray_cluster_active_nodes)"], ["nodes"]),
-            Panel("CPU of a node", "percent", ["ray_node_cpu_utilization"], ["{{instance}}"]),
-            Panel("Memory of a node", "percentunit", ["ray_node_mem_used / ray_node_mem_total"], ["{{instance}}"]),
+            Panel("Nodes", "short", [f"max(ray_cluster_active_nodes{{{HERE}}})"], ["nodes"]),
+            Panel("CPU of a node", "percent", [f"ray_node_cpu_utilization{{{HERE}}}"], ["{{instance}}"]),
             Panel(
-                "Memory of Ray's parts", "decmbytes", ["sum by (Component) (ray_component_rss_mb)"], ["{{Component}}"]
+                "Memory of a node",
+                "percentunit",
+                [f"ray_node_mem_used{{{HERE}}} / ray_node_mem_total{{{HERE}}}"],
+                ["{{instance}}"],
             ),
-            Panel("GPU use", "percent", ["DCGM_FI_DEV_GPU_UTIL"], ["{{Hostname}} {{gpu}}"]),
+            Panel(
+                "Memory of Ray's parts",
+                "decmbytes",
+                [f"sum by (Component) (ray_component_rss_mb{{{HERE}}})"],
+                ["{{Component}}"],
+            ),
+            Panel("GPU use", "percent", [f"DCGM_FI_DEV_GPU_UTIL{{{OF_CLUSTER}}}"], ["{{Hostname}} {{gpu}}"]),
             Panel(
                 "GPU memory",
                 "percentunit",
-                ["DCGM_FI_DEV_FB_USED / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)"],
+                [f"{GPU_USED} / ({GPU_USED} + DCGM_FI_DEV_FB_FREE{{{OF_CLUSTER}}})"],
                 ["{{Hostname}} {{gpu}}"],
             ),
         ),
         by_model=False,
     ),
 )
-
-
-def grafana(dashboard: Dashboard) -> dict[str, Any]:
-    """Return a dashboard as Grafana's JSON."""
-    variables: list[dict[str, Any]] = [{"name": "datasource", "type": "datasource", "query": "prometheus"}]
-    if dashboard.by_model:
-        variables.append(
-            {
-                "name": "model",
-                "type": "query",
-                "datasource": DATASOURCE,
-                "query": "label_values(trifold_model_info, model)",
-                "includeAll": True,
-                "multi": True,
-                "allValue": ".*",
-                "current": {"text": "All", "value": "$__all"},
-                "refresh": 2,
-            }
-        )
-    return {
-        "uid": dashboard.uid,
-        "title": dashboard.title,
-        "tags": ["trifold"],
-        "schemaVersion": 39,
-        "refresh": "10s",
-        "time": {"from": "now-1h", "to": "now"},
-        "templating": {"list": variables},
-        "panels": [_panel(panel, place) for place, panel in enumerate(dashboard.panels)],
-    }
-
-
-def _panel(panel: Panel, place: int) -> dict[str, Any]:
-    row, column = divmod(place, A_ROW)
-    return {
-        "id": place + 1,
-        "type": "timeseries",
-        "title": panel.title,
-        "description": panel.description,
-        "datasource": DATASOURCE,
-        "gridPos": {"x": column * WIDTH, "y": row * HEIGHT, "w": WIDTH, "h": HEIGHT},
-        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
-        "targets": [
-            {"refId": "ABC"[index], "datasource": DATASOURCE, "expr": query, "legendFormat": legend}
-            for index, (query, legend) in enumerate(zip(panel.queries, panel.legends, strict=True))
-        ],
-    }

@@ -38,6 +38,7 @@ class Budget:
     """A share of a model's requests that may break a promise: the queries give how many do and are, a second."""
 
     name: str  # what its alerts begin with
+    title: str
     record: str
     share: float
     what: str  # they did
@@ -66,14 +67,17 @@ ANSWERS, ONE_SHOT = "trifold_request_seconds", 'task!~"generate|summarize|transl
 BUDGETS = (
     Budget(
         "TrifoldErrorBudgetBurns",
+        "errors",
         "trifold_request_errors",
         0.001,
         "failed",
-        'sum by ({scope}, model) (rate(trifold_requests_total{{code=~"5.."}}[{window}]))',
+        'sum by ({scope}, model) (rate(trifold_requests_total{{code=~"5.."}}[{window}]))'
+        " or 0 * sum by ({scope}, model) (rate(trifold_requests_total[{window}]))",
         "sum by ({scope}, model) (rate(trifold_requests_total[{window}]))",
     ),
     Budget(
         "TrifoldLatencyBudgetBurns",
+        "late answers",
         "trifold_request_late",
         0.01,
         "were late",

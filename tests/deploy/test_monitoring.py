@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from deploy.generate import MONITORING
-from deploy.monitoring.dashboards import DASHBOARDS, VARIABLES
+from deploy.monitoring.dashboards import DASHBOARDS
+from deploy.monitoring.grafana_json import VARIABLES
 from deploy.monitoring.rules import RUNBOOKS, all_alerts, rules
 from service.metrics import SECONDS
 from tests.deploy.alert_cases import CASES, Case

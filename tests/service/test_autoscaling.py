@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ def context(**values: Any) -> Any:
         "policy_state": {},
         "current_time": 0.0,
         "target_num_replicas": 2,
+        "current_num_replicas": 2,
     }
     return SimpleNamespace(**{**defaults, **values})
 
@@ -37,6 +39,40 @@ POLICY = LoadPolicy(ongoing_requests=10, queued_tokens=1000, slots_used=40, hold
 )
 def test_the_heaviest_signal_decides(values: dict[str, Any], wanted: int) -> None:
     assert POLICY(context(**values))[0] == wanted
+
+
+def test_what_starting_replicas_will_take_does_not_ask_for_more() -> None:
+    waiting = {"total_num_requests": 80.0, "target_num_replicas": 4}
+
+    assert POLICY(context(**waiting, current_num_replicas=4))[0] == 8
+    assert POLICY(context(**waiting, current_num_replicas=2))[0] == 5  # 2, and half of the six that exceed them
+    assert POLICY(context(total_num_requests=19.0, target_num_replicas=4, current_num_replicas=2))[0] == 3
+
+
+MORNING = {"begin": "07:30", "end": "10:00", "days": ["mon", "tue"], "time_zone": "Europe/Berlin", "min_replicas": 5}
+NIGHT = {"begin": "22:00", "end": "02:00", "days": ["fri"], "time_zone": "UTC", "min_replicas": 3}
+
+
+@pytest.mark.parametrize(
+    ("when", "minimum"),
+    [
+        ("2026-01-05T06:30+00:00", 5),  # Monday, 7:30 in Berlin
+        ("2026-01-05T06:29+00:00", 0),
+        ("2026-01-05T09:00+00:00", 0),
+        ("2026-07-06T05:30+00:00", 5),  # in summer
+        ("2026-01-07T07:00+00:00", 0),  # Wednesday
+        ("2026-01-09T23:59+00:00", 3),  # Friday night
+        ("2026-01-10T01:59+00:00", 3),
+        ("2026-01-10T02:00+00:00", 0),
+        ("2026-01-10T23:00+00:00", 0),
+    ],
+)
+def test_a_schedule_holds_a_minimum_by_the_clock_of_its_time_zone(when: str, minimum: int) -> None:
+    policy = LoadPolicy(10, 1000, 40, hold_s=100, schedule=[MORNING, NIGHT])
+    now = datetime.fromisoformat(when).timestamp()
+
+    assert policy(context(current_time=now, target_num_replicas=1, current_num_replicas=1))[0] == minimum
+    assert policy(context(current_time=now, target_num_replicas=0, current_num_replicas=0))[0] == minimum
 
 
 def test_a_peak_is_remembered_and_fades() -> None:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from service.settings import Settings, SettingsError
+from service.settings import Autoscaling, Settings, SettingsError
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -175,3 +177,31 @@ def test_replicas_share_the_memory_alike_unless_told(tmp_path: Path) -> None:
     )
 
     assert [model.memory_share for model in Settings(models_file=tmp_path / "models.yaml").models()] == [0.25, 0.5]
+
+
+WINDOW = {"begin": "08:00", "end": "20:00", "min_replicas": 2}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"begin": 480}, "in quotes"),  # what YAML makes of 8:00 without them
+        ({"begin": "8:00"}, "begin"),
+        ({"end": "24:00"}, "end"),
+        ({"end": "08:00"}, "the same"),
+        ({"days": ["monday"]}, "days"),
+        ({"days": []}, "days"),
+        ({"time_zone": "Europe/Atlantis"}, "no such time zone"),
+        ({"min_replicas": 5}, "more than max_replicas"),
+        ({"min_replicas": 0}, "min_replicas"),
+        ({"minimum": 2}, "minimum"),
+    ],
+)
+def test_a_schedule_that_would_not_do_what_it_says_is_refused(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Autoscaling.model_validate({"max_replicas": 4, "schedule": [{**WINDOW, **wrong}]})
+
+
+def test_what_a_replica_bears_in_slots_follows_from_how_many_it_has() -> None:
+    assert Autoscaling().of_policy(max_slots=32)["slots_used"] == 24
+    assert Autoscaling(slots_used=10).of_policy(max_slots=32)["slots_used"] == 10

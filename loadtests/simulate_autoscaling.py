@@ -1,14 +1,16 @@
 """Autoscaling without a cluster: the service's own policy over made-up hours of traffic, beside Ray's default policy.
 
-`python -m loadtests.autoscaling --out FOLDER` prints a table and draws replicas, queue, p95 and cost over time. The
-policies run inside Ray's own delays and bounds; only the clock and the replicas are made up. A replica is a decoder
-whose step takes longer the more rows it has, as measured with GPT-2 (see `service/README.md`); signals come late, as
-they do in Ray: pushed once a second, averaged over the look-back period.
+`python -m loadtests.simulate_autoscaling --out FOLDER` prints a table and draws replicas, queue, p95 and cost by time.
+The policies run inside Ray's own delays and bounds; only the clock and the replicas are made up. A replica is a decoder
+whose step takes longer the more rows it has, and which computes prompts between steps, as measured with GPT-2 (see
+`service/README.md`); it starts in 8 s in a pod that is there, in a minute in a new pod, in three on a new node. Signals
+come late, as they do in Ray: pushed once a second, averaged over the look-back period.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -33,7 +35,8 @@ TICK_S = 0.5  # of the simulation, and about what Ray's control loop takes
 PUSH_S = 1.0  # between two reports of a replica
 SLOTS = 32
 STEP_S, STEP_S_A_ROW = 0.0038, 0.00078  # GPT-2 124M on two cores: 1, 8, 32 rows in 4.5, 10, 29 ms
-COLD_START_S = 8.0
+PREFILL_TOKENS_A_SECOND = 1200  # of the same
+STARTS_S = (8.0, 60.0, 180.0)
 SLO_S = 1.0  # time to first token that 95 % of a minute's requests must keep
 
 
@@ -43,29 +46,31 @@ class Trace:
 
     name: str
     arrivals: NDArray[np.float64]  # seconds, ascending
-    tokens: NDArray[np.int64]
+    prompts: NDArray[np.int64]  # tokens of each
+    tokens: NDArray[np.int64]  # to decode
     seconds: float
 
 
 def trace(name: str, rate: Callable[[float], float], seconds: float, *, sigma: float = 0.6, seed: int = 0) -> Trace:
-    """Make Poisson arrivals at `rate(t)` a second, with log-normal lengths of 60 tokens in the middle."""
+    """Make Poisson arrivals at `rate(t)` a second, with log-normal prompts and outputs (medians 30, 60)."""
     rng = np.random.default_rng(seed)
     seen = [
         t + rng.random() * TICK_S for t in np.arange(0, seconds, TICK_S) for _ in range(rng.poisson(rate(t) * TICK_S))
     ]
     arrivals = np.sort(np.array(seen))
     tokens = np.clip(rng.lognormal(np.log(60), sigma, len(arrivals)), 1, 2000).astype(np.int64)
-    return Trace(name, arrivals, tokens, seconds)
+    prompts = np.clip(rng.lognormal(np.log(30), sigma, len(arrivals)), 1, 2000).astype(np.int64)
+    return Trace(name, arrivals, prompts, tokens, seconds)
 
 
 def traces(hours: float = 1.0) -> list[Trace]:
     """Return an hour each of what services meet."""
     seconds = 3600 * hours
-    day = lambda t: 22 - 20 * np.cos(2 * np.pi * t / seconds)  # noqa: E731  # one line each is easiest to compare
+    wave = lambda t: 22 - 20 * np.cos(2 * np.pi * t / seconds)  # noqa: E731  # one line each is easiest to compare
     return [
         trace("ramp", lambda t: 2 + 48 * t / seconds, seconds),
         trace("spike", lambda t: 55.0 if 0.4 < t / seconds < 0.5 else 6.0, seconds),
-        trace("diurnal", day, seconds),
+        trace("wave", wave, seconds),
         trace("flapping", lambda t: 32.0 if t % 120 < 60 else 4.0, seconds),
         trace("heavy-tailed", lambda _t: 9.0, seconds, sigma=1.5),
     ]
@@ -76,9 +81,10 @@ class Replica:
     """A decoder with slots and a queue."""
 
     ready_at: float
-    waiting: deque[tuple[float, float]] = field(default_factory=deque)  # arrival, tokens
+    waiting: deque[tuple[float, float, float]] = field(default_factory=deque)  # arrival, tokens of prompt and output
     left: list[float] = field(default_factory=list)  # tokens of the running sequences
     is_leaving: bool = False
+    owed: float = 0.0  # seconds by which the last tick's work was longer than it
 
     @property
     def ongoing(self) -> int:
@@ -86,22 +92,22 @@ class Replica:
         return len(self.waiting) + len(self.left)
 
     def advance(self, now: float) -> Iterator[float]:
-        """Decode for a tick; yield the waits of those that got their first token."""
-        remaining = TICK_S
-        yield from self._admit(now)
-        while remaining > 0 and self.left:
-            step = STEP_S + STEP_S_A_ROW * len(self.left)
-            steps = min(remaining / step, *self.left)
-            self.left = [tokens - steps for tokens in self.left if tokens > steps]
-            remaining -= steps * step
-            yield from self._admit(now + TICK_S - remaining)
+        """Prefill and decode for a tick; yield the times to the first token of those that got theirs."""
+        remaining = TICK_S - self.owed
+        while remaining > 0 and (self.waiting or self.left):
+            if self.waiting and len(self.left) < SLOTS:
+                arrival, prompt, tokens = self.waiting.popleft()
+                self.left.append(tokens)
+                remaining -= prompt / PREFILL_TOKENS_A_SECOND
+                yield now + TICK_S - remaining + self._step() - arrival
+            else:
+                steps = min(remaining / self._step(), *self.left)
+                remaining -= steps * self._step()
+                self.left = [tokens - steps for tokens in self.left if tokens > steps]
+        self.owed = max(0.0, -remaining)
 
-    def _admit(self, now: float) -> Iterator[float]:
-        """Give free slots to those that wait; yield how long they did."""
-        while self.waiting and len(self.left) < SLOTS:
-            arrival, tokens = self.waiting.popleft()
-            self.left.append(tokens)
-            yield now - arrival
+    def _step(self) -> float:
+        return STEP_S + STEP_S_A_ROW * len(self.left)
 
 
 @dataclass
@@ -139,8 +145,8 @@ def default_policy(context: Any) -> tuple[float, dict[str, Any]]:
     return desired, state
 
 
-def simulate(traffic: Trace, policy: Policy, bounds: AutoscalingConfig) -> Result:
-    """Run a trace through replicas that a policy adds and removes."""
+def simulate(traffic: Trace, policy: Policy, bounds: AutoscalingConfig, start_s: float = STARTS_S[0]) -> Result:
+    """Run a trace through replicas that a policy adds and removes, each of which starts in so many seconds."""
     decide = ray_policy._apply_autoscaling_config(policy)
     result = Result()
     state: dict[str, Any] = {}
@@ -156,20 +162,21 @@ def simulate(traffic: Trace, policy: Policy, bounds: AutoscalingConfig) -> Resul
             serving = [replica for replica in replicas if replica.ready_at <= now and not replica.is_leaving]
             while arrived < len(traffic.arrivals) and traffic.arrivals[arrived] <= now:
                 chosen = min(serving or replicas, key=lambda replica: replica.ongoing)
-                chosen.waiting.append((traffic.arrivals[arrived], float(traffic.tokens[arrived])))
+                lengths = float(traffic.prompts[arrived]), float(traffic.tokens[arrived])
+                chosen.waiting.append((traffic.arrivals[arrived], *lengths))
                 arrived += 1
             for replica in replicas:
                 if replica.ready_at <= now:
                     waits += replica.advance(now)
             replicas = [replica for replica in replicas if replica.ongoing or not replica.is_leaving]
             if now % PUSH_S == 0:
-                tokens = sum(tokens for replica in replicas for _, tokens in replica.waiting)
+                tokens = sum(prompt for replica in replicas for _, prompt, _ in replica.waiting)
                 slots = sum(len(replica.left) for replica in replicas)
                 reports.append((sum(replica.ongoing for replica in replicas), round(tokens), slots))
             context = _context(reports, serving, target, now, state, bounds)
             wanted, state = decide(context)
             target = min(max(wanted, bounds.min_replicas), bounds.max_replicas)
-            _scale(replicas, target, now)
+            _scale(replicas, target, now, start_s)
             result.replicas.append(target)
             result.queue.append(sum(len(replica.waiting) for replica in replicas))
             if (now + TICK_S) % 60 == 0:
@@ -198,22 +205,22 @@ def _context(
     )
 
 
-def _scale(replicas: list[Replica], wanted: int, now: float) -> None:
+def _scale(replicas: list[Replica], wanted: int, now: float, start_s: float) -> None:
     """Start replicas, which are ready after a while, or let the emptiest finish and go."""
     staying = [replica for replica in replicas if not replica.is_leaving]
-    replicas += [Replica(now + COLD_START_S) for _ in range(wanted - len(staying))]
+    replicas += [Replica(now + start_s) for _ in range(wanted - len(staying))]
     for replica in sorted(staying, key=lambda replica: replica.ongoing)[: max(0, len(staying) - wanted)]:
         replica.is_leaving = True
 
 
-# One replica keeps the SLO up to about 11 requests of 60 tokens a second, with some 20 of its 32 slots in use.
-OURS = Autoscaling(max_replicas=10, ongoing_requests=24, queued_tokens=600, slots_used=20)
+# One replica keeps the SLO up to some 8 requests a second, with about 16 of its 32 slots in use.
+OURS = Autoscaling(max_replicas=10, ongoing_requests=20, queued_tokens=400, slots_used=16)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # Ray still holds the look-back period against an old field
-    BOUNDS = AutoscalingConfig(**autoscaling_config(OURS))
-RAYS = AutoscalingConfig(min_replicas=1, max_replicas=10, target_ongoing_requests=24)
+    BOUNDS = AutoscalingConfig(**autoscaling_config(OURS, SLOTS))
+RAYS = AutoscalingConfig(min_replicas=1, max_replicas=10, target_ongoing_requests=20)
 POLICIES: dict[str, tuple[Policy, AutoscalingConfig]] = {
-    "load": (LoadPolicy(**OURS.of_policy()), BOUNDS),
+    "load": (LoadPolicy(**OURS.of_policy(SLOTS)), BOUNDS),
     "Ray's, its delays": (default_policy, RAYS),
     "Ray's, our delays": (default_policy, BOUNDS),
 }
@@ -221,19 +228,19 @@ POLICIES: dict[str, tuple[Policy, AutoscalingConfig]] = {
 
 def main() -> None:
     """Simulate every trace under every policy; print the table, draw the plots."""
-    parser = argparse.ArgumentParser(prog="python -m loadtests.autoscaling", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m loadtests.simulate_autoscaling", description=__doc__)
     parser.add_argument("--out", type=Path, help="folder for the plots")
     parser.add_argument("--hours", type=float, default=1.0, help="length of each trace")
     options = parser.parse_args()
-    table = Table("trace", "policy", "minutes in time", "reversals/h", "replica hours", "most replicas")
-    for traffic in traces(options.hours):
-        results = {name: simulate(traffic, policy, bounds) for name, (policy, bounds) in POLICIES.items()}
+    table = Table("start", "trace", "policy", "minutes in time", "reversals/h", "replica hours", "most replicas")
+    for start_s, traffic in itertools.product(STARTS_S, traces(options.hours)):
+        results = {name: simulate(traffic, policy, bounds, start_s) for name, (policy, bounds) in POLICIES.items()}
         for name, found in results.items():
             cells = f"{found.kept:.0%}", f"{found.reversals_an_hour:.0f}", f"{found.replica_hours:.2f}"
-            table.add_row(traffic.name, name, *cells, str(max(found.replicas)))
+            table.add_row(f"{start_s:g} s", traffic.name, name, *cells, str(max(found.replicas)))
         if options.out:
             options.out.mkdir(parents=True, exist_ok=True)
-            draw(traffic, results, options.out / f"{traffic.name}.png")
+            draw(traffic, results, options.out / f"{traffic.name}-{start_s:g}.png")
     Console().print(table)
 
 

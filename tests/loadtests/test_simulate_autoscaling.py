@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from loadtests.autoscaling import POLICIES, Result, Trace, draw, simulate, trace, traces
+from loadtests.simulate_autoscaling import POLICIES, Result, Trace, draw, simulate, trace, traces
 
 HOURS = 0.5
 TRACES = {traffic.name: traffic for traffic in traces(HOURS)}

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.logs import LOGGERS, configure_logs
+
+ROOT = Path(__file__).parent.parent.parent
+SAID = "logging.getLogger('trifold').info('said', extra={'model': 'stories'})"
+IMPORTS = (
+    "import logging, subprocess, sys; from pathlib import Path; from service.logs import configure_logs, own_stderr"
+)
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    yield
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [], True
+
+
+def test_lines_of_other_processes_come_out_where_the_first_one_writes() -> None:
+    replica = f"{IMPORTS}; configure_logs(Path(sys.argv[1])); {SAID}"
+    first = (
+        f"{IMPORTS}; subprocess.run([sys.executable, '-c', {replica!r}, str(own_stderr())], stderr=subprocess.DEVNULL)"
+    )
+    done = subprocess.run([sys.executable, "-c", first], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    (line,) = map(json.loads, done.stderr.splitlines())
+    assert (line["event"], line["model"], line["logger"]) == ("said", "stories", "trifold")
+
+
+def test_a_file_keeps_what_all_have_added_to_it(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as file:
+        first = f"{IMPORTS}; own, other = None, own_stderr()"
+        first += "".join(f"; configure_logs({to}); {SAID}" for to in ("own", "other", "own"))
+        subprocess.run([sys.executable, "-c", first], cwd=ROOT, stderr=file, check=True)
+
+    assert [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()] == ["said"] * 3
+
+
+def test_what_cannot_be_opened_is_told_and_does_not_stop_a_process(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    configure_logs(tmp_path / "nowhere" / "log")
+
+    assert "TRIFOLD_LOG_TO" in json.loads(capfd.readouterr().err)["event"]
