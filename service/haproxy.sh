@@ -23,7 +23,7 @@ add_rules() {
     grep -q '^frontend http_frontend$' "$1" || return 1
     sed -i -e "/^defaults\$/,/^frontend /{" -e "/^ *balance /r $rules/defaults.cfg" -e "}" \
         -e "/^frontend http_frontend\$/,/^ *bind /{" -e "/^ *bind /r $rules/rules.cfg" -e "}" \
-        -e "s#^\( *errorfile \(50[234]\)\) .*#\1 $rules/\2.http#" "$1"
+        -e "s#^ *server .*#& tcp-ut 3s#" -e "s#^\( *errorfile \(50[234]\)\) .*#\1 $rules/\2.http#" "$1"
 }
 
 previous=

@@ -80,15 +80,16 @@ ROUTES: Mapping[str, Kind | None] = {
 
 AUTO = "auto"  # the source of a request that leaves it to the service, or says nothing of it
 # A replica whose node has lost its power says nothing, and a request may rightly take two minutes. TCP's own probes
-# tell the two apart within about three seconds: a replica that is slow still answers them, by its kernel.
+# tell the two apart within about three seconds: a replica that is slow still answers them, by its kernel. They are not
+# sent while a request waits for its own acknowledgement, whose time is bounded by SERVER for each server.
 LIVENESS = """\
     timeout connect 1s
     option srvtcpka
     srvtcpka-idle 1s
     srvtcpka-intvl 1s
     srvtcpka-cnt 2
-    default-server tcp-ut 3s
 """
+SERVER = "tcp-ut 3s"  # HAProxy 2.8 takes it from a server's own line alone; `haproxy.sh` has it, too
 # A request of which a replica has answered nothing when it dies is sent to another one, once: requests change nothing
 # here, and one that kills its replica takes but one more with it. Otherwise HAProxy would hang up in silence on whoever
 # was on a connection that had been used before, and answer others with 502.

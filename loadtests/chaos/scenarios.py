@@ -104,10 +104,10 @@ async def under_load(name: str, cluster: Cluster, asking: Asking, steps: Sequenc
 
 async def node_dies(cluster: Cluster, asking: Asking, plan: Plan, *, unplugged: bool = False) -> Found:
     """Kill a node that has a replica of the model, with everything on it; Ray's autoscaler rents another one."""
-    killed_at, back_at = 0.0, None
+    killed_at, gone_at, back_at = 0.0, 0.0, None
 
     async def happening(cluster: Cluster, found: Found) -> None:
-        nonlocal killed_at, back_at
+        nonlocal killed_at, gone_at, back_at
         await asyncio.sleep(BEFORE_S)
         before = await asyncio.to_thread(cluster.status)
         victim = next(iter(before.running(WATCHED).values()))
@@ -115,25 +115,28 @@ async def node_dies(cluster: Cluster, asking: Asking, plan: Plan, *, unplugged: 
         (name,) = [name for name, rented in cluster.cloud.rented.items() if rented.host.ip == victim]
         killed_at = found.note("node unplugged" if unplugged else "node killed")
         await asyncio.to_thread(cluster.cloud.kill, name, unplugged=unplugged)
+        gone_at = time.monotonic()
         back_at = await _back(cluster, found, lambda status: is_up(status, REPLICAS, dead), plan.seconds - BEFORE_S)
 
     name = "a node loses its power" if unplugged else "a node is killed"
     found = await under_load(name, cluster, asking, [Step(plan.users, plan.seconds)], happening)
     told_within_s = verdicts.NOTICED_WITHIN_S if unplugged else verdicts.TOLD_WITHIN_S
-    return _judged(found, killed_at, told_within_s, verdicts.recovered("all replicas run again", killed_at, back_at))
+    lost = verdicts.lost_with_it(found.samples, killed_at, gone_at, told_within_s)
+    return _judged(found, lost, verdicts.recovered("all replicas run again", killed_at, back_at))
 
 
 async def head_dies(cluster: Cluster, asking: Asking, plan: Plan) -> Found:
     """Kill the head, which comes back at the same address and finds its state in Redis."""
-    killed_at, back_at = 0.0, None
+    killed_at, gone_at, back_at = 0.0, 0.0, None
     before, after = Status(), Status()
 
     async def happening(cluster: Cluster, found: Found) -> None:
-        nonlocal killed_at, back_at, before, after
+        nonlocal killed_at, gone_at, back_at, before, after
         await asyncio.sleep(BEFORE_S)
         before = await asyncio.to_thread(cluster.status)
         killed_at = found.note("head killed")
         await asyncio.to_thread(cluster.cloud.kill, cluster.cloud.head())
+        gone_at = time.monotonic()
         await asyncio.sleep(HEAD_AWAY_S)
         await asyncio.to_thread(cluster.cloud.start_head)
         back_at = await _back(cluster, found, lambda status: is_up(status, REPLICAS), plan.seconds - BEFORE_S)
@@ -143,8 +146,7 @@ async def head_dies(cluster: Cluster, asking: Asking, plan: Plan) -> Found:
     found = await under_load("the head is killed", cluster, asking, [Step(plan.users, plan.seconds)], happening)
     return _judged(
         found,
-        killed_at,
-        verdicts.TOLD_WITHIN_S,
+        verdicts.lost_with_it(found.samples, killed_at, gone_at),
         verdicts.recovered(f"Serve's controller is back (the head was away for {HEAD_AWAY_S:g} s)", killed_at, back_at),
         verdicts.same_replicas(before, after, tuple(REPLICAS)),
     )
@@ -159,9 +161,8 @@ async def _back(cluster: Cluster, found: Found, holds: Callable[[Status], bool],
     return found.note("as before")
 
 
-def _judged(found: Found, killed_at: float, told_within_s: float, *more: Verdict) -> Found:
-    lost = verdicts.lost_with_it(found.samples, killed_at, told_within_s)
-    found.verdicts += [lost, *more, verdicts.longest_answer(found.samples)]
+def _judged(found: Found, *verdicts_: Verdict) -> Found:
+    found.verdicts += [*verdicts_, verdicts.longest_answer(found.samples)]
     return found
 
 

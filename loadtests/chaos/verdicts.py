@@ -23,13 +23,16 @@ def none_failed(samples: Sequence[Sample]) -> Verdict:
     return Verdict("failed requests", not errors, f"{errors.total()} of {len(samples)}{_listed(errors)}")
 
 
-def lost_with_it(samples: Sequence[Sample], killed_at: float, within_s: float = TOLD_WITHIN_S) -> Verdict:
-    """Allow only those to fail that were underway at the kill, told so at once; streams may break off."""
+def lost_with_it(
+    samples: Sequence[Sample], killed_at: float, gone_at: float, within_s: float = TOLD_WITHIN_S
+) -> Verdict:
+    """Allow only those to fail that were underway while it died, told so at once; streams may break off."""
     errors = [sample for sample in samples if sample.error]
-    underway = [sample for sample in samples if begun(sample) <= killed_at <= sample.at]
-    bad = [error for error in errors if not _is_excused(error, killed_at, within_s)]
+    underway = [sample for sample in samples if begun(sample) <= gone_at and sample.at >= killed_at]
+    bad = [error for error in errors if error not in underway or not _is_told(error, gone_at + within_s)]
+    counted = _listed(Counter(error.error or "" for error in errors))
     found = (
-        f"{len(errors)} of {len(samples)}{_listed(Counter(e.error or '' for e in errors))}; {len(underway)} underway"
+        f"{len(errors)} of {len(samples)}{counted}; {len(underway)} underway in its last {gone_at - killed_at:.1f} s"
     )
     if errors:
         found += f"; last {max(e.at for e in errors) - killed_at:.1f} s after it; {retries(samples)}"
@@ -46,9 +49,9 @@ def begun(sample: Sample) -> float:
     return sample.at - sample.seconds
 
 
-def _is_excused(error: Sample, killed_at: float, within_s: float) -> bool:
+def _is_told(error: Sample, until: float) -> bool:
     was_told = error.error in TOLD or ("streamed" in error.user and error.error in BROKEN_OFF)
-    return was_told and begun(error) <= killed_at <= error.at <= killed_at + within_s
+    return was_told and error.at <= until
 
 
 def recovered(what: str, killed_at: float, at: float | None) -> Verdict:

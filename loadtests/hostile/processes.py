@@ -70,6 +70,7 @@ class Usage:
     pid: int
     memory: int  # bytes of resident memory
     descriptors: int
+    threads: int = 0
 
     @property
     def is_rays(self) -> bool:
@@ -94,7 +95,9 @@ class Service:
         found = []
         for role, process in self._processes():
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # it may end meanwhile
-                found.append(Usage(role, process.pid, process.memory_info().rss, process.num_fds()))
+                found.append(
+                    Usage(role, process.pid, process.memory_info().rss, process.num_fds(), process.num_threads())
+                )
         return found
 
     def _processes(self) -> Iterator[tuple[str, psutil.Process]]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from service.ingress import SERVER
 from service.ray_environment import HAPROXY_WRAPPER
 from tests.service.stand_ins import GATEWAY, MODELS, environment, needs_haproxy, write_config, write_models_file
 
@@ -21,7 +22,10 @@ def test_the_rules_follow_the_models_file(tmp_path: Path) -> None:
         config = write_config(tmp_path, 8000, {GATEWAY: [1]})
         try_config(config, models_file)
 
-        assert f"map_str({tmp_path}/trifold/models.map)" in config.read_text()
+        written = config.read_text()
+        assert f"map_str({tmp_path}/trifold/models.map)" in written
+        assert written.index("\ndefaults") < written.index("option srvtcpka") < written.index("\nfrontend")
+        assert all(line.endswith(f" {SERVER}") for line in written.splitlines() if line.lstrip().startswith("server "))
         assert (tmp_path / "trifold" / "models.map").read_text().split() == [name for name in models for _ in "12"]
 
 

@@ -15,6 +15,7 @@ from loadtests.chaos.watch import Look
 from loadtests.hostile.polite import Sample
 
 KILLED_AT = 100.0
+GONE_AT = 100.2
 
 
 def sample(begun: float, ended: float, error: str | None = None, user: str = "classify 0") -> Sample:
@@ -33,11 +34,12 @@ def looks(*nodes: int, spread: tuple[int, ...] = ()) -> list[Look]:
     ("error", "holds"),
     [
         (sample(-1, 0.5, "502"), True),
-        (sample(-1, 1.9, "503"), True),
+        (sample(-1, 2.1, "503"), True),
+        (sample(0.1, 0.3, "502"), True),  # while it died
         (sample(-1, 0.1, "broken off", user="generate streamed 2"), True),
         (sample(-1, 0.1, "IncompleteReadError", user="generate streamed 2"), True),
-        (sample(-1, 2.1, "503"), False),  # hung
-        (sample(0.1, 0.2, "503"), False),  # sent when the node was dead already
+        (sample(-1, 2.3, "503"), False),  # hung
+        (sample(0.3, 0.4, "503"), False),  # sent when the node was dead already
         (sample(-3, -1, "502"), False),  # before anything had happened
         (sample(-1, 0.5, "500"), False),
         (sample(-1, 0.5, "504"), False),
@@ -45,7 +47,7 @@ def looks(*nodes: int, spread: tuple[int, ...] = ()) -> list[Look]:
     ],
 )
 def test_only_requests_underway_may_be_lost_and_are_told_at_once(error: Sample, holds: bool) -> None:
-    verdict = lost_with_it([sample(-2, -1), sample(-1, 3), error], KILLED_AT)
+    verdict = lost_with_it([sample(-2, -1), sample(-1, 3), error], KILLED_AT, GONE_AT)
 
     assert verdict.holds is holds
     assert verdict.found.startswith(f"1 of 3 (1 × {error.error})")
@@ -53,7 +55,7 @@ def test_only_requests_underway_may_be_lost_and_are_told_at_once(error: Sample, 
 
 
 def test_a_slow_answer_is_no_loss() -> None:
-    assert lost_with_it([sample(-1, 30)], KILLED_AT).found == "0 of 1; 1 underway"
+    assert lost_with_it([sample(-1, 30)], KILLED_AT, GONE_AT).found == "0 of 1; 1 underway in its last 0.2 s"
 
 
 def test_no_failure_is_allowed_where_nothing_dies() -> None:

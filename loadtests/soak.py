@@ -1,0 +1,211 @@
+"""`python -m loadtests.soak`: an hour of ragged, mixed traffic at four fifths of the knee, in which nothing grows.
+
+It starts the service itself, with the bundled models, two replicas of three of them, behind HAProxy on a free port of
+127.0.0.1. It finds the knee (`loadtests.sweep`) unless a rate is given, loads with 80 % of it, and looks at every
+process all the time. In the end memory, file descriptors, threads and files may be 5 % more than at minute ten, and no
+request may have failed; else the exit status is 1. Ray's own processes are told, and not judged: nobody here can change
+them. Logs are rotated early, so that their bound is reached before minute ten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from loadtests import sweep
+from loadtests.hostile.phases import wait_until_ready
+from loadtests.hostile.processes import Service, Usage, make_keys, started
+from loadtests.hostile.report import WORDS
+from loadtests.hostile.verdicts import Verdict
+from loadtests.machine import about
+
+SHARE = 0.8  # of the knee
+ALLOWED = 1.05  # of what there was at minute ten
+LOOK_EVERY_S = 5.0
+WINDOW_S = 60.0  # of which a figure is the median
+LOG_BYTES = 2**20
+WHAT = ("memory", "descriptors", "threads")
+SESSION = re.compile(r"/tmp/ray/session_[\d_-]+")  # what Ray writes goes there
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a service held at one moment, by what its processes are for."""
+
+    at_s: float  # since the load began
+    ours: Mapping[str, Mapping[str, int]]
+    rays: Mapping[str, int]  # of all of Ray's own processes together
+    disk: int  # bytes
+
+
+def main() -> None:
+    """Load for as long as asked, print what was held, and exit with 1 if it has grown or a request has failed."""
+    options = parse(sys.argv[1:])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the service is ended then, too
+    os.environ["RAY_ROTATION_MAX_BYTES"] = str(LOG_BYTES)  # what is set already stays, in `service.ray_environment`
+    try:
+        with started(keys := make_keys("sides"), options.threads) as service:
+            asyncio.run(wait_until_ready(service))
+            looks, rate, report = soak(service, str(keys.polite[0]), options)
+    except (RuntimeError, OSError, EOFError) as error:
+        print(f"soak: {error or type(error).__name__}", file=sys.stderr)
+        sys.exit(2)
+    verdicts = judge(looks, options.settle, report)
+    show(verdicts, rate, options)
+    if options.json is not None:
+        found = {"verdicts": [asdict(each) for each in verdicts], "looks": [asdict(each) for each in looks]}
+        options.json.write_text(json.dumps({"about": about(), "rate": rate, "load": report, **found}, indent=1) + "\n")
+    sys.exit(0 if all(verdict.holds is not False for verdict in verdicts) else 1)
+
+
+def parse(arguments: list[str]) -> Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m loadtests.soak", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3600, help="of load")
+    parser.add_argument("--settle", type=float, default=600, help="seconds after which nothing may grow")
+    parser.add_argument("--rate", type=float, help="requests/s; 80 %% of the knee, which is looked for, unless given")
+    parser.add_argument("--sweep-seconds", type=float, default=20, help="of each rate, to find the knee")
+    parser.add_argument("--threads", type=int, default=1, help="of each model, as there are more models than cores")
+    parser.add_argument("--json", type=Path, help="file for everything that was found")
+    options = parser.parse_args(arguments)
+    if options.seconds < options.settle + WINDOW_S:
+        parser.error(f"--seconds must be at least --settle and {WINDOW_S:g} s more")
+    return options
+
+
+def soak(service: Service, key: str, options: Namespace) -> tuple[list[Look], float, sweep.Report]:
+    """Find the rate, load with it, and look until the load ends; raises `RuntimeError` where nothing is borne."""
+    host = f"http://{service.address.host}:{service.address.port}"
+    loading = sweep.parse(["--host", host, "--api-key", key, "--seconds", f"{options.sweep_seconds:g}"])
+    rate = options.rate or SHARE * (knee(loading) or 0.0)
+    if not rate:
+        raise RuntimeError(f"not even {loading.first:g} requests/s are borne")
+    report_file = Path(f"/tmp/trifold-soak-{os.getpid()}.json")
+    command = [sys.executable, "-m", "locust", "-f", str(sweep.LOCUSTFILE), "--headless", "--only-summary"]
+    command += ["--host", host, "--rate", f"{rate:g}", "--users", str(sweep.USERS), "--spawn-rate", "1000"]
+    command += ["--run-time", f"{options.seconds:g}", "--report", str(report_file)]
+    environment = {**os.environ, "LOAD_API_KEY": key}
+    load = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    looks, begun = [], time.monotonic()
+    try:
+        while load.poll() is None:
+            looks.append(look(service, time.monotonic() - begun))
+            time.sleep(LOOK_EVERY_S)
+        report: sweep.Report = json.loads(report_file.read_text())
+    finally:
+        load.kill()
+        load.wait()
+        report_file.unlink(missing_ok=True)
+    return [each for each in looks if each.at_s <= options.seconds], rate, report
+
+
+def knee(loading: Namespace) -> float | None:
+    """Return the highest rate that is borne."""
+
+    def measured(rate: float) -> sweep.Point:
+        report = sweep.run(loading, rate)
+        return sweep.Point(rate, sweep.is_borne(report, loading.share), report)
+
+    return sweep.knee(sweep.sweep(measured, loading.first, loading.factor, loading.halvings, loading.most))
+
+
+def look(service: Service, at_s: float) -> Look:
+    """Look at all processes, and at their files."""
+    ours: dict[str, dict[str, int]] = {}
+    rays = dict.fromkeys(WHAT, 0)
+    for usage in service.usage():
+        into = rays if usage.is_rays else ours.setdefault(usage.role, dict.fromkeys(WHAT, 0))
+        for what in WHAT:
+            into[what] += getattr(usage, what)
+    return Look(at_s, ours, rays, sum(size(folder) for folder in folders(service.usage())))
+
+
+def folders(usages: Sequence[Usage]) -> set[Path]:
+    """Return where a service's processes write: Ray's session, and the folder of its counts."""
+    found: set[Path] = set()
+    for usage in usages:
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            process = psutil.Process(usage.pid)
+            found |= {Path(session) for session in SESSION.findall(" ".join(process.cmdline()))}
+            if counts := process.environ().get("TRIFOLD_METRICS_DIR"):
+                found.add(Path(counts))
+    return found
+
+
+def size(folder: Path) -> int:
+    """Return how much a folder's files take, in bytes."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # it may be gone meanwhile
+            total += path.lstat().st_blocks * 512
+    return total
+
+
+def judge(looks: Sequence[Look], settle_s: float, report: sweep.Report) -> list[Verdict]:
+    """Compare the last minute with the one that ends when everything has settled."""
+    end_s = looks[-1].at_s
+    before = [each for each in looks if settle_s - WINDOW_S < each.at_s <= settle_s]
+    after = [each for each in looks if each.at_s > end_s - WINDOW_S]
+    roles = sorted({role for each in before for role in each.ours})
+    grown = [
+        _grown(f"{what}, {role}", of_role(before, role, what), of_role(after, role, what))
+        for what in WHAT
+        for role in roles
+    ]
+    disk = _grown("files", [each.disk for each in before], [each.disk for each in after])
+    ratios = {what: _ratio([each.rays[what] for each in before], [each.rays[what] for each in after]) for what in WHAT}
+    rays = ", ".join(f"{what} × {ratio:.3f}" for what, ratio in ratios.items())
+    total = report["total"]
+    errors = f"{total['errors']} of {total['sent']}, {total['refused']} refused, {total['unfinished']} unfinished"
+    return [
+        Verdict("no request fails", not total["errors"] and not total["refused"] and total["answered"] > 0, errors),
+        *grown,
+        disk,
+        Verdict("Ray's own processes", None, rays),
+    ]
+
+
+def of_role(looks: Sequence[Look], role: str, what: str) -> list[int]:
+    """Return what the processes of a role held; nothing where there were none."""
+    return [each.ours.get(role, {}).get(what, 0) for each in looks]
+
+
+def _grown(name: str, before: Sequence[int], after: Sequence[int]) -> Verdict:
+    shown = f"{statistics.median(before):,.0f} → {statistics.median(after):,.0f}, × {_ratio(before, after):.3f}"
+    return Verdict(name, _ratio(before, after) <= ALLOWED, shown)
+
+
+def _ratio(before: Sequence[int], after: Sequence[int]) -> float:
+    return statistics.median(after) / max(1.0, statistics.median(before))
+
+
+def show(verdicts: Sequence[Verdict], rate: float, options: Namespace) -> None:
+    """Print a line for each verdict."""
+    minutes = f"{options.seconds / 60:g} minutes at {rate:.1f} requests/s"
+    table = Table(title=f"{minutes}; the last against minute {options.settle / 60:g}", title_justify="left")
+    for column in ("what may not grow", "holds", "found"):
+        table.add_column(column, overflow="fold")
+    for verdict in verdicts:
+        table.add_row(verdict.name, WORDS[verdict.holds], verdict.found)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+if __name__ == "__main__":
+    main()
