@@ -120,11 +120,14 @@ def test_an_entrance_has_the_name_of_its_host(chart: helm_python.Chart) -> None:
 
 @pytest.mark.parametrize("served", ["cpu", "plain"])
 def test_models_of_ones_own_are_in_every_pod(served: str, chart: helm_python.Chart) -> None:
-    resources = rendered(chart, served=served, models=MODELS, serveConfig="applications: []\n")
+    own = {"models": MODELS, "serveConfig": "applications: []\n"}
+    resources = rendered(chart, served=served, monitoring={"enabled": True}, **own)
     kind = {"cpu": "RayService", "plain": "Deployment"}[served]
     text = yaml.safe_dump(resources[kind, "trifold"])
 
     assert resources["ConfigMap", "trifold-models"]["data"]["models.yaml"] == MODELS
+    maps = [each["data"] for (kind, _), each in resources.items() if kind == "ConfigMap"]
+    assert sum("models.yaml" in data for data in maps) == 1 < len(maps)
     assert text.count("name: TRIFOLD_MODELS_FILE") == text.count("secretName: trifold-api-keys")
     if served == "cpu":
         assert resources["RayService", "trifold"]["spec"]["serveConfigV2"] == "applications: []\n"
