@@ -192,4 +192,4 @@ class ExplainResponse(Response):
     steps: list[Step] | None = None
     alignment: list[WordPair] | None = None
     vectors: Vectors | None = None
-    usage: Usage
+    usage: Usage = Field(description="of the text, and of all that was read for contributions")

@@ -46,10 +46,11 @@ class ExplainText:
             row = TextInput(encoding.ids, encoding.segment_ids)
             check_length(row.tokens, min(self._encoder.limit, MAX_TOKENS), "input")
             shown.check(dict.fromkeys(shown.stacks, row.tokens))
-            found = None
+            found, read = None, row.tokens
             if decides and (request.contributions or row.tokens <= MAX_ATTRIBUTED):
                 places = [place for place, special in enumerate(encoding.special) if not special]
-                found = await self._contributions(permit, request, row, places)
+                found, tried = await self._contributions(permit, request, row, places)
+                read += tried
             permit.settle(1, row.tokens)
             insight = await self._insights.run(permit, self._insights.explainer.read, row, shown.look)
             attention, vectors = await self._insights.run(permit, shown.written, insight)
@@ -60,13 +61,13 @@ class ExplainText:
             attention=attention,
             contributions=found,
             vectors=vectors,
-            usage=Usage(prompt_tokens=row.tokens),
+            usage=Usage(prompt_tokens=read),
         )
 
     async def _contributions(
         self, permit: Permit, request: ExplainRequest, text: TextInput, places: list[int]
-    ) -> Contributions:
-        """Return what each token adds to a label's log odds, by the answers to texts that lack some."""
+    ) -> tuple[Contributions, int]:
+        """Return what each token adds to a label's log odds, and how many tokens were read to find it."""
         check_length(text.tokens, MAX_ATTRIBUTED, "input", " whose contributions are asked for")
         if request.method == "shapley":
             trial = await self._insights.run(permit, orders_of, text, places, MAX_ROWS)
@@ -78,7 +79,7 @@ class ExplainText:
         odds = self._log_odds(logits.astype(np.float64), label)
         values = np.zeros(text.tokens)
         values[places] = contributions(trial, odds)
-        return Contributions(
+        found = Contributions(
             label=self._manifest.labels[label],
             score=float(activate(logits[0], self._manifest.activation)[label]),
             method=request.method,
@@ -86,6 +87,7 @@ class ExplainText:
             without=float(odds[1]),
             values=np.round(values, 6).tolist(),
         )
+        return found, sum(row.tokens for row in trial.rows)
 
     def _label(self, request: ExplainRequest, logits: Array) -> int:
         labels = self._manifest.labels
