@@ -24,9 +24,6 @@ from service.timeouts import Timeouts
 
 logger = logging.getLogger("trifold")
 
-# Requests and answers of the gateway pass through it; Ray would take a third of the memory.
-OBJECT_STORE_BYTES = 256 * 2**20
-
 
 def main() -> None:
     """Serve as the command line says."""
@@ -81,17 +78,11 @@ def _serve(settings: Settings, started: float) -> None:
     from ray import serve
 
     from service.app import targets
+    from service.ray_processes import start_ray
 
     try:
         try:
-            ray.init(
-                address="local",
-                include_dashboard=False,
-                log_to_driver=False,
-                configure_logging=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                _metrics_export_port=settings.ray_metrics_port or None,
-            )
+            start_ray(settings.ray_metrics_port or None)
         except SystemExit:  # by Ray's own handler, whose status is the signal's number
             sys.exit(0)
         _exit_on_signals()  # in place of Ray's

@@ -60,8 +60,12 @@ def gateway_options(timeouts: Timeouts) -> dict[str, Any]:
 
 
 def group_application(group: ReplicaGroup, timeouts: Timeouts) -> Application:
-    """Return the Serve application of a group of models."""
-    return _application(Replica, REPLICA, replica_options(group.settings, timeouts), group.models)
+    """Return the Serve application of a group of models; what has no choice of replicas is not asked for its load."""
+    options, bounds = replica_options(group.settings, timeouts), group.settings.autoscaling
+    if bounds.min_replicas == bounds.max_replicas:
+        options["num_replicas"] = bounds.min_replicas
+        del options["autoscaling_config"]
+    return _application(Replica, REPLICA, options, group.models)
 
 
 def gateway_application(models: Sequence[ModelSettings], timeouts: Timeouts) -> Application:

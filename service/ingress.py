@@ -207,18 +207,20 @@ def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool) -> str:
     http-request set-var(txn.model) var(txn.default) if takes_model !is_named may_take_default !has_key
     http-request set-var(txn.model) var(txn.default) if takes_model !is_named may_take_default has_null !has_key_twice
     http-request unset-var(txn.model) if is_named has_escaped_letters
-    # A model without a replica is left to the gateway, which says so or waits. If its replica has no application of its
-    # own, it is where the gateway would be.
+    # A model without a replica is left to the gateway, which says so or waits. If neither it nor the replica that it
+    # shares is an application, it is where the gateway would be.
     http-request set-var(txn.replica) var(txn.model),map_str({folder}/replicas.map) if is_named
     acl is_model var(txn.replica) -m found
-    http-request set-var(txn.there) str(http-),concat(,txn.replica),nbsrv if is_model
+    http-request set-var(txn.there) str(http-),concat(,txn.model),nbsrv if is_model
     acl has_application var(txn.there) -m found
+    http-request set-var(txn.there) str(http-),concat(,txn.replica),nbsrv if is_model !has_application
     acl is_there var(txn.there) -m int gt 0
     http-request set-path /models/%[var(txn.model)]%[path] if is_model !has_application
     http-request set-path /models/%[var(txn.model)]%[path] if is_model is_there
     # A model's address leads to the replica that it shares, by whatever rule it came into the path.
     http-request set-var(txn.shared) path,field(3,/),map_str({folder}/shared.map) if {{ path_beg /models/ }}
     acl shares var(txn.shared) -m found
+    http-request unset-var(txn.there) if shares
     http-request set-var(txn.there) str(http-),concat(,txn.shared),nbsrv if shares
     http-request set-path /replicas/%[var(txn.shared)]%[path] if shares is_there
 """

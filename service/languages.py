@@ -5,6 +5,7 @@ Lui and Baldwin, "langid.py: An Off-the-shelf Language Identification Tool", 201
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -28,15 +29,15 @@ class Guess:
 
 
 class Detector:
-    """Tells languages apart that are known under some names; those that py3langid does not know are never found."""
+    """Tells languages apart that are known under some names; those that py3langid does not know are never found.
+
+    The model is read with the first text: it takes 70 MB, which few services need whose clients name languages.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
-        known = set(_identifier().labels)
         self._names: dict[str, str] = {}  # the library's code → ours, the first that is written so
         for name in names:
-            code = base_language(name)
-            if code in known:
-                self._names.setdefault(code, name)
+            self._names.setdefault(base_language(name), name)
 
     def guesses(self, text: str) -> list[Guess]:
         """Return all languages, the likeliest first; of a text without letters they are in the library's order.
@@ -46,6 +47,12 @@ class Detector:
         ranked = [(code, score) for code, score in _identifier().rank(text[:READ]) if code in self._names]
         total = sum(score for _, score in ranked) or 1.0
         return [Guess(self._names[code], score / total) for code, score in ranked]
+
+
+async def prepare() -> None:
+    """Let the model be read by a thread if it has not been; whoever then guesses on the event loop stalls nobody."""
+    if not _identifier.cache_info().currsize:
+        await asyncio.to_thread(_identifier)
 
 
 def english_name(language: str) -> str:

@@ -66,7 +66,12 @@ def test_of_the_model_only_the_command_line_knows_of_the_service() -> None:
 
 
 def test_ray_is_imported_where_the_service_is_composed() -> None:
-    assert files_that_import("ray", "service") == {"service/app.py", "service/remote.py", "service/__main__.py"}
+    assert files_that_import("ray", "service") == {
+        "service/app.py",
+        "service/remote.py",
+        "service/ray_processes.py",
+        "service/__main__.py",
+    }
 
 
 def test_onnx_runtime_is_imported_in_one_place_a_side() -> None:

@@ -86,7 +86,7 @@ def process_of(name: str) -> psutil.Process:
     for process in psutil.process_iter(["cmdline"]):
         if name in " ".join(process.info["cmdline"] or []):
             return process
-    raise SystemExit(f"there is no {name} on this machine; start the service first")
+    raise SystemExit(f"there is no {name} on this machine; start the service first, with models that share no replica")
 
 
 def victim(metrics_port: int) -> str:

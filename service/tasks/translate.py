@@ -16,7 +16,7 @@ from service.engine.engine import Engine
 from service.engine.mailbox import Output
 from service.engine.sequence import Sequence
 from service.errors import InvalidRequest, TooLarge
-from service.languages import READ, SURE, Detector, Guess
+from service.languages import READ, SURE, Detector, Guess, prepare
 from service.schemas import (
     AnyEvent,
     AnyRequest,
@@ -209,6 +209,8 @@ class Translate:
 
     async def _read(self, request: TranslateRequest, permit: Permit) -> list[_Read]:
         """Return each text with its language, cut into sentences."""
+        if request.source == AUTO:
+            await prepare()
         texts: list[_Read] = []
         left = self._max_sentences
         for text in as_list(request.input):

@@ -230,6 +230,15 @@ def test_models_that_share_a_replica_are_reached_there_while_it_is(tmp_path: Pat
 
 
 @needs_haproxy
+def test_models_that_serve_has_apart_are_reached_apart_whatever_the_models_file_says(tmp_path: Path) -> None:
+    models_file = write_models_file(tmp_path / "models.yaml", MODELS, shared=MODELS)
+    with running_ingress(tmp_path, models_file, [GATEWAY, "fashion"], asleep=["sentiment"]) as ingress:
+        for path, body in (("/classify", "{}"), ("/models/fashion/classify", "")):
+            assert asked(post(ingress, path, body)) == ("fashion", "/models/fashion/classify")
+        assert asked(post(ingress, "/classify", '{"model": "sentiment"}')) == (GATEWAY, "/classify")
+
+
+@needs_haproxy
 @pytest.mark.parametrize("shared", [[], MODELS])
 def test_models_without_an_application_of_their_own_are_where_the_gateway_is(tmp_path: Path, shared: list[str]) -> None:
     models_file = write_models_file(tmp_path / "models.yaml", MODELS, shared)
