@@ -14,12 +14,14 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
 from model.package import Manifest
+from service.api.observing import observed
 from service.api.status import StatusCache
 from service.errors import InternalError, NotReady, ServerOverloaded, ServiceError
 from service.replica_groups import REPLICA
 from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
 from service.settings import ModelSettings
 from service.tasks.task import ANONYMOUS
+from service.tracing import Carried
 
 # Apart from other threads: a controller that does not answer holds this one, and who asks next waits for it or leaves.
 _asking_the_controller = ThreadPoolExecutor(1, "controller")
@@ -38,7 +40,7 @@ class RemoteTask:
 
     async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
         """Ask the replica."""
-        answer = self._handle.predict.remote(self.manifest.name, request, client)
+        answer = self._handle.predict.remote(self.manifest.name, request, client, _carried())
         try:
             with _remote_errors():
                 return cast("Response", await answer)
@@ -48,7 +50,7 @@ class RemoteTask:
 
     async def stream(self, request: AnyRequest, client: str = ANONYMOUS) -> AsyncGenerator[AnyEvent, None]:
         """Ask the replica for a stream; leaving it early ends it there too."""
-        events = self._streaming_handle.stream.remote(self.manifest.name, request, client)
+        events = self._streaming_handle.stream.remote(self.manifest.name, request, client, _carried())
         try:
             with _remote_errors():
                 async for event in cast("AsyncGenerator[AnyEvent, None]", events):
@@ -84,6 +86,12 @@ def remote_tasks(models: Sequence[ModelSettings]) -> list[RemoteTask]:
         RemoteTask(manifest, handles[application], application, may_sleep=model.autoscaling.min_replicas == 0)
         for model, manifest, application in zip(models, manifests, applications, strict=True)
     ]
+
+
+def _carried() -> Carried:
+    """Return what the replica's logs and spans need of the request in progress."""
+    request = observed()
+    return Carried(request.id, request.traceparent)
 
 
 @contextmanager

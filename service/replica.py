@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
     from service.tasks.reopening import ReopenedTask
     from service.tasks.task import LocalTask
+    from service.tracing import Carried
 
 # How long one thread keeps another waiting for the interpreter. A step takes it several times. By default it would wait
 # 5 ms each time, longer than a small model computes, whenever the event loop writes somebody's long answer.
@@ -35,8 +36,10 @@ class Replica:
     def __init__(self, models: Sequence[ModelSettings]) -> None:
         from service.tasks.loading import load_task
         from service.tasks.reopening import ReopenedTask
+        from service.tracing import Tracing
 
         self._settings, self._metrics = _of_this_process()
+        self._tracing = Tracing.of(self._settings)  # of what comes from the gateway; it sends the rest at exit
         loads = [partial(load_task, model, self._settings.limits, self._metrics) for model in models]
         self._tasks: list[LocalTask | ReopenedTask] = (
             [loads[0]()] if len(loads) == 1 else [ReopenedTask(load) for load in loads]
@@ -50,15 +53,19 @@ class Replica:
 
         return create_app(self._tasks, self._settings, self._metrics, is_behind_serve=True)
 
-    async def predict(self, model: str, request: AnyRequest, client: str) -> Response:
+    async def predict(self, model: str, request: AnyRequest, client: str, carried: Carried) -> Response:
         """Answer a request from the gateway."""
-        return await self._by_name[model].predict(request, client)
+        with self._tracing.carried_on("predict", carried):
+            return await self._by_name[model].predict(request, client)
 
-    async def stream(self, model: str, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
+    async def stream(
+        self, model: str, request: AnyRequest, client: str, carried: Carried
+    ) -> AsyncGenerator[AnyEvent, None]:
         """Answer a request from the gateway piece by piece."""
-        async with aclosing(self._by_name[model].stream(request, client)) as events:
-            async for event in events:
-                yield event
+        with self._tracing.carried_on("stream", carried):
+            async with aclosing(self._by_name[model].stream(request, client)) as events:
+                async for event in events:
+                    yield event
 
     async def health(self, model: str) -> ModelHealth:
         """Tell the gateway how a task is doing."""

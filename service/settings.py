@@ -254,6 +254,28 @@ class Settings(BaseSettings):
         """Whether requests must bring an API key."""
         return bool(self.api_keys) or self.api_keys_file is not None
 
+    @property
+    def records_spans(self) -> bool:
+        """Whether spans go to a collector, by our variable or OpenTelemetry's own, of which it reads the rest itself.
+
+        Raises `SettingsError` for a protocol that is not spoken here.
+        """
+        disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+        if disabled or os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() == "none":
+            return False
+        if self.otlp_endpoint:
+            return True
+        for kind in ("_TRACES", ""):
+            if protocol := os.environ.get(f"OTEL_EXPORTER_OTLP{kind}_PROTOCOL"):
+                break
+        named = any(os.environ.get(f"OTEL_EXPORTER_OTLP{kind}_ENDPOINT") for kind in ("_TRACES", ""))
+        if named and protocol not in (None, "", "http/protobuf"):
+            raise SettingsError(
+                f"OTEL_EXPORTER_OTLP_PROTOCOL: {protocol} is not spoken here; set http/protobuf, and the collector's "
+                "port for it (4318 by default), or OTEL_TRACES_EXPORTER=none"
+            )
+        return named
+
     def check_exposure(self, host: str) -> None:
         """Refuse to be open to other machines without keys by accident; raises `SettingsError`."""
         if not (self.needs_keys or self.allow_anonymous or _is_loopback(host)):

@@ -14,7 +14,7 @@ def check_start(settings: Settings, models: Sequence[ModelSettings]) -> list[Rep
     """Return the models in groups; raises `SettingsError`, `PackageError` for what this machine could not serve."""
     settings.check_exposure(settings.host)
     configured_keys(settings)
-    Tracing(settings.otlp_endpoint).close()
+    Tracing.of(settings).close()
     groups = replica_groups(models)
     for model in models:
         model.manifest().check_files(model.package)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
-from service.settings import SettingsError
+import structlog
+
+from service.settings import Settings, SettingsError
 
 if TYPE_CHECKING:  # the extra `otel` need not be there
     from opentelemetry.trace import Span as OpenSpan
@@ -15,10 +17,18 @@ if TYPE_CHECKING:  # the extra `otel` need not be there
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C Trace Context, 3.2
 
 
+class Carried(NamedTuple):
+    """What goes with a request from the gateway to a replica."""
+
+    request_id: str
+    traceparent: str | None
+
+
 class Span(Protocol):
     """What a request's span is told."""
 
     trace_id: str | None
+    traceparent: str | None  # with which another process goes on with it
 
     def note(self, **values: str | float) -> None:
         """Add what turned out meanwhile."""
@@ -29,29 +39,51 @@ class _Unrecorded:
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         found = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
-        self.trace_id = found[1] if found and set(found[1]) != {"0"} else None
+        if found and set(found[1]) == {"0"}:
+            found = None
+        self.trace_id: str | None = found[1] if found else None
+        self.traceparent: str | None = found[0] if found else None
 
     def note(self, **values: str | float) -> None:
         """Do nothing."""
 
 
 class Tracing:
-    """Makes a span for each request; without an endpoint they are not recorded.
+    """Makes a span for each request; they are recorded if there is a collector.
 
-    Raises `SettingsError` for an endpoint without the packages to reach it (extra `otel`).
+    Raises `SettingsError` for a collector without the packages to reach it (extra `otel`).
     """
 
-    def __init__(self, endpoint: str | None) -> None:
-        self._recorder = _Recorder(endpoint) if endpoint else None
+    def __init__(self, endpoint: str | None, *, records: bool | None = None) -> None:
+        records = bool(endpoint) if records is None else records
+        self._recorder = _Recorder(endpoint) if records else None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return what the settings and OpenTelemetry's own variables ask for; raises `SettingsError`."""
+        return cls(settings.otlp_endpoint, records=settings.records_spans)
 
     @contextmanager
-    def span(self, name: str, headers: Mapping[str, str]) -> Iterator[Span]:
-        """Yield the span of a request with these headers."""
+    def span(self, name: str, headers: Mapping[str, str], route: str | None = None) -> Iterator[Span]:
+        """Yield the span of a request with these headers; its name and attributes have the route, never the path."""
         if self._recorder is None:
             yield _Unrecorded(headers)
         else:
-            with self._recorder.span(name, headers) as span:
+            with self._recorder.span(name, headers, route) as span:
                 yield span
+
+    @contextmanager
+    def carried_on(self, name: str, carried: Carried) -> Iterator[None]:
+        """Go on with a request of another process: in a span of its own, and in the ids of what is logged meanwhile."""
+        headers = {"traceparent": carried.traceparent} if carried.traceparent else {}
+        with self.span(name, headers) as span:
+            ids = {"request_id": carried.request_id, "trace_id": span.trace_id}
+            bound = structlog.contextvars.bind_contextvars(**ids)
+            try:
+                yield
+            finally:
+                with suppress(ValueError):  # a generator that nobody reads any more is closed in another context
+                    structlog.contextvars.reset_contextvars(**bound)
 
     def close(self) -> None:
         """Send what has not been sent."""
@@ -62,7 +94,7 @@ class Tracing:
 class _Recorder:
     """Spans on their way to a collector, by OTLP over HTTP."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str | None) -> None:
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
@@ -70,20 +102,31 @@ class _Recorder:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError as error:
             raise SettingsError(
-                f"otlp_endpoint is set, but {error.name} is missing: pip install 'trifold[otel]'"
+                f"spans are to go to a collector, but {error.name} is missing: pip install 'trifold[otel]'"
             ) from None
-        self._provider = TracerProvider(resource=Resource.create({"service.name": "trifold"}))
+        resource = Resource.create()  # with OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
+        if str(resource.attributes["service.name"]).startswith("unknown_service"):
+            resource = resource.merge(Resource({"service.name": "trifold"}))
+        self._provider = TracerProvider(resource=resource)  # the sampler is OTEL_TRACES_SAMPLER's
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
         self._tracer = self._provider.get_tracer("trifold")
 
     @contextmanager
-    def span(self, name: str, headers: Mapping[str, str]) -> Iterator[Span]:
-        from opentelemetry.trace import SpanKind
+    def span(self, name: str, headers: Mapping[str, str], route: str | None) -> Iterator[Span]:
+        from opentelemetry.trace import SpanKind, StatusCode
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         caller = TraceContextTextMapPropagator().extract(dict(headers))
-        with self._tracer.start_as_current_span(name, caller, SpanKind.SERVER) as span:
+        attributes = {"http.route": route} if route else {}
+        span = self._tracer.start_span(name, caller, SpanKind.SERVER, attributes)
+        try:
             yield _Recorded(span)
+        except Exception as error:
+            span.record_exception(error)
+            span.set_status(StatusCode.ERROR)
+            raise
+        finally:
+            span.end()
 
     def close(self) -> None:
         self._provider.shutdown()
@@ -91,9 +134,17 @@ class _Recorder:
 
 class _Recorded:
     def __init__(self, span: OpenSpan) -> None:
-        self._span = span
-        self.trace_id: str | None = f"{span.get_span_context().trace_id:032x}"
+        self._span, context = span, span.get_span_context()
+        self.trace_id: str | None = f"{context.trace_id:032x}"
+        self.traceparent: str | None = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
     def note(self, **values: str | float) -> None:
+        from opentelemetry.trace import StatusCode
+
         for name, value in values.items():
             self._span.set_attribute(f"trifold.{name}", value)
+        code = str(values.get("code", ""))
+        if code.isdecimal():
+            self._span.set_attribute("http.response.status_code", int(code))
+        if code.startswith("5"):
+            self._span.set_status(StatusCode.ERROR)

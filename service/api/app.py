@@ -55,7 +55,7 @@ def create_app(
 
     Ray Serve gives every request an id and sends it back; without it this is done here.
     """
-    metrics, tracing, draining = metrics or Metrics(), Tracing(settings.otlp_endpoint), Draining(settings.run_dir)
+    metrics, tracing, draining = metrics or Metrics(), Tracing.of(settings), Draining(settings.run_dir)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -54,6 +54,7 @@ class Observed:
     tokens: int = 0  # of the prompt and the completion, as far as they are known
     reason: str | None = None  # the error's code
     error_form: ErrorForm = NATIVE  # of the protocol in which it came
+    traceparent: str | None = None  # of its span, or of the caller's where it has none
 
     def count(self, answer: Response | AnyEvent) -> None:
         """Take the tokens from an answer. A stream's pieces count one each, until its last event has the usage."""
@@ -120,6 +121,7 @@ class ObserveRequests:
             self._span(scope, route, headers) as span,
             structlog.contextvars.bound_contextvars(request_id=request_id, trace_id=span.trace_id),
         ):
+            request.traceparent = span.traceparent
             try:
                 await self._app(scope, receive, watched)
             except Exception:  # answered further out
@@ -137,7 +139,7 @@ class ObserveRequests:
     def _span(self, scope: Scope, route: str | None, headers: Headers) -> AbstractContextManager[Span]:
         method = scope["method"] if scope["method"] in METHODS else "HTTP"
         tracing = self._untraced if route_path(scope) in UNTRACED else self._tracing
-        return tracing.span(f"{method} {route}" if route else method, headers)
+        return tracing.span(f"{method} {route}" if route else method, headers, route)
 
     def _tell(self, scope: Scope, request: Observed, code: str, seconds: float, span: Span) -> None:
         metrics = self._metrics

@@ -18,6 +18,7 @@ from service.engine.beam_search import BeamParams, Hypothesis
 from service.engine.engine import Engine
 from service.engine.errors import Overloaded
 from service.engine.mailbox import Output
+from service.engine.observer import Silent
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import Chunk, SchedulerLimits
 from service.engine.session import SessionOptions
@@ -190,7 +191,11 @@ async def test_the_same_seed_gives_the_same_text_whatever_else_runs(stories: Tin
     assert len(set(alone)) > 5
 
 
-async def test_a_reader_that_leaves_gives_its_slots_back(stories: TinyPackage) -> None:
+async def test_a_reader_that_leaves_gives_its_slots_back_and_is_told_of(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[tuple[object, ...]] = []
+    monkeypatch.setattr(Silent, "finished", lambda _, *told: ends.append(told))
     async with running(stories) as engine:
         async with aclosing(engine.generate(SamplingParams(max_tokens=100), prompt_ids=[5])) as outputs:
             await anext(outputs)
@@ -198,6 +203,10 @@ async def test_a_reader_that_leaves_gives_its_slots_back(stories: TinyPackage) -
         await until_idle(engine)
 
         assert engine.scheduler.slots_used == 0
+        await collect(engine, GREEDY, prompt_ids=[5])
+
+    (left, decoded, _), (whole, tokens, _) = ends
+    assert (left, whole, tokens) == ("abort", "length", 12) and decoded in range(1, 100)
 
 
 async def until_idle(engine: Engine) -> None:
