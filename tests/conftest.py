@@ -107,6 +107,14 @@ CARDS = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file together, whose fixtures are made once, and all that start the service, one by one."""
+    for item in items:
+        group = "the service" if item.get_closest_marker("integration") else item.nodeid.split("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @dataclass(frozen=True)
 class TinyPackage:
     """A package in a folder, and the torch model it was exported from."""
