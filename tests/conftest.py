@@ -149,7 +149,7 @@ def make_package(tmp_path_factory: pytest.TempPathFactory) -> MakePackage:
     def make(name: str, precision: Precision = "float32") -> TinyPackage:
         if (name, precision) not in made:
             recipe, config = RECIPES[RECIPE_OF.get(name, "finetune-classify-pairs")], TINY[name]
-            card = CARDS.get(name, recipe.card)
+            card = replace(CARDS.get(name, recipe.card), chat_template=None)  # tests of chats give one of their own
             folder = tmp_path_factory.mktemp(f"{name}-{precision}")
             tokens = None
             if recipe.train_tokenizer is not None:

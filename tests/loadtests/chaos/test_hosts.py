@@ -22,8 +22,9 @@ time.sleep(60)
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     """Start a host that listens on port 8000."""
+    monkeypatch.chdir("/")  # a checkout below /tmp is not there on the host
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("hosts need root and iproute2")
     try:
