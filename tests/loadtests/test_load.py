@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -107,7 +108,8 @@ def test_a_master_adds_up_what_its_workers_count(tmp_path: Path) -> None:
     total = json.loads(report.read_text())["total"]
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert total["sent"] == total["answered"] == len(server.bodies)
-    assert len({json.dumps(body) for body in server.bodies}) > 0.7 * len(server.bodies), "workers ask the same"
+    asked = Counter(json.dumps(body) for body in server.bodies)
+    assert list(asked.values()).count(1) > 0.1 * len(server.bodies), "workers ask the same, so all is asked twice"
     assert total["tokens_per_s"] == pytest.approx(7 * total["answered_per_s"])
     assert server.strangers == 0
 

@@ -22,9 +22,10 @@ time.sleep(60)
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+def host(tmp_path: Path) -> Iterator[Host]:
     """Start a host that listens on port 8000."""
-    monkeypatch.chdir("/")  # a checkout below /tmp is not there on the host
+    if Path(hosts.__file__).is_relative_to("/tmp"):
+        pytest.skip("a host has a /tmp of its own, in which a checkout there cannot be seen")
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("hosts need root and iproute2")
     try:

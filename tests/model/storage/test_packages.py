@@ -319,7 +319,8 @@ def test_a_package_comes_out_of_a_bucket(store: Store, scheme: str, monkeypatch:
 
     assert store.fetch(f"{scheme}://shop/fashion/resolve/main")
     assert store.is_whole()
-    assert store.hub.asked_for(GRAPH) == [None, "bytes=200000-"]
+    whole, rest = store.hub.asked_for(GRAPH)  # what was underway when the connection broke may be lost
+    assert whole is None and rest is not None and 0 < int(rest.removeprefix("bytes=").removesuffix("-")) <= 200_000
 
     store.repository.refusals = [403]
     with pytest.raises(StorageError, match=rf"{scheme}://shop/fashion/.*may not be read; credentials"):
