@@ -201,7 +201,7 @@ async def test_a_deadline_within_a_stream_is_an_event(open_client: OpenClient, m
         return run(runner, batch)
 
     monkeypatch.setattr(Runner, "run", run_slowly)
-    async with open_client("stories", settings=limits(request_timeout_s=1)) as client:
+    async with open_client("stories", settings=limits(request_timeout_s=3)) as client:
         body = {"prompt": "Once", "max_tokens": 120, "min_tokens": 119, "stream": True}
         response = await client.post("/generate", json=body)
 
