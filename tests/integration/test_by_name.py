@@ -50,6 +50,8 @@ def test_models_are_downloaded_imported_and_served_by_their_names(tmp_path: Path
     assert {(model["id"], model["licence"], model["precision"]) for model in models} == {
         (name, "apache-2.0", "float32") for name in ("bert", "gpt2", "opus-mt-en-de")
     }
+    answers = [classified, generated, translated]
+    assert [answer.status_code for answer in answers] == [200] * 3, [answer.text for answer in answers]
     assert {label["label"] for label in classified.json()["results"][0]["labels"]} == {"good", "bad"}
     assert generated.json()["model"] == "gpt2" and generated.json()["usage"]["completion_tokens"] >= 1
     assert translated.json()["model"] == "opus-mt-en-de" and translated.json()["usage"]["completion_tokens"] >= 1

@@ -20,7 +20,15 @@ import pytest
 import yaml
 
 from deploy.monitoring.local import free_port
-from service.ray_environment import LOAD_REPORTS, LOGS, REPLACING, SINGLE_MACHINE, haproxy, haproxy_binary
+from service.ray_environment import (
+    FALLBACK_PORT,
+    LOAD_REPORTS,
+    LOGS,
+    REPLACING,
+    SINGLE_MACHINE,
+    haproxy,
+    haproxy_binary,
+)
 from service.serve_config import replicas_per_node, serve_config
 from service.settings import Limits, Settings
 from service.timeouts import Timeouts
@@ -106,6 +114,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         **SINGLE_MACHINE,
         **REPLACING,
         **TIMEOUTS.haproxy(),
+        FALLBACK_PORT: str(free_port()),
         "PYTHONPATH": str(ROOT),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),

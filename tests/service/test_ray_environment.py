@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
 
-from service.ray_environment import MEMORY
+from service.ray_environment import FALLBACK_PORT, MEMORY, own_port, prepare_single_machine
+from service.settings import Limits
+from service.timeouts import Timeouts
 
 HELD_AFTER_A_BURST = """
 import ctypes, threading
@@ -48,3 +51,21 @@ def test_what_a_thread_has_freed_can_be_given_back() -> None:
     }
 
     assert held["as set"] < 4 < held["by default"]
+
+
+def test_services_of_one_machine_share_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    for kept in (own_port(), own_port()):
+        environment = {name: value for name, value in os.environ.items() if name != FALLBACK_PORT}
+        monkeypatch.setattr(os, "environ", environment)
+        prepare_single_machine(Timeouts.of(Limits()), kept)
+        port = int(environment[FALLBACK_PORT])
+        with socket.socket() as others, pytest.raises(OSError, match="in use"):
+            others.bind(("127.0.0.1", port))
+        with socket.socket() as proxy:
+            proxy.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as Serve's does
+            proxy.bind(("127.0.0.1", port))
+        told.append(port)
+        kept.close()
+
+    assert told[0] != told[1]
