@@ -12,15 +12,19 @@ HERE = 'cluster=~"$cluster", namespace=~"$namespace"'
 OF_MODEL = f'{HERE}, model=~"$model"'
 
 
+def _legend(by: str) -> str:
+    """Return the name of a line for each value of some labels, as Grafana fills it in."""
+    return " ".join(f"{{{{{label}}}}}" for label in by.split(", "))
+
+
 def _quantiles(metric: str, title: str, unit: str = "s", by: str = "model", description: str = "") -> Panel:
     """Return p50, p95 and p99 of a histogram."""
     rate = f"sum by ({by}, le) (rate({metric}_bucket{{{OF_MODEL}}}[$__rate_interval]))"
-    labels = " ".join(f"{{{{{label}}}}}" for label in by.split(", "))
     return Panel(
         title,
         unit,
         [f"histogram_quantile({quantile}, {rate})" for quantile in (0.5, 0.95, 0.99)],
-        [f"{labels} {name}" for name in ("p50", "p95", "p99")],
+        [f"{_legend(by)} {name}" for name in ("p50", "p95", "p99")],
         description,
     )
 
@@ -34,12 +38,12 @@ def _mean(metric: str, title: str, unit: str = "short", description: str = "") -
 
 def _rate(metric: str, title: str, unit: str, by: str = "model") -> Panel:
     query = f"sum by ({by}) (rate({metric}{{{OF_MODEL}}}[$__rate_interval]))"
-    return Panel(title, unit, [query], [" ".join(f"{{{{{label}}}}}" for label in by.split(", "))])
+    return Panel(title, unit, [query], [_legend(by)])
 
 
 def _gauge(metric: str, title: str, unit: str = "short", by: str = "model", selector: str = OF_MODEL) -> Panel:
     query = f"sum by ({by}) ({metric}{{{selector}}})"
-    return Panel(title, unit, [query], [" ".join(f"{{{{{label}}}}}" for label in by.split(", "))])
+    return Panel(title, unit, [query], [_legend(by)])
 
 
 def _heatmap(metric: str, title: str) -> Panel:

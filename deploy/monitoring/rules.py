@@ -270,11 +270,6 @@ def rules(runbooks: str = RUNBOOKS) -> dict[str, Any]:
     }
 
 
-def all_alerts() -> set[str]:
-    """Return the names of all alerts."""
-    return {rule["alert"] for group in rules()["groups"] for rule in group["rules"] if "alert" in rule}
-
-
 def _budget_alerts(budget: Budget) -> Iterator[Alert]:
     for window in WINDOWS:
         yield Alert(

@@ -1,24 +1,40 @@
-"""For each alert, series with which it fires and nearly the same with which it does not, in promtool's notation."""
+"""For each alert, series with which it fires, and their values with which it does not, in promtool's notation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Case:
-    """An alert's series: metric with labels, and its values, one each `every`; `labels` and `summary` of it firing."""
+    """An alert's series, with a value each `every`; `labels` and `summary` are those of it firing.
+
+    A series has its values where the alert fires and where it is silent (None: it is not there), or the same for both.
+    """
 
     alert: str
     at: str  # when it is looked at
-    firing: dict[str, str]
-    silent: dict[str, str]
+    series: Mapping[str, str | tuple[str | None, str | None]]  # by metric with labels
     labels: dict[str, str]
     summary: str
     every: str = "1m"
     windows: tuple[str, ...] = ()  # of a budget, for which the alert fires; the summary names each
     own: bool = True  # of series that only Trifold has; others count in its namespaces alone
-    steady: dict[str, str] = field(default_factory=dict)  # that both have
+
+    @property
+    def firing(self) -> dict[str, str]:
+        """The series with which it fires."""
+        return self._series(0)
+
+    @property
+    def silent(self) -> dict[str, str]:
+        """The series with which it does not."""
+        return self._series(1)
+
+    def _series(self, place: int) -> dict[str, str]:
+        given = {name: (both, both) if isinstance(both, str) else both for name, both in self.series.items()}
+        return {name: values[place] for name, values in given.items() if values[place] is not None}
 
 
 MODEL = {"model": "stories"}
@@ -41,8 +57,7 @@ CASES = (
     Case(
         "TrifoldErrorBudgetBurnsFast",
         "70m",
-        {OK: "0+98x80", BAD: "0+2x80"},
-        {OK: "0+0x80", BAD: "0x30 1x50"},  # all that was asked failed, but it was one request
+        {OK: ("0+98x80", "0+0x80"), BAD: ("0+2x80", "0x30 1x50")},  # silent: all failed, but it was one request
         MODEL,
         "stories: 2% of the requests of {window} failed",
         windows=("1h", "6h"),
@@ -50,8 +65,7 @@ CASES = (
     Case(
         "TrifoldErrorBudgetBurnsFast",
         "400m",
-        {OK: "0+990x42", BAD: "0+10x42"},
-        {OK: "0+9990x42", BAD: "0+10x42"},
+        {OK: ("0+990x42", "0+9990x42"), BAD: "0+10x42"},
         MODEL,
         "stories: 1% of the requests of {window} failed",
         windows=("6h",),
@@ -60,8 +74,7 @@ CASES = (
     Case(
         "TrifoldErrorBudgetBurnsSlowly",
         "1600m",
-        {OK: "0+996x85", BAD: "0+4x85"},
-        {OK: "0+996x85", BAD: "0+4x58 232x27"},  # over for hours
+        {OK: "0+996x85", BAD: ("0+4x85", "0+4x58 232x27")},  # silent: over for hours
         MODEL,
         "stories: 0.4% of the requests of {window} failed",
         windows=("1d", "3d"),
@@ -70,8 +83,7 @@ CASES = (
     Case(
         "TrifoldErrorBudgetBurnsSlowly",
         "4600m",
-        {OK: "0+998x240", BAD: "0+2x240"},
-        {OK: "0+9995x240", BAD: "0+5x240"},
+        {OK: ("0+998x240", "0+9995x240"), BAD: ("0+2x240", "0+5x240")},
         MODEL,
         "stories: 0.2% of the requests of {window} failed",
         windows=("3d",),
@@ -80,8 +92,7 @@ CASES = (
     Case(
         "TrifoldLatencyBudgetBurnsFast",
         "70m",
-        {ALL_FIRST: "0+100x80", SOON: "0+80x80"},
-        {ALL_FIRST: "0+100x80", SOON: "0+95x80"},
+        {ALL_FIRST: "0+100x80", SOON: ("0+80x80", "0+95x80")},
         MODEL,
         "stories: 20% of the requests of {window} were late",
         windows=("1h", "6h"),
@@ -89,8 +100,7 @@ CASES = (
     Case(
         "TrifoldLatencyBudgetBurnsSlowly",
         "1600m",
-        {ALL_ENCODED: "0+100x85", ENCODED_SOON: "0+96x85"},
-        {ALL_ENCODED: "0+100x85", ENCODED_SOON: "0+100x85"},
+        {ALL_ENCODED: "0+100x85", ENCODED_SOON: ("0+96x85", "0+100x85")},
         MODEL,
         "stories: 4% of the requests of {window} were late",
         windows=("1d", "3d"),
@@ -99,8 +109,7 @@ CASES = (
     Case(
         "TrifoldIngressFails",
         "15m",
-        {INGRESS.format("2xx"): "0+90x20", INGRESS.format("5xx"): "0+10x20"},
-        {INGRESS.format("2xx"): "0+9990x20", INGRESS.format("5xx"): "0+10x20"},
+        {INGRESS.format("2xx"): ("0+90x20", "0+9990x20"), INGRESS.format("5xx"): "0+10x20"},
         {},
         "more than 1 % of all answers are 5xx (166.7m a second)",
         own=False,
@@ -108,51 +117,47 @@ CASES = (
     Case(
         "TrifoldQueueGrows",
         "20m",
-        {WAITING: "0+20x30"},
-        {WAITING: "400-10x30"},
+        {WAITING: ("0+20x30", "400-10x30")},
         MODEL,
         "stories: 400 sequences wait, and more come than are served",
     ),
     Case(
         "TrifoldRejects",
         "30m",
-        {'trifold_rejections_total{model="stories",reason="overloaded"}': "0+6x40"},
-        {'trifold_rejections_total{model="stories",reason="overloaded"}': "0x20 1x20"},
+        {'trifold_rejections_total{model="stories",reason="overloaded"}': ("0+6x40", "0x20 1x20"), OK: "0+12x40"},
         MODEL,
         "stories: more than 1 % of its requests are refused with 429 (100m a second)",
-        steady={OK: "0+12x40"},
     ),
     Case(
         "TrifoldClientsLeave",
         "45m",
-        {'trifold_cancellations_total{model="stories"}': "0+20x60"},
-        {'trifold_cancellations_total{model="stories"}': "0+5x60"},
+        {'trifold_cancellations_total{model="stories"}': ("0+20x60", "0+5x60"), OK: "0+100x60"},
         MODEL,
         "stories: one client in ten leaves before its answer",
-        steady={OK: "0+100x60"},
     ),
     Case(  # the process itself says so, also of a first step
         "TrifoldEngineStuck",
         "10m",
-        {f"trifold_engine_stalled_seconds{SAID}": "0+60x20"},
-        {f"trifold_engine_stalled_seconds{SAID}": "20x20"},
+        {f"trifold_engine_stalled_seconds{SAID}": ("0+60x20", "20x20")},
         AT_A,
         "stories at a has ended no step for 10m 0s",
     ),
     Case(  # it was stopped, and can say nothing
         "TrifoldEngineStuck",
         "10m",
-        {f"trifold_engine_last_step_timestamp_seconds{SAID}": "300x20", STEP: "500x20"},
-        {f"trifold_engine_last_step_timestamp_seconds{SAID}": "300x20", STEP: "0+9000x20"},  # another replica steps
+        {
+            f"trifold_engine_last_step_timestamp_seconds{SAID}": "300x20",
+            STEP: ("500x20", "0+9000x20"),  # silent: another replica steps
+            f"trifold_sequences_running{SAID}": "4x20",
+            f"trifold_engine_stalled_seconds{SAID}": "0x20",
+        },
         AT_A,
         "stories at a has ended no step for 5m 0s",
-        steady={f"trifold_sequences_running{SAID}": "4x20", f"trifold_engine_stalled_seconds{SAID}": "0x20"},
     ),
     Case(
         "TrifoldMemoryGrows",
         "420m",
-        {f"trifold_process_resident_memory_bytes{SAID}": "400e6+1e7x43"},
-        {f"trifold_process_resident_memory_bytes{SAID}": "400e6+1e6x43"},
+        {f"trifold_process_resident_memory_bytes{SAID}": ("400e6+1e7x43", "400e6+1e6x43")},
         AT_A,
         "stories at a uses half as much memory again as six hours ago",
         every="10m",
@@ -160,16 +165,14 @@ CASES = (
     Case(
         "TrifoldNoMetrics",
         "20m",
-        {'trifold_build_info{version="1"}': "1x5 stale"},
-        {'trifold_build_info{version="1"}': "1x30"},
+        {'trifold_build_info{version="1"}': ("1x5 stale", "1x30")},
         {},
         "no process of Trifold tells how it is doing",
     ),
     Case(
         "TrifoldTargetDown",
         "15m",
-        {'up{job="trifold-ray",instance="a"}': "0x20"},
-        {'up{job="trifold-ray",instance="a"}': "0x8 1x12"},
+        {'up{job="trifold-ray",instance="a"}': ("0x20", "0x8 1x12")},
         {"job": "trifold-ray", "instance": "a"},
         "a does not answer Prometheus",
         own=False,
@@ -177,8 +180,7 @@ CASES = (
     Case(
         "TrifoldModelNotRunning",
         "20m",
-        {'ray_serve_application_status{application="stories"}': "2x30"},
-        {'ray_serve_application_status{application="stories"}': "5x5 6x25"},
+        {'ray_serve_application_status{application="stories"}': ("2x30", "5x5 6x25")},
         {"application": "stories"},
         "stories has not been running for ten minutes (status 2, 6 is running)",
         own=False,
@@ -186,8 +188,7 @@ CASES = (
     Case(
         "TrifoldRayGone",
         "30m",
-        {'ray_serve_application_status{application="stories"}': "6x10 stale"},
-        {'ray_serve_application_status{application="stories"}': "6x40"},
+        {'ray_serve_application_status{application="stories"}': ("6x10 stale", "6x40")},
         {},
         "Serve's controller tells nothing; the head or the controller is gone",
         own=False,
@@ -195,8 +196,8 @@ CASES = (
     Case(
         "TrifoldReplicasFlap",
         "40m",
-        {STARTS.format(replica): "_x15 1x30" for replica in range(11)},
-        {STARTS.format(replica): "1x60" for replica in range(11)} | {STARTS.format(11): "_x15 1x40"},
+        {STARTS.format(replica): ("_x15 1x30", "1x60") for replica in range(11)}
+        | {STARTS.format(11): (None, "_x15 1x40")},
         {"application": "stories", "deployment": "model"},
         "stories: 11 replicas started within half an hour",
         own=False,
@@ -204,17 +205,14 @@ CASES = (
     Case(
         "TrifoldAutoscalerSaturated",
         "35m",
-        {TARGETS: "4x40"},
-        {TARGETS: "2x10 3x15 4x15"},
+        {TARGETS: ("4x40", "2x10 3x15 4x15"), WAITING: "200x40"},
         MODEL,
         "stories: 200 sequences wait, and for a quarter of an hour no replica was asked for",
-        steady={WAITING: "200x40"},
     ),
     Case(
         "TrifoldReplicasUnhealthy",
         "5m",
-        {'ray_serve_deployment_status{application="stories",deployment="model"}': "2x10"},
-        {'ray_serve_deployment_status{application="stories",deployment="model"}': "4x3 6x7"},
+        {'ray_serve_deployment_status{application="stories",deployment="model"}': ("2x10", "4x3 6x7")},
         {"application": "stories", "deployment": "model"},
         "stories: replicas fail to start or fail their health checks (status 2)",
         own=False,
@@ -222,8 +220,7 @@ CASES = (
     Case(
         "TrifoldHeadMemoryGrows",
         "480m",
-        {'ray_component_rss_mb{Component="gcs",instance="a"}': "100+15x60"},
-        {'ray_component_rss_mb{Component="gcs",instance="a"}': "100+1x60"},
+        {'ray_component_rss_mb{Component="gcs",instance="a"}': ("100+15x60", "100+1x60")},
         {"Component": "gcs", "instance": "a"},
         "at this rate Ray's control store needs 2.98k MB in a day",
         every="10m",
@@ -232,18 +229,18 @@ CASES = (
     Case(
         "TrifoldMemoryNearLimit",
         "20m",
-        {f"container_memory_working_set_bytes{WORKER}}}": "3.8e9x30"},
-        {f"container_memory_working_set_bytes{WORKER}}}": "3.4e9x30"},
+        {
+            f"container_memory_working_set_bytes{WORKER}}}": ("3.8e9x30", "3.4e9x30"),
+            f'kube_pod_container_resource_limits{WORKER},resource="memory"}}': "4e9x30",
+        },
         POD,
         "ray-worker of w-1 uses 95% of its memory limit",
         own=False,
-        steady={f'kube_pod_container_resource_limits{WORKER},resource="memory"}}': "4e9x30"},
     ),
     Case(  # a replica was, its container goes on
         "TrifoldOutOfMemory",
         "20m",
-        {f"container_oom_events_total{WORKER}}}": "0x12 1x20"},
-        {f"container_oom_events_total{WORKER}}}": "1x30"},  # long ago
+        {f"container_oom_events_total{WORKER}}}": ("0x12 1x20", "1x30")},  # silent: long ago
         POD,
         "ray-worker of w-1 was killed for its memory",
         own=False,
@@ -251,18 +248,18 @@ CASES = (
     Case(
         "TrifoldOutOfMemory",
         "20m",
-        {f"kube_pod_container_status_restarts_total{WORKER}}}": "0x12 1x20"},
-        {f"kube_pod_container_status_restarts_total{WORKER}}}": "1x30"},
+        {
+            f"kube_pod_container_status_restarts_total{WORKER}}}": ("0x12 1x20", "1x30"),
+            f'kube_pod_container_status_last_terminated_reason{WORKER},reason="OOMKilled"}}': "1x30",
+        },
         POD,
         "ray-worker of w-1 was killed for its memory",
         own=False,
-        steady={f'kube_pod_container_status_last_terminated_reason{WORKER},reason="OOMKilled"}}': "1x30"},
     ),
     Case(
         "TrifoldPodPending",
         "20m",
-        {'kube_pod_status_phase{pod="w-1",phase="Pending"}': "1x30"},
-        {'kube_pod_status_phase{pod="w-1",phase="Pending"}': "1x8 0x20"},
+        {'kube_pod_status_phase{pod="w-1",phase="Pending"}': ("1x30", "1x8 0x20")},
         {"pod": "w-1"},
         "w-1 has been waiting for a node or its image for a quarter of an hour",
         own=False,
@@ -270,18 +267,21 @@ CASES = (
     Case(
         "TrifoldCpuThrottled",
         "30m",
-        {f"container_cpu_cfs_throttled_periods_total{WORKER}}}": "0+240x40"},
-        {f"container_cpu_cfs_throttled_periods_total{WORKER}}}": "0+60x40"},
+        {
+            f"container_cpu_cfs_throttled_periods_total{WORKER}}}": ("0+240x40", "0+60x40"),
+            f"container_cpu_cfs_periods_total{WORKER}}}": "0+600x40",
+        },
         POD,
         "ray-worker of w-1 is stopped in 40% of CPU periods",
         own=False,
-        steady={f"container_cpu_cfs_periods_total{WORKER}}}": "0+600x40"},
     ),
     Case(
         "TrifoldGpuFault",
         "5m",
-        {f'DCGM_EXP_XID_ERRORS_COUNT{GPU},xid="79"}}': "1x10"},
-        {f'DCGM_EXP_XID_ERRORS_COUNT{GPU},xid="31"}}': "1x10"},  # a program's own fault
+        {
+            f'DCGM_EXP_XID_ERRORS_COUNT{GPU},xid="79"}}': ("1x10", None),
+            f'DCGM_EXP_XID_ERRORS_COUNT{GPU},xid="31"}}': (None, "1x10"),  # a program's own fault
+        },
         GPU_LABELS | {"xid": "79"},
         "GPU 0 of node-1 reports XID 79",
         own=False,
@@ -289,8 +289,10 @@ CASES = (
     Case(
         "TrifoldGpuMemoryFull",
         "15m",
-        {f"DCGM_FI_DEV_FB_USED{GPU}}}": "79000x20", f"DCGM_FI_DEV_FB_FREE{GPU}}}": "1000x20"},
-        {f"DCGM_FI_DEV_FB_USED{GPU}}}": "40000x20", f"DCGM_FI_DEV_FB_FREE{GPU}}}": "40000x20"},
+        {
+            f"DCGM_FI_DEV_FB_USED{GPU}}}": ("79000x20", "40000x20"),
+            f"DCGM_FI_DEV_FB_FREE{GPU}}}": ("1000x20", "40000x20"),
+        },
         GPU_LABELS,
         "GPU 0 of node-1 has 98.75% of its memory in use",
         own=False,
@@ -298,8 +300,7 @@ CASES = (
     Case(
         "TrifoldGpuHot",
         "10m",
-        {f"DCGM_FI_DEV_GPU_TEMP{GPU}}}": "91x20"},
-        {f"DCGM_FI_DEV_GPU_TEMP{GPU}}}": "70x20"},
+        {f"DCGM_FI_DEV_GPU_TEMP{GPU}}}": ("91x20", "70x20")},
         GPU_LABELS,
         "GPU 0 of node-1 has 91 °C and slows down",
         own=False,
