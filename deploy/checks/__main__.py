@@ -10,40 +10,41 @@ import yaml
 
 from deploy.checks.compositions import COMPOSITIONS
 from deploy.checks.entrances import PATIENCE, too_impatient
-from deploy.checks.plain import drain_problems
-from deploy.checks.ray_service import (
-    budget_problems,
-    environment_problems,
-    operator_problems,
-    security_problems,
-    timeout_problems,
-)
+from deploy.checks.plain import plain_problems
+from deploy.checks.pods import security_problems
+from deploy.checks.ray_service import budget_problems, environment_problems, operator_problems
 from deploy.checks.schemas import schema_problems
 from deploy.checks.serve import config_problems
+from deploy.checks.timeouts import timeout_problems
 from deploy.kustomize import can_render, compose
 
+Resource = dict[str, Any]
 
-def problems(resources: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+
+def problems(resources: list[Resource]) -> Iterator[tuple[str, str]]:
     """Yield everything that is wrong with the resources that components make, each with the check that found it."""
     for resource in resources:
         name = f"{resource['kind']} {resource['metadata']['name']}"
-        yield from (("schemas", f"{name}: {problem}") for problem in schema_problems(resource))
-        yield from (("security", f"{name}: {problem}") for problem in security_problems(resource))
-        if resource["kind"] == "PodDisruptionBudget":
-            yield from (("operator", f"{name}: {problem}") for problem in budget_problems(resource))
-        if resource["kind"] == "Deployment":
-            yield from (("timeouts", f"{name}: {problem}") for problem in drain_problems(resource))
-        if patience := PATIENCE.get(resource["kind"]):
-            yield from (("timeouts", f"{name}: {problem}") for problem in too_impatient(patience(resource)))
-        if resource["kind"] == "RayService":
-            config = yaml.safe_load(resource["spec"]["serveConfigV2"])
-            for check, found in (
-                ("operator", operator_problems(resource)),
-                ("environment", environment_problems(resource)),
-                ("serve", config_problems(config)),
-                ("timeouts", timeout_problems(resource)),
-            ):
-                yield from ((check, f"{name}: {problem}") for problem in found)
+        for check, found in _checks(resource):
+            yield from ((check, f"{name}: {problem}") for problem in found)
+
+
+def _checks(resource: Resource) -> Iterator[tuple[str, Iterator[str]]]:
+    """Yield the checks that are for a resource of its kind, and what each finds."""
+    yield "schemas", schema_problems(resource)
+    yield "security", security_problems(resource)
+    kind = resource["kind"]
+    if kind in PATIENCE:
+        yield "timeouts", too_impatient(PATIENCE[kind](resource))
+    if kind == "PodDisruptionBudget":
+        yield "operator", budget_problems(resource)
+    if kind == "Deployment":
+        yield "timeouts", plain_problems(resource)
+    if kind == "RayService":
+        yield "operator", operator_problems(resource)
+        yield "environment", environment_problems(resource)
+        yield "serve", config_problems(yaml.safe_load(resource["spec"]["serveConfigV2"]))
+        yield "timeouts", timeout_problems(resource)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from deploy.checks.ray_service import must_exceed
+from deploy.checks.timeouts import must_exceed
 from service.settings import Limits
 from service.timeouts import Timeouts
 

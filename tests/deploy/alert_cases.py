@@ -33,8 +33,8 @@ class Case:
         return self._series(1)
 
     def _series(self, place: int) -> dict[str, str]:
-        given = {name: (both, both) if isinstance(both, str) else both for name, both in self.series.items()}
-        return {name: values[place] for name, values in given.items() if values[place] is not None}
+        given = {name: each if isinstance(each, str) else each[place] for name, each in self.series.items()}
+        return {name: values for name, values in given.items() if values is not None}
 
 
 MODEL = {"model": "stories"}
