@@ -29,6 +29,7 @@ from service.api.leaving import FinishRequests
 from service.api.middleware import BodyLimits, LimitBody, ShedLoad, error_response
 from service.api.observing import ObserveRequests
 from service.api.origins import RefuseCrossSite
+from service.api.page import ShowPage
 from service.api.routes import make_router
 from service.draining import Draining
 from service.errors import InternalError, MethodNotAllowed, NotFound, NotJson, ServiceError
@@ -92,6 +93,7 @@ def create_app(
     app.add_middleware(FinishRequests, draining=draining)
     if settings.needs_keys:
         app.add_middleware(RequireKey, keys=KeyRing(settings), body_limits=body_limits)
+    app.add_middleware(ShowPage)
     _admit_origins(app, settings)
     app.add_middleware(KeepDeadline, limits=limits)
     app.add_middleware(

@@ -16,6 +16,7 @@ from service.api.decoder_routes import add_decoder_routes
 from service.api.encoder_routes import add_encoder_routes
 from service.api.explain_routes import add_explain_routes
 from service.api.observing import observed
+from service.api.page import VARY
 from service.api.protocols.deepl import add_deepl_routes
 from service.api.protocols.huggingface.routes import add_huggingface_routes
 from service.api.protocols.libretranslate.routes import add_libretranslate_routes
@@ -104,8 +105,8 @@ def make_router(
 
     @router.get("/", include_in_schema=False)
     async def index() -> Response:
-        """Point at what there is."""
-        return JSONResponse({"name": "trifold", "docs": "docs", "models": list(tasks.by_name)})
+        """Point at what there is; whoever asks for HTML gets the page instead."""
+        return JSONResponse({"name": "trifold", "docs": "docs", "models": list(tasks.by_name)}, headers=VARY)
 
     return router
 

@@ -1,0 +1,104 @@
+// Requests to the server, each with what it was, what came and how long it took, so that a screen can show it.
+
+const KEY = "trifold-key";
+const listeners = new Set();
+let asking = null;
+
+export class Refused extends Error {}
+
+export const onKeyNeeded = (listener) => listeners.add(listener);
+export const hasKey = () => sessionStorage.getItem(KEY) !== null;
+
+function headers() {
+  const key = sessionStorage.getItem(KEY);
+  return key === null ? {} : { Authorization: `Bearer ${key}` };
+}
+
+// Everybody who was refused waits for the same key; it lives as long as the tab.
+function newKey() {
+  asking ??= new Promise((resolve) => {
+    const give = (key) => {
+      sessionStorage.setItem(KEY, key);
+      asking = null;
+      resolve();
+    };
+    listeners.forEach((listener) => listener(give));
+  });
+  return asking;
+}
+
+async function send(path, options) {
+  for (;;) {
+    const response = await fetch(path, { ...options, headers: { ...options.headers, ...headers() } });
+    if (response.status !== 401) return response;
+    await newKey();
+    options.signal?.throwIfAborted();
+  }
+}
+
+async function refusal(response) {
+  const answer = await response.json().catch(() => null);
+  const error = new Refused(answer?.error?.message ?? `the server answered ${response.status}`);
+  error.status = response.status;
+  error.answer = answer;
+  error.retryAfter = Number(response.headers.get("Retry-After")) || 0;
+  return error;
+}
+
+export async function get(path) {
+  const response = await send(path, {});
+  if (!response.ok) throw await refusal(response);
+  return response;
+}
+
+function posted(body, signal) {
+  return { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json" } };
+}
+
+// Asks, and returns the call: its path, body, answer and seconds. A refusal is thrown with the call in it.
+export async function post(path, body, signal) {
+  const started = performance.now();
+  const response = await send(path, posted(body, signal));
+  const call = { path, body, seconds: 0, answer: null };
+  if (!response.ok) {
+    const error = await refusal(response);
+    error.call = { ...call, answer: error.answer, seconds: (performance.now() - started) / 1000 };
+    throw error;
+  }
+  call.answer = await response.json();
+  call.seconds = (performance.now() - started) / 1000;
+  return call;
+}
+
+// Yields the events of a stream. An error that comes as one is thrown.
+export async function* stream(path, body, signal) {
+  const response = await send(path, posted(body, signal));
+  if (!response.ok) throw await refusal(response);
+  let rest = "";
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (!line.startsWith("data: {")) continue;
+      const event = JSON.parse(line.slice("data: ".length));
+      if (event.error) throw new Refused(event.error.message);
+      yield event;
+    }
+  }
+}
+
+// Runs the newest of many wishes: a wish comes after a pause, and ends the one before it.
+export function latest(run, onerror, pause = 300) {
+  let timer;
+  let controller = new AbortController();
+  return (wait = pause) => {
+    clearTimeout(timer);
+    controller.abort();
+    controller = new AbortController();
+    const { signal } = controller;
+    timer = setTimeout(() => run(signal).catch((error) => signal.aborted || onerror(error)), wait);
+  };
+}

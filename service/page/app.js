@@ -1,0 +1,90 @@
+// The page: asks which models there are, and shows the screens that they can fill.
+
+import { get, onKeyNeeded } from "./api.js";
+import { field, h } from "./dom.js";
+import { startLive } from "./live.js";
+
+const answers = (task) => (model) => model.tasks.includes(task);
+
+// In the order of the three families; a screen's module is fetched when it is first opened.
+const SCREENS = [
+  { id: "classify", title: "Classify", family: "Encoders", fits: answers("classify") },
+  { id: "embed", title: "Embed", family: "Encoders", fits: answers("embed") },
+  { id: "rerank", title: "Rerank", family: "Encoders", fits: answers("rerank") },
+  { id: "tag", title: "Tag", family: "Encoders", fits: answers("tag") },
+  { id: "answer", title: "Answer", family: "Encoders", fits: answers("answer") },
+  { id: "fill", title: "Fill", family: "Encoders", fits: answers("fill") },
+  { id: "generate", title: "Generate", family: "Decoders", fits: answers("generate") },
+  { id: "chat", title: "Chat", family: "Decoders", fits: (model) => model.chat },
+  { id: "translate", title: "Translate", family: "Encoder–decoders", fits: answers("translate") },
+  { id: "inside", title: "Inside", family: "All of them", fits: (model) => !model.image_size },
+];
+
+const main = document.getElementById("main");
+const nav = document.getElementById("screens");
+
+onKeyNeeded((give) => {
+  const input = h("input", { type: "password", autocomplete: "off", required: true });
+  const form = h(
+    "form",
+    {
+      class: "key",
+      onsubmit: (event) => {
+        event.preventDefault();
+        form.remove();
+        give(input.value.trim());
+      },
+    },
+    field("This server asks for an API key", input),
+    h("button", {}, "Use it in this tab"),
+  );
+  main.prepend(form);
+  input.focus();
+});
+
+function links(screens) {
+  const families = Map.groupBy(screens, (screen) => screen.family);
+  return [...families].map(([family, members]) =>
+    h(
+      "div",
+      { class: "family", "data-family": family },
+      h("h2", {}, family),
+      h("ul", {}, members.map(({ id, title }) => h("li", {}, h("a", { href: `#/${id}` }, title)))),
+    ),
+  );
+}
+
+function router(screens) {
+  const opened = new Map(); // a screen keeps its texts while another is shown
+  return async (event) => {
+    if (location.hash === "#main") return;
+    const screen = screens.find(({ id }) => location.hash === `#/${id}`) ?? screens[0];
+    for (const link of nav.querySelectorAll("a")) {
+      if (link.getAttribute("href") === `#/${screen.id}`) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    document.title = `${screen.title} · Trifold`;
+    if (!opened.has(screen.id)) {
+      const { open } = await import(`./screens/${screen.id}.js`);
+      opened.set(screen.id, open(screen.models));
+    }
+    main.dataset.family = screen.family;
+    main.replaceChildren(...main.querySelectorAll("form.key"), opened.get(screen.id));
+    nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+    if (event) main.focus({ preventScroll: true });
+  };
+}
+
+async function start() {
+  const { data: models } = await (await get("v1/models")).json();
+  const screens = SCREENS.map((screen) => ({ ...screen, models: models.filter(screen.fits) })).filter(
+    ({ models: fitting }) => fitting.length,
+  );
+  nav.replaceChildren(...links(screens));
+  const route = router(screens);
+  addEventListener("hashchange", route);
+  await route();
+  startLive(document.getElementById("live"), models);
+}
+
+start().catch((error) => main.replaceChildren(h("p", { class: "problem", role: "alert" }, `${error.message}.`)));

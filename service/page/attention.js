@@ -1,0 +1,154 @@
+// Attention maps: every head of every layer small, and one of them large, with the tokens that look and are looked at.
+
+import { button, h } from "./dom.js";
+import { halves } from "./maths.js";
+
+const LABELLED = 48; // tokens a side, up to which a large map has their texts
+const CELL = 16;
+const MARGIN = 84;
+
+// The weights of one head as rows of those that look.
+function headOf({ shape, data }, layer, head) {
+  const [, heads, rows, columns] = shape;
+  const size = rows * columns;
+  const from = (layer * heads + head) * size;
+  return { rows, columns, at: (row, column) => data[from + row * columns + column] };
+}
+
+function paint(canvas, { rows, columns, at }) {
+  const context = canvas.getContext("2d");
+  canvas.width = columns;
+  canvas.height = rows;
+  context.fillStyle = getComputedStyle(canvas).color;
+  for (let row = 0; row < rows; row += 1) {
+    for (let column = 0; column < columns; column += 1) {
+      context.globalAlpha = Math.min(1, at(row, column));
+      context.fillRect(column, row, 1, 1);
+    }
+  }
+}
+
+function paintLarge(canvas, map, looking, seen, chosen) {
+  const labelled = Math.max(map.rows, map.columns) <= LABELLED;
+  const margin = labelled ? MARGIN : 0;
+  const cell = labelled ? CELL : Math.max(2, Math.floor(560 / Math.max(map.rows, map.columns)));
+  const scale = globalThis.devicePixelRatio || 1;
+  const [width, height] = [margin + map.columns * cell, margin + map.rows * cell];
+  Object.assign(canvas, { width: width * scale, height: height * scale });
+  canvas.style.setProperty("aspect-ratio", `${width} / ${height}`);
+  canvas.style.setProperty("width", `${width}px`);
+  const context = canvas.getContext("2d");
+  context.scale(scale, scale);
+  const style = getComputedStyle(canvas);
+  context.fillStyle = style.color;
+  for (let row = 0; row < map.rows; row += 1) {
+    for (let column = 0; column < map.columns; column += 1) {
+      context.globalAlpha = Math.min(1, map.at(row, column));
+      context.fillRect(margin + column * cell + 0.5, margin + row * cell + 0.5, cell - 1, cell - 1);
+    }
+  }
+  context.globalAlpha = 1;
+  if (!labelled) return;
+  context.fillStyle = style.outlineColor;
+  context.font = `11px ${style.fontFamily}`;
+  context.textAlign = "right";
+  context.textBaseline = "middle";
+  const short = (text) => (text.length > 12 ? `${text.slice(0, 11)}…` : text);
+  looking.forEach((text, row) => {
+    context.globalAlpha = chosen === null || chosen === row ? 1 : 0.45;
+    context.fillText(short(text), margin - 5, margin + (row + 0.5) * cell);
+  });
+  context.globalAlpha = 1;
+  context.textAlign = "left";
+  seen.forEach((text, column) => {
+    context.save();
+    context.translate(margin + (column + 0.5) * cell, margin - 5);
+    context.rotate(-Math.PI / 2);
+    context.fillText(short(text), 0, 0);
+    context.restore();
+  });
+}
+
+// `looking` and `seen` are the texts of the tokens on the two sides of a map.
+export function attentionView(maps, looking, seen) {
+  const array = { shape: maps.shape, data: halves(maps.values) };
+  let layer = 0;
+  let head = 0;
+  let from = null;
+  const large = h("canvas", { class: "large", role: "img" });
+  const title = h("h2", {});
+  const strip = h("p", { class: "reading strip" });
+  const small = maps.layers.map((_, row) =>
+    maps.heads.map((_head, column) => h("canvas", { class: "thumb", "aria-hidden": "true", "data-at": `${row} ${column}` })),
+  );
+
+  const grid = h(
+    "div",
+    { class: "heads" },
+    maps.layers.map((number, row) =>
+      h(
+        "div",
+        { class: "layer", role: "group", "aria-label": `Layer ${number + 1}` },
+        h("span", { class: "soft" }, `Layer ${number + 1}`),
+        maps.heads.map((each, column) =>
+          h(
+            "button",
+            {
+              type: "button",
+              class: "head-button",
+              "aria-label": `Layer ${number + 1}, head ${each + 1}`,
+              onclick: () => ((layer = row), (head = column), draw()),
+            },
+            small[row][column],
+          ),
+        ),
+      ),
+    ),
+  );
+
+  function look(row) {
+    from = row;
+    draw();
+  }
+
+  function draw() {
+    const map = headOf(array, layer, head);
+    title.textContent = `Layer ${maps.layers[layer] + 1}, head ${maps.heads[head] + 1}`;
+    large.setAttribute("aria-label", `Attention of ${title.textContent.toLowerCase()}; rows look at columns`);
+    paintLarge(large, map, looking, seen, from);
+    grid.querySelectorAll("button").forEach((each, index) => {
+      each.setAttribute("aria-pressed", String(index === layer * maps.heads.length + head));
+    });
+    const row = Math.min(from ?? 0, map.rows - 1);
+    told.textContent = `“${looking[row]}” looks at`;
+    const weights = seen.map((_, column) => map.at(row, column));
+    const most = Math.max(...weights, 1e-9);
+    strip.replaceChildren(
+      ...seen.flatMap((text, column) => [
+        h("span", { class: "word for", "--weight": weights[column] / most, title: weights[column].toFixed(3) }, text),
+        " ",
+      ]),
+    );
+  }
+
+  function drawAll() {
+    small.forEach((heads, row) => heads.forEach((canvas, column) => paint(canvas, headOf(array, row, column))));
+    draw();
+  }
+
+  const told = h("p", { class: "soft" });
+  const choose = h(
+    "div",
+    { class: "tokens", role: "group", "aria-label": "The token that looks" },
+    looking.map((text, row) => button(text, () => look(row), { class: "chip", onmouseenter: () => look(row), onfocus: () => look(row) })),
+  );
+  const element = h(
+    "div",
+    { class: "attention" },
+    h("div", { class: "panel" }, h("h2", {}, "Every head"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "All heads" }, grid)),
+    h("div", { class: "panel" }, title, h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "One head" }, large)),
+    h("div", { class: "panel wide" }, h("h2", {}, "Where a token looks"), choose, told, strip),
+  );
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => element.isConnected && drawAll());
+  return { element, drawAll };
+}

@@ -1,0 +1,81 @@
+// Elements, made of names, properties and children. Text only ever becomes text nodes: no string is read as HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name.startsWith("--")) element.style.setProperty(name, value);
+    else if (name === "value" || name === "checked" || name === "open") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+export const h = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
+export const svg = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
+
+let made = 0;
+export const newId = () => `n${(made += 1)}`;
+
+// A control under its label; the label is found by assistive technology through the id.
+export function field(label, control, properties) {
+  control.id ||= newId();
+  return h("div", { class: "field", ...properties }, h("label", { for: control.id }, label), control);
+}
+
+export function textarea(value, rows, oninput) {
+  return h("textarea", { rows, value, oninput, spellcheck: "false", dir: "auto" });
+}
+
+export const button = (text, onclick, properties) => h("button", { type: "button", onclick, ...properties }, text);
+
+export const choice = (values, chosen, onchange) => offer(h("select", { onchange }), values, chosen);
+
+// Gives a choice other values.
+export function offer(select, values, chosen) {
+  select.replaceChildren(...values.map(([value, text]) => h("option", { value }, text)));
+  select.value = chosen;
+  return select;
+}
+
+// Offsets in answers count characters; a JavaScript string counts some of them, such as emoji, as two.
+export const characters = (text) => Array.from(text);
+
+export const percent = (share) => `${(100 * share).toFixed(share > 0.0995 && share < 0.9995 ? 0 : 1)} %`;
+
+// A list of names with bars and numbers, best first; what can be chosen is a button.
+export function bars(rows, { label, onchoose, chosen } = {}) {
+  return h(
+    "ul",
+    { class: "bars", "aria-label": label },
+    rows.map(({ name, share, told }) =>
+      h(
+        "li",
+        {},
+        onchoose
+          ? button(name, () => onchoose(name), { class: "name", "aria-pressed": String(name === chosen) })
+          : h("span", { class: "name", dir: "auto" }, name),
+        h("span", { class: "bar", "aria-hidden": "true" }, h("span", { "--share": Math.max(0, Math.min(1, share)) })),
+        h("span", { class: "number" }, told ?? percent(share)),
+      ),
+    ),
+  );
+}
+
+// Shows short examples; choosing one puts it into the field and tells so.
+export function samples(texts, target) {
+  const use = (text) => {
+    target.value = text;
+    target.dispatchEvent(new Event("input"));
+  };
+  const short = (text) => (text.length > 44 ? `${text.slice(0, 43)}…` : text);
+  return h(
+    "p",
+    { class: "samples" },
+    h("span", {}, "Try"),
+    texts.map((text) => button(short(text.replaceAll("\n", " ")), () => use(text), { class: "chip" })),
+  );
+}

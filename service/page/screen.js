@@ -1,0 +1,75 @@
+// What all screens have in common: a title, the choice of a model, a line of status, and the calls they made.
+
+import { latest } from "./api.js";
+import { callPanel } from "./calls.js";
+import { choice, field, h } from "./dom.js";
+
+const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(2)} s`);
+
+// `build` gets the frame and returns what stands between the title and the calls; `ask` is run with a signal.
+export function makeScreen(title, models, { build, ask, auto = true }) {
+  const status = h("p", { class: "status", role: "status" });
+  const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const about = h("p", { class: "about" });
+  const calls = callPanel();
+  const frame = {
+    model: models[0],
+    problem: fail,
+    told(...newest) {
+      problem.hidden = true;
+      status.replaceChildren(...newest.map(told).flatMap((text, index) => (index ? [" · ", text] : [text])));
+      calls.show(...newest);
+    },
+    say(text) {
+      problem.hidden = true;
+      status.textContent = text;
+    },
+  };
+
+  function told({ path, seconds: took, answer }) {
+    const tokens = answer?.usage ? answer.usage.prompt_tokens + answer.usage.completion_tokens : null;
+    return `/${path} ${seconds(took)}${tokens ? `, ${tokens} tokens` : ""}`;
+  }
+
+  function fail(error) {
+    problem.textContent = error.message;
+    problem.hidden = false;
+    status.textContent = "";
+    if (error.call) calls.show(error.call);
+  }
+
+  frame.wish = latest(async (signal) => {
+    root.setAttribute("aria-busy", "true");
+    try {
+      await ask(signal);
+    } finally {
+      root.removeAttribute("aria-busy");
+    }
+  }, fail);
+
+  const picker = choice(
+    models.map((model) => [model.id, model.id]),
+    models[0].id,
+    () => choose(picker.value),
+  );
+  function choose(id) {
+    frame.model = models.find((model) => model.id === id);
+    about.textContent = `${frame.model.description} Not for ${frame.model.not_for}.`.replace(/\.\.$/, ".");
+    frame.onmodel?.();
+    if (auto) frame.wish(0);
+  }
+
+  const body = build(frame);
+  const root = h(
+    "article",
+    { class: "screen" },
+    h("div", { class: "head" }, h("h1", {}, title), field("Model", picker, { class: "field picker" })),
+    about,
+    body,
+    problem,
+    status,
+    calls.element,
+  );
+  choose(models[0].id);
+  return root;
+}

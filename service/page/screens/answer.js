@@ -1,0 +1,42 @@
+// Answers to a question, marked in the text that holds them.
+
+import { post } from "../api.js";
+import { bars, characters, field, h, textarea } from "../dom.js";
+import { makeScreen } from "../screen.js";
+
+const QUESTION = "Where was she born?";
+const CONTEXT = "Angela Merkel was born in Hamburg. She studied physics in Leipzig.";
+
+export function open(models) {
+  const question = h("input", { value: QUESTION, dir: "auto", oninput: () => frame.wish() });
+  const context = textarea(CONTEXT, 6, () => frame.wish());
+  const found = h("div", { class: "panel" });
+  let frame;
+
+  function build(made) {
+    frame = made;
+    return [field("Question", question), field("Text that holds the answer", context), found];
+  }
+
+  async function ask(signal) {
+    const text = context.value;
+    if (!text.trim() || !question.value.trim()) return;
+    const body = { model: frame.model.id, question: question.value, context: text, top_k: 3 };
+    const call = await post("answer", body, signal);
+    const { answers } = call.answer.results[0];
+    const all = characters(text);
+    const slice = (start, end) => all.slice(start, end).join("");
+    const [best] = answers;
+    const marked = best
+      ? [slice(0, best.start), h("mark", {}, slice(best.start, best.end)), slice(best.end)]
+      : [text];
+    found.replaceChildren(
+      h("h2", {}, "Answers"),
+      bars(answers.map(({ text: name, score }) => ({ name, share: score })), { label: "Answers, best first" }),
+      h("p", { class: "reading", dir: "auto" }, marked),
+    );
+    frame.told(call);
+  }
+
+  return makeScreen("Answer", models, { build, ask });
+}

@@ -1,0 +1,74 @@
+// A conversation with a model that has a chat template.
+
+import { button, field, h, samples, textarea } from "../dom.js";
+import { makeScreen } from "../screen.js";
+import { run, speed, tokenText } from "../tokens.js";
+
+const FIRST = ["Write a story about a dog and a ball.", "Write a story about a girl who finds a key."];
+
+export function open(models) {
+  const log = h("div", { class: "log", role: "log", "aria-label": "Conversation" });
+  const said = textarea(FIRST[0], 2, () => {});
+  const most = h("input", { type: "number", value: 160, min: 1 });
+  const send = button("Send", () => frame.wish(0), { class: "primary" });
+  const stop = button("Stop", () => stopping?.abort(), { disabled: true });
+  const others = h("div", { class: "others" });
+  let messages = [];
+  let frame;
+  let stopping = null;
+
+  function build(made) {
+    frame = made;
+    frame.onmodel = () => {
+      messages = [];
+      log.replaceChildren(h("p", { class: "soft" }, "Nothing has been said yet."));
+    };
+    said.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey) return;
+      event.preventDefault();
+      frame.wish(0);
+    });
+    const again = button("New conversation", () => frame.onmodel());
+    const row = h("div", { class: "row" }, send, stop, again, field("Most tokens", most, { class: "field picker small" }));
+    return [log, others, field("Message", said), samples(FIRST, said), row];
+  }
+
+  async function ask(signal) {
+    const content = said.value.trim();
+    if (!content) return;
+    stopping = new AbortController();
+    if (!messages.length) log.replaceChildren();
+    messages.push({ role: "user", content });
+    said.value = "";
+    const answer = tokenText();
+    others.replaceChildren(answer.others);
+    const bubbles = [
+      h("p", { class: "bubble user", dir: "auto" }, content),
+      h("div", { class: "bubble model" }, answer.text),
+    ];
+    log.append(...bubbles);
+    stop.disabled = false;
+    const body = { model: frame.model.id, messages: [...messages], max_tokens: Number(most.value) || 160, logprobs: 6, stream: true };
+    const down = () => log.scrollTo({ top: log.scrollHeight });
+    try {
+      const done = await run("generate", body, answer, AbortSignal.any([signal, stopping.signal]), down);
+      frame.told(done.call);
+      frame.say(speed(done));
+    } catch (error) {
+      if (!stopping.signal.aborted) {
+        if (!answer.value()) {
+          messages.pop(); // it was not answered, and can be said again in other words
+          bubbles.forEach((each) => each.remove());
+          said.value = content;
+        }
+        throw error;
+      }
+      frame.say("Stopped.");
+    } finally {
+      stop.disabled = true;
+      if (answer.value()) messages.push({ role: "assistant", content: answer.value() });
+    }
+  }
+
+  return makeScreen("Chat", models, { build, ask, auto: false });
+}

@@ -1,0 +1,99 @@
+// Labels of a text as bars, and what each word adds to one of them; or labels of a picture.
+
+import { post } from "../api.js";
+import { bars, field, h, samples, textarea } from "../dom.js";
+import { makeScreen } from "../screen.js";
+import { contributions, contributionTable } from "../words.js";
+import { picture } from "./picture.js";
+
+const TEXTS = {
+  spam: ["WINNER!! Claim your free prize now, text WIN to 80082", "Running late, see you at eight?"],
+  topics: [
+    "The Volvo 240 is a car that was made by Volvo Cars from 1974 to 1993.",
+    "Quercus robur, the pedunculate oak, is a tree native to most of Europe.",
+  ],
+};
+const ANY = [
+  "A warm, funny film with a wonderful cast.",
+  "The plot is thin, but the actors save it.",
+  "Two hours of my life that I will never get back.",
+];
+const LONG = 1500; // characters, from which on a text may need windows
+
+export function open(models) {
+  const text = textarea("", 3, () => frame.wish());
+  const image = picture(() => frame.wish(0));
+  const own = h("input", { value: "sport, politics, weather", oninput: () => frame.wish() });
+  const labels = field("Labels of your own, between commas", own);
+  const inputs = h("div", {});
+  const found = h("div", { class: "panel" });
+  const words = h("div", { class: "panel" });
+  let frame;
+  let label = null;
+
+  function build(made) {
+    frame = made;
+    frame.onmodel = () => {
+      label = null;
+      const examples = TEXTS[frame.model.id] ?? ANY;
+      const known = Object.values(TEXTS).flat().concat(ANY);
+      if (!text.value || known.includes(text.value)) text.value = examples[0];
+      inputs.replaceChildren(
+        ...(frame.model.image_size
+          ? [image.element]
+          : [field("Text", text), samples(examples, text), ...(frame.model.zero_shot ? [labels] : [])]),
+      );
+      found.replaceChildren();
+      words.replaceChildren();
+    };
+    return [inputs, h("div", { class: "columns" }, found, words)];
+  }
+
+  async function ask(signal) {
+    const { model } = frame;
+    const input = model.image_size ? image.data() : text.value;
+    if (!input.trim()) return;
+    const body = { model: model.id, input };
+    if (model.zero_shot) body.labels = own.value.split(",").map((each) => each.trim()).filter(Boolean);
+    if (!model.image_size && input.length > LONG) body.windows = true;
+    const call = await post("classify", body, signal);
+    const results = call.answer.results[0].labels;
+    const drawLabels = () =>
+      found.replaceChildren(
+        h("h2", {}, "Labels"),
+        bars(
+          results.map(({ label: name, score }) => ({ name, share: score })),
+          { label: "Labels with their scores", chosen: label ?? results[0].label, onchoose: explains(model) && choose },
+        ),
+      );
+    const choose = (name) => {
+      label = name;
+      frame.wish(0);
+    };
+    drawLabels();
+    frame.told(call);
+    if (explains(model)) await explain(call, input, signal);
+  }
+
+  const explains = (model) => !model.image_size && !model.zero_shot;
+
+  async function explain(call, input, signal) {
+    const body = { model: frame.model.id, input, attention: false, ...(label && { label }) };
+    const why = await post("explain", body, signal).catch((error) => {
+      if (signal.aborted) throw error;
+      words.replaceChildren(h("h2", {}, "Words"), h("p", { class: "soft" }, error.message));
+      return null;
+    });
+    if (!why) return;
+    const { contributions: of, tokens } = why.answer;
+    words.replaceChildren(
+      h("h2", {}, "What speaks for “", of.label, "”"),
+      contributions(input, tokens, of.values),
+      h("p", { class: "legend" }, h("span", { class: "word for", "--weight": 1 }, "for it"), " ", h("span", { class: "word against", "--weight": 1 }, "against it"), " Shapley values of the log odds"),
+      contributionTable(input, tokens, of.values),
+    );
+    frame.told(call, why);
+  }
+
+  return makeScreen("Classify", models, { build, ask });
+}

@@ -1,0 +1,102 @@
+// A prompt, continued token by token, by one setting or by two side by side.
+
+import { button, field, h, samples, textarea } from "../dom.js";
+import { makeScreen } from "../screen.js";
+import { run, speed, tokenText } from "../tokens.js";
+
+const PROMPTS = [
+  "Write a story about a dog and a ball.\n",
+  "Once upon a time, there was a small boat that",
+  "Lily opened the box and",
+];
+const ALTERNATIVES = 6;
+
+export function open(models) {
+  const prompt = textarea(PROMPTS[0], 3, () => {});
+  const start = button("Generate", () => frame.wish(0), { class: "primary" });
+  const stop = button("Stop", () => stopping?.abort(), { disabled: true });
+  const two = h("input", { type: "checkbox", id: "two-settings", onchange: () => (second.element.hidden = !two.checked) });
+  const first = setting("A", { temperature: 0.8, seed: 1 });
+  const second = setting("B", { temperature: 0, seed: 1 });
+  second.element.hidden = true;
+  let frame;
+  let stopping = null;
+
+  function build(made) {
+    frame = made;
+    prompt.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) frame.wish(0);
+    });
+    return [
+      field("Prompt", prompt),
+      samples(PROMPTS, prompt),
+      h("div", { class: "row" }, start, stop, h("label", { class: "check" }, two, "Compare two settings")),
+      h("div", { class: "columns even" }, first.element, second.element),
+    ];
+  }
+
+  async function ask(signal) {
+    stopping = new AbortController();
+    const ended = AbortSignal.any([signal, stopping.signal]);
+    const used = two.checked ? [first, second] : [first];
+    stop.disabled = false;
+    frame.say("Writing …");
+    try {
+      const done = await Promise.all(used.map((each) => each.write(frame.model.id, prompt.value, ended)));
+      frame.told(...done.map(({ call }) => call));
+    } catch (error) {
+      if (!stopping.signal.aborted) throw error;
+      frame.say("Stopped.");
+    } finally {
+      stop.disabled = true;
+    }
+  }
+
+  return makeScreen("Generate", models, { build, ask, auto: false });
+}
+
+const FIELDS = [
+  ["temperature", "Temperature", { min: 0, max: 2, step: 0.1 }],
+  ["top_p", "Top p", { min: 0.05, max: 1, step: 0.05 }],
+  ["top_k", "Top k", { min: 0, step: 1 }],
+  ["seed", "Seed", { min: 0, step: 1 }],
+  ["max_tokens", "Most tokens", { min: 1, step: 1 }],
+];
+const DEFAULTS = { temperature: 0.8, top_p: 1, top_k: 0, seed: 1, max_tokens: 120 };
+
+// One setting: its numbers, and what was written by it.
+function setting(name, values) {
+  const output = tokenText();
+  const told = h("p", { class: "soft" });
+  const inputs = Object.fromEntries(
+    FIELDS.map(([id, , bounds]) => [id, h("input", { type: "number", value: values[id] ?? DEFAULTS[id], ...bounds })]),
+  );
+  const fields = FIELDS.map(([id, label]) => field(label, inputs[id], { class: "field small" }));
+  const hint = h("p", { class: "soft" }, "Hover over a token, or tab to it, for what could have stood there.");
+  const element = h(
+    "section",
+    { class: "panel", "aria-label": `Setting ${name}` },
+    h("h2", {}, `Setting ${name}`),
+    h("div", { class: "fields" }, fields),
+    output.text,
+    told,
+    output.others,
+    hint,
+  );
+
+  async function write(model, prompt, signal) {
+    output.clear();
+    told.textContent = "";
+    const numbers = Object.fromEntries(
+      Object.entries(inputs)
+        .filter(([, input]) => input.value !== "")
+        .map(([id, input]) => [id, Number(input.value)]),
+    );
+    const body = { model, prompt, ...numbers, logprobs: ALTERNATIVES, stream: true };
+    const done = await run("generate", body, output, signal);
+    told.textContent = speed(done);
+    return done;
+  }
+
+  return { element, write };
+}

@@ -1,0 +1,120 @@
+// Inside a model while it runs: its attention, its tokens, what each layer would have said, one word in many contexts.
+
+import { post } from "../api.js";
+import { attentionView } from "../attention.js";
+import { characters, field, h, offer, textarea } from "../dom.js";
+import { makeScreen } from "../screen.js";
+import { shown } from "../tokens.js";
+import { contexts } from "./contexts.js";
+import { lens } from "./lens.js";
+
+const TEXTS = {
+  classify: "A warm, funny film with a wonderful cast.",
+  embed: "He sat on the bank of the river.",
+  generate: "Once upon a time there was a little",
+  translate: "Dan loves ice cream.",
+};
+const PARTS = {
+  encoder: "Within the text",
+  decoder: "Within what was said",
+  cross: "From the output to the source",
+};
+
+export function open(models) {
+  const text = textarea("", 2, () => frame.wish(500));
+  const target = h("select", { onchange: () => frame.wish(0) });
+  const targetField = field("Into", target, { class: "field picker" });
+  const part = h("select", { onchange: () => drawAttention() });
+  const partField = field("Attention", part, { class: "field picker" });
+  const facts = h("dl", { class: "facts" });
+  const attention = h("div", {});
+  const more = h("div", {});
+  let frame;
+  let answer = null;
+  let asked = "";
+
+  function build(made) {
+    frame = made;
+    const words = contexts(() => frame.model, (error) => frame.problem(error));
+    frame.onmodel = () => {
+      const { task, directions, languages } = frame.model;
+      if (!text.value || Object.values(TEXTS).includes(text.value)) text.value = TEXTS[task] ?? TEXTS.classify;
+      const goals = directions.length ? directions.filter(([start]) => start === "en").map(([, end]) => end) : languages;
+      offer(target, goals.map((each) => [each, each]), goals[0]);
+      targetField.hidden = task !== "translate";
+      for (const each of [facts, attention, more]) each.replaceChildren();
+      words.hidden = ["generate", "translate"].includes(task);
+    };
+    return [field("Text", text), h("div", { class: "row" }, targetField, partField), facts, attention, more, words];
+  }
+
+  async function ask(signal) {
+    const { id, task } = frame.model;
+    asked = text.value;
+    if (!asked.trim()) return;
+    const body = { model: id, input: asked, encoding: "base64", contributions: false };
+    if (task === "translate") Object.assign(body, { target: target.value, alignment: false });
+    if (task === "generate") body.max_tokens = 8;
+    const call = await post("explain", body, signal);
+    answer = call.answer;
+    const kinds = Object.keys(PARTS).filter((kind) => answer.attention?.[kind]);
+    const kept = kinds.includes(part.value) ? part.value : kinds.at(-1);
+    offer(part, kinds.map((kind) => [kind, PARTS[kind]]), kept);
+    partField.hidden = kinds.length < 2;
+    facts.replaceChildren(...shapes(frame.model, answer));
+    drawAttention();
+    more.replaceChildren(...(answer.steps ? [lens(answer.steps)] : []), tokenTable(asked, answer));
+    frame.told(call);
+  }
+
+  function drawAttention() {
+    const maps = answer?.attention?.[part.value];
+    if (!maps) return;
+    const source = textsOf(answer.tokens, asked);
+    const output = textsOf(answer.output_tokens ?? [], answer.output ?? "");
+    const whole = part.value === "decoder" && !answer.attention.cross ? [...source, ...output] : output;
+    const looking = part.value === "encoder" ? source : whole;
+    const seen = part.value === "decoder" ? whole : source;
+    const view = attentionView(maps, looking, seen);
+    attention.replaceChildren(view.element);
+    view.drawAll();
+  }
+
+  return makeScreen("Inside", models, { build, ask });
+}
+
+function textsOf(tokens, text) {
+  const all = characters(text);
+  return tokens.map((token) => (token.special ? token.token : shown(all.slice(token.start, token.end).join("").trim() || token.token)));
+}
+
+function shapes({ precision, max_positions: positions, dimensions }, { attention, tokens, output_tokens: output }) {
+  const sizes = Object.entries(attention ?? {}).filter(([, maps]) => maps);
+  const rows = [
+    ...sizes.map(([kind, { shape }]) => [
+      { encoder: "Encoder", decoder: "Decoder", cross: "Cross-attention" }[kind],
+      `${shape[0]} layers × ${shape[1]} heads`,
+    ]),
+    ["Tokens", output ? `${tokens.length} + ${output.length}` : String(tokens.length)],
+    ["Longest text", `${positions} tokens`],
+    ["Precision", precision],
+    ...(dimensions ? [["Dimensions", String(dimensions)]] : []),
+  ];
+  return rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+}
+
+function tokenTable(text, { tokens, output_tokens: output = [], output: said = "" }) {
+  const rows = (all, of) => {
+    const texts = textsOf(all, of);
+    return all.map((token, index) =>
+      h("tr", {}, h("td", {}, texts[index]), h("td", {}, h("code", {}, token.token)), h("td", {}, String(token.id))),
+    );
+  };
+  const head = h("tr", {}, ["Text", "Token", "Id"].map((name) => h("th", { scope: "col" }, name)));
+  return h(
+    "details",
+    { class: "more panel" },
+    h("summary", {}, "Tokens and their ids"),
+    h("table", {}, h("thead", {}, head), h("tbody", {}, rows(tokens, text), rows(output, said))),
+  );
+}

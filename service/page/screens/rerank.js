@@ -1,0 +1,42 @@
+// Documents, sorted by how well they fit a query.
+
+import { post } from "../api.js";
+import { bars, field, h, textarea } from "../dom.js";
+import { makeScreen } from "../screen.js";
+
+const QUERY = "Who plays music?";
+const DOCUMENTS = [
+  "The dog runs through the park.",
+  "A man is playing a guitar.",
+  "Shares lost value in trading.",
+  "An orchestra gave a concert in the square.",
+];
+
+export function open(models) {
+  const query = h("input", { value: QUERY, dir: "auto", oninput: () => frame.wish() });
+  const documents = textarea(DOCUMENTS.join("\n"), 6, () => frame.wish());
+  const found = h("div", { class: "panel" });
+  let frame;
+
+  function build(made) {
+    frame = made;
+    return [field("Query", query), field("Documents, one a line", documents), found];
+  }
+
+  async function ask(signal) {
+    const lines = documents.value.split("\n").map((line) => line.trim()).filter(Boolean);
+    if (!lines.length || !query.value.trim()) return;
+    const call = await post("rerank", { model: frame.model.id, query: query.value, documents: lines }, signal);
+    const { results } = call.answer;
+    const top = Math.max(...results.map((each) => each.relevance_score), 1e-9);
+    const rows = results.map(({ index, relevance_score: score }) => ({
+      name: lines[index],
+      share: score / Math.max(top, 1),
+      told: score.toFixed(3),
+    }));
+    found.replaceChildren(h("h2", {}, "Best first"), bars(rows, { label: "Documents, best first" }));
+    frame.told(call);
+  }
+
+  return makeScreen("Rerank", models, { build, ask });
+}

@@ -1,0 +1,139 @@
+// Translation as one types, both ways, with the words that correspond and the next best translations.
+
+import { post } from "../api.js";
+import { button, characters, field, h, offer, textarea } from "../dom.js";
+import { makeScreen } from "../screen.js";
+
+const TEXT = "The little dog sleeps under the old tree.";
+const MANY = 1000; // characters, from which on words are not made buttons and no alternatives are asked for
+const names = new Intl.DisplayNames(["en"], { type: "language" });
+const called = (code) => {
+  try {
+    return names.of(code.replaceAll("_", "-")) ?? code;
+  } catch {
+    return code;
+  }
+};
+
+export function open(models) {
+  const source = h("select", { onchange: () => directionChanged() });
+  const target = h("select", { onchange: () => frame.wish(0) });
+  const text = textarea(TEXT, 5, () => frame.wish());
+  const detected = h("p", { class: "soft" });
+  const before = h("p", { class: "reading partners", dir: "auto" });
+  const after = h("p", { class: "reading large", dir: "auto" });
+  const others = h("div", {});
+  let frame;
+
+  function goals(from) {
+    const { directions, languages } = frame.model;
+    if (!directions.length) return languages.filter((each) => each !== from);
+    return [...new Set(directions.filter(([start]) => from === "auto" || start === from).map(([, end]) => end))];
+  }
+
+  function directionChanged(wanted = target.value) {
+    const found = goals(source.value);
+    const kept = found.includes(wanted) ? wanted : found[0];
+    offer(target, found.map((each) => [each, called(each)]), kept);
+    frame.wish(0);
+  }
+
+  function swap() {
+    const from = target.value;
+    const to = source.value === "auto" ? (detectedLanguage ?? "en") : source.value;
+    text.value = after.textContent || text.value;
+    source.value = from;
+    directionChanged(to);
+  }
+  let detectedLanguage = null;
+
+  function build(made) {
+    frame = made;
+    frame.onmodel = () => {
+      const { directions, languages } = frame.model;
+      const starts = directions.length ? [...new Set(directions.map(([start]) => start))] : languages;
+      const options = [["auto", "Find out"], ...starts.map((each) => [each, called(each)])];
+      offer(source, options, starts.includes("en") ? "en" : "auto");
+      directionChanged("de");
+    };
+    return [
+      h(
+        "div",
+        { class: "row languages" },
+        field("From", source),
+        button("⇄", swap, { class: "swap", "aria-label": "Swap the languages" }),
+        field("Into", target),
+      ),
+      h(
+        "div",
+        { class: "columns even" },
+        h("div", { class: "panel" }, field("Text", text), detected, before),
+        h("div", { class: "panel" }, h("h2", {}, "Translation"), h("div", { "aria-live": "polite" }, after), others),
+      ),
+    ];
+  }
+
+  async function ask(signal) {
+    const input = text.value;
+    if (!input.trim()) return show({ translations: [""] }, "");
+    const body = { model: frame.model.id, input, source: source.value, target: target.value, alignment: true };
+    if (input.length < MANY) Object.assign(body, { beam_size: 4, n_best: 4 });
+    const call = await post("translate", body, signal);
+    show(call.answer, input);
+    frame.told(call);
+  }
+
+  function show({ translations: [translation], alternatives, detected: [found] = [], alignment: [pairs] = [] }, input) {
+    detectedLanguage = found?.language ?? null;
+    detected.textContent = found ? `Taken for ${called(found.language)}.` : "";
+    const few = input.length < MANY ? (pairs ?? []) : [];
+    before.replaceChildren(...words(input, few, "source"));
+    after.replaceChildren(...words(translation, few, "target"));
+    const next = (alternatives?.[0] ?? []).filter((each) => each !== translation);
+    others.replaceChildren(
+      ...(next.length
+        ? [h("h3", {}, "Or"), h("ul", { class: "plain" }, next.map((each) => h("li", { dir: "auto" }, each)))]
+        : []),
+    );
+  }
+
+  return makeScreen("Translate", models, { build, ask });
+}
+
+// A text whose words light up together with their partners on the other side.
+function words(text, pairs, side) {
+  const all = characters(text);
+  const found = new Map(); // by where a word stands, the pairs that it belongs to
+  pairs.forEach((pair, number) => {
+    const place = pair[side].join(" ");
+    found.set(place, [...(found.get(place) ?? []), number]);
+  });
+  const places = [...found].map(([place, numbers]) => [...place.split(" ").map(Number), numbers]);
+  places.sort((a, b) => a[0] - b[0]);
+  const shown = [];
+  let at = 0;
+  for (const [start, end, numbers] of places) {
+    if (start < at) continue;
+    shown.push(all.slice(at, start).join(""), word(all.slice(start, end).join(""), numbers));
+    at = end;
+  }
+  return [...shown, all.slice(at).join("")];
+}
+
+function word(text, numbers) {
+  const light = (on) => () => {
+    for (const each of document.querySelectorAll("[data-pairs]")) {
+      const shared = each.dataset.pairs.split(" ").some((number) => numbers.includes(Number(number)));
+      each.classList.toggle("lit", on && shared);
+    }
+  };
+  const [enter, leave] = [light(true), light(false)];
+  return button(text, enter, {
+    class: "pair",
+    "data-pairs": numbers.join(" "),
+    onmouseenter: enter,
+    onfocus: enter,
+    onmouseleave: leave,
+    onblur: leave,
+  });
+}

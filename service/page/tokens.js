@@ -1,0 +1,74 @@
+// Tokens as they stream in, each with the alternatives that stood at its place.
+
+import { stream } from "./api.js";
+import { bars, h } from "./dom.js";
+
+// A text that grows token by token; `choose` shows what else could have stood at a token's place.
+export function tokenText() {
+  const text = h("p", { class: "reading stream", dir: "auto" });
+  const others = h("div", { class: "others" });
+  let written = "";
+  let waiting = [];
+
+  function add(event) {
+    const logprobs = [...waiting, ...(event.logprobs ?? [])];
+    waiting = event.text ? [] : logprobs; // tokens that are half a character say nothing until the other half comes
+    if (!event.text) return;
+    const first = logprobs[0];
+    const share = first ? Math.exp(first.logprob) : 1;
+    const show = () => {
+      text.querySelector(".shown")?.classList.remove("shown");
+      token.classList.add("shown");
+      others.replaceChildren(...logprobs.map(alternatives));
+    };
+    const own = event.text.replaceAll("\n", "⏎");
+    const act = { role: "button", tabindex: 0, "aria-label": shown(own), "--doubt": 1 - share, onmouseenter: show, onfocus: show };
+    const token = logprobs.length ? h("span", { class: "token", ...act }, own) : h("span", {}, own);
+    text.append(token, "\n".repeat(own.length - own.replaceAll("⏎", "").length));
+    written += event.text;
+  }
+
+  const clear = () => {
+    written = "";
+    waiting = [];
+    text.replaceChildren();
+    others.replaceChildren();
+  };
+  return { text, others, add, clear, value: () => written };
+}
+
+function alternatives({ text, logprob, top }) {
+  const rows = top.map((each) => ({ name: shown(each.text), share: Math.exp(each.logprob) }));
+  if (!top.some((each) => each.logprob === logprob)) rows.push({ name: shown(text), share: Math.exp(logprob) });
+  return bars(rows, { label: `Alternatives to ${shown(text)}` });
+}
+
+export const shown = (text) => (text.trim() ? text.replaceAll("\n", "⏎") : text ? "␣" : "∅");
+
+// Reads a stream of one choice into a text until it ends or is stopped, and returns the call as it was.
+export async function run(path, body, into, signal, onfirst) {
+  const started = performance.now();
+  const events = [];
+  let usage = null;
+  let reason = null;
+  let first = null;
+  for await (const event of stream(path, body, signal)) {
+    if (event.usage) usage = event.usage;
+    else {
+      first ??= performance.now() - started;
+      onfirst?.();
+      into.add(event);
+      events.push(event);
+      reason = event.finish_reason ?? reason;
+    }
+  }
+  const seconds = (performance.now() - started) / 1000;
+  return { call: { path, body, seconds, answer: { events, usage } }, first, reason, usage, seconds };
+}
+
+export function speed({ first, usage, seconds, reason }) {
+  const tokens = usage?.completion_tokens ?? 0;
+  const rest = seconds - first / 1000;
+  const rate = tokens > 1 && rest > 0 ? `, ${Math.round((tokens - 1) / rest)} tokens/s` : "";
+  return `${tokens} tokens, the first after ${Math.round(first ?? 0)} ms${rate}${reason === "length" ? ", cut at the most tokens" : ""}`;
+}

@@ -1,0 +1,234 @@
+"""Each screen of the page, used as a person would use it, in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.service.api.test_keys import entry, keys
+from tests.service.page.conftest import OpenPage, Scheme, serving
+
+pytestmark = pytest.mark.browser
+
+AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
+SCREENS = ["classify", "embed", "rerank", "tag", "answer", "fill", "generate", "chat", "translate", "inside"]
+HOSTILE = '<script>window.broken=1</script><img src=x onerror="window.broken=1"> שלום مرحبا 🙂👩‍👩‍👧 \u202eevil'
+
+
+def use(page: Page, screen: str) -> None:
+    """Wait for what a screen shows of itself, or press its button, and see it to the end."""
+    if screen == "generate":
+        page.get_by_role("button", name="Generate", exact=True).click()
+    if screen == "chat":
+        page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("status")).to_contain_text("tokens")
+
+
+def problems_of(page: Page) -> list[str]:
+    page.evaluate(AXE)
+    found = page.evaluate("axe.run()")["violations"]
+    return [f"{each['id']}: {node['html'][:200]} {node['failureSummary']}" for each in found for node in each["nodes"]]
+
+
+def test_there_is_a_screen_for_everything_that_is_loaded(open_page: OpenPage) -> None:
+    page = open_page("")
+
+    links = page.get_by_role("navigation").get_by_role("link")
+    expect(links).to_have_text([screen.capitalize() for screen in SCREENS])
+    links.filter(has_text="Embed").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Embed")
+    expect(page).to_have_title("Embed · Trifold")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_screen_is_accessible(open_page: OpenPage, screen: str, scheme: Scheme) -> None:
+    page = open_page(screen, scheme=scheme)
+    use(page, screen)
+    for details in page.locator("details").all():
+        details.evaluate("each => each.open = true")
+
+    assert problems_of(page) == []
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_screen_fits_a_telephone(open_page: OpenPage, screen: str) -> None:
+    page = open_page(screen, width=390)
+    use(page, screen)
+
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.parametrize("screen", [screen for screen in SCREENS if screen != "chat"])
+def test_a_hostile_text_is_only_a_text(open_page: OpenPage, screen: str) -> None:
+    page = open_page(screen)
+    for text in (HOSTILE, (HOSTILE * 200)[:10_000]):
+        page.locator("textarea").first.fill(text)
+        if screen == "generate":
+            page.get_by_role("button", name="Generate", exact=True).click()
+        page.wait_for_timeout(700)
+        expect(page.locator("article")).not_to_have_attribute("aria-busy", "true")
+
+        assert page.evaluate("window.broken") is None
+        assert page.locator("main script, main img[src=x]").count() == 0
+    page.locator("textarea").first.fill("The dog was [MASK].")
+    use(page, screen)
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_words_are_coloured_by_what_they_add_to_the_label_that_is_chosen(open_page: OpenPage) -> None:
+    page = open_page("classify")
+    page.get_by_label("Text").fill("The film was good.")
+    expect(page.locator(".word")).not_to_have_count(0)
+
+    labels = page.get_by_role("list", name="Labels").get_by_role("button")
+    name = labels.nth(1).text_content()
+    labels.nth(1).click()
+    expect(page.get_by_role("heading", name=f"What speaks for “{name}”")).to_be_visible()
+
+
+def test_a_picture_can_be_dropped_or_chosen(open_page: OpenPage, tmp_path: Path) -> None:
+    from PIL import Image
+
+    Image.new("L", (28, 28), 200).save(tmp_path / "grey.png")
+    page = open_page("classify")
+    page.get_by_label("Model").select_option("fashion")
+    expect(page.get_by_role("list", name="Labels").get_by_role("listitem")).to_have_count(10)
+    page.get_by_label("Drop a picture here").set_input_files(tmp_path / "grey.png")
+
+    with page.expect_request("**/classify") as asked:
+        page.get_by_label("Drop a picture here").set_input_files(tmp_path / "grey.png")
+    assert '"input":"data:image/png;base64,' in (asked.value.post_data or "")
+
+
+def test_near_texts_stand_on_a_map_and_in_a_matrix(open_page: OpenPage) -> None:
+    page = open_page("embed")
+    page.get_by_label("Texts, one a line").fill("The dog was good.\nThe dog was good.\nThe film was bad.")
+
+    expect(page.locator(".dot")).to_have_count(3)
+    expect(page.locator(".matrix tbody td").nth(1)).to_have_text("1.00")
+    places = [page.locator(".dot").nth(number).get_attribute("transform") for number in range(3)]
+    assert places[0] == places[1] != places[2]
+
+
+def test_a_token_tells_its_alternatives_and_a_seed_its_text(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    start = page.get_by_role("button", name="Generate", exact=True)
+    start.click()
+    expect(page.get_by_role("status")).to_contain_text("tokens")
+    first = page.locator(".stream").first.text_content()
+    page.locator(".token").nth(3).hover()
+    expect(page.get_by_role("list", name="Alternatives").get_by_role("listitem").first).to_be_visible()
+    with page.expect_request_finished():
+        start.click()
+
+    expect(page.locator(".stream").first).to_have_text(first or "")
+
+
+def test_two_settings_stand_side_by_side(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    page.get_by_label("Compare two settings").check()
+    page.get_by_role("button", name="Generate", exact=True).click()
+    expect(page.get_by_role("status")).to_contain_text("tokens")
+
+    a, b = (page.get_by_role("region", name=f"Setting {name}").locator(".stream").text_content() for name in "AB")
+    assert a
+    assert b
+    assert a != b
+
+
+def test_a_conversation_goes_on(open_page: OpenPage) -> None:
+    page = open_page("chat")
+    page.get_by_label("Most tokens").fill("5")
+    for said in ("Who is Dan?", "And who is Ann?"):
+        page.get_by_label("Message").fill(said)
+        page.get_by_label("Message").press("Enter")
+        expect(page.get_by_role("log")).to_contain_text(said)
+        expect(page.get_by_role("status")).to_contain_text("tokens")
+        expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+
+    expect(page.locator(".bubble")).to_have_count(4)
+
+
+def test_a_word_lights_up_with_its_partner(open_page: OpenPage) -> None:
+    page = open_page("translate")
+    page.get_by_label("Text", exact=True).fill("Dan loves ice cream.")
+    expect(page.locator(".pair").first).to_be_visible()
+    page.locator(".pair").first.focus()
+
+    lit = page.locator(".pair.lit")
+    expect(lit).not_to_have_count(0)
+    assert {"partners", "large"} <= set(
+        " ".join(lit.evaluate_all("all => all.map(e => e.parentElement.className)")).split()
+    )
+
+
+def test_languages_are_swapped_with_their_texts(open_page: OpenPage) -> None:
+    page = open_page("translate")
+    use(page, "translate")
+    translation = page.locator(".reading.large").text_content()
+    page.get_by_role("button", name="Swap").click()
+
+    expect(page.get_by_label("From")).to_have_value("de")
+    expect(page.get_by_label("Into")).to_have_value("en")
+    expect(page.get_by_label("Text", exact=True)).to_have_value(translation or "")
+
+
+def test_a_head_is_shown_large_and_a_token_tells_where_it_looks(open_page: OpenPage) -> None:
+    page = open_page("inside")
+    head = page.get_by_role("button", name="Layer 2, head 3")
+    head.click()
+    expect(head).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("heading", name="Layer 2, head 3")).to_be_visible()
+    page.get_by_role("group", name="The token that looks").get_by_role("button").nth(2).focus()
+
+    expect(page.locator(".strip .word")).not_to_have_count(0)
+
+
+def test_what_was_asked_is_shown_as_curl_python_and_json(open_page: OpenPage, address: str) -> None:
+    page = open_page("tag")
+    use(page, "tag")
+    page.get_by_text("The same from your own program").click()
+    shown = page.locator("pre")
+    expect(shown).to_contain_text(f"curl {address}/tag")
+    page.get_by_role("button", name="Python").click()
+    code = shown.text_content() or ""
+    compile(code, "shown", "exec")
+    page.get_by_role("button", name="JSON").click()
+
+    assert f'httpx.post("{address}/tag", json=body' in code
+    expect(shown).to_contain_text('"results"')
+
+
+def test_the_strip_shows_what_the_server_does(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    page.get_by_label("What the server is doing").locator("summary").click()
+
+    expect(page.locator(".live li")).to_have_count(10)
+    expect(page.locator(".live li", has_text="chat").locator(".slots i")).not_to_have_count(0)
+    expect(page.locator(".told")).to_contain_text("tokens/s")
+
+
+def test_everything_is_reached_by_the_keyboard(open_page: OpenPage) -> None:
+    page = open_page("classify")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+
+    expect(page.get_by_label("Model")).to_be_focused()
+
+
+def test_a_key_is_asked_for_once_and_kept_in_the_tab(open_page: OpenPage, packages: list[Path], tmp_path: Path) -> None:
+    with serving(packages[:1], **keys(tmp_path, entry("a", "one"))) as locked:
+        page = open_page("", at=locked)
+        page.get_by_label("This server asks for an API key").fill("one")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Classify")
+        page.reload()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Classify")
+
+        assert page.evaluate("localStorage.length") == 0
+        page.close()
