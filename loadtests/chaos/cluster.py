@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -28,6 +27,7 @@ from loadtests.chaos.cloud import Cloud, serving
 from loadtests.chaos.entrance import entrance
 from loadtests.chaos.hosts import MACHINE, NUMBERS, address_of, bridge
 from loadtests.chaos.nodes import DASHBOARD_PORT, Commands, NodeType, autoscaler
+from loadtests.chaos.programs import running
 from loadtests.hostile.processes import ROOT, Keys, environment
 from loadtests.hostile.wire import Address
 from service.ray_environment import LOAD_REPORTS, LOGS, MEMORY, REPLACING, haproxy, haproxy_binary
@@ -168,7 +168,7 @@ def cluster(node_types: Mapping[str, NodeType], keys: Keys, *, survives: bool) -
         cloud = Cloud(folder / "hosts", commands)
         address = stack.enter_context(serving(cloud))
         commands.autoscaler.write_text(yaml.safe_dump(autoscaler(node_types, address)))
-        door = stack.enter_context(entrance(folder, free_port(), TIMEOUTS))
+        door = stack.enter_context(entrance(binary, folder, free_port(), TIMEOUTS))
         found = Cluster(folder, cloud, door, keys, commands.environment, survives)
         cloud.start_head()
         workers = sum(node_type.min_workers for node_type in node_types.values())
@@ -197,17 +197,12 @@ def redis(folder: Path) -> Iterator[dict[str, str]]:
     (folder / "redis").mkdir()
     command = ["redis-server", "--bind", MACHINE, "--port", str(port), "--requirepass", password]
     durable = ["--appendonly", "yes", "--appendfsync", "always", "--dir", str(folder / "redis")]
-    with (folder / "redis.log").open("w") as log:
-        process = subprocess.Popen([*command, *durable], stdout=log, stderr=log, start_new_session=True)
-    try:
+    with running([*command, *durable], folder / "redis.log"):
         yield {
             "RAY_REDIS_ADDRESS": f"{MACHINE}:{port}",
             "REDIS_PASSWORD": password,
             "RAY_external_storage_namespace": "trifold",
         }
-    finally:
-        process.kill()
-        process.wait()
 
 
 def is_up(status: Status, replicas: Mapping[str, int], without: Collection[str] = ()) -> bool:

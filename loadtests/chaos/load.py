@@ -49,14 +49,6 @@ def windows(steps: Sequence[Step]) -> Iterator[tuple[int, float, float]]:
                 yield place, begun, end
 
 
-def users_at(steps: Sequence[Step], seconds: float) -> int:
-    """Return how many users there are so long after the start."""
-    for step, end in zip(steps, itertools.accumulate(step.seconds for step in steps), strict=True):
-        if seconds < end:
-            return step.users
-    return 0
-
-
 async def load(steps: Sequence[Step], asking: Asking, samples: list[Sample]) -> None:
     """Let users come and go; each asks one after another, and waits for each answer."""
     started = time.monotonic()

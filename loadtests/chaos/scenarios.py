@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +50,7 @@ class Plan:
     users: int = 6
 
 
-Happening = Callable[[Cluster, Found], Awaitable[None]]
+Happening = Callable[[Found], Coroutine[Any, Any, None]]
 
 
 def models(version: Path | None = None) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ async def under_load(name: str, cluster: Cluster, asking: Asking, steps: Sequenc
     found.users.append((at, 0))
     async with beside([watch(cluster, WATCHED, found.looks)]), asyncio.TaskGroup() as group:
         group.create_task(load(steps, asking, found.samples))
-        group.create_task(happening(cluster, found))  # type: ignore[arg-type]  # a coroutine function
+        group.create_task(happening(found))
     found.verdicts.append(nothing_wrong(found.samples))
     return found
 
@@ -106,7 +106,7 @@ async def node_dies(cluster: Cluster, asking: Asking, plan: Plan, *, unplugged: 
     """Kill a node that has a replica of the model, with everything on it; Ray's autoscaler rents another one."""
     killed_at, gone_at, back_at = 0.0, 0.0, None
 
-    async def happening(cluster: Cluster, found: Found) -> None:
+    async def happening(found: Found) -> None:
         nonlocal killed_at, gone_at, back_at
         await asyncio.sleep(BEFORE_S)
         before = await asyncio.to_thread(cluster.status)
@@ -130,7 +130,7 @@ async def head_dies(cluster: Cluster, asking: Asking, plan: Plan) -> Found:
     killed_at, gone_at, back_at = 0.0, 0.0, None
     before, after = Status(), Status()
 
-    async def happening(cluster: Cluster, found: Found) -> None:
+    async def happening(found: Found) -> None:
         nonlocal killed_at, gone_at, back_at, before, after
         await asyncio.sleep(BEFORE_S)
         before = await asyncio.to_thread(cluster.status)
@@ -170,7 +170,7 @@ async def model_changes(cluster: Cluster, asking: Asking, plan: Plan) -> Found:
     """Apply another version of a model: its replicas, and those of the gateway, are replaced one after another."""
     applied_at, done_at = 0.0, None
 
-    async def happening(cluster: Cluster, found: Found) -> None:
+    async def happening(found: Found) -> None:
         nonlocal applied_at, done_at
         await asyncio.sleep(BEFORE_S)
         before = await asyncio.to_thread(cluster.status)

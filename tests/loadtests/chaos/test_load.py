@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadtests.chaos.load import Step, askers, users_at, windows
+from loadtests.chaos.load import Step, askers, windows
 
 STEPS = [Step(1, 10), Step(3, 20), Step(2, 30), Step(3, 5)]
 
@@ -13,7 +13,6 @@ def test_who_is_there_stays_as_long_as_there_are_so_many() -> None:
 
 @pytest.mark.parametrize(("seconds", "users"), [(0, 1), (9.9, 1), (10, 3), (30, 2), (64, 3), (65, 0)])
 def test_users_come_and_go_with_the_steps(seconds: float, users: int) -> None:
-    assert users_at(STEPS, seconds) == users
     assert sum(begin <= seconds < end for _, begin, end in windows(STEPS)) == users
 
 
