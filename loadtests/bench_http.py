@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from deploy.monitoring.local import free_port
-from loadtests.machine import processor
+from loadtests.machine import ROOT, processor
 
-ROOT = Path(__file__).parent.parent
 CONNECTIONS = (1, 16, 64, 256)
 WORKLOADS = ("classify", "embed", "generate")
 TEXT = {"input": "A warm, funny and moving film."}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from argparse import Namespace
 
 from locust.argument_parser import LocustArgumentParser
+from locust.env import Environment
 
-from loadtests.outcomes import Slo, Thresholds
+from loadtests.outcomes import SLO, Slo, Thresholds
 from loadtests.shapes import SHAPES
 
 # Of the options, those that a report repeats.
@@ -31,11 +32,7 @@ def add(parser: LocustArgumentParser) -> None:
     )
     group.add_argument("--api-key", default="", env_var="LOAD_API_KEY", help="of the service")
     group.add_argument("--report", default="", help="JSON file for figures, options, commit and hardware")
-    for name, help_text in (
-        ("latency", "seconds of a whole answer that is good"),
-        ("first-token", "seconds until the first token of one"),
-        ("per-token", "seconds for each further token of one"),
-    ):
+    for name, help_text in SLO.items():
         group.add_argument(f"--slo-{name}", type=float, default=None, help=help_text)
     for name, default, help_text in (
         ("max-error-ratio", 0.0, "share of requests that may fail"),
@@ -45,6 +42,13 @@ def add(parser: LocustArgumentParser) -> None:
         ("min-good-ratio", None, "share of the requests sent that must be answered as the SLO says"),
     ):
         group.add_argument(f"--{name}", type=float, default=default, help=help_text)
+
+
+def given(environment: Environment) -> Namespace:
+    """Return the command line's options."""
+    options: Namespace | None = environment.parsed_options
+    assert options is not None, "bug: asked before locust has read them"
+    return options
 
 
 def slo(options: Namespace) -> Slo:

@@ -10,6 +10,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 PERCENTILES = (50, 95, 99)
+SLO = {  # the options `--slo-…`, and what each bounds
+    "latency": "seconds of a whole answer that is good",
+    "first-token": "seconds until the first token of one",
+    "per-token": "seconds for each further token of one",
+}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -94,36 +95,24 @@ def soak(service: Service, key: str, options: Namespace) -> tuple[list[Look], fl
     """Find the rate, load with it, and look until the load ends; raises `RuntimeError` where nothing is borne."""
     host = f"http://{service.address.host}:{service.address.port}"
     loading = sweep.parse(["--host", host, "--api-key", key, "--seconds", f"{options.sweep_seconds:g}"])
-    rate = options.rate or SHARE * (knee(loading) or 0.0)
+    rate = options.rate or SHARE * (sweep.knee(sweep.measure(loading)) or 0.0)
     if not rate:
         raise RuntimeError(f"not even {loading.first:g} requests/s are borne")
-    report_file = Path(f"/tmp/trifold-soak-{os.getpid()}.json")
-    command = [sys.executable, "-m", "locust", "-f", str(sweep.LOCUSTFILE), "--headless", "--only-summary"]
-    command += ["--host", host, "--rate", f"{rate:g}", "--users", str(sweep.USERS), "--spawn-rate", "1000"]
-    command += ["--run-time", f"{options.seconds:g}", "--report", str(report_file)]
-    environment = {**os.environ, "LOAD_API_KEY": key}
-    load = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    looks, begun = [], time.monotonic()
-    try:
-        while load.poll() is None:
-            looks.append(look(service, time.monotonic() - begun))
-            time.sleep(LOOK_EVERY_S)
-        report: sweep.Report = json.loads(report_file.read_text())
-    finally:
-        load.kill()
-        load.wait()
-        report_file.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        report_file = Path(folder) / "report.json"
+        command = sweep.load_command(host, rate, options.seconds, report_file)
+        environment = {**os.environ, "LOAD_API_KEY": key}
+        load = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        looks, begun = [], time.monotonic()
+        try:
+            while load.poll() is None:
+                looks.append(look(service, time.monotonic() - begun))
+                time.sleep(LOOK_EVERY_S)
+            report: sweep.Report = json.loads(report_file.read_text())
+        finally:
+            load.kill()
+            load.wait()
     return [each for each in looks if each.at_s <= options.seconds], rate, report
-
-
-def knee(loading: Namespace) -> float | None:
-    """Return the highest rate that is borne."""
-
-    def measured(rate: float) -> sweep.Point:
-        report = sweep.run(loading, rate)
-        return sweep.Point(rate, sweep.is_borne(report, loading.share), report)
-
-    return sweep.knee(sweep.sweep(measured, loading.first, loading.factor, loading.halvings, loading.most))
 
 
 def look(service: Service, at_s: float) -> Look:

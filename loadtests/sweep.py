@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from loadtests.machine import about
+from loadtests.outcomes import SLO
 
 LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 USERS = 20  # who share the rate: their tasks' weights sum to 10
+BOUNDS = {"latency": 2.0, "first-token": 0.5, "per-token": None}  # in seconds, unless told otherwise
 HEAD = (
     "rate",
     "answered/s",
@@ -48,15 +50,8 @@ class Point:
 def main() -> None:
     """Sweep, print a table, and exit with 1 if not even the first rate was borne."""
     options = parse(sys.argv[1:])
-
-    def measured(rate: float) -> Point:
-        report = run(options, rate)
-        point = Point(rate, is_borne(report, options.share), report)
-        print(row(point), flush=True)
-        return point
-
     print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
-    points = sweep(measured, options.first, options.factor, options.halvings, options.most)
+    points = measure(options, lambda point: print(row(point), flush=True))
     found = knee(points)
     print(f"\nknee: {f'{found:g} requests/s' if found else f'below {options.first:g} requests/s'}")
     if options.json is not None:
@@ -79,25 +74,31 @@ def parse(arguments: list[str]) -> Namespace:
     parser.add_argument("--seconds", type=float, default=30, help="of a rate, its warm-up included")
     parser.add_argument("--warm-up", type=float, default=5, help="seconds that are not counted")
     parser.add_argument("--share", type=float, default=0.99, help="of what was sent that must keep the SLO")
-    parser.add_argument("--slo-latency", type=float, default=2.0, help="seconds of a whole answer that is good")
-    parser.add_argument("--slo-first-token", type=float, default=0.5, help="seconds until the first token of one")
-    parser.add_argument("--slo-per-token", type=float, default=None, help="seconds for each further token of one")
+    for name, help_text in SLO.items():
+        parser.add_argument(f"--slo-{name}", type=float, default=BOUNDS[name], help=help_text)
     parser.add_argument("--classes", nargs="*", default=[], help="users, as GenerateUser; all, unless named")
     parser.add_argument("--json", type=Path, help="file for everything that was found")
     return parser.parse_args(arguments)
+
+
+def measure(options: Namespace, tell: Callable[[Point], None] = lambda _: None) -> list[Point]:
+    """Sweep over a service as the options say; each point is told as soon as it is known."""
+
+    def measured(rate: float) -> Point:
+        report = run(options, rate)
+        point = Point(rate, is_borne(report, options.share), report)
+        tell(point)
+        return point
+
+    return sweep(measured, options.first, options.factor, options.halvings, options.most)
 
 
 def run(options: Namespace, rate: float) -> Report:
     """Load with one rate; raises `RuntimeError` where locust tells nothing."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
-        command = [
-            *(sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"),
-            *("--host", options.host, "--rate", f"{rate:g}", "--users", str(USERS), "--spawn-rate", "1000"),
-            *("--run-time", f"{options.seconds:g}", "--warm-up", f"{options.warm_up:g}", "--report", str(path)),
-            *slo_options(options),
-            *options.classes,
-        ]
+        command = load_command(options.host, rate, options.seconds, path)
+        command += ["--warm-up", f"{options.warm_up:g}", *slo_options(options), *options.classes]
         environment = {**os.environ, "LOAD_API_KEY": options.api_key}
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if not path.exists():
@@ -106,11 +107,20 @@ def run(options: Namespace, rate: float) -> Report:
     return report
 
 
+def load_command(host: str, rate: float, seconds: float, report: Path) -> list[str]:
+    """Return the command that loads a service with one rate, and writes a report."""
+    return [
+        *(sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"),
+        *("--host", host, "--rate", f"{rate:g}", "--users", str(USERS), "--spawn-rate", "1000"),
+        *("--run-time", f"{seconds:g}", "--report", str(report)),
+    ]
+
+
 def slo_options(options: Namespace) -> list[str]:
     """Return locust's options for the SLO."""
-    bounds = {name: getattr(options, f"slo_{name}") for name in ("latency", "first_token", "per_token")}
+    bounds = {name: getattr(options, f"slo_{name.replace('-', '_')}") for name in SLO}
     given = {name: bound for name, bound in bounds.items() if bound is not None}
-    return [word for name, bound in given.items() for word in (f"--slo-{name.replace('_', '-')}", f"{bound:g}")]
+    return [word for name, bound in given.items() for word in (f"--slo-{name}", f"{bound:g}")]
 
 
 def sweep(

@@ -1,0 +1,179 @@
+"""Users of all tasks, and the one who replays a trace: each sends requests and counts what comes of them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gevent
+from gevent.pool import Group
+from geventhttpclient.response import HTTPParseError
+from locust import FastHttpUser, task
+from locust.env import Environment
+
+from loadtests import trace
+from loadtests.inputs import Inputs
+from loadtests.load_options import given
+from loadtests.outcomes import Answered, Outcomes
+from loadtests.sse import Stream
+
+seeds = itertools.count(1)
+
+
+@dataclass
+class Run:
+    """What all users of this process share, and those who begin and end the run."""
+
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    models: dict[str, str] = field(default_factory=dict)  # by task, of the service that is asked
+    underway: Group = field(default_factory=Group)  # requests that nobody waits for: those of the open loop
+    has_ended: bool = False
+
+
+run = Run()
+
+
+def authorization(environment: Environment) -> dict[str, str]:
+    """Return the header with the API key, if there is one."""
+    key = given(environment).api_key
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+class Asker(FastHttpUser):
+    """Sends requests, and counts what comes of them."""
+
+    abstract = True
+    concurrency = 10_000  # connections of one user; in open loop nothing but the service may make requests wait
+
+    def on_start(self) -> None:
+        """Take a seed that no user of another worker has."""
+        self.headers = authorization(self.environment)
+        worker = getattr(self.environment.runner, "worker_index", 0)
+        self.inputs = Inputs(next(seeds) + 1_000_000 * worker)
+
+    def request(self, kind: str, body: dict[str, Any], *, streams: bool) -> None:
+        """Send one request, and count what comes of it, unless it was sent during the warm-up."""
+        counted = run.outcomes if run.outcomes.is_warm() else Outcomes()
+        outcome, started = counted.by_task[kind], time.perf_counter()
+        outcome.sent += 1
+        with self.client.post(
+            f"/models/{run.models[kind]}/{kind}",
+            json={**body, "stream": True} if streams else body,
+            headers=self.headers,
+            name=kind,
+            stream=streams,
+            catch_response=True,
+        ) as answer:
+            if answer.status_code == 429:
+                counted.by_task[kind].refused += 1
+                answer.success()
+                return
+            if answer.status_code != 200:
+                counted.by_task[kind].errors[str(answer.status_code)] += 1
+                answer.failure(f"{answer.status_code}: {answer.text[:200] if answer.text else answer.error}")
+                return
+            stream = self.read(answer, started) if streams else Stream(usage=answer.json()["usage"])
+            if stream.error:
+                counted.by_task[kind].errors[stream.error] += 1
+                answer.failure(stream.error)
+                return
+        counted.by_task[kind].add(answered(stream, time.perf_counter() - started), counted.slo)
+
+    def read(self, answer: Any, started: float) -> Stream:
+        """Read a stream; one that breaks off has an error."""
+        stream = Stream()
+        try:
+            stream.read(lines(answer.stream), started)
+        except (OSError, HTTPParseError) as error:
+            stream.error = type(error).__name__
+        return stream
+
+
+def answered(stream: Stream, seconds: float) -> Answered:
+    """Return what is counted of an answer; a stream's time per token is that after its first."""
+    tokens, first_s = stream.usage["completion_tokens"], stream.first_s
+    per_token_s = (seconds - first_s) / (tokens - 1) if first_s is not None and tokens > 1 else None
+    counted = tokens or stream.usage["prompt_tokens"]
+    return Answered(seconds, counted, first_s, tuple(stream.between_s), per_token_s)
+
+
+def lines(stream: Any) -> Iterator[str]:
+    """Yield a response's lines as they come."""
+    while line := stream.readline(b"\n"):
+        yield line.decode().rstrip("\r\n")
+
+
+class TaskUser(Asker):
+    """Somebody who asks for one task."""
+
+    abstract = True
+    kind: str
+    streams = False
+    weight = 1
+
+    def wait_time(self) -> float:
+        """Return the pause before the next request, in seconds; `--rate` is shared by all users that there may be."""
+        options = given(self.environment)
+        return self.inputs.pause((options.num_users or 1) / options.rate if options.rate else options.pause)
+
+    @task
+    def ask(self) -> None:
+        """Ask once; in open loop without waiting for the answer."""
+        body, options = getattr(self.inputs, self.kind)(), given(self.environment)
+        if run.has_ended:
+            return
+        if options.rate or options.arrivals == "open":
+            run.underway.add(gevent.spawn(self.request, self.kind, body, streams=self.streams))
+        else:
+            self.request(self.kind, body, streams=self.streams)
+
+
+class TraceUser(Asker):
+    """Replays a trace: every request at its own time, whether or not earlier ones were answered."""
+
+    kind = "trace"
+
+    @task
+    def replay(self) -> None:
+        """Send all, and wait for the end."""
+        options, started = given(self.environment), time.monotonic()
+        for arrival in trace.read(Path(options.trace)):
+            gevent.sleep(max(0.0, started + arrival.at_s / options.trace_speed - time.monotonic()))
+            if run.has_ended:
+                break
+            streams = arrival.task == "generate"
+            run.underway.add(gevent.spawn(self.request, arrival.task, arrival.body, streams=streams))
+        gevent.sleep(1e9)
+
+
+class ClassifyUser(TaskUser):
+    """Asks for the sentiment of texts."""
+
+    kind = "classify"
+    weight = 4
+
+
+class EmbedUser(TaskUser):
+    """Asks for the vectors of a few texts at a time."""
+
+    kind = "embed"
+    weight = 2
+
+
+class GenerateUser(TaskUser):
+    """Reads stories as they are written."""
+
+    kind = "generate"
+    streams = True
+    weight = 2
+
+
+class TranslateUser(TaskUser):
+    """Asks for translations."""
+
+    kind = "translate"
+    weight = 2
