@@ -20,7 +20,7 @@ from model.package.manifest import TOKENIZER_FILE
 from service.engine.inputs import TextInput, collate
 from service.engine.session import Array, Session, SessionOptions
 from service.tasks.explaining.contributions import Trial, contributions, leaving_one_out, orders_of
-from service.tasks.scores import softmax
+from service.tasks.scores import log_odds, softmax
 
 DATA = {"sentiment": "sst2/test.tsv.xz", "topics": "dbpedia14_subset/test.tsv.xz", "spam": "sms_spam/test.tsv.xz"}
 SHORTEST, LONGEST = 6, 66  # tokens
@@ -49,11 +49,6 @@ class Classifier:
             (answers,) = self._session.run(inputs, self._graph.outputs)
             found |= dict(zip(places, answers, strict=True))
         return np.array([found[place] for place in range(len(rows))], np.float64)
-
-    def log_odds(self, rows: Sequence[TextInput], label: int) -> Array:
-        """Return a label's log odds against all others."""
-        logits = self.logits(rows)
-        return np.asarray(logits[:, label] - np.logaddexp.reduce(np.delete(logits, label, axis=1), axis=1))
 
 
 def deletion_curves(folder: Path, data: Path, count: int) -> str:
@@ -87,7 +82,7 @@ def _methods(classifier: Classifier, folder: Path, draw: np.random.Generator) ->
     def asked(trial_of: Callable[[TextInput, list[int]], Trial]) -> Method:
         def method(text: TextInput, places: list[int], label: int) -> Array:
             trial = trial_of(text, places)
-            return contributions(trial, classifier.log_odds(trial.rows, label))
+            return contributions(trial, log_odds(classifier.logits(trial.rows), label))
 
         return method
 

@@ -13,7 +13,9 @@ from service.schemas.request import Response, Text, Texts, Usage
 MAX_LANGUAGE = 32
 AUTO = "auto"
 # What the bodies of LibreTranslate have in common with ours.
-Translated = Annotated[Text | Texts, Field(description="a text, or a list of texts", examples=["Dan loves ice cream."])]
+ToTranslate = Annotated[
+    Text | Texts, Field(description="a text, or a list of texts", examples=["Dan loves ice cream."])
+]
 Source = Annotated[
     str,
     Field(max_length=MAX_LANGUAGE, description="language of the texts; auto: that of each is guessed from its letters"),
@@ -29,7 +31,7 @@ class TranslateRequest(DecodingRequest):
 
     inputs: ClassVar = "input"
 
-    input: Translated
+    input: ToTranslate
     source: Source = AUTO
     target: Target
     format: TextFormat = "text"

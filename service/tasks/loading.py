@@ -122,28 +122,34 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
         kv_cache_bytes=kv_budget(model, manifest),
     )
     engine = Engine(folder, manifest, options, slots, observer, admission)
-    decoding: dict[type[AnyRequest], Work] = {}
     trials = Pool("grammars")
-    explained = Explained(manifest, tokenizer, engine, insights)
-    if way_of(manifest) == "likelihood":
-        scoring = Generate(manifest, tokenizer, engine, pool, param="input")
-        decoding[DecideRequest] = DecideByLikelihood(manifest.name, scoring, limits.max_inputs)
-    if "generate" in manifest.tasks:
-        grammars = Grammars(manifest, tokenizer, trials)
-        generate = Generate(manifest, tokenizer, engine, pool, grammars=grammars)
-        decoding[GenerateRequest] = generate
-        decoding[ExplainRequest] = ExplainGeneration(explained, generate)
-    if "summarize" in manifest.tasks:
-        decoding[SummarizeRequest] = Summarize(manifest, tokenizer, engine, pool)
-    if "translate" in manifest.tasks:
-        translate = Translate(manifest, tokenizer, engine, pool, limits.max_sentences, insights)
-        decoding[TranslateRequest] = translate
-        if manifest.task == "translate":
-            decoding[ExplainRequest] = ExplainTranslation(explained, translate)
-    several = ByRequest(manifest, decoding)
+    several = _of_decoder(Explained(manifest, tokenizer, engine, insights), pool, trials, limits)
     return LocalTask(
         manifest, tokenizer, engine, pool, several, stuck_after_s=limits.stuck_after_s, other_pools=[trials, insights]
     )
+
+
+def _of_decoder(explained: Explained, pool: Pool, trials: Pool, limits: Limits) -> ByRequest:
+    """Return what a model that writes does with the requests of its tasks; grammars are tried in `trials`."""
+    manifest, tokenizer, engine = explained.manifest, explained.tokenizer, explained.engine
+    works: dict[type[AnyRequest], Work] = {}
+    if way_of(manifest) == "likelihood":
+        scoring = Generate(manifest, tokenizer, engine, pool, param="input")
+        works[DecideRequest] = DecideByLikelihood(manifest.name, scoring, limits.max_inputs)
+    if "generate" in manifest.tasks:
+        generate = Generate(manifest, tokenizer, engine, pool, grammars=Grammars(manifest, tokenizer, trials))
+        works[GenerateRequest] = generate
+        works[ExplainRequest] = OneShot(manifest, {ExplainRequest: ExplainGeneration(explained, generate).predict})
+    if "summarize" in manifest.tasks:
+        works[SummarizeRequest] = Summarize(manifest, tokenizer, engine, pool)
+    if "translate" in manifest.tasks:
+        translate = Translate(manifest, tokenizer, engine, pool, limits.max_sentences, explained.insights)
+        works[TranslateRequest] = translate
+        if manifest.task == "translate":
+            works[ExplainRequest] = OneShot(
+                manifest, {ExplainRequest: ExplainTranslation(explained, translate).predict}
+            )
+    return ByRequest(manifest, works)
 
 
 def _of_texts(encoder: Encoder, insights: Insights) -> OneShot:

@@ -28,6 +28,12 @@ def activate(logits: Array, activation: Activation) -> Array:
     return numbers if activation == "none" else 0.5 * (1 + np.tanh(0.5 * numbers))
 
 
+def log_odds(logits: Array, label: int) -> Array:
+    """Return a label's log odds against all others (N,), of logits (N, labels)."""
+    others = np.delete(logits, label, axis=1)
+    return np.asarray(logits[:, label] - np.logaddexp.reduce(others, axis=1))
+
+
 async def classifications(scores: Array, labels: Sequence[str], top_k: int | None) -> list[Classification]:
     """Return the labels of each row of (N, labels), best first."""
     results, turn = [], Turn()

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from model.package import Manifest, PackageTokenizer
 from service.engine.engine import Engine
+from service.engine.explaining.anatomy import Kind
 from service.engine.explaining.explainer import Insight
 from service.engine.explaining.lens import Answers
 from service.errors import InvalidRequest
-from service.schemas import AnyEvent, AnyRequest, ExplainRequest, ExplainResponse, GenerateRequest, Usage
+from service.schemas import ExplainRequest, ExplainResponse, GenerateRequest, Usage
 from service.schemas.explain import Alternative, Depth, ExplainedToken, Step
 from service.schemas.translate import WordPair
 from service.tasks.explaining.insights import Insights
 from service.tasks.explaining.showing import MAX_TOKENS, Shown, wants
 from service.tasks.explaining.tokens import added_token, tokens_of_output, tokens_of_text
 from service.tasks.generate import Generate
-from service.tasks.task import not_for
 from service.tasks.texts import check_characters, check_length
 
 MAX_STEPS = 64  # tokens of an output that is explained
@@ -36,6 +36,18 @@ class Written:
     tokens: list[ExplainedToken]  # of the prompt, or of the source
     output: str
     output_tokens: list[ExplainedToken]
+
+    @property
+    def read(self) -> int:
+        """How many tokens the model was given: those of the prompt, or of the source."""
+        return self.first if self.source is None else len(self.source)
+
+    @property
+    def lengths(self) -> Mapping[Kind, int]:
+        """How many tokens each part of the model looks from; where there is a source none from the output's last."""
+        if self.source is None:
+            return {"decoder": len(self.ids)}
+        return {"encoder": len(self.source), "decoder": len(self.ids) - 1}
 
 
 class Explained:
@@ -64,23 +76,16 @@ class Explained:
     ) -> ExplainResponse:
         """Return what the model saw and might have said while it wrote."""
         shown = Shown(request, self.manifest)
-        prompt = len(written.ids) if written.source is None else len(written.source)
-        check_length(len(written.ids) - written.first, self.max_steps, "output")
-        if written.source is None:
-            check_length(len(written.ids), MAX_TOKENS, "input", " with its output")
-            shown.check({"decoder": len(written.ids)})
-        else:
-            rows = len(written.ids) - 1
-            check_length(prompt + rows, MAX_TOKENS, "input", " with its output")
-            shown.check({"encoder": prompt, "decoder": rows})
-        tokens = prompt + (len(written.ids) if written.source else 0)
+        output, tokens = written.ids[written.first :], sum(written.lengths.values())
+        check_length(len(output), self.max_steps, "output")
+        check_length(tokens, MAX_TOKENS, "input", " with its output")
+        shown.check(written.lengths)
         with self.engine.admission.admit(client, 1, tokens) as permit:
             insight = await self.insights.run(permit, self._see, written, shown, request.alternatives)
             attention, vectors = await self.insights.run(permit, shown.written, insight)
             steps = None
             if request.steps is not False and insight.answers is not None:
-                steps = await self.insights.run(permit, self._steps, insight.answers, written.ids[written.first :])
-        has_source = written.source is not None
+                steps = await self.insights.run(permit, self._steps, insight.answers, output)
         return ExplainResponse(
             model=self.manifest.name,
             task=self.manifest.task,
@@ -91,10 +96,7 @@ class Explained:
             steps=steps,
             alignment=alignment,
             vectors=vectors,
-            usage=Usage(
-                prompt_tokens=prompt if has_source else written.first,
-                completion_tokens=len(written.ids) - written.first,
-            ),
+            usage=Usage(prompt_tokens=written.read, completion_tokens=len(output)),
         )
 
     def _see(self, written: Written, shown: Shown, alternatives: int) -> Insight:
@@ -148,10 +150,8 @@ class ExplainGeneration:
         self._explained, self._generate = explained, generate
         self._tokenizer, self._manifest = explained.tokenizer, explained.manifest
 
-    async def predict(self, request: AnyRequest, client: str) -> ExplainResponse:
+    async def predict(self, request: ExplainRequest, client: str) -> ExplainResponse:
         """Return what the model saw in a prompt and its continuation, and what it might have said."""
-        if not isinstance(request, ExplainRequest):
-            raise not_for("explanations", request)
         explained = self._explained
         explained.check(request)
         text = explained.single(request)
@@ -169,11 +169,6 @@ class ExplainGeneration:
         else:
             ids = self._ids_of(text, request.output, prompt.ids, has_source=prompt.source is not None)
         return await explained.explain(request, client, self._written(text, prompt.ids, prompt.source, ids))
-
-    async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
-        """Refuse: these answers come whole."""
-        raise not_for("explanations", request)
-        yield  # makes this an iterator, like the streams of other tasks
 
     def _ids_of(self, text: str, output: str, prompt: Sequence[int], *, has_source: bool) -> list[int]:
         """Return the ids of an output as they follow a prompt's; where it has changed the prompt's they stand apart."""

@@ -15,7 +15,7 @@ from service.tasks.explaining.contributions import contributions, leaving_one_ou
 from service.tasks.explaining.insights import Insights
 from service.tasks.explaining.showing import MAX_TOKENS, Shown, wants
 from service.tasks.explaining.tokens import tokens_of_text
-from service.tasks.scores import activate
+from service.tasks.scores import activate, log_odds
 from service.tasks.texts import check_characters, check_length, encode_all
 
 LABELLED = frozenset({"classify", "rerank"})
@@ -102,5 +102,4 @@ class ExplainText:
         """Return a label's log odds against all others, (N,); of labels that stand alone the model's own number."""
         if self._manifest.activation != "softmax" or logits.shape[1] == 1:
             return np.asarray(logits[:, label])
-        others = np.delete(logits, label, axis=1)
-        return np.asarray(logits[:, label] - np.logaddexp.reduce(others, axis=1))
+        return log_odds(logits, label)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.schemas.request import Text
-from service.schemas.translate import AUTO, Source, Target, TextFormat, Translated
+from service.schemas.translate import AUTO, Source, Target, TextFormat, ToTranslate
 
 
 class LibreTranslateBody(BaseModel):
@@ -19,7 +19,7 @@ class LibreTranslateBody(BaseModel):
 class LibreTranslateRequest(LibreTranslateBody):
     """Texts to translate."""
 
-    q: Translated
+    q: ToTranslate
     source: Source = AUTO
     target: Target
     format: TextFormat = "text"
