@@ -36,7 +36,7 @@ function slots(used, all) {
 }
 
 function row(model, { rate, running, waiting, used, all }) {
-  const says = [`${running} running`, waiting ? `${waiting} waiting` : null, all ? `${used} of ${all} slots` : null];
+  const says = [running || all ? `${running} running` : rate ? null : "idle", waiting ? `${waiting} waiting` : null, all ? `${used} of ${all} slots` : null];
   const text = [...says, rate ? `${rate} tokens/s` : null].filter(Boolean).join(", ");
   return h(
     "li",
