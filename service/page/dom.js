@@ -46,11 +46,11 @@ export const characters = (text) => Array.from(text);
 
 export const percent = (share) => `${(100 * share).toFixed(share > 0.0995 && share < 0.9995 ? 0 : 1)} %`;
 
-// A list of names with bars and numbers, best first; what can be chosen is a button.
-export function bars(rows, { label, onchoose, chosen } = {}) {
+// A list of names with bars and numbers, best first; what can be chosen is a button. Long names have the room.
+export function bars(rows, { label, onchoose, chosen, long } = {}) {
   return h(
     "ul",
-    { class: "bars", "aria-label": label },
+    { class: long ? "bars long" : "bars", "aria-label": label },
     rows.map(({ name, share, told }) =>
       h(
         "li",

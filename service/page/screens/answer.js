@@ -32,7 +32,7 @@ export function open(models) {
       : [text];
     found.replaceChildren(
       h("h2", {}, "Answers"),
-      bars(answers.map(({ text: name, score }) => ({ name, share: score })), { label: "Answers, best first" }),
+      bars(answers.map(({ text: name, score }) => ({ name, share: score })), { label: "Answers, best first", long: true }),
       h("p", { class: "reading", dir: "auto" }, marked),
     );
     frame.told(call);

@@ -8,7 +8,7 @@ const TEXTS = ["The capital of France is [MASK].", "She opened the [MASK] and lo
 
 export function open(models) {
   const text = textarea(TEXTS[0], 3, () => frame.wish());
-  const found = h("div", { class: "columns" });
+  const found = h("div", { class: "columns even" });
   let frame;
 
   function build(made) {

@@ -34,7 +34,7 @@ export function open(models) {
       share: score / Math.max(top, 1),
       told: score.toFixed(3),
     }));
-    found.replaceChildren(h("h2", {}, "Best first"), bars(rows, { label: "Documents, best first" }));
+    found.replaceChildren(h("h2", {}, "Best first"), bars(rows, { label: "Documents, best first", long: true }));
     frame.told(call);
   }
 
