@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 
 
 BATCH_TOKENS = 1024  # padded; larger batches are no faster, and waste more on padding
-LONG_NICENESS = 5  # of Linux: beside a thread of 0 a quarter of a core is left to it, and all that nobody wants
 
 
 @dataclass(eq=False)
@@ -68,7 +67,7 @@ class Batcher:
         (row,) = self._compute([self._example])
         self.width = row.shape[-1]  # of each input's answer: labels, dimensions or the vocabulary
         self._short = _Lane(self, f"batcher-{manifest.name}")
-        self._long = _Lane(self, f"batcher-{manifest.name}-long", LONG_NICENESS)
+        self._long = _Lane(self, f"batcher-{manifest.name}-long", yields=True)
         self._observer = observer or Silent()
         self._observer.watch(self.load)
 
@@ -145,11 +144,11 @@ class Batcher:
 class _Lane:
     """A queue, and the thread that runs what waits in it."""
 
-    def __init__(self, batcher: Batcher, name: str, niceness: int = 0) -> None:
-        self._batcher = batcher
+    def __init__(self, batcher: Batcher, name: str, *, yields: bool = False) -> None:
+        self._batcher, self._yields = batcher, yields
         self._waiting: WaitingQueue[_Item] = WaitingQueue()
         self.running: list[_Item] = []
-        self.worker = Worker(name, self._work, batcher.rest, niceness)
+        self.worker = Worker(name, self._work, batcher.rest)
 
     async def run(self, permit: Permit, inputs: Sequence[OneShotInput]) -> list[Array]:
         loop = asyncio.get_running_loop()
@@ -168,7 +167,7 @@ class _Lane:
         try:
             while batch := self._batcher.next_batch(self._waiting):
                 started, self.running = time.perf_counter(), batch
-                rows = await self.worker.run(self._batcher.compute, batch)
+                rows = await self.worker.run(self._batcher.compute, batch, yields=self._yields)
                 self.running = []
                 for item, row in zip(batch, rows, strict=True):
                     _settle(item, row)

@@ -189,6 +189,12 @@ class Scheduler:
         self._decodes += 1
         return Decode(decoding, copies, self._extent(copies))
 
+    def may_wait(self, batch: Batch) -> bool:
+        """Whether a step is only for clients who have had more time than others who were here lately."""
+        if len(self._clients) < 2:
+            return False
+        return self._shares.are_ahead({sequence.permit.client for sequence in batch.sequences})
+
     def update(self, batch: Batch, results: Several[Choice | Failure | None], seconds: float = 0.0) -> None:
         """Take a step's results: of a decode a choice for each sequence, of a prefill None for each chunk.
 

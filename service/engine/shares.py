@@ -9,18 +9,22 @@ the modest one wants the rest. Who comes back after a pause has credit, and does
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import time
+from collections.abc import Callable, Mapping, Set
 
 from service.engine.admission import SHARE
 
 CREDIT_S = 1.0  # at most, of what was not used: a few short requests
 AHEAD_S = 0.05  # at least, before anybody rests: decoding together is cheaper than in turns
+LATELY_S = 5.0  # since a client was here, for whose models the others' steps yield
 
 
 class Shares:
     """Owner of how much time each client has had; keys are few, and so clients are."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[str, float] = {}  # when each client was last here
         self._had: dict[str, float] = {}  # seconds; of newcomers as if they had been here
         self._alone: dict[str, tuple[int, float]] = {}  # rows and seconds of the last step of a client alone
         self._own: dict[str, float] = {}  # seconds of each client's part in its last step
@@ -32,9 +36,16 @@ class Shares:
         for client in present - self._present:
             self._had[client] = max(self._had.get(client, 0.0), self._least - CREDIT_S)
         self._present = present
+        self._seen |= dict.fromkeys(present, self._clock())
         least = min((self._had[client] for client in present), default=self._least)
         self._least = max(self._least, least)
         return {client for client in present if self._had[client] <= least + AHEAD_S}
+
+    def are_ahead(self, clients: Set[str]) -> bool:
+        """Whether all of some clients have had more time than one who was here lately, and need not be in a hurry."""
+        lately = self._clock() - LATELY_S
+        least = min((had for client, had in self._had.items() if self._seen.get(client, 0.0) > lately), default=0.0)
+        return all(self._had.get(client, 0.0) > least + AHEAD_S for client in clients)
 
     def charge(self, work: Mapping[str, int], seconds: float) -> None:
         """Count a step of so many rows (or tokens) of each client, which took so long.

@@ -1,4 +1,4 @@
-"""What an engine and a batcher work with: a loop that lives while there is work, and one thread for what blocks."""
+"""What an engine and a batcher work with: a loop that lives while there is work, and threads for what blocks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from threading import Thread, get_native_id
+from threading import Lock, Thread, get_native_id
 from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
 
 REST_S = 2.0  # without work, after which memory is given back; shorter pauses would only take it again
+# Added to a thread's niceness where its work may wait: beside a thread without it, it has a quarter of a core, and all
+# that nobody wants. With 10 it would more often lose its core while it holds what the others of its process wait for,
+# such as the interpreter: medians were as good, and p99 twice as long.
+YIELDING = 5
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -30,20 +34,18 @@ class _Call:
 
 
 class Worker:
-    """Owner of the thread, of the loop's task, and of the time of the last progress.
+    """Owner of the threads, of the loop's task, and of the time of the last progress.
 
-    When there has been no work for `REST_S`, `rest` is called in the thread, once before there is work again.
-    The thread is its own rather than an executor's, whose locks cost a short step several percent. `niceness` is added
-    to the process's: where cores are short, threads of less have the larger part of them.
+    One function runs at a time, in one thread; in another, which yields the cores to all others, if its work may wait.
+    When there has been no work for `REST_S`, `rest` is called, once before there is work again.
     """
 
-    def __init__(
-        self, name: str, work: Callable[[], Coroutine[Any, Any, None]], rest: Callable[[], None], niceness: int = 0
-    ) -> None:
-        self._work, self._rest, self._niceness = work, rest, niceness
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._thread = Thread(target=self._answer_calls, name=name, daemon=True)
-        self._thread.start()
+    def __init__(self, name: str, work: Callable[[], Coroutine[Any, Any, None]], rest: Callable[[], None]) -> None:
+        self._name, self._work, self._rest = name, work, rest
+        self._runs = Lock()
+        self._has_rested = False
+        self._thread = _CallThread(name, self._runs, self._rest_if_idle)
+        self._yielding_thread: _CallThread | None = None  # made when it is first needed
         self._loop: asyncio.Task[None] | None = None
         self._last_progress = time.monotonic()
         self.is_broken = False  # by a failure of the loop itself, after which no state can be trusted
@@ -54,10 +56,14 @@ class Worker:
             self._last_progress = time.monotonic()
             self._loop = asyncio.get_running_loop().create_task(self._work())
 
-    async def run(self, function: Callable[[Argument], Result], argument: Argument) -> Result:
-        """Run a function in the thread; its return is progress, its error is raised."""
+    async def run(self, function: Callable[[Argument], Result], argument: Argument, *, yields: bool = False) -> Result:
+        """Run a function in a thread; its return is progress, its error is raised."""
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._calls.put(_Call(function, argument, answer))
+        self._has_rested = False
+        if yields and self._yielding_thread is None:
+            self._yielding_thread = _CallThread(f"{self._name}-yielding", self._runs, self._rest_if_idle, YIELDING)
+        thread = self._yielding_thread if yields and self._yielding_thread else self._thread
+        thread.calls.put(_Call(function, argument, answer))
         result = await answer
         self._last_progress = time.monotonic()
         return result
@@ -69,25 +75,53 @@ class Worker:
         return self._is_idle() or time.monotonic() - self._last_progress < patience_s
 
     async def close(self) -> None:
-        """Wait for the loop's end and free the thread."""
+        """Wait for the loop's end and free the threads."""
         if self._loop is not None:
             await self._loop
-        self._calls.put(None)
-        self._thread.join()
+        for thread in (self._thread, self._yielding_thread):
+            if thread is not None:
+                thread.close()
 
     def _is_idle(self) -> bool:
         return self._loop is None or self._loop.done()
 
-    def _next_call(self) -> _Call | None:
-        while True:
-            with suppress(Empty):
-                return self._calls.get(timeout=REST_S)
-            if self._is_idle():
+    def _rest_if_idle(self) -> bool:
+        """Rest, unless there is work or nothing was done since the last time; returns whether there is no work."""
+        with self._runs:
+            if not self._is_idle():
+                return False
+            if not self._has_rested:
+                self._has_rested = True
                 try:
                     self._rest()
                 except Exception:
                     logger.exception("memory could not be given back")
-                return self._calls.get()
+            return True
+
+
+class _CallThread:
+    """A thread, and what it is to call, one after the other. Between calls that are far apart it asks for a rest.
+
+    It is its own rather than an executor's, whose locks cost a short step several percent.
+    """
+
+    def __init__(self, name: str, runs: Lock, rest: Callable[[], bool], niceness: int = 0) -> None:
+        self.calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._runs, self._rest, self._niceness = runs, rest, niceness
+        self._thread = Thread(target=self._answer_calls, name=name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it behind what it is to call."""
+        self.calls.put(None)
+        self._thread.join()
+
+    def _next_call(self) -> _Call | None:
+        while True:
+            with suppress(Empty):
+                return self.calls.get(timeout=REST_S)
+            if self._rest():
+                return self.calls.get()
 
     def _answer_calls(self) -> None:
         if self._niceness and sys.platform == "linux":  # where threads have a niceness of their own
@@ -96,7 +130,8 @@ class Worker:
         while (call := self._next_call()) is not None:
             try:
                 settle: Callable[[asyncio.Future[Any], Any], None] = _succeed
-                value = call.function(call.argument)
+                with self._runs:
+                    value = call.function(call.argument)
             except Exception as error:
                 settle, value = _fail, error
             call.answer.get_loop().call_soon_threadsafe(settle, call.answer, value)

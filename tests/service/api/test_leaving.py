@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,6 @@ import pytest
 from service import draining
 from service.api.app import create_app
 from service.draining import Draining
-from service.engine.engine import Engine
 from service.settings import Limits, ModelSettings, Settings
 from service.tasks.loading import load_task
 from service.tasks.task import LocalTask
@@ -46,13 +46,14 @@ async def test_one_that_is_closed_refuses_and_closes_the_connection(open_client:
 
 
 async def test_the_end_of_its_life_closes_its_tasks(make_package: MakePackage) -> None:
+    before = set(threading.enumerate())
     task = load_task(ModelSettings(package=make_package("stories").folder), Limits())
     app = create_app([task], Settings())
-    assert isinstance(task._engine, Engine)
+    (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "engine-stories")
     async with app.router.lifespan_context(app):
-        assert task._engine._worker._thread.is_alive()
+        assert thread.is_alive()
 
-    assert not task._engine._worker._thread.is_alive()
+    assert not thread.is_alive()
 
 
 async def test_a_gateway_is_healthy_though_its_model_is_not(

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from service.engine.admission import AdmissionLimits
-from service.engine.batcher import BATCH_TOKENS, LONG_NICENESS, Batcher
+from service.engine.batcher import BATCH_TOKENS, Batcher
 from service.engine.errors import EngineFailed, Overloaded
 from service.engine.inputs import OneShotInput, TextInput
 from service.engine.observer import Step
 from service.engine.session import Array, SessionOptions
+from service.engine.worker import YIELDING
 from tests.conftest import MakePackage, TinyPackage
 
 
@@ -193,7 +194,7 @@ async def test_long_requests_run_in_a_thread_that_yields_to_others(
         await run(batcher, item(9), item(9))
         await run(batcher, item(5))
 
-    assert niceness[9] == min(19, niceness[5] + LONG_NICENESS)
+    assert niceness[9] == min(19, niceness[5] + YIELDING)
 
 
 async def test_a_vector_is_the_same_to_the_last_bit_in_any_company(make_package: MakePackage) -> None:

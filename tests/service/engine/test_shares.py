@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from service.engine.shares import AHEAD_S, CREDIT_S, Shares
+from service.engine.shares import AHEAD_S, CREDIT_S, LATELY_S, Shares
 
 
 def had(shares: Shares, rows: Mapping[str, int], row_s: float, steps: int, step_s: float = 0.0) -> dict[str, float]:
@@ -53,3 +53,16 @@ def test_a_client_alone_never_rests() -> None:
     for _ in range(100):
         assert shares.first({"a"}) == {"a"}
         shares.charge({"a": 1}, 1.0)
+
+
+def test_who_is_ahead_of_one_who_was_here_lately_may_wait_and_nobody_else() -> None:
+    now = 100.0
+    shares = Shares(lambda: now)
+    shares.first({"greedy", "modest"})
+    shares.charge({"greedy": 60, "modest": 1}, 0.5)
+    assert shares.are_ahead({"greedy"})
+    assert not shares.are_ahead({"modest"}) and not shares.are_ahead({"greedy", "modest"})
+
+    now += LATELY_S + 1
+    shares.first({"greedy"})
+    assert not shares.are_ahead({"greedy"})

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import threading
+import time
 
 import pytest
 
 from service.engine import worker
-from service.engine.worker import Worker
+from service.engine.worker import YIELDING, Worker
 
 
 class Resting:
@@ -55,4 +59,27 @@ async def test_a_rest_that_fails_does_not_end_the_thread(monkeypatch: pytest.Mon
 
     assert resting.rests == 1
     assert await resting.worker.run(len, "abc") == 3
+    await resting.worker.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux")
+async def test_what_may_wait_runs_in_a_thread_that_yields_and_never_beside_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resting = Resting(monkeypatch)
+    running: list[int] = []
+
+    def niceness(_: None) -> int:
+        running.append(threading.get_native_id())
+        time.sleep(0.02)
+        assert len(running) == 1
+        return os.getpriority(os.PRIO_PROCESS, running.pop())
+
+    own = resting.worker.run(niceness, None)
+    yielding = resting.worker.run(niceness, None, yields=True)
+    own_niceness, its_niceness = await asyncio.gather(own, yielding)
+    await asyncio.sleep(0.2)
+
+    assert its_niceness == min(19, own_niceness + YIELDING)
+    assert resting.rests == 1
     await resting.worker.close()
