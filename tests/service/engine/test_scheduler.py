@@ -342,6 +342,24 @@ def test_a_client_of_many_rows_rests_while_another_decodes_its_few() -> None:
     assert 4 * steps[flood[0]] < steps[stream]
 
 
+def test_steps_may_wait_that_are_only_for_one_who_is_ahead_of_another() -> None:
+    scheduler = make_scheduler()
+    flood = of_client("flood", make_sequence(max_tokens=1000))
+    scheduler.add(flood)
+    assert not scheduler.may_wait(advance(scheduler))
+
+    short = of_client("other", make_sequence(max_tokens=1))
+    scheduler.add(short)
+    waited = {"flood": [False], "other": [False]}
+    for _ in range(20):
+        batch = scheduler.schedule()
+        assert batch is not None
+        waited["other" if short in sequences_of(batch) else "flood"].append(scheduler.may_wait(batch))
+        scheduler.update(batch, choices(batch), seconds=0.1)
+
+    assert waited["flood"][-1] and not any(waited["other"])
+
+
 def test_one_who_waits_for_room_does_not_stop_those_who_have_it() -> None:
     scheduler = make_scheduler(max_slots=4)
     wide = of_client("wide", make_sequence(beam_size=3))
