@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,11 +41,14 @@ class Prometheus:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port that nobody has, below those that the system gives to whoever connects to something meanwhile."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)  # from 30,000 on Serve has its replicas
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                probe.bind(("", port))
+                return port
 
 
 @contextmanager
