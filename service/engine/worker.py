@@ -60,9 +60,7 @@ class Worker:
         """Run a function in a thread; its return is progress, its error is raised."""
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._has_rested = False
-        if yields and self._yielding_thread is None:
-            self._yielding_thread = _CallThread(f"{self._name}-yielding", self._runs, self._rest_if_idle, YIELDING)
-        thread = self._yielding_thread if yields and self._yielding_thread else self._thread
+        thread = self._thread_that_yields() if yields else self._thread
         thread.calls.put(_Call(function, argument, answer))
         result = await answer
         self._last_progress = time.monotonic()
@@ -81,6 +79,11 @@ class Worker:
         for thread in (self._thread, self._yielding_thread):
             if thread is not None:
                 thread.close()
+
+    def _thread_that_yields(self) -> _CallThread:
+        if self._yielding_thread is None:
+            self._yielding_thread = _CallThread(f"{self._name}-yielding", self._runs, self._rest_if_idle, YIELDING)
+        return self._yielding_thread
 
     def _is_idle(self) -> bool:
         return self._loop is None or self._loop.done()
