@@ -7,7 +7,9 @@ import json
 import lzma
 import random
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,6 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.training.errors import DataError
+
+_noted: ContextVar[set[Path] | None] = ContextVar("files of data that are noted down", default=None)
+
+
+@contextmanager
+def noting_files() -> Iterator[set[Path]]:
+    """Give a set to which every file of data is added that is opened meanwhile, whoever opens it."""
+    files: set[Path] = set()
+    token = _noted.set(files)
+    try:
+        yield files
+    finally:
+        _noted.reset(token)
 
 
 def open_text(path: Path) -> TextIO:
@@ -25,6 +40,9 @@ def open_text(path: Path) -> TextIO:
 def _existing(path: Path) -> Path:
     if not path.exists():
         raise DataError(f"{path}: there is no such file; model/README.md tells what the folder of data sets holds")
+    files = _noted.get()
+    if files is not None:
+        files.add(path)
     return path
 
 
@@ -95,24 +113,34 @@ def _read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def length_batches(
-    lengths: Sequence[int], batch_tokens: int, rng: random.Random | None, most: int | None = None
+    lengths: Sequence[int],
+    batch_tokens: int,
+    rng: random.Random | None,
+    most: int | None = None,
+    apart: Sequence[frozenset[Hashable]] | None = None,
 ) -> list[list[int]]:
     """Group indices of similar length so that longest × count stays within `batch_tokens`, and count within `most`.
 
     With `rng` the groups differ from epoch to epoch: equal lengths are shuffled, and then the batches. Without it the
-    order is by length, for evaluation.
+    order is by length, for evaluation. What has something in common in `apart` is never in one batch; those that must
+    wait for another go into the next one that has room, so batches are as full as they would be without.
     """
     noise = rng.random if rng else (lambda: 0.0)
     order = sorted(range(len(lengths)), key=lambda index: lengths[index] + noise())
-    batches: list[list[int]] = []
-    batch: list[int] = []
+    full: list[list[int]] = []
+    filling: list[tuple[list[int], set[Hashable]]] = []  # one, and as many more as there are things to keep apart
     for index in order:  # ascending, so the newcomer is always the longest
-        if batch and ((len(batch) + 1) * lengths[index] > batch_tokens or len(batch) == most):
-            batches.append(batch)
-            batch = []
-        batch.append(index)
-    if batch:
-        batches.append(batch)
+        keys = apart[index] if apart else frozenset()
+        has_room = most or len(lengths), batch_tokens // max(1, lengths[index])
+        full += [batch for batch, _ in filling if len(batch) >= min(has_room)]
+        filling = [each for each in filling if len(each[0]) < min(has_room)]
+        place = next((each for each in filling if each[1].isdisjoint(keys)), None)
+        if place is None:
+            place = [], set()
+            filling.append(place)
+        place[0].append(index)
+        place[1].update(keys)
+    batches = full + [batch for batch, _ in filling]
     if rng:
         rng.shuffle(batches)
     return batches

@@ -30,8 +30,8 @@ class Pair:
 class Contrastive:
     """Texts that belong together against all others of the batch; texts with scores in the scores' order.
 
-    A batch has pairs of one kind only. Cosines are divided by `temperature`. Pairs that have a text in common are not
-    held against one another, for then both mean alike.
+    A batch has pairs of one kind only, and none twice. Those without scores have no text in common either, for a pair
+    would be held against what means the same. Cosines are divided by `temperature`.
     """
 
     tokenizer: Tokenizer
@@ -49,30 +49,27 @@ class Contrastive:
         self.scores = [row.score for row in rows]
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
-        """Group pairs of one kind and of similar length."""
-        lengths = [max(len(a.ids), len(b.ids)) * 2 for a, b in zip(self.first, self.second, strict=True)]
+        """Group pairs of one kind and of similar length; texts are the same if the model reads the same tokens."""
+        pairs = [(tuple(first.ids), tuple(second.ids)) for first, second in zip(self.first, self.second, strict=True)]
+        lengths = [2 * max(map(len, pair)) for pair in pairs]
         batches: list[list[int]] = []
         for scored in (False, True):
             kind = [index for index, score in enumerate(self.scores) if (score is not None) == scored]
-            grouped = length_batches([lengths[index] for index in kind], batch_tokens, rng)
+            texts = (frozenset(pairs[index]) for index in kind)
+            apart = [frozenset((both,)) if scored else both for both in texts]
+            grouped = length_batches([lengths[index] for index in kind], batch_tokens, rng, apart=apart)
             batches += [[kind[place] for place in batch] for batch in grouped]
         if rng:
             rng.shuffle(batches)
         return batches
 
     def collate(self, indices: Sequence[int]) -> Batch:
-        """Return input_ids and attention_mask (2B, T), first texts before second ones, and scores (B,) if any.
-
-        Where there are none, `texts` (2B,) numbers them; the same text has the same number.
-        """
+        """Return input_ids and attention_mask (2B, T), first texts before second ones, and scores (B,) if any."""
         texts: list[Encoding] = [side[index] for side in (self.first, self.second) for index in indices]
         rows = [text.ids for text in texts]
         batch = {"input_ids": pad(rows, 0), "attention_mask": mask_of(rows)}
         scores = [self.scores[index] for index in indices]
-        if scores[0] is not None:
-            return {**batch, "scores": torch.tensor(scores)}
-        numbers: dict[tuple[int, ...], int] = {}
-        return {**batch, "texts": torch.tensor([numbers.setdefault(tuple(row), len(numbers)) for row in rows])}
+        return batch if scores[0] is None else {**batch, "scores": torch.tensor(scores)}
 
     def weight(self, batch: Batch) -> int:
         """Count the pairs."""
@@ -86,8 +83,6 @@ class Contrastive:
         with torch.autocast(first.device.type, enabled=False):  # halves would be too coarse for so small a temperature
             cosines = first @ second.T / self.temperature  # (B, B); the diagonal belongs together
         truth = torch.arange(len(cosines), device=cosines.device)
-        is_other = truth[:, None] != truth
-        cosines = cosines.masked_fill(_share_a_text(batch["texts"]) & is_other, -torch.inf)
         return (cross_entropy(cosines, truth) + cross_entropy(cosines.T, truth)) / 2
 
     @staticmethod
@@ -110,12 +105,6 @@ class Contrastive:
         """Name the rank correlation of cosines and scores, −1 to 1."""
         cosines, truths = ([value for batch in column for value in batch] for column in zip(*scores, strict=True))
         return {"Spearman": spearman(np.array(cosines), np.array(truths))}
-
-
-def _share_a_text(texts: Tensor) -> Tensor:
-    """Return which pairs have a text in common, (B, B), of the numbers of texts (2B,)."""
-    is_same = (texts[:, None] == texts).unflatten(0, (2, -1)).unflatten(2, (2, -1))  # (2, B, 2, B)
-    return is_same.any(2).any(0)
 
 
 def spearman(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:

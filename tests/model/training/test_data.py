@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from model.training.data import length_batches, read_idx_pair, read_rows
+from model.training.data import length_batches, noting_files, read_idx_pair, read_rows
 from model.training.errors import DataError
 
 
@@ -88,6 +88,28 @@ def test_an_example_longer_than_the_budget_has_a_batch_of_its_own() -> None:
 
 def test_a_batch_holds_no_more_than_it_may() -> None:
     assert length_batches([1, 1, 1, 1, 1], 100, None, most=2) == [[0, 1], [2, 3], [4]]
+
+
+def test_what_is_kept_apart_fills_other_batches() -> None:
+    copies = [frozenset((index % 30,)) for index in range(120)]  # four of each
+
+    batches = length_batches([5] * 120, 50, random.Random(0), apart=copies)
+
+    assert sorted(index for batch in batches for index in batch) == list(range(120))
+    assert all(len(batch) == len({index % 30 for index in batch}) <= 10 for batch in batches)
+    assert len(batches) <= 12 + 3  # the last copies may find no batch with others
+
+
+def test_files_are_noted_while_they_are_read_and_no_others(tmp_path: Path) -> None:
+    for name in ("before", "meanwhile", "twice"):
+        (tmp_path / f"{name}.tsv.xz").write_bytes(lzma.compress(b"en\n"))
+    list(read_rows(tmp_path / "before.tsv.xz"))
+
+    with noting_files() as files:
+        for name in ("meanwhile", "twice", "twice"):
+            list(read_rows(tmp_path / f"{name}.tsv.xz"))
+
+    assert files == {tmp_path / "meanwhile.tsv.xz", tmp_path / "twice.tsv.xz"}
 
 
 def test_batches_of_similar_lengths_waste_little() -> None:

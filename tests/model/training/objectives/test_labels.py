@@ -8,6 +8,8 @@ import random
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from model.training.cards import FASHION_IMAGES
@@ -16,8 +18,12 @@ from model.training.objectives.answer import Question
 from model.training.objectives.contrastive import Pair, spearman
 from model.training.objectives.images import augmented
 from model.training.objectives.tag import entities
+from model.training.tokenizers import train_wordpiece
 from tests.conftest import TEXTS
 from tests.model.training.objectives.conftest import TokenizerOf
+
+WORDS = ["dog", "Dog", "film", "a red ball", "good", "so good", "ice cream"]
+WORDPIECE = train_wordpiece(TEXTS, 160)
 
 
 class Fixed(nn.Module):
@@ -144,27 +150,28 @@ def test_texts_that_belong_together_lower_the_contrastive_loss(tokenizer_of: Tok
     assert alike < 0.01 < mixed
 
 
-def test_pairs_that_share_a_text_are_not_held_against_one_another(tokenizer_of: TokenizerOf) -> None:
-    objective = Contrastive(tokenizer_of("embed"), max_length=16, temperature=0.05)
-    pairs = [Pair("good", "great"), Pair("good", "great"), Pair("great", "so good"), Pair("dog", "a dog")]
+@given(
+    pairs=st.lists(
+        st.builds(Pair, st.sampled_from(WORDS), st.sampled_from(WORDS), st.sampled_from([None, 0.2, 0.9])), min_size=1
+    ),
+    batch_tokens=st.integers(1, 200),
+    seed=st.none() | st.integers(0, 9),
+)
+@settings(deadline=None)
+def test_no_pair_is_held_against_a_copy_or_against_one_that_shares_a_text(
+    pairs: list[Pair], batch_tokens: int, seed: int | None
+) -> None:
+    objective = Contrastive(WORDPIECE, max_length=16, temperature=0.05)
     objective.encode(pairs)
-    batch, alone = objective.collate(range(4)), objective.collate([0, 3])
-    vectors = torch.nn.functional.normalize(torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
 
-    def loss(first: Tensor, second: Tensor, batch: dict[str, Tensor]) -> float:
-        return float(objective.loss(Fixed(torch.cat((first, second))), batch))
+    batches = objective.batches(batch_tokens, None if seed is None else random.Random(seed))
 
-    def cost(place: int, others: list[int]) -> float:
-        """Cross-entropy of one pair against others, both ways, by the formula."""
-        first, second = vectors
-        ways = (first[place] @ second.T, second[place] @ first.T)
-        logits = [(cosines / 0.05)[[place, *others]] for cosines in ways]
-        return float(sum(row.logsumexp(0) - row[0] for row in logits)) / 2
-
-    expected = [cost(0, [3]), cost(1, [3]), cost(2, [3]), cost(3, [0, 1, 2])]  # the first three are one family
-    assert loss(vectors[0], vectors[1], batch) == pytest.approx(np.mean(expected), rel=1e-5)
-    first, second = vectors[:, [0, 3]]
-    assert loss(first, second, alone) == pytest.approx((cost(0, [3]) + cost(3, [0])) / 2, rel=1e-5)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(pairs)))  # none is lost
+    for batch in batches:
+        both = [frozenset((pairs[index].first.lower(), pairs[index].second.lower())) for index in batch]
+        assert len(both) == len(set(both))
+        if pairs[batch[0]].score is None:
+            assert sum(map(len, both)) == len(frozenset().union(*both))
 
 
 def test_scored_pairs_lower_their_loss_in_the_scores_order(tokenizer_of: TokenizerOf) -> None:
