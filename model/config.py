@@ -413,13 +413,14 @@ class TransformerConfig(_Checked):
 
     def differences(self, other: TransformerConfig) -> dict[str, tuple[Any, Any]]:
         """Return the fields, `group.field`, in which two configurations differ, with both values."""
-        ours, theirs = _flat(self.to_dict()), _flat(other.to_dict())
+        ours, theirs = flat(self.to_dict()), flat(other.to_dict())
         values = {name: (ours.get(name), theirs.get(name)) for name in [*ours, *(theirs.keys() - ours.keys())]}
         return {name: pair for name, pair in values.items() if pair[0] != pair[1]}
 
 
-def _flat(values: Mapping[str, Any], group: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(values: Mapping[str, Any], group: str = "") -> dict[str, Any]:
+    """Return the values of nested dictionaries by their path, `group.field`."""
+    by_path: dict[str, Any] = {}
     for name, value in values.items():
-        flat |= _flat(value, f"{group}{name}.") if isinstance(value, Mapping) else {f"{group}{name}": value}
-    return flat
+        by_path |= flat(value, f"{group}{name}.") if isinstance(value, Mapping) else {f"{group}{name}": value}
+    return by_path

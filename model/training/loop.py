@@ -21,12 +21,22 @@ from tqdm import tqdm
 
 from model.architectures import Transformer, build
 from model.config import TransformerConfig
+from model.package.manifest import sha256_of
 from model.sizes import SIZES
+from model.training.data import noting_files
+from model.training.decisions import (
+    Decisions,
+    check_unchanged,
+    hashes_of,
+    values_of_objective,
+    values_of_recipe,
+)
 from model.training.errors import DataError, RunError
 from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, parameter_groups
 from model.training.recipe import Recipe
 from model.training.run import Run, load_trained, save_whole
+from model.training.start import begin_with, check_start
 
 
 def train(
@@ -70,15 +80,14 @@ class Training:
         if start_from is not None:
             self.start = load_trained(start_from)[0]
             check_start(config, self.start.config)
-            if Run(start_from).tokenizer.exists() and not self.run.checkpoint.exists():
-                shutil.copyfile(Run(start_from).tokenizer, self.run.tokenizer)
-        rows = recipe.read(data, "train")
+        with noting_files() as files:
+            rows, validation_rows = recipe.read(data, "train"), recipe.read(data, "validation")
         tokenizer = self._tokenizer(rows, config.vocab_size)
         if tokenizer is not None:
             config = replace(config, vocab_size=tokenizer.get_vocab_size())
         self.objective, self.validation = (recipe.objective(tokenizer, config) for _ in range(2))
         self.objective.encode(rows)
-        self.validation.encode(recipe.read(data, "validation"))
+        self.validation.encode(validation_rows)
         batches = self.objective.batches(recipe.batch_tokens, self.epoch_rng(0))
         validation = self.validation.batches(recipe.batch_tokens, None)
         for purpose, found in (("train", batches), ("validate", validation)):
@@ -94,6 +103,15 @@ class Training:
         self.step = 0  # steps done
         self.epoch, self.position = 0, 0  # the next batch: its epoch, and its place there
         self.seconds = 0.0
+        self.decisions = Decisions(
+            recipe=values_of_recipe(recipe),
+            objective=values_of_objective(self.objective),
+            start=self._start(),
+            data=hashes_of(files, data),
+            tokenizer=self.run.tokenizer_hash(),
+            model=config.to_dict(),
+            steps=self.total_steps,
+        )
         self.losses: list[float] = []  # of the steps since the last line of the log
         self.best: float | None = None  # validation figure
         self.evaluations_since_best = 0
@@ -185,8 +203,7 @@ class Training:
         else:
             self.evaluations_since_best += 1
         if value == self.best:  # of equals the one that has learned longer
-            weights = {"config": self.model.config.to_dict(), "model": self.model.state_dict(), "step": self.step}
-            save_whole(weights, self.run.best)
+            save_whole({**self._weights(), "step": self.step}, self.run.best)
             about = {"step": self.step, "of": self.total_steps, "seconds": round(self.seconds), **figures}
             self.run.figures.write_text(json.dumps(about, indent=2) + "\n")
 
@@ -194,10 +211,7 @@ class Training:
         """Write the checkpoint."""
         save_whole(
             {
-                "config": self.model.config.to_dict(),
-                "recipe": self._values(),
-                "total_steps": self.total_steps,
-                "model": self.model.state_dict(),
+                **self._weights(),
                 "optimizer": self.optimizer.state_dict(),
                 "random_state": torch.get_rng_state(),
                 "device_random_state": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
@@ -209,28 +223,18 @@ class Training:
     def resume(self) -> None:
         """Continue from the run's checkpoint, or begin.
 
-        Raises `RunError` if the recipe's numbers and names were others then, the model's sizes, the number of steps, or
-        the run it began with. Data that were changed and make as many steps are not noticed.
+        Raises `RunError` if anything that decides was another then: the recipe, the objective, the run it began with,
+        the data sets' files, the tokenizer, the model's sizes, the number of steps.
         """
         if not self.run.checkpoint.exists():
-            self.run.clear_log()
+            self.run.clear()
             if self.recipe.initialise is not None:
                 self.recipe.initialise(self.model, self.objective)
             if self.start is not None:  # its weights take the place of fresh ones, and what it has not stays fresh
                 begin_with(self.model, self.start)
             return
+        check_unchanged(self.run.folder, self.run.decisions(), self.decisions)
         state = torch.load(self.run.checkpoint, map_location="cpu", weights_only=True)
-        then = {**state["recipe"], **state["config"], "steps": state["total_steps"]}
-        now = {**self._values(), **self.model.config.to_dict(), "steps": self.total_steps}
-        if self.start_from is not None:
-            then["the weights of"] = self.run.about().began_with
-            now["the weights of"] = Run(self.start_from).about().recipe
-        for name in then | now:
-            if then.get(name) != now.get(name):
-                raise RunError(
-                    f"{self.run.folder}: the run was begun with {name} {then.get(name)}, and now it is "
-                    f"{now.get(name)}; train into another folder, or remove this one"
-                )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random_state"])
@@ -245,28 +249,40 @@ class Training:
         before = None if self.start_from is None else Run(self.start_from).about()
         known = [] if before is None else before.training_data
         about = {
-            "recipe": self._values(),
+            **self.decisions.to_dict(),
             "card": asdict(self.recipe.card),
-            "model": self.model.config.to_dict(),
-            "steps": self.total_steps,
-            "began_with": None if before is None else before.recipe,
             "training_data": [*known, *(data for data in self.recipe.card.training_data if data not in known)],
             "minutes_before": 0.0 if self.start_from is None else Run(self.start_from).minutes,
         }
         text = json.dumps(about, indent=2, default=lambda part: part.model_dump())
         self.run.config.write_text(f"{text}\n")
 
-    def _values(self) -> dict[str, int | float | str | None]:
-        """Return the recipe's numbers and names."""
-        values = vars(self.recipe).items()
-        return {name: value for name, value in values if value is None or isinstance(value, int | float | str)}
+    def _weights(self) -> dict[str, Any]:
+        """Return what makes a model again, and the hash of the tokenizer that it reads with."""
+        return {
+            "config": self.model.config.to_dict(),
+            "model": self.model.state_dict(),
+            "tokenizer": self.decisions.tokenizer,
+        }
+
+    def _start(self) -> dict[str, Any]:
+        """Return by names what it begins with: what a resumed run began with unless it is given anew."""
+        if self.start_from is not None:
+            start = Run(self.start_from)
+            return {"the weights of": start.about().recipe, "weights of sha256": sha256_of(start.weights)}
+        return self.run.decisions().start if self.run.checkpoint.exists() else {}
 
     def _tokenizer(self, rows: list[Any], vocab_size: int) -> Tokenizer | None:
         if self.recipe.train_tokenizer is None:
             return None
-        # One that is there without a checkpoint may be another run's.
-        if self.start is None and not self.run.checkpoint.exists():
+        if self.run.checkpoint.exists():
+            self.run.check_tokenizer(self.run.decisions().tokenizer)
+        elif self.start_from is None:
             self.recipe.train_tokenizer(self.recipe.texts(rows), vocab_size).save(str(self.run.tokenizer))
+        elif not Run(self.start_from).tokenizer.exists():
+            raise RunError(f"{self.start_from}: there is no tokenizer.json, without which its weights read nothing")
+        else:
+            shutil.copyfile(Run(self.start_from).tokenizer, self.run.tokenizer)
         tokenizer = Tokenizer.from_file(str(self.run.tokenizer))
         if tokenizer.add_special_tokens(list(self.recipe.added_tokens)):
             tokenizer.save(str(self.run.tokenizer))
@@ -292,24 +308,3 @@ class Training:
 
 # Where a run stands, in its checkpoint.
 PLACE = ("step", "epoch", "position", "seconds", "losses", "best", "evaluations_since_best")
-
-
-def begin_with(model: Transformer, other: Transformer) -> None:
-    """Take another model's weights but those of a head that it has not, or that has another number of labels.
-
-    Of the embeddings of more words than the other's, those of its words; the words behind them stay fresh.
-    """
-    ours, theirs = model.state_dict(), other.state_dict()
-    for name in ours.keys() & theirs.keys():
-        taken, known = ours[name], theirs[name]
-        if taken.shape == known.shape:
-            taken.copy_(known)
-        elif name.endswith("embeddings.words.weight") and len(taken) > len(known):
-            taken[: len(known)].copy_(known)
-
-
-def check_start(config: TransformerConfig, other: TransformerConfig) -> None:
-    """Refuse weights that are not of the same sizes but for the head; raises `RunError`."""
-    for field, (ours, theirs) in config.differences(other).items():
-        if field not in {"dropout", "vocab_size"} and not field.startswith("head."):
-            raise RunError(f"the other run's weights do not fit: their {field} is {theirs}, not {ours}")

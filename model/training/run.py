@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from tokenizers import Tokenizer
 from model.architectures import Transformer, build
 from model.config import TransformerConfig
 from model.package import Dataset
+from model.package.manifest import sha256_of
+from model.training.decisions import Decisions
 from model.training.errors import RunError
 
 
@@ -23,7 +25,6 @@ class About:
     recipe: str
     training_data: list[Dataset]  # also of the runs whose weights it began with
     minutes_before: float  # that those took
-    began_with: str | None  # the recipe of the run whose weights it began with
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Run:
 
     @property
     def config(self) -> Path:
-        """The recipe's values, the model's sizes, and what it began with; written once, as it begins."""
+        """What decides the run, and its card; written once, as it begins."""
         return self.folder / "config.json"
 
     @property
@@ -69,15 +70,52 @@ class Run:
 
     def about(self) -> About:
         """Read what the run was begun with; raises `RunError` where there is none."""
-        if not self.config.exists():
-            raise RunError(f"{self.folder}: there is no {self.config.name}; it is not the folder of a training run")
-        content = json.loads(self.config.read_text())
+        content = self._noted()
         return About(
             recipe=content["recipe"]["name"],
             training_data=[Dataset.model_validate(dataset) for dataset in content["training_data"]],
             minutes_before=content["minutes_before"],
-            began_with=content["began_with"],
         )
+
+    def decisions(self) -> Decisions:
+        """Read what decides the run; raises `RunError` where there is none, or an older version noted less."""
+        content, names = self._noted(), [field.name for field in fields(Decisions)]
+        missing = [name for name in names if name not in content]
+        if missing:
+            raise RunError(
+                f"{self.config}: {', '.join(missing)} is not noted there, as by older versions, so nothing tells "
+                "whether the run would go on as it began; train into another folder, or remove this one to begin anew"
+            )
+        return Decisions(**{name: content[name] for name in names})
+
+    def _noted(self) -> dict[str, Any]:
+        if not self.config.exists():
+            raise RunError(f"{self.folder}: there is no {self.config.name}; it is not the folder of a training run")
+        content: dict[str, Any] = json.loads(self.config.read_text())
+        return content
+
+    @property
+    def weights(self) -> Path:
+        """The best weights, or the newest before any evaluation; raises `RunError` where there are none."""
+        path = self.best if self.best.exists() else self.checkpoint
+        if not path.exists():
+            raise RunError(
+                f"{self.folder}: there is no {path.name}; it is not the folder of a training run, or one just begun"
+            )
+        return path
+
+    def tokenizer_hash(self) -> str | None:
+        """Return the SHA-256 of the tokenizer's file; none where there is no such file."""
+        return sha256_of(self.tokenizer) if self.tokenizer.exists() else None
+
+    def check_tokenizer(self, expected: str | None) -> None:
+        """Refuse a tokenizer that is not the one some weights learned with; raises `RunError`."""
+        found = self.tokenizer_hash()
+        if found != expected:
+            raise RunError(
+                f"{self.tokenizer}: its sha256 is {found}, and the weights beside it learned with one of {expected}; "
+                "put that one back, or train into another folder"
+            )
 
     @property
     def minutes(self) -> float:
@@ -91,9 +129,10 @@ class Run:
         with self.log.open("a") as file:
             file.write(json.dumps(values) + "\n")
 
-    def clear_log(self) -> None:
-        """Drop the log of a run that did not come to its first checkpoint."""
-        self.log.unlink(missing_ok=True)
+    def clear(self) -> None:
+        """Drop what a run left that has no checkpoint: it would pass for this one's."""
+        for path in (self.log, self.best, self.figures, self.curves):
+            path.unlink(missing_ok=True)
 
     def truncate_log(self, step: int) -> None:
         """Drop what was logged after a step: a resumed run goes through it again."""
@@ -116,13 +155,12 @@ def save_whole(state: dict[str, Any], path: Path) -> None:
 def load_trained(folder: Path) -> tuple[Transformer, Tokenizer | None, dict[str, Any]]:
     """Return a run's best model, or the newest before any evaluation, its tokenizer, and what was saved with it.
 
-    Raises `RunError` where there is neither.
+    Raises `RunError` where there is neither, or a tokenizer that they did not learn with.
     """
     run = Run(folder)
-    path = run.best if run.best.exists() else run.checkpoint
-    if not path.exists():
-        raise RunError(f"{folder}: there is no {path.name}; it is not the folder of a training run, or one just begun")
-    state = torch.load(path, map_location="cpu", weights_only=True)
+    state = torch.load(run.weights, map_location="cpu", weights_only=True)
+    if "tokenizer" in state:  # older versions did not note it
+        run.check_tokenizer(state["tokenizer"])
     model = build(TransformerConfig.from_dict(state["config"]))
     model.load_state_dict(state["model"])
     tokenizer = Tokenizer.from_file(str(run.tokenizer)) if run.tokenizer.exists() else None

@@ -22,9 +22,6 @@ from model.training.objectives.objective import IGNORED, Batch, predicted
 
 Array = NDArray[np.int64]
 
-MASKED = 0.15  # of the words
-BECOME_MASK, BECOME_RANDOM = 0.8, 0.1  # of the masked tokens; the rest stay as they are
-SHORT = 0.1  # of the examples are cut shorter, for texts in use are
 VALIDATION_SEED = 0
 
 
@@ -43,6 +40,10 @@ class MaskedLM:
 
     tokenizer: Tokenizer
     max_length: int
+    masked: float = 0.15  # of the words
+    become_mask: float = 0.8  # of the masked tokens
+    become_random: float = 0.1  # of the masked tokens; the rest stay as they are
+    cut_short: float = 0.1  # of the examples, for texts in use are shorter
     metric: str = field(default="masked perplexity", init=False)
     higher_is_better: bool = field(default=False, init=False)
 
@@ -82,7 +83,7 @@ class MaskedLM:
         examples: list[_Example] = []
         chunk: list[list[int]] = []
         length, place = 0, 0
-        target = rng.randint(2, most) if rng.random() < SHORT else most
+        target = rng.randint(2, most) if rng.random() < self.cut_short else most
         while place < len(document):
             chunk.append(document[place])
             length += len(document[place])
@@ -99,7 +100,7 @@ class MaskedLM:
                 place -= len(chunk) - cut  # what was not used comes again
             examples.append(_Example(*_shorten(first, second, most, rng), follows))
             chunk, length = [], 0
-            target = rng.randint(2, most) if rng.random() < SHORT else most
+            target = rng.randint(2, most) if rng.random() < self.cut_short else most
         return examples
 
     def _elsewhere(self, index: int, length: int, rng: random.Random) -> list[int]:
@@ -128,7 +129,7 @@ class MaskedLM:
             segments[row, len(example.first) + 2 : len(tokens)] = 1
         rng = np.random.default_rng([self.seed, indices[0]])
         corrupted, places = self._corrupt(ids, length, rng)
-        most = math.ceil(MASKED * ids.size * 1.25)
+        most = math.ceil(self.masked * ids.size * 1.25)
         corrupted.ravel()[places[most:]] = ids.ravel()[places[most:]]  # hardly ever any
         places = places[:most]
         targets = np.full(most, IGNORED, np.int64)
@@ -146,12 +147,12 @@ class MaskedLM:
         """Mask whole words: 80 % of their tokens become [MASK], 10 % any token, 10 % stay; return ids and places."""
         is_special = np.isin(ids, self.specials) | (np.arange(ids.shape[1]) >= length[:, None])
         word = np.cumsum(~self.continues[ids], axis=1)
-        is_masked = np.take_along_axis(rng.random((len(ids), ids.shape[1] + 1)), word, axis=1) < MASKED
+        is_masked = np.take_along_axis(rng.random((len(ids), ids.shape[1] + 1)), word, axis=1) < self.masked
         is_masked &= ~is_special
         fate = rng.random(ids.shape)
         others = rng.integers(int(self.specials.max()) + 1, len(self.continues), ids.shape)
-        corrupted = np.where(is_masked & (fate < BECOME_MASK), self.mask, ids)
-        is_random = is_masked & (fate >= BECOME_MASK) & (fate < BECOME_MASK + BECOME_RANDOM)
+        corrupted = np.where(is_masked & (fate < self.become_mask), self.mask, ids)
+        is_random = is_masked & (fate >= self.become_mask) & (fate < self.become_mask + self.become_random)
         corrupted = np.where(is_random, others, corrupted)
         return corrupted, rng.permutation(np.flatnonzero(is_masked))
 

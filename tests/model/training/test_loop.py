@@ -20,7 +20,7 @@ from model.training.recipes import PACKAGES, RECIPES
 from model.training.run import load_trained
 from model.training.tokenizers import train_wordpiece
 from tests.conftest import TEXTS, TINY
-from tests.model.training.tiny_runs import PAIRS, log_of, rows_of, run, tiny_recipe, training_of
+from tests.model.training.tiny_runs import PAIRS, log_of, run, tiny_recipe, training_of
 
 
 @pytest.mark.parametrize("name", list(RECIPES))
@@ -132,20 +132,6 @@ def test_training_ends_early_when_it_gets_no_better_and_keeps_the_best(tmp_path:
     again = training_of("finetune-classify-spam", tmp_path, **options)
     again.resume()
     assert again.is_finished
-
-
-def test_a_run_of_other_values_is_not_resumed(tmp_path: Path) -> None:
-    run("finetune-classify-spam", tmp_path)
-
-    with pytest.raises(RunError, match=r"was begun with learning_rate 0\.01, and now it is 0\.02"):
-        run("finetune-classify-spam", tmp_path, learning_rate=0.02)
-
-
-def test_a_run_on_other_data_is_not_resumed(tmp_path: Path) -> None:
-    run("finetune-classify-spam", tmp_path)
-
-    with pytest.raises(RunError, match=r"was begun with steps \d+, and now it is \d+"):
-        run("finetune-classify-spam", tmp_path, read=lambda _data, _split: rows_of("finetune-classify-spam") * 9)
 
 
 @pytest.mark.parametrize(("empty", "purpose"), [("train", "train"), ("validation", "validate")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def test_a_run_that_began_with_other_weights_is_not_resumed(tmp_path: Path) -> N
         run(name, tmp_path / name, epochs=1)
     run("pretrain-decoder-stories", tmp_path / "run", tmp_path / "pretrain-decoder", epochs=1)
 
-    with pytest.raises(RunError, match="the weights of pretrain-decoder, and now it is sft-decoder"):
+    with pytest.raises(RunError, match="begun with the weights of pretrain-decoder, and now it is sft-decoder"):
         run("pretrain-decoder-stories", tmp_path / "run", tmp_path / "sft-decoder", epochs=1)
 
 
@@ -111,3 +112,25 @@ def test_what_the_runs_before_learned_from_is_told_with_the_last(tmp_path: Path)
 def test_a_folder_without_a_run_is_refused_as_a_start(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"there is no checkpoint\.pt"):
         training_of("sft-decoder", tmp_path / "run", tmp_path / "nothing")
+
+
+def test_a_run_is_not_resumed_where_the_run_it_began_with_has_been_trained_anew(tmp_path: Path) -> None:
+    run("pretrain-decoder", tmp_path / "first", epochs=1)
+    run("pretrain-decoder-stories", tmp_path / "second", tmp_path / "first", epochs=1)
+    shutil.rmtree(tmp_path / "first")
+    run("pretrain-decoder", tmp_path / "first", epochs=2)
+
+    with pytest.raises(RunError, match=r"was begun with weights of sha256 \w{64}, and now it is \w{64}; put back"):
+        run("pretrain-decoder-stories", tmp_path / "second", tmp_path / "first", epochs=1)
+
+
+def test_weights_without_their_tokenizer_are_refused_as_a_start(tmp_path: Path) -> None:
+    run("pretrain-decoder", tmp_path / "first", epochs=1)
+    tokenizer = tmp_path / "first" / "tokenizer.json"
+    tokenizer.rename(tmp_path / "elsewhere.json")
+    with pytest.raises(RunError, match=r"tokenizer\.json: its sha256 is None, and the weights beside it learned with"):
+        run("pretrain-decoder-stories", tmp_path / "second", tmp_path / "first", epochs=1)
+
+    tokenizer.write_text((tmp_path / "elsewhere.json").read_text().replace("the", "teh", 1))
+    with pytest.raises(RunError, match=r"its sha256 is \w{64}, and the weights beside it learned with one of \w{64}"):
+        run("pretrain-decoder-stories", tmp_path / "second", tmp_path / "first", epochs=1)

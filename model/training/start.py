@@ -1,0 +1,28 @@
+"""Beginning with what another run has learned."""
+
+from __future__ import annotations
+
+from model.architectures import Transformer
+from model.config import TransformerConfig
+from model.training.errors import RunError
+
+
+def begin_with(model: Transformer, other: Transformer) -> None:
+    """Take another model's weights but those of a head that it has not, or that has another number of labels.
+
+    Of the embeddings of more words than the other's, those of its words; the words behind them stay fresh.
+    """
+    ours, theirs = model.state_dict(), other.state_dict()
+    for name in ours.keys() & theirs.keys():
+        taken, known = ours[name], theirs[name]
+        if taken.shape == known.shape:
+            taken.copy_(known)
+        elif name.endswith("embeddings.words.weight") and len(taken) > len(known):
+            taken[: len(known)].copy_(known)
+
+
+def check_start(config: TransformerConfig, other: TransformerConfig) -> None:
+    """Refuse weights that are not of the same sizes but for the head; raises `RunError`."""
+    for field, (ours, theirs) in config.differences(other).items():
+        if field not in {"dropout", "vocab_size"} and not field.startswith("head."):
+            raise RunError(f"the other run's weights do not fit: their {field} is {theirs}, not {ours}")

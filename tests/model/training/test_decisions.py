@@ -1,0 +1,207 @@
+"""What decides a run is noted and compared: nothing goes on with other values, data or tokens."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.package.manifest import sha256_of
+from model.training import readers
+from model.training.cards import FASHION_IMAGES
+from model.training.decisions import Decisions, check_unchanged, values_of_objective, values_of_recipe
+from model.training.errors import RunError
+from model.training.loop import train
+from model.training.objectives import (
+    Answer,
+    CausalLM,
+    Classify,
+    ClassifyImages,
+    Contrastive,
+    Instruct,
+    MaskedLM,
+    Seq2Seq,
+    Tag,
+)
+from model.training.recipe import Recipe
+from model.training.recipes import RECIPES
+from model.training.run import load_trained
+from model.training.tokenizers import train_wordpiece
+from tests.conftest import TINY
+from tests.model.data_files import write_xz
+from tests.model.training.tiny_runs import rows_of, run, tiny_recipe, training_of
+
+
+def other_values() -> list[tuple[str, dict[str, Any], str]]:
+    """Return for every field of a recipe a change of it, and the message's words."""
+    changes: dict[str, tuple[Any, str]] = {
+        "seed": (2, "seed 1, and now it is 2"),
+        "epochs": (7, "epochs 6, and now it is 7"),
+        "batch_tokens": (128, "batch_tokens 256, and now it is 128"),
+        "learning_rate": (0.02, r"learning_rate 0\.01, and now it is 0\.02"),
+        "warmup_steps": (4, "warmup_steps 3, and now it is 4"),
+        "dropout": (0.3, r"dropout None, and now it is 0\.3"),
+        "weight_decay": (0.5, r"weight_decay 0\.01, and now it is 0\.5"),
+        "layer_decay": (0.5, r"layer_decay 0\.85, and now it is 0\.5"),
+        "clip_norm": (2.0, r"clip_norm 1\.0, and now it is 2\.0"),
+        "accumulate": (2, "accumulate 1, and now it is 2"),
+        "checkpoint_every": (7, "checkpoint_every 200, and now it is 7"),
+        "evaluate_every": (7, "evaluate_every 30, and now it is 7"),
+        "patience": (3, "patience None, and now it is 3"),
+        "begins_with": (None, "begins_with pretrain-encoder-longer, and now it is None"),
+        "added_tokens": (("<x>",), r"added_tokens \[\], and now it is \['<x>'\]"),
+        "read": (readers.read_topics, "read not there, and now it is read_topics"),  # the tests' own has no name
+        "initialise": (leave_it, "initialise None, and now it is leave_it"),
+        "card": (replace(RECIPES["finetune-classify-spam"].card, labels=("spam", "ham")), r"labels \['ham', 'spam'\]"),
+        "name": ("finetune-classify-ham", "name finetune-classify-spam, and now it is finetune-classify-ham"),
+        "size": ("tiny", "size mini-encoder, and now it is tiny"),
+        "head": ("tag", "head None, and now it is tag"),
+    }
+    return [(field, {field: value}, message) for field, (value, message) in changes.items()]
+
+
+def leave_it(_model: Any, _objective: Any) -> None:
+    """Leave a model as it is."""
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Decisions:
+    """What decides a tiny run, as it is read back from its folder."""
+    training = training_of("finetune-classify-spam", tmp_path_factory.mktemp("run"))
+    return Decisions(**training.decisions.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"), [case[1:] for case in other_values()], ids=[name for name, _, _ in other_values()]
+)
+def test_a_run_of_another_recipe_is_not_resumed(begun: Decisions, changes: dict[str, Any], message: str) -> None:
+    recipe = replace(tiny_recipe("finetune-classify-spam"), **changes)
+
+    now = replace(begun, recipe=values_of_recipe(recipe))
+    with pytest.raises(RunError, match=f"was begun with {message}.*train into another folder, or remove this one"):
+        check_unchanged(Path("run"), begun, now)
+
+
+def test_every_field_of_a_recipe_that_is_no_nameless_function_is_noted() -> None:
+    told = {field for field, _, _ in other_values()}
+    makes_what_is_noted = {"objective": "its fields", "texts": "the tokenizer", "train_tokenizer": "the tokenizer"}
+
+    assert told | makes_what_is_noted.keys() == {field.name for field in fields(Recipe)}
+
+
+OBJECTIVES = [
+    ("contrastive-embed", Contrastive, {"max_length": 8, "temperature": 0.1}),
+    ("finetune-classify-spam", Classify, {"max_length": 8, "word_dropout": 0.5, "most_texts": 2}),
+    ("translate", Seq2Seq, {"max_length": 8, "label_smoothing": 0.2}),
+    ("finetune-tag", Tag, {"max_length": 8, "labels": ["O"]}),
+    ("finetune-answer", Answer, {"max_length": 8, "stride": 2}),
+    ("pretrain-decoder", CausalLM, {"block_length": 8}),
+    ("sft-decoder", Instruct, {"max_length": 8}),
+    (
+        "pretrain-encoder",
+        MaskedLM,
+        {"max_length": 8, "masked": 0.3, "become_mask": 0.9, "become_random": 0.0, "cut_short": 0.0},
+    ),
+    (
+        "classify-image",
+        ClassifyImages,
+        {"tokens": 9, "label_smoothing": 0.0, "image": FASHION_IMAGES.model_copy(update={"mean": [0.5]})},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "changes"), OBJECTIVES, ids=[name for name, _, _ in OBJECTIVES])
+def test_a_run_of_another_objective_is_not_resumed(
+    name: str, kind: type[Any], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    training = training_of(name, tmp_path)
+    then = Decisions(**training.decisions.to_dict())
+    assert changes.keys() == {field.name for field in fields(kind) if field.init} - {"tokenizer"}  # all that there are
+
+    check_unchanged(tmp_path, then, training.decisions)
+    for field, value in changes.items():
+        objective = copy.copy(training.objective)
+        setattr(objective, field, value)
+        now = replace(training.decisions, objective=values_of_objective(objective))
+        with pytest.raises(RunError, match=rf"was begun with objective\.{field}\b.*, and now it is "):
+            check_unchanged(tmp_path, then, now)
+
+
+def test_a_resumed_run_is_compared_with_how_it_was_begun(tmp_path: Path) -> None:
+    run("finetune-classify-spam", tmp_path)
+
+    with pytest.raises(RunError, match=r"was begun with learning_rate 0\.01, and now it is 0\.02; put back"):
+        run("finetune-classify-spam", tmp_path, learning_rate=0.02)
+    with pytest.raises(RunError, match=r"was begun with objective\.word_dropout 0\.1, and now it is 0\.4"):
+        objective = partial(Classify, max_length=64, word_dropout=0.4)
+        run("finetune-classify-spam", tmp_path, objective=lambda tokenizer, _: objective(tokenizer))
+
+
+def test_a_run_on_other_rows_is_not_resumed(tmp_path: Path) -> None:
+    run("finetune-classify-spam", tmp_path)
+
+    with pytest.raises(RunError, match=r"was begun with steps \d+, and now it is \d+"):
+        run("finetune-classify-spam", tmp_path, read=lambda _data, _split: rows_of("finetune-classify-spam") * 9)
+
+
+def spam(data: Path, split: str, *texts: str) -> None:
+    rows = "".join(f"{text}\t{readers.SPAM[place % 2]}\n" for place, text in enumerate(texts))
+    write_xz(data / "sms_spam" / f"{split}.tsv.xz", f"text\tlabel\n{rows}")
+
+
+@pytest.mark.parametrize("changed", ["train", "validation"])
+def test_a_run_is_not_resumed_on_a_file_that_was_changed_and_makes_as_many_steps(changed: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    recipe = replace(tiny_recipe("finetune-classify-spam"), read=readers.read_spam)
+    for split in ("train", "validation"):
+        spam(data, split, "good dog", "bad dog")
+    write_xz(data / "sms_spam" / "README.xz", "of this no run knows")
+    options: dict[str, Any] = {"size": TINY["sentiment"], "compile_model": False}
+    train(recipe, data, tmp_path / "run", **options)
+
+    noted = json.loads((tmp_path / "run" / "config.json").read_text())["data"]
+    hashes = {
+        f"sms_spam/{split}.tsv.xz": sha256_of(data / "sms_spam" / f"{split}.tsv.xz")
+        for split in ("train", "validation")
+    }
+    assert noted == hashes
+    train(recipe, data, tmp_path / "run", **options)  # which changes nothing
+
+    spam(data, changed, "good cat", "bad dog")
+    with pytest.raises(RunError, match=rf"the file sms_spam/{changed}\.tsv\.xz of sha256 \w{{64}}, and now it is \w"):
+        train(recipe, data, tmp_path / "run", **options)
+
+
+def test_a_tokenizer_of_other_texts_is_refused_where_a_run_goes_on(tmp_path: Path) -> None:
+    run("finetune-classify-spam", tmp_path)
+    train_wordpiece(["something else"], 160).save(str(tmp_path / "tokenizer.json"))
+
+    with pytest.raises(RunError, match=r"tokenizer\.json: its sha256 is \w{64}, .* learned with one of \w{64}; put"):
+        run("finetune-classify-spam", tmp_path)
+    with pytest.raises(RunError, match=r"tokenizer\.json: its sha256"):
+        load_trained(tmp_path)
+
+
+def test_a_run_begun_anew_leaves_no_weights_of_the_one_before(tmp_path: Path) -> None:
+    run("finetune-classify-spam", tmp_path)
+    (tmp_path / "checkpoint.pt").unlink()
+
+    training = training_of("finetune-classify-spam", tmp_path)
+    training.resume()
+
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "tokenizer.json"}
+
+
+def test_a_run_of_an_older_version_is_refused_and_says_what_it_did_not_note(tmp_path: Path) -> None:
+    run("finetune-classify-spam", tmp_path)
+    path = tmp_path / "config.json"
+    noted = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in noted.items() if name not in {"data", "objective"}}))
+
+    with pytest.raises(RunError, match=r"config\.json: objective, data is not noted there"):
+        run("finetune-classify-spam", tmp_path)
