@@ -23,13 +23,21 @@ def evaluate(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="rows of each data set; all unless given")] = None,
 ) -> None:
-    """Measure a package's figures on test data and write them into its manifest."""
+    """Measure a package's figures on test data and write them into its manifest.
+
+    Of a classifier also how honest its scores are, where it is worse, and what it gets wrong, unless --limit is given.
+    """
     from model.export.evaluate import evaluate as measure
+    from model.package import Manifest
 
     table = Table("data set", "metric", "value", "precision")
     for figure in measure(package, data, limit=limit, reference=reference):
         table.add_row(figure.dataset, figure.metric, f"{figure.value:g}", figure.precision)
     console.print(table)
+    calibration = Manifest.load(package).calibration
+    if calibration is not None and limit is None:
+        errors = ", ".join(f"{each.dataset} {each.before:.3f}, then {each.after:.3f}" for each in calibration.errors)
+        console.print(f"temperature {calibration.temperature:g}; expected calibration error: {errors}", highlight=False)
 
 
 def verify(package: Package, run: RunFolder) -> None:

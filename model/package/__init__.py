@@ -19,12 +19,16 @@ from model.package.manifest import (
     Training,
     Verification,
 )
+from model.package.measured import Baseline, Calibration, CalibrationError, Slice, WrongAnswer
 from model.package.tokenizer import Detokenizer, PackageTokenizer
 
 __all__ = [
     "Activation",
     "Aggregation",
+    "Baseline",
     "CacheShape",
+    "Calibration",
+    "CalibrationError",
     "ChatTemplate",
     "Dataset",
     "Detokenizer",
@@ -40,10 +44,12 @@ __all__ = [
     "PackageError",
     "PackageTokenizer",
     "Sample",
+    "Slice",
     "SpecialIds",
     "Tagging",
     "Task",
     "TaskPrompt",
     "Training",
     "Verification",
+    "WrongAnswer",
 ]

@@ -79,6 +79,8 @@ def _of_labels(manifest: Manifest) -> Iterator[str]:
         yield f"labels has {count}; the model has {outputs} outputs"
     if wanted not in {None, count}:
         yield f"labels has {count}; task {task} needs {wanted}"
+    if manifest.calibration is not None and (task != "classify" or manifest.activation != "softmax"):
+        yield "calibration goes with a classifier whose activation is 'softmax'"
     if task in {"classify", "rerank"} and count == 1 and manifest.activation == "softmax":
         yield "activation is 'softmax', by which a single label always scores 1; use 'sigmoid' or 'none'"
 

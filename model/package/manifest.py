@@ -14,6 +14,7 @@ from model.package.checks import problems
 from model.package.encoders import Activation, Embedding, Entailment, Tagging
 from model.package.generation import Generation, TaskPrompt
 from model.package.languages import Languages
+from model.package.measured import Baseline, Calibration, Slice, WrongAnswer
 from model.package.part import Part, TokenId
 
 Task = Literal["classify", "rerank", "tag", "answer", "fill", "embed", "generate", "translate", "summarize"]
@@ -24,6 +25,7 @@ FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # in 
 FILE_NAME = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
 CURVES_FILE = "curves.png"
+RELIABILITY_FILE = "reliability.png"
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"  # what fits into an address and a file's name
 
 
@@ -176,6 +178,10 @@ class Manifest(Part):
     training_data: list[Dataset]
     training: Training | None = None
     evaluation: list[Figure] = Field([])
+    calibration: Calibration | None = Field(None, description="of a classifier's scores; serving applies it")
+    baselines: list[Baseline] = Field([])
+    slices: list[Slice] = Field([])
+    wrong_answers: list[WrongAnswer] = Field([])
     samples: list[Sample] = Field([])
     verification: Verification
     sha256: dict[FileName, str] = Field(description="file → hash, of every file but this one")
@@ -190,6 +196,11 @@ class Manifest(Part):
         """Return how a task's outputs are chosen where a request does not say."""
         prompt = self.task_prompts.get(task)
         return (self.generation or Generation()).updated(prompt.generation if prompt else None)
+
+    @property
+    def temperature(self) -> float:
+        """What the logits of labels are divided by before a softmax."""
+        return 1.0 if self.calibration is None else self.calibration.temperature
 
     @property
     def vocab_size(self) -> int:

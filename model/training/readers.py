@@ -28,11 +28,14 @@ LANGUAGES = ("de", "fr", "sv")  # that the bundled translator knows beside Engli
 SENTIMENTS = ("negative", "positive")
 SPAM = ("ham", "spam")
 ALIKE = ("different", "alike")
+ENTAILMENTS = ("entailment", "neutral", "contradiction")
 TOPICS = (
     *("Album", "Animal", "Artist", "Athlete", "Building", "Company", "EducationalInstitution", "Film"),
     *("MeanOfTransportation", "NaturalPlace", "OfficeHolder", "Plant", "Village", "WrittenWork"),
 )
 TAGS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
+# What other data sets call kinds of entities that are among the tags.
+KINDS = {"person": "PER", "corporation": "ORG", "group": "ORG", "location": "LOC"}
 CLOTHES = (*("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),)
 # What is kept of training data for validation, where there is no such file.
 VALIDATION_REVIEWS, VALIDATION_ARTICLES, VALIDATION_IMAGES = 1000, 15, 5000
@@ -145,6 +148,20 @@ def _bare_pair(pair: Pair) -> frozenset[str]:
     return frozenset((_bare(pair.first), _bare(pair.second)))
 
 
+def read_entailment(data: Path, split: Split) -> list[tuple[tuple[str, str], int]]:
+    """Read (premise, hypothesis) pairs as (pair, label), but those whose licence forbids commercial use (SICK)."""
+    return read_entailment_file(data, split, without="sick")
+
+
+def read_entailment_file(data: Path, file: str, without: str = "") -> list[tuple[tuple[str, str], int]]:
+    """Read a file of premises and hypotheses as (pair, label), but those of one source."""
+    return [
+        ((row["premise"], row["hypothesis"]), row.label(ENTAILMENTS))
+        for row in read_rows(data / "nli_mix" / f"{file}.tsv.xz")
+        if row["source"] != without
+    ]
+
+
 def read_pairs_that_belong_together(data: Path, split: Split) -> list[Pair]:
     """Read scored pairs; for training six times over, and with them paraphrases and questions with their paragraphs.
 
@@ -172,9 +189,9 @@ def _paraphrases(data: Path) -> list[Pair]:
     return [Pair(first, second) for first, second in sorted(pairs)]
 
 
-def read_questions(data: Path, split: Split) -> list[Question]:
+def read_questions(data: Path, split: SplitOrTest) -> list[Question]:
     """Read questions about paragraphs; those of the last articles are kept for validation."""
-    rows = list(read_rows(data / "squad11" / "train.jsonl.xz"))
+    rows = list(read_rows(data / "squad11" / ("dev.jsonl.xz" if split == "test" else "train.jsonl.xz")))
     titles = list(dict.fromkeys(row["title"] for row in rows))
     kept = set(titles[-VALIDATION_ARTICLES:])
     return [
@@ -184,20 +201,25 @@ def read_questions(data: Path, split: Split) -> list[Question]:
             [(answer["text"], answer["answer_start"]) for answer in asked["answers"]],
         )
         for row in rows
-        if (row["title"] in kept) == (split == "validation")
+        if split == "test" or (row["title"] in kept) == (split == "validation")
         for asked in row["qas"]
     ]
 
 
-def read_entities(data: Path, split: Split) -> list[tuple[list[str], list[str]]]:
-    """Read sentences of Wikipedia and of Twitter as (words, tags); every tenth of Wikipedia is kept for validation."""
+def read_entities(data: Path, split: SplitOrTest) -> list[tuple[list[str], list[str]]]:
+    """Read sentences of Wikipedia and of Twitter as (words, tags); validation and test have a tenth of Wikipedia."""
     wikipedia = list(_read_conll(data / "wikigold" / "all.conll.xz"))
-    if split == "validation":
-        return wikipedia[::10]
+    if split != "train":
+        return wikipedia[0 if split == "validation" else 5 :: 10]
     tweets = [
         row for section in "abeg" for row in _read_conll(data / "btc" / f"section_{section}.conll.xz")
     ]  # the other sections are its validation and test data
-    return [row for index, row in enumerate(wikipedia) if index % 10] + tweets
+    return [row for index, row in enumerate(wikipedia) if index % 5] + tweets
+
+
+def read_emerging_entities(data: Path) -> list[tuple[list[str], list[str]]]:
+    """Read the test sentences of WNUT-17, of social media, as (words, tags): entities that are new and rare."""
+    return list(_read_conll(data / "wnut17" / "test.conll.xz"))
 
 
 def _read_conll(path: Path) -> Iterator[tuple[list[str], list[str]]]:
@@ -210,6 +232,8 @@ def _read_conll(path: Path) -> Iterator[tuple[list[str], list[str]]]:
             if word and not tab:
                 raise DataError(f"{path}, line {number}: there is no TAB between a word and its tag")
             if word:
+                begins, _, kind = tag.partition("-")
+                tag = f"{begins}-{KINDS.get(kind, kind)}"
                 words.append(word)
                 tags.append(tag if tag in TAGS else "O")
             elif words:

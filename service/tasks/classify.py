@@ -7,7 +7,7 @@ from service.engine.session import Array
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import ClassifyRequest, ClassifyResponse, Usage
 from service.tasks.encoder import Encoder, Reading, Texts
-from service.tasks.scores import activate, classifications, softmax
+from service.tasks.scores import classifications, label_scores, softmax
 from service.tasks.texts import check_characters
 
 
@@ -30,7 +30,7 @@ class Classify:
         reading = Reading(truncate=request.truncate, windows=request.windows, overlap=request.overlap)
         with self._encoder.admit(client, given, reading) as permit:
             logits, tokens = await self._encoder.read(permit, given, reading)
-        scores = activate(logits, request.activation or self._manifest.activation)
+        scores = label_scores(logits, self._manifest, request.activation)
         return ClassifyResponse(
             model=self._manifest.name,
             results=await classifications(scores, self._manifest.labels, request.top_k),

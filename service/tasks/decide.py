@@ -11,7 +11,7 @@ from service.engine.session import Array
 from service.errors import InvalidRequest
 from service.schemas import DecideRequest, DecideResponse, Question, Usage
 from service.tasks.encoder import Encoder, Reading, Texts
-from service.tasks.scores import activate, softmax
+from service.tasks.scores import activate, label_scores, softmax
 
 
 class Decide:
@@ -62,7 +62,7 @@ class Decide:
     def _by_labels(self, questions: Sequence[Question], logits: Array) -> list[Array]:
         """Return the labels' own scores; those of several options are made 1 in sum."""
         manifest = self._manifest
-        scores = activate(logits[0], "sigmoid" if manifest.activation == "sigmoid" else "softmax")
+        scores = label_scores(logits[0], manifest, "sigmoid" if manifest.activation == "sigmoid" else "softmax")
         answers = []
         for question in questions:
             of_options = scores[[place_of(option, manifest.labels) or 0 for option in question.options]]

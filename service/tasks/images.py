@@ -16,7 +16,7 @@ from service.engine.session import Array
 from service.errors import EmptyInput, InvalidRequest, TooLarge
 from service.schemas import ClassifyRequest, ClassifyResponse, Usage
 from service.tasks.pool import Pool
-from service.tasks.scores import activate, classifications
+from service.tasks.scores import classifications, label_scores
 
 MAX_IMAGES_PIXELS = 4  # times those of one image: what all images of a request may have together
 IMAGES_AT_ONCE = 16
@@ -46,7 +46,7 @@ class ClassifyImages:
         with self._batcher.admission.admit(client, len(given), tokens) as permit:
             images = self._images(permit, given, self._image)
             rows = [row async for some in images for row in await self._batcher.run(permit, some)]
-        scores = activate(np.stack(rows), request.activation or self._manifest.activation)
+        scores = label_scores(np.stack(rows), self._manifest, request.activation)
         return ClassifyResponse(
             model=self._manifest.name,
             results=await classifications(scores, self._manifest.labels, request.top_k),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model.package import Activation
+from model.package import Activation, Manifest
 from service.engine.session import Array
 from service.schemas import Classification, Label
 from service.turns import Turn
@@ -26,6 +26,19 @@ def activate(logits: Array, activation: Activation) -> Array:
     numbers = logits.astype(np.float64)
     # With tanh, which does not overflow where exp does.
     return numbers if activation == "none" else 0.5 * (1 + np.tanh(0.5 * numbers))
+
+
+def label_scores(logits: Array, manifest: Manifest, activation: Activation | None = None) -> Array:
+    """Return the scores of a model's own labels, (…, labels), by its own activation or another.
+
+    A softmax is made honest by the package's temperature, where it has one.
+    """
+    return activate(calibrated(logits, manifest, activation), activation or manifest.activation)
+
+
+def calibrated(logits: Array, manifest: Manifest, activation: Activation | None = None) -> Array:
+    """Return logits over the package's temperature if a softmax makes scores of them; the others as they are."""
+    return logits / manifest.temperature if (activation or manifest.activation) == "softmax" else logits
 
 
 def log_odds(logits: Array, label: int) -> Array:

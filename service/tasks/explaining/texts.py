@@ -15,7 +15,7 @@ from service.tasks.explaining.contributions import contributions, leaving_one_ou
 from service.tasks.explaining.insights import Insights
 from service.tasks.explaining.showing import MAX_TOKENS, Shown, wants
 from service.tasks.explaining.tokens import tokens_of_text
-from service.tasks.scores import activate, log_odds
+from service.tasks.scores import calibrated, label_scores, log_odds
 from service.tasks.texts import check_characters, check_length, encode_all
 
 LABELLED = frozenset({"classify", "rerank"})
@@ -81,7 +81,7 @@ class ExplainText:
         values[places] = contributions(trial, odds)
         found = Contributions(
             label=self._manifest.labels[label],
-            score=float(activate(logits[0], self._manifest.activation)[label]),
+            score=float(label_scores(logits[0], self._manifest)[label]),
             method=request.method,
             log_odds=float(odds[0]),
             without=float(odds[1]),
@@ -102,4 +102,4 @@ class ExplainText:
         """Return a label's log odds against all others, (N,); of labels that stand alone the model's own number."""
         if self._manifest.activation != "softmax" or logits.shape[1] == 1:
             return np.asarray(logits[:, label])
-        return log_odds(logits, label)
+        return log_odds(calibrated(logits, self._manifest), label)

@@ -33,6 +33,9 @@ def data(tmp_path: Path) -> Path:
         rows = "".join(f"{english}\t{other}\n" for english, other in pairs)
         for split in ("train", "validation", "test"):
             write_xz(folder / f"tatoeba_en_{language}" / f"{split}.tsv.xz", f"en\t{language}\n{rows}")
+    captions = [("A dog.", "Ein Hund.", "Un chien."), ("The dog is good.", "Der Hund ist gut.", "Le chien est bon.")]
+    rows = "".join("\t".join(caption) + "\n" for caption in captions)
+    write_xz(folder / "multi30k" / "test_2016_flickr.tsv.xz", f"en\tde\tfr\n{rows}")
     return folder
 
 
@@ -62,7 +65,8 @@ def test_the_whole_path_from_data_to_an_evaluated_package(
     assert answer.strip() == "Dan älskar glass."  # learned by heart
     assert "sacreBLEU" in table
     manifest = Manifest.load(package)
-    assert [figure.value for figure in manifest.evaluation] == [pytest.approx(100.0)] * 6
+    known = [figure.value for figure in manifest.evaluation if figure.dataset.startswith("tatoeba")]
+    assert known == [pytest.approx(100.0)] * 12  # BLEU and chrF, greedy and beams, three languages
     assert json.loads((folder / "log.jsonl").read_text().splitlines()[-1])["perplexity"] < 2
 
 
@@ -73,11 +77,17 @@ def test_a_translator_is_measured_in_every_direction(data: Path, tmp_path: Path,
     run("evaluate", package, "--data", data)
 
     measured = {(figure.dataset, figure.metric) for figure in Manifest.load(package).evaluation}
+    directions = [(language, way) for language in PAIRS for way in (f"en-{language}", f"{language}-en")]
     assert measured == {
-        (f"tatoeba_en_{language}/test", f"sacreBLEU {direction}, multi-reference, {search}")
-        for language in PAIRS
-        for direction in (f"en-{language}", f"{language}-en")
+        (f"tatoeba_en_{language}/test", f"{score} {direction}, single-reference, {search}")
+        for language, direction in directions
+        for score in ("sacreBLEU", "chrF")
         for search in ("greedy", "beam 4")
+    } | {
+        ("multi30k/test_2016_flickr", f"{score} {direction}, single-reference, beam 4")
+        for language, direction in directions
+        for score in ("sacreBLEU", "chrF")
+        if language != "sv"
     }
 
 

@@ -6,21 +6,26 @@ import math
 import shutil
 import statistics
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import sacrebleu
 import torch
 from tokenizers import Tokenizer
 
 from model.export.evaluate import evaluate
+from model.export.evaluation import Evaluation
 from model.export.export import export_package
+from model.export.translators import translate as translated
 from model.package import Languages, Manifest, PackageError, PackageTokenizer
 from model.package.images import normalised
 from model.package.manifest import TOKENIZER_FILE
 from model.training import readers
+from model.training.objectives import Answer, Tag
 from model.training.recipes import RECIPES
 from model.training.tokenizers import tokens_of
-from tests.conftest import TEXTS, TinyPackage
+from tests.conftest import TEXTS, MakePackage, TinyPackage
 from tests.model.data_files import write_idx, write_xz
 
 
@@ -87,7 +92,8 @@ def test_accuracy_and_f1_are_those_of_the_answers(sentiment: TinyPackage, tmp_pa
     answers = [int(logits_of(package, text).argmax()) for text in texts]
     truth = [answer if index % 3 else 1 - answer for index, answer in enumerate(answers)]  # a third is wrong
     rows = "".join(f"{text}\t{readers.SPAM[label]}\n" for text, label in zip(texts, truth, strict=True))
-    write_xz(tmp_path / "data" / "sms_spam" / "test.tsv.xz", f"text\tlabel\n{rows}")
+    for split in ("validation", "test"):
+        write_xz(tmp_path / "data" / "sms_spam" / f"{split}.tsv.xz", f"text\tlabel\n{rows}")
 
     found = figures(package.folder, tmp_path / "data")
 
@@ -106,10 +112,14 @@ def test_images_are_classified_as_torch_does(fashion: TinyPackage, tmp_path: Pat
         answers = fashion.model(torch.from_numpy(normalised(images[:, None], fashion.manifest.image))).argmax(-1)
     labels = np.where(np.arange(6) < 3, answers, (answers + 1) % 10).astype(np.uint8)  # half of them wrong
     folder = tmp_path / "data" / "fashion_mnist"
-    write_idx(folder / "t10k-images-idx3-ubyte.gz", images)
-    write_idx(folder / "t10k-labels-idx1-ubyte.gz", labels)
+    for part in ("train", "t10k"):
+        write_idx(folder / f"{part}-images-idx3-ubyte.gz", images)
+        write_idx(folder / f"{part}-labels-idx1-ubyte.gz", labels)
+    package = copy_of(fashion, tmp_path)
 
-    assert figures(copy_of(fashion, tmp_path), tmp_path / "data") == {("fashion_mnist/test", "accuracy"): 0.5}
+    assert figures(package, tmp_path / "data") == {("fashion_mnist/test", "accuracy"): 0.5}
+    wrong = [answer.input for answer in Manifest.load(package).wrong_answers]
+    assert wrong == ["image 3", "image 4", "image 5"]
 
 
 def test_vectors_are_measured_by_the_order_of_their_cosines(embed: TinyPackage, tmp_path: Path) -> None:
@@ -129,6 +139,84 @@ def test_a_bounded_data_set_is_named_so(sentiment: TinyPackage, tmp_path: Path) 
     found = figures(copy_of(sentiment, tmp_path), tmp_path / "data", limit=2)
 
     assert {dataset for dataset, _ in found} == {"sst2/test, first 2", "imdb/test, first 2"}
+
+
+def test_a_sentence_with_several_translations_is_scored_against_all_and_against_each(
+    translate: TinyPackage, tmp_path: Path
+) -> None:
+    package, data = copy_of(translate, tmp_path), tmp_path / "data"
+    languages = translate.manifest.languages
+    assert languages is not None
+    into_swedish = languages.model_copy(update={"directions": [("en", "sv")]})
+    Manifest.load(package).model_copy(update={"languages": into_swedish}).save(package)
+    pairs = [("Hi.", "Hej."), ("Hi.", "Tjena, hallå där."), ("Dan loves ice cream.", "Dan älskar glass.")]
+    write_xz(data / "tatoeba_en_sv" / "test.tsv.xz", "en\tsv\n" + "".join(f"{one}\t{two}\n" for one, two in pairs))
+
+    found = figures(package, data)
+
+    opened = Evaluation(package, data)
+    for beam_size, how in ((1, "greedy"), (4, "beam 4")):
+        hi, dan = translated(opened, ["Hi.", "Dan loves ice cream."], ("en", "sv"), beam_size)
+        several: list[Any] = [["Hej.", "Dan älskar glass."], ["Tjena, hallå där.", None]]
+        each = [["Hej.", "Tjena, hallå där.", "Dan älskar glass."]]
+        for name, score in (("sacreBLEU", sacrebleu.corpus_bleu), ("chrF", sacrebleu.corpus_chrf)):
+            of_all = score([hi, dan], several).score
+            assert found["tatoeba_en_sv/test", f"{name} en-sv, multi-reference, {how}"] == pytest.approx(
+                of_all, abs=1e-3
+            )
+            of_each = score([hi, hi, dan], each).score
+            key = "tatoeba_en_sv/test", f"{name} en-sv, single-reference, {how}"
+            assert found[key] == pytest.approx(of_each, abs=1e-3)
+
+
+def conll(sentences: list[tuple[list[str], list[str]]]) -> str:
+    return "\n".join(
+        "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) for words, tags in sentences
+    )
+
+
+def test_taggers_are_scored_by_whole_entities_as_in_training(make_package: MakePackage, tmp_path: Path) -> None:
+    entities, data = make_package("entities"), tmp_path / "data"
+    rng = np.random.default_rng(0)
+    words = [text.split()[:9] for text in TEXTS]
+    rows = [(each, [str(tag) for tag in rng.choice(["O", "B-PER", "B-LOC", "B-ORG"], len(each))]) for each in words * 8]
+    write_xz(data / "wikigold" / "all.conll.xz", conll(rows))
+    theirs = {"B-PER": "B-person", "B-LOC": "B-location", "B-ORG": "B-group", "O": "O"}
+    write_xz(data / "wnut17" / "test.conll.xz", conll([(each, [theirs[tag] for tag in tags]) for each, tags in rows]))
+
+    found = figures(copy_of(entities, tmp_path), data)
+
+    for dataset, tested in (("wikigold/every tenth from the sixth", rows[5::10]), ("wnut17/test", rows)):
+        objective = Tag(Tokenizer.from_file(str(entities.folder / TOKENIZER_FILE)), 64, readers.TAGS)
+        objective.encode(tested)
+        with torch.no_grad():
+            batch = objective.collate(range(len(tested)))
+            expected = objective.summarise([objective.score(entities.model, batch)])
+        assert {metric: value for (of, metric), value in found.items() if of == dataset} == pytest.approx(
+            expected, abs=1e-3
+        )
+    assert found["wnut17/test", "recall"] > 0
+
+
+def test_answerers_are_scored_as_squad_scores_them(make_package: MakePackage, tmp_path: Path) -> None:
+    answers, data = make_package("answers"), tmp_path / "data"
+    context = " ".join(TEXTS * 2)  # more than a window
+    asked = [
+        {"question": f"Who {word}?", "answers": [{"text": word, "answer_start": context.index(word)}]}
+        for word in ("dog", "ball", "film", "Dan")
+    ]
+    write_xz(data / "squad11" / "dev.jsonl.xz", json.dumps({"title": "T", "context": context, "qas": asked}))
+
+    found = figures(copy_of(answers, tmp_path), data)
+
+    objective = Answer(Tokenizer.from_file(str(answers.folder / TOKENIZER_FILE)), 64, stride=16)
+    objective.encode(readers.read_questions(data, "test"))
+    with torch.no_grad():
+        batch = objective.collate(range(len(objective.windows)))
+        expected = objective.summarise([objective.score(answers.model, batch)])
+    assert len(objective.windows) > 4
+    assert {metric for _, metric in found} == {"F1", "exact match"}
+    assert {metric: value for (_, metric), value in found.items()} == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_translator_between_other_languages_has_no_test_data(translate: TinyPackage, tmp_path: Path) -> None:

@@ -11,6 +11,13 @@ from pydantic import ValidationError
 from model.package import ImageFormat, Manifest, PackageError
 from tests.conftest import TINY, TinyPackage
 
+CALIBRATION = {
+    "temperature": 1.5,
+    "fitted_on": "some rows",
+    "rows": 9,
+    "errors": [{"dataset": "others", "before": 0.2, "after": 0.1}],
+}
+
 
 @pytest.fixture
 def folder(translate: TinyPackage, tmp_path: Path) -> Path:
@@ -108,6 +115,11 @@ PAIR_OF_LABELS = {"entails": 1, "contradicts": 0}
         ({"graphs": {"encoder": {**ENCODER, "outputs": ["logits"] * 2}}}, "'logits' is there twice"),
         ({"graphs": {"encoder": {**ENCODER, "file": "../encoder.onnx"}}}, r"graphs\.encoder\.file"),
         ({"entailment": {"entails": 2, "contradicts": 0}}, r"entailment\.entails is 2; labels has 2"),
+        ({"calibration": {**CALIBRATION, "temperature": 0}}, r"calibration\.temperature: .* greater than 0"),
+        (
+            {"calibration": CALIBRATION, "activation": "sigmoid"},
+            "calibration goes with a classifier whose activation is",
+        ),
         ({"entailment": {"entails": 1, "contradicts": 1}}, "are both 1; they are two labels"),
         ({"entailment": {**PAIR_OF_LABELS, "template": "no place"}}, r"entailment\.template"),
         ({"embedding": {"matryoshka": [33]}}, "matryoshka has 33; the vectors have 32 dimensions"),
@@ -123,6 +135,17 @@ def test_what_is_wrong_with_an_encoder_is_named(
 
     with pytest.raises(PackageError, match=words):
         Manifest.load(folder)
+
+
+def test_a_package_that_was_never_calibrated_divides_by_one(sentiment: TinyPackage, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(sentiment.folder, tmp_path / "package"))
+    path = folder / "manifest.json"
+    new = ("calibration", "baselines", "slices", "wrong_answers")
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key not in new}))
+
+    assert Manifest.load(folder).temperature == 1.0
+    edit(folder, calibration=CALIBRATION)
+    assert Manifest.load(folder).temperature == 1.5
 
 
 def test_a_single_label_needs_another_activation_and_then_ranks_too(sentiment: TinyPackage, tmp_path: Path) -> None:

@@ -38,6 +38,39 @@ def test_entities_of_unknown_kinds_count_as_none(tmp_path: Path) -> None:
     assert readers.read_entities(tmp_path, "validation") == [(["Dan", "rock"], ["B-PER", "O"])]
 
 
+def test_what_is_tested_on_is_neither_trained_nor_validated_on(tmp_path: Path) -> None:
+    write_xz(tmp_path / "wikigold" / "all.conll.xz", "".join(f"word{index}\tO\n\n" for index in range(30)))
+    for section in "abeg":
+        write_xz(tmp_path / "btc" / f"section_{section}.conll.xz", f"tweet{section}\tO\n")
+
+    found = {
+        split: [words[0] for words, _ in readers.read_entities(tmp_path, split)]
+        for split in ("train", "validation", "test")
+    }
+
+    assert found["validation"] == ["word0", "word10", "word20"] and found["test"] == ["word5", "word15", "word25"]
+    assert len(found["train"]) == 30 - 6 + 4
+    assert not set(found["train"]) & {*found["validation"], *found["test"]}
+
+
+def test_entities_of_social_media_have_our_kinds(tmp_path: Path) -> None:
+    tags = ["B-person", "B-corporation", "I-corporation", "B-group", "B-location", "B-product", "O"]
+    write_xz(tmp_path / "wnut17" / "test.conll.xz", "".join(f"w\t{tag}\n" for tag in tags))
+
+    ((_, found),) = readers.read_emerging_entities(tmp_path)
+    assert found == ["B-PER", "B-ORG", "I-ORG", "B-ORG", "B-LOC", "O", "O"]
+
+
+def test_entailment_is_learned_without_what_may_not_be_sold(tmp_path: Path) -> None:
+    rows = [("A dog.", "An animal.", "entailment", "cad"), ("A dog.", "A cat.", "contradiction", "sick")]
+    text = "premise\thypothesis\tlabel\tsource\n" + "".join("\t".join(row) + "\n" for row in rows)
+    for file in ("train", "test_snli"):
+        write_xz(tmp_path / "nli_mix" / f"{file}.tsv.xz", text)
+
+    assert readers.read_entailment(tmp_path, "train") == [(("A dog.", "An animal."), 0)]
+    assert [label for _, label in readers.read_entailment_file(tmp_path, "test_snli")] == [0, 2]
+
+
 def test_words_without_tags_are_refused(tmp_path: Path) -> None:
     write_xz(tmp_path / "wikigold" / "all.conll.xz", "Dan\tB-PER\nsings O\n")
 

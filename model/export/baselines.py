@@ -1,0 +1,66 @@
+"""What knows less than a transformer, for its accuracy to stand beside: the commonest label, and a bag of words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+PairRow = tuple[tuple[str, str], int]
+
+WORDS = 40_000  # the commonest, of either sentence and of both
+EPOCHS, BATCH, RATE, DECAY = 4, 64, 2e-3, 1e-5
+
+
+def share_of_commonest(truth: Sequence[int]) -> float:
+    """Return how often the commonest label is right."""
+    return Counter(truth).most_common(1)[0][1] / len(truth)
+
+
+def bag_of_words(train: Sequence[PairRow], tests: Sequence[Sequence[PairRow]]) -> list[float]:
+    """Return the accuracy on tests of a linear classifier of the words in the first, the second and both sentences."""
+    counts = Counter(word for pair, _ in train for word in _words(pair))
+    number = {word: index for index, (word, _) in enumerate(counts.most_common(WORDS))}
+    rows = [([number[word] for word in _words(pair) if word in number], label) for pair, label in train]
+    torch.manual_seed(1)
+    bag = nn.EmbeddingBag(len(number) + 1, 1 + max(label for _, label in train), mode="sum", sparse=False)
+    nn.init.zeros_(bag.weight)
+    optimizer = torch.optim.AdamW(bag.parameters(), lr=RATE, weight_decay=DECAY)
+    rng = np.random.default_rng(1)
+    for _ in range(EPOCHS):
+        order = rng.permutation(len(rows))
+        for start in range(0, len(rows), BATCH):
+            chosen = [rows[index] for index in order[start : start + BATCH]]
+            loss = cross_entropy(_scores(bag, [ids for ids, _ in chosen]), torch.tensor([label for _, label in chosen]))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return [_accuracy(bag, number, test) for test in tests]
+
+
+def _accuracy(bag: nn.EmbeddingBag, number: dict[str, int], rows: Sequence[PairRow]) -> float:
+    with torch.no_grad():
+        scores = _scores(bag, [[number[word] for word in _words(pair) if word in number] for pair, _ in rows])
+    truth: NDArray[np.int64] = np.array([label for _, label in rows])
+    return float((scores.argmax(-1).numpy() == truth).mean())
+
+
+def _scores(bag: nn.EmbeddingBag, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return the labels' scores (N, labels); the last word is in every row, for how common the labels are."""
+    everywhere = bag.num_embeddings - 1
+    ids = torch.tensor([word for row in rows for word in (*row, everywhere)])
+    ends = np.cumsum([0, *(len(row) + 1 for row in rows[:-1])])
+    scores: torch.Tensor = bag(ids, torch.from_numpy(ends))
+    return scores
+
+
+def _words(pair: tuple[str, str]) -> set[str]:
+    """Return the words of a pair, marked by where they stand."""
+    first, second = (set(re.findall(r"\w+", text.lower())) for text in pair)
+    return {f"1 {word}" for word in first} | {f"2 {word}" for word in second} | {f"both {w}" for w in first & second}

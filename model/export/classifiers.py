@@ -1,0 +1,226 @@
+"""What is measured of a classifier: how often it is right and where, how sure it may be, what it gets wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.export.baselines import bag_of_words, share_of_commonest
+from model.export.calibration import (
+    by_confidence,
+    draw_reliability,
+    expected_calibration_error,
+    fit_temperature,
+    probabilities,
+)
+from model.export.evaluation import Evaluation, Measured
+from model.package import Baseline, Calibration, CalibrationError, Figure, PackageError, Slice, WrongAnswer
+from model.package.images import normalised
+from model.package.manifest import RELIABILITY_FILE, sha256_of
+from model.training import readers
+
+Read = Callable[[Path], Iterable[tuple[Any, int]]]
+
+WRONG_ANSWERS = 5  # of each data set
+LONGEST_INPUT = 200  # characters of those
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What a package with some labels is tested on, and what its temperature is fitted on."""
+
+    tests: dict[str, Read]
+    validation: str  # what it is, in words
+    read_validation: Read
+    read_train: Read | None = None  # what a bag of words learns from, where one is to be beaten
+
+
+DATA: dict[tuple[str, ...], Labelled] = {
+    readers.SENTIMENTS: Labelled(
+        {
+            "sst2/test": lambda data: readers.read_labelled(data / "sst2" / "test.tsv.xz"),
+            "imdb/test": lambda data: readers.read_labelled(data / "imdb" / "test.jsonl.xz"),
+        },
+        f"sst2/dev, and the first {readers.VALIDATION_REVIEWS:,} of imdb/train, which are not trained on",
+        lambda data: readers.read_sentiment(data, "validation"),
+    ),
+    readers.SPAM: Labelled(
+        {"sms_spam/test": lambda data: readers.read_spam(data, "test")},
+        "sms_spam/validation",
+        lambda data: readers.read_spam(data, "validation"),
+    ),
+    readers.TOPICS: Labelled(
+        {"dbpedia14_subset/test": lambda data: readers.read_topics(data, "test")},
+        "dbpedia14_subset/validation",
+        lambda data: readers.read_topics(data, "validation"),
+    ),
+    readers.ALIKE: Labelled(
+        {"stsb/test": lambda data: readers.read_sentence_pairs(data, "test")},
+        "stsb/validation",
+        lambda data: readers.read_sentence_pairs(data, "validation"),
+    ),
+    readers.ENTAILMENTS: Labelled(
+        {
+            "nli_mix/test_snli": lambda data: readers.read_entailment_file(data, "test_snli"),
+            "nli_mix/test_mnli_dev_matched": lambda data: readers.read_entailment_file(data, "test_mnli_dev_matched"),
+        },
+        "nli_mix/validation",
+        lambda data: readers.read_entailment(data, "validation"),
+        lambda data: readers.read_entailment(data, "train"),
+    ),
+    readers.CLOTHES: Labelled(
+        {"fashion_mnist/test": lambda data: readers.read_clothes(data, "test")},
+        f"the last {readers.VALIDATION_IMAGES:,} of fashion_mnist/train, which are not trained on",
+        lambda data: readers.read_clothes(data, "validation"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A data set, and what a classifier says of its rows."""
+
+    dataset: str
+    inputs: Sequence[Any]
+    truth: NDArray[np.int64]  # (N,)
+    logits: NDArray[np.float32]  # (N, labels)
+    lengths: NDArray[np.int64] | None  # (N,) in tokens; of texts
+
+    @property
+    def is_right(self) -> NDArray[np.bool_]:
+        """Whether each answer is right, (N,)."""
+        return self.logits.argmax(-1) == self.truth
+
+
+def evaluate_classifier(evaluation: Evaluation) -> Measured:
+    """Measure accuracy on the test data that have these labels, and F1 where one of two labels is to be found.
+
+    Of all rows, not of `limit` ones, also what the card has: serving applies the temperature, and it should be right.
+    """
+    manifest = evaluation.manifest
+    labels = tuple(manifest.labels)
+    if labels not in DATA:
+        raise PackageError(f"{manifest.name}: there is no test data with its labels here")
+    data = DATA[labels]
+    tests = [_answered(evaluation, dataset, read) for dataset, read in data.tests.items()]
+    figures = [figure for test in tests for figure in _figures(evaluation, test)]
+    if evaluation.limit is not None:
+        return Measured(figures)
+    validation = _answered(evaluation, data.validation, data.read_validation)
+    is_softmax = manifest.activation == "softmax"  # else scores are no probabilities of labels that exclude one another
+    temperature = fit_temperature(validation.logits, validation.truth) if is_softmax else 1.0
+    fields: dict[str, Any] = {
+        "baselines": _baselines(evaluation, data, tests),
+        "slices": [part for test in tests for part in slices(test, labels)],
+        "wrong_answers": [answer for test in tests for answer in wrong_answers(test, labels, temperature)],
+    }
+    if is_softmax:
+        fields["calibration"] = Calibration(
+            temperature=round(temperature, 4),
+            fitted_on=data.validation,
+            rows=len(validation.truth),
+            errors=[_calibration_error(test, temperature) for test in tests],
+        )
+        fields["sha256"] = {**manifest.sha256, RELIABILITY_FILE: _draw(evaluation.folder, tests, temperature)}
+    return Measured(figures, fields)
+
+
+def _answered(evaluation: Evaluation, dataset: str, read: Read) -> Answered:
+    rows = list(islice(read(evaluation.data), evaluation.limit))
+    inputs, truth = [row for row, _ in rows], np.array([label for _, label in rows], np.int64)
+    image = evaluation.manifest.image
+    if image is None:
+        logits, lengths = evaluation.run_texts(inputs, "logits")
+        return Answered(dataset, inputs, truth, logits, lengths)
+    batches = [np.stack(inputs[start : start + 256])[:, None] for start in range(0, len(inputs), 256)]
+    found = [evaluation.graphs["encoder"].run({"pixels": normalised(batch, image)})["logits"] for batch in batches]
+    return Answered(dataset, inputs, truth, np.concatenate(found), None)
+
+
+def _figures(evaluation: Evaluation, test: Answered) -> list[Figure]:
+    figures = [evaluation.figure(test.dataset, "accuracy", float(test.is_right.mean()))]
+    if tuple(evaluation.manifest.labels) == readers.SPAM:
+        predicted = test.logits.argmax(-1)
+        right = float(np.sum((predicted == 1) & (test.truth == 1)))
+        f1 = 2 * right / max(1.0, float(np.sum(predicted == 1) + np.sum(test.truth == 1)))
+        figures.append(evaluation.figure(test.dataset, "F1 of spam", f1))
+    return figures
+
+
+def _baselines(evaluation: Evaluation, data: Labelled, tests: Sequence[Answered]) -> list[Baseline]:
+    found = [("always the commonest label", test, share_of_commonest(test.truth.tolist())) for test in tests]
+    if data.read_train is not None:
+        rows = [list(zip(test.inputs, test.truth.tolist(), strict=True)) for test in tests]
+        shares = bag_of_words(list(data.read_train(evaluation.data)), rows)
+        found += [("bag of words, linear", test, share) for test, share in zip(tests, shares, strict=True)]
+    return [Baseline(dataset=test.dataset, name=name, accuracy=round(share, 4)) for name, test, share in found]
+
+
+def slices(test: Answered, labels: Sequence[str]) -> list[Slice]:
+    """Return the accuracy on the quarters of a data set by length, where it has texts, and on each true label."""
+    parts: dict[str, NDArray[np.bool_]] = {}
+    if test.lengths is not None:
+        first = test.lengths.min()
+        for last in np.unique(np.quantile(test.lengths, [0.25, 0.5, 0.75, 1], method="lower")):
+            parts[f"{first} to {last} tokens"] = (first <= test.lengths) & (test.lengths <= last)
+            first = last + 1
+    parts |= {f"true label {label}": test.truth == number for number, label in enumerate(labels)}
+    return [
+        Slice(
+            dataset=test.dataset, part=name, rows=int(rows.sum()), accuracy=round(float(test.is_right[rows].mean()), 4)
+        )
+        for name, rows in parts.items()
+        if rows.any()
+    ]
+
+
+def wrong_answers(test: Answered, labels: Sequence[str], temperature: float) -> list[WrongAnswer]:
+    """Return some wrong answers, evenly from the whole data set, so that nobody picks them."""
+    wrong = np.flatnonzero(~test.is_right)
+    chosen = wrong[np.linspace(0, len(wrong) - 1, min(len(wrong), WRONG_ANSWERS)).astype(int)]
+    scores = probabilities(test.logits, temperature)
+    return [
+        WrongAnswer(
+            dataset=test.dataset,
+            input=_shown(test.inputs[index], index),
+            truth=labels[test.truth[index]],
+            answer=labels[scores[index].argmax()],
+            score=round(float(scores[index].max()), 4),
+        )
+        for index in chosen.tolist()
+    ]
+
+
+def _shown(given: Any, index: int) -> str:
+    if not isinstance(given, str | tuple):
+        return f"image {index}"
+    text = given if isinstance(given, str) else " / ".join(given)
+    return text if len(text) <= LONGEST_INPUT else f"{text[:LONGEST_INPUT].rstrip()} …"
+
+
+def _calibration_error(test: Answered, temperature: float) -> CalibrationError:
+    before, after = (
+        expected_calibration_error(probabilities(test.logits, each), test.truth) for each in (1.0, temperature)
+    )
+    return CalibrationError(dataset=test.dataset, before=round(before, 4), after=round(after, 4))
+
+
+def _draw(folder: Path, tests: Sequence[Answered], temperature: float) -> str:
+    """Draw the reliability diagram into the package's folder, and return its hash."""
+    ways = {"before": 1.0, f"over {temperature:.2f}": temperature}
+    draw_reliability(
+        {
+            test.dataset: {
+                way: by_confidence(probabilities(test.logits, each), test.truth) for way, each in ways.items()
+            }
+            for test in tests
+        },
+        folder / RELIABILITY_FILE,
+    )
+    return sha256_of(folder / RELIABILITY_FILE)

@@ -1,0 +1,71 @@
+"""A package opened to be measured, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from model.export.naive import open_package, text_inputs
+from model.package import Figure, Manifest, PackageTokenizer
+from model.package.manifest import TOKENIZER_FILE
+from model.training.data import length_batches, read_rows
+
+BATCH_TOKENS = 4096
+
+
+class Evaluation:
+    """A package opened for evaluation, and the data sets' folder."""
+
+    def __init__(self, package: Path, data: Path, limit: int | None = None) -> None:
+        self.folder, self.manifest = package, Manifest.load(package)
+        self.data = data
+        self.limit = limit
+        if self.manifest.image is None:
+            self.tokenizer = PackageTokenizer.load(package / TOKENIZER_FILE)
+        self.graphs = open_package(package, self.manifest)
+
+    def rows(self, file: str) -> list[dict[str, Any]]:
+        """Read the first rows of a data set's file, `limit` at most."""
+        return list(islice(read_rows(self.data / file), self.limit))
+
+    def figure(self, dataset: str, metric: str, value: float) -> Figure:
+        """Make a figure of this package's precision; a bounded data set is named so."""
+        dataset = self.named(dataset)
+        return Figure(dataset=dataset, metric=metric, value=round(value, 4), precision=self.manifest.precision)
+
+    def named(self, dataset: str) -> str:
+        """Return a data set's name, which tells whether it is bounded."""
+        return dataset if self.limit is None else f"{dataset}, first {self.limit}"
+
+    def run_texts(
+        self, rows: Sequence[str | tuple[str, str]], output: str
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return an encoder's output for each text or pair, and how many tokens each has; what is too long is cut."""
+        longest = self.manifest.limits.max_input_tokens
+        encodings = [
+            self.tokenizer.encode(*((row,) if isinstance(row, str) else row)).shortened(longest) for row in rows
+        ]
+        outputs: list[Any] = [None] * len(rows)
+        lengths = [len(encoding.ids) for encoding in encodings]
+        for batch in tqdm(length_batches(lengths, BATCH_TOKENS, None), desc=self.manifest.name):
+            inputs = text_inputs(
+                [encodings[index].ids for index in batch], [encodings[index].segment_ids for index in batch]
+            )
+            for index, row in zip(batch, self.graphs["encoder"].run(inputs)[output], strict=True):
+                outputs[index] = row
+        return np.stack(outputs), np.array(lengths)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Figures, and what else of the manifest was measured with them, by its fields' names."""
+
+    figures: list[Figure]
+    fields: dict[str, Any] = field(default_factory=dict)

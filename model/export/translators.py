@@ -1,0 +1,76 @@
+"""What is measured of a translator: BLEU and chrF in every direction, in its domain and out of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import sacrebleu
+from tqdm import tqdm
+
+from model.export.evaluation import BATCH_TOKENS, Evaluation, Measured
+from model.export.translate import translate_batch
+from model.package import Figure, PackageError
+from model.training import readers
+from model.training.data import length_batches
+
+SEARCHES = {1: "greedy", 4: "beam 4"}
+CAPTIONS, OF_CAPTIONS = "multi30k/test_2016_flickr", ("de", "fr")  # of pictures; longer than what Tatoeba has
+
+
+def evaluate_translator(evaluation: Evaluation) -> Measured:
+    """Score greedy translations and beams of Tatoeba's test sentences, and beams of captions, which it never saw.
+
+    Multi-reference figures hold a sentence against all the translations that it has there, single-reference ones each
+    pair alone, as most published figures do.
+    """
+    figures = []
+    assert evaluation.manifest.languages is not None, "bug: the manifest says that a translator has languages"
+    for source, target in evaluation.manifest.languages.directions:
+        if readers.ENGLISH not in (source, target):
+            raise PackageError(f"{evaluation.manifest.name}: there is no test data from {source} to {target} here")
+        other = target if source == readers.ENGLISH else source
+        direction = source, target
+        figures += _scored(evaluation, f"tatoeba_en_{other}/test", direction, SEARCHES)
+        if other in OF_CAPTIONS:
+            figures += _scored(evaluation, CAPTIONS, direction, [4])
+    return Measured(figures)
+
+
+def _scored(
+    evaluation: Evaluation, dataset: str, direction: tuple[str, str], beam_sizes: Sequence[int] | dict[int, str]
+) -> list[Figure]:
+    """Translate a data set's sentences and hold them against its translations."""
+    source, target = direction
+    pairs = [(row[source], row[target]) for row in evaluation.rows(f"{dataset}.tsv.xz")]
+    references: dict[str, list[str]] = defaultdict(list)
+    for text, translation in pairs:
+        references[text].append(translation)
+    most = max(map(len, references.values()))
+    streams = [[texts[i] if i < len(texts) else None for texts in references.values()] for i in range(most)]
+    figures = []
+    for beam_size in beam_sizes:
+        found = dict(zip(references, translate(evaluation, list(references), direction, beam_size), strict=True))
+        ways = {"multi-reference": (list(found.values()), streams)} if most > 1 else {}
+        ways["single-reference"] = [found[text] for text, _ in pairs], [[translation for _, translation in pairs]]
+        for way, (answers, truths) in ways.items():
+            for name, score in (("sacreBLEU", sacrebleu.corpus_bleu), ("chrF", sacrebleu.corpus_chrf)):
+                metric = f"{name} {source}-{target}, {way}, {SEARCHES[beam_size]}"
+                value = score(answers, truths).score  # type: ignore[arg-type]  # None: no such reference
+                figures.append(evaluation.figure(dataset, metric, value))
+    return figures
+
+
+def translate(evaluation: Evaluation, texts: Sequence[str], direction: tuple[str, str], beam_size: int) -> list[str]:
+    """Translate batch by batch from a source language into a target; a beam size of 1 is greedy."""
+    manifest = evaluation.manifest
+    assert manifest.languages is not None, "bug: the manifest says that a translator has languages"
+    first = manifest.languages.first_of_source(*direction)
+    sources = [manifest.source_of(evaluation.tokenizer.encode(text).ids, first) for text in texts]
+    answers = [""] * len(texts)
+    batch_tokens = BATCH_TOKENS // 4 // beam_size
+    for batch in tqdm(length_batches([len(row) for row in sources], batch_tokens, None), desc="-".join(direction)):
+        found = translate_batch(manifest, evaluation.graphs, [sources[index] for index in batch], beam_size)
+        for index, ids in zip(batch, found, strict=True):
+            answers[index] = evaluation.tokenizer.decode(ids)
+    return answers

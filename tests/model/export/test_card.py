@@ -1,0 +1,119 @@
+"""The card of a classifier: what evaluation writes beside the figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.export.baselines import bag_of_words, share_of_commonest
+from model.export.calibration import expected_calibration_error, fit_temperature, probabilities
+from model.export.classifiers import Answered, slices, wrong_answers
+from model.export.evaluate import evaluate
+from model.package import Manifest
+from model.training import readers
+from tests.conftest import TEXTS, TinyPackage
+from tests.model.data_files import write_xz
+from tests.model.export.test_evaluate import balanced, logits_of
+
+WORDS = sorted({word for text in TEXTS for word in text.split()})
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Messages of one to five words, as likely spam as not."""
+    rng = np.random.default_rng(0)
+    for split in ("validation", "test"):
+        texts = [" ".join(rng.choice(WORDS, rng.integers(1, 6))) for _ in range(60)]
+        rows = "".join(f"{text}\t{readers.SPAM[rng.integers(2)]}\n" for text in texts)
+        write_xz(tmp_path / "data" / "sms_spam" / f"{split}.tsv.xz", f"text\tlabel\n{rows}")
+    return tmp_path / "data"
+
+
+def test_a_card_tells_what_the_answers_are_worth(sentiment: TinyPackage, data: Path, tmp_path: Path) -> None:
+    package = balanced(sentiment, WORDS, tmp_path / "spam")
+    evaluate(package.folder, data)
+
+    manifest = Manifest.load(package.folder)  # which compares the diagram with its hash
+    rows = {split: readers.read_spam(data, split) for split in ("validation", "test")}
+    logits = {split: np.concatenate([logits_of(package, text) for text, _ in found]) for split, found in rows.items()}
+    truth = {split: np.array([label for _, label in found]) for split, found in rows.items()}
+    temperature = fit_temperature(logits["validation"], truth["validation"])
+    calibration = manifest.calibration
+    assert calibration is not None and calibration.temperature == pytest.approx(temperature, rel=0.01)
+    assert (calibration.fitted_on, calibration.rows) == ("sms_spam/validation", 60)
+    (error,) = calibration.errors
+    expected = [
+        expected_calibration_error(probabilities(logits["test"], each), truth["test"]) for each in (1.0, temperature)
+    ]
+    assert [error.before, error.after] == pytest.approx(expected, abs=0.02)  # an answer may fall into another bin
+    accuracy = float((logits["test"].argmax(-1) == truth["test"]).mean())
+    by_length = [part for part in manifest.slices if "tokens" in part.part]
+    by_label = [part for part in manifest.slices if "label" in part.part]
+    for parts in (by_length, by_label):
+        assert sum(part.rows for part in parts) == 60
+        assert sum(part.rows * part.accuracy for part in parts) / 60 == pytest.approx(accuracy, abs=1e-3)
+    assert manifest.baselines[0].accuracy == pytest.approx(max(np.bincount(truth["test"])) / 60, abs=1e-4)
+    of = {text: readers.SPAM[label] for text, label in rows["test"]}
+    assert len(manifest.wrong_answers) == 5
+    assert all(of[each.input] == each.truth != each.answer for each in manifest.wrong_answers)
+    assert (package.folder / "reliability.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_bounded_evaluation_leaves_the_card_as_it_was(sentiment: TinyPackage, data: Path, tmp_path: Path) -> None:
+    package = balanced(sentiment, WORDS, tmp_path / "spam")
+    evaluate(package.folder, data)
+    before = Manifest.load(package.folder)
+
+    evaluate(package.folder, data, limit=3)
+
+    after = Manifest.load(package.folder)
+    assert after.calibration == before.calibration and after.slices == before.slices
+    assert {figure.dataset for figure in after.evaluation} == {"sms_spam/test", "sms_spam/test, first 3"}
+
+
+def answered(lengths: list[int], truth: list[int], said: list[int]) -> Answered:
+    inputs = [f"text {place}" for place in range(len(truth))]
+    logits = np.eye(2, dtype=np.float32)[said]
+    return Answered("set", inputs, np.array(truth), logits, np.array(lengths))
+
+
+def test_quarters_by_length_hold_each_text_once() -> None:
+    found = slices(answered(list(range(1, 9)), [0] * 8, [0] * 6 + [1] * 2), ["no", "yes"])
+
+    told = [(part.part, part.rows, part.accuracy) for part in found]
+    assert told[-1] == ("true label no", 8, 0.75)  # and none of a label that is nowhere
+    assert sum(rows for part, rows, _ in told if "tokens" in part) == 8
+    assert told[0][2] == 1.0 and told[-2][2] < 0.5  # the longest are wrong
+
+
+def test_texts_of_one_length_are_one_part() -> None:
+    (by_length, _) = slices(answered([4] * 5, [0] * 5, [0] * 5), ["no", "yes"])
+
+    assert (by_length.part, by_length.rows) == ("4 to 4 tokens", 5)
+
+
+def test_wrong_answers_come_from_the_whole_data_set() -> None:
+    truth = [0, 1] * 50
+    found = wrong_answers(answered([1] * 100, truth, [0] * 100), ["no", "yes"], 1.0)
+
+    assert [answer.input for answer in found] == ["text 1", "text 25", "text 49", "text 73", "text 99"]
+    assert {(answer.truth, answer.answer) for answer in found} == {("yes", "no")}
+    assert not wrong_answers(answered([1] * 4, [0] * 4, [0] * 4), ["no", "yes"], 1.0)
+
+
+def test_a_bag_of_words_learns_what_words_tell_and_no_order() -> None:
+    rng = np.random.default_rng(0)
+    nouns = ["dog", "cat", "ball", "film"]
+
+    def row(words: list[str], label: int) -> tuple[tuple[str, str], int]:
+        return (" ".join(rng.permutation(words)), str(rng.choice(words)) if label else "nobody sleeps"), label
+
+    train, test = ([row(list(rng.choice(nouns, 3)), int(rng.integers(2))) for _ in range(count)] for count in (600, 80))
+
+    (accuracy,) = bag_of_words(train, [test])
+
+    assert accuracy == 1.0 > share_of_commonest([label for _, label in test])
+    hopeless = [((text, text), int(rng.integers(2))) for (text, _), _ in test]
+    assert bag_of_words(hopeless[:60], [hopeless[60:]])[0] < 0.9
