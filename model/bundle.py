@@ -1,37 +1,72 @@
-"""Making the bundled packages from nothing: each one's chain of runs, both exports, the figures."""
+"""Making packages from nothing: each one's chain of runs, both exports, the figures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from model.export.evaluate import evaluate
 from model.export.export import export_run
-from model.training.loop import train
+from model.package import Manifest
+from model.package.manifest import FILE_NAME, sha256_of
+from model.training.estimate import Estimate, estimate_of
+from model.training.loop import Training, train
 from model.training.recipe import Recipe
 from model.training.recipes import PACKAGES, RECIPES, chain_of
+from model.training.run import Run
 
 
-def make_packages(names: Sequence[str], data: Path, runs: Path, out: Path, *, compile_model: bool) -> None:
+def make_packages(
+    names: Sequence[str],
+    data: Path,
+    runs: Path,
+    out: Path,
+    *,
+    compile_model: bool,
+    tell: Callable[[str], None] = lambda _line: None,
+) -> None:
     """Train, export and evaluate packages by name into folders under `out`; what was interrupted is resumed.
 
-    Every recipe's run is a folder under `runs`, and so are the float32 packages that int8 is compared with.
+    Every recipe's run is a folder under `runs`, and so are the float32 packages that int8 is compared with. `tell` is
+    given lines on how far all of it is.
     """
+    chains = {name: chain_of(RECIPES[PACKAGES[name]]) for name in names}
+    steps = list({step.name: step for chain in chains.values() for step in chain}.values())
+    tell(f"{len(names)} packages, {len(steps)} runs; counting what they take")
+    estimate = estimate_of(steps, data, runs)
     trained: set[str] = set()
-    for name in names:
-        recipe = RECIPES[PACKAGES[name]]
+    for name, chain in chains.items():
         start: Path | None = None
-        for step in chain_of(recipe):
+        for step in chain:
             if step.name not in trained:
-                train(step, data, runs / step.name, start_from=start, compile_model=compile_model)
+                tell(f"{name}: {step.name}, run {len(trained) + 1} of {len(steps)}; left of all: {estimate.told()}")
+                _train(step, data, runs, start, estimate, compile_model=compile_model)
                 trained.add(step.name)
             start = runs / step.name
-        make_package(recipe, data, runs, out / name)
+        make_package(chain[-1], data, runs, out / name)
+
+
+def _train(
+    recipe: Recipe, data: Path, runs: Path, start: Path | None, estimate: Estimate, *, compile_model: bool
+) -> None:
+    def report(training: Training) -> Mapping[str, str]:
+        estimate.note(recipe.name, training.step / training.total_steps, training.seconds)
+        return {"left of all": estimate.told()}
+
+    folder = runs / recipe.name
+    train(recipe, data, folder, start_from=start, compile_model=compile_model, report=report)
+    last = Run(folder).last_line()
+    estimate.note(recipe.name, 1.0, last["seconds"] if last else 0.0)
 
 
 def make_package(recipe: Recipe, data: Path, runs: Path, package: Path) -> None:
-    """Export a recipe's run in int8, and write its figures beside those of float32."""
+    """Export a recipe's run in int8, and write its figures beside those of float32; not again if it was made of it."""
+    made, weights = runs / f"{package.name}-made-of", sha256_of(Run(runs / recipe.name).weights)
+    if made.exists() and made.read_text() == weights and (package / FILE_NAME).exists():
+        Manifest.load(package)  # whole
+        return
     reference = runs / f"{package.name}-float32"
     export_run(runs / recipe.name, package, precision="int8")
     export_run(runs / recipe.name, reference, precision="float32")
     evaluate(package, data, reference=reference)
+    made.write_text(weights)

@@ -94,7 +94,7 @@ TINY["fashion"] = TransformerConfig(
     vision=VisionConfig(28, 7, num_channels=1, patch_overlap=2),
 )
 
-RECIPE_OF = {**PACKAGES, "entities": "finetune-tag", "answers": "finetune-answer", "encoder": "pretrain-encoder"}
+RECIPE_OF = {**PACKAGES, "encoder": "pretrain-encoder"}
 # Of what can be served and no recipe makes.
 CARDS = {
     "ranker": replace(cards.PARAPHRASE, name="ranker", task="rerank", labels=("fits",), activation="sigmoid"),

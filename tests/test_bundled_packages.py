@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from model.package import Figure, Manifest
+from model.training.recipes import BUNDLED, RECIPES, chain_of
 from model.training.recipes import PACKAGES as RECIPE_OF
-from model.training.recipes import RECIPES, chain_of
 from service.api.app import create_app
 from service.settings import Settings
 from service.tasks.loading import load_task
@@ -45,7 +45,7 @@ def figures(name: str) -> dict[str, float]:
 
 
 def test_every_package_is_served() -> None:
-    assert {path.name for path in PACKAGES.iterdir()} == set(NAMES)
+    assert {path.name for path in PACKAGES.iterdir()} == set(NAMES) == set(BUNDLED) <= RECIPE_OF.keys()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -21,7 +21,7 @@ RECIPE_NAMES = [
         "finetune-classify-spam",
         "finetune-classify-topics",
     ),
-    *("finetune-classify-pairs", "finetune-tag", "finetune-answer", "contrastive-embed"),
+    *("finetune-classify-pairs", "finetune-classify-entail", "finetune-tag", "finetune-answer", "contrastive-embed"),
     *("pretrain-decoder", "pretrain-decoder-stories", "sft-decoder", "sft-decoder-longer"),
     *("translate", "translate-names", "translate-german", "translate-swedish"),
     *("translate-both-ways", "translate-both-ways-longer", "translate-both-ways-evenly"),

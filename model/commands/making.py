@@ -99,14 +99,26 @@ def packages(
     data: Data,
     runs: Annotated[Path, typer.Option(help="folder of the runs; interrupted ones are resumed")] = Path("runs"),
     out: Annotated[Path, typer.Option(help="folder of the packages")] = Path("model/packages"),
-    only: Annotated[list[str] | None, typer.Option(help="a package; may be given more than once")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="a package, bundled or not; may be given more than once")
+    ] = None,
     compile_model: CompileModel = HAS_COMPILER,
 ) -> None:
-    """Make the bundled packages from nothing: train what each begins with and itself, export, evaluate."""
+    """Make the bundled packages from nothing: train what each begins with and itself, export, evaluate.
+
+    While it trains it tells how long all of it still takes.
+    """
     from model.bundle import make_packages
-    from model.training.recipes import PACKAGES
+    from model.training.recipes import BUNDLED, PACKAGES
 
     unknown = sorted(set(only or ()) - PACKAGES.keys())
     if unknown:
         raise typer.BadParameter(f"{', '.join(unknown)}; there are {', '.join(PACKAGES)}", param_hint="--only")
-    make_packages(only or list(PACKAGES), data, runs, out, compile_model=compile_model)
+    make_packages(
+        only or list(BUNDLED),
+        data,
+        runs,
+        out,
+        compile_model=compile_model,
+        tell=lambda line: console.print(line, highlight=False, soft_wrap=True),
+    )

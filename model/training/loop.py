@@ -9,7 +9,7 @@ import random
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -47,15 +47,17 @@ def train(
     start_from: Path | None = None,
     size: TransformerConfig | None = None,
     compile_model: bool = True,
+    report: Report | None = None,
 ) -> Transformer:
     """Train a recipe on the data sets under `data`; an interrupted run in `folder` is resumed where it stopped.
 
     `start_from` is another run's folder, whose tokenizer and weights a new run begins with; a head that the other has
-    not begins anew. Raises `RunError` where anything else differs. Returns the model as it is after the last step.
+    not begins anew. `report` is called with the training every 50 steps, and returns what the progress bar shows, too.
+    Raises `RunError` where anything else differs. Returns the model as it is after the last step.
     """
     training = Training(recipe, data, folder, start_from=start_from, size=size, compile_model=compile_model)
     training.resume()
-    training.run_steps()
+    training.run_steps(report)
     return training.model
 
 
@@ -122,8 +124,8 @@ class Training:
         patience = self.recipe.patience
         return self.step >= self.total_steps or (patience is not None and self.evaluations_since_best >= patience)
 
-    def run_steps(self) -> None:
-        """Train until the run is finished; checkpoint, log and evaluate on the way."""
+    def run_steps(self, report: Report | None = None) -> None:
+        """Train until the run is finished; checkpoint, log and evaluate on the way, and show what `report` returns."""
         if not self.run.checkpoint.exists():
             self._describe()
             self.save()
@@ -137,7 +139,8 @@ class Training:
             is_last = self.step == self.total_steps
             if self.step % 50 == 0 or is_last:
                 loss, self.losses = statistics.mean(self.losses), []
-                progress.set_postfix(loss=f"{loss:.3f}", epoch=f"{self.epoch}")
+                shown = {"loss": f"{loss:.3f}", "epoch": f"{self.epoch}"}
+                progress.set_postfix({**shown, **(report(self) if report else {})})
                 self.run.append(step=self.step, epoch=self.epoch, loss=loss, seconds=round(self.seconds, 1))
             if self.step % self.recipe.evaluate_every == 0 or is_last:
                 self._keep_if_best()
@@ -305,6 +308,8 @@ class Training:
         """Return a batch where the model is."""
         return {name: tensor.to(self.device) for name, tensor in batch.items()}
 
+
+Report = Callable[[Training], Mapping[str, str]]
 
 # Where a run stands, in its checkpoint.
 PLACE = ("step", "epoch", "position", "seconds", "losses", "best", "evaluations_since_best")

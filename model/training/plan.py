@@ -37,15 +37,9 @@ class Plan:
 
 def plan(training: Training) -> Plan:
     """Count the FLOPs of some of a run's batches, and time some steps; the weights change, nothing is saved."""
-    recipe, objective = training.recipe, training.objective
-    indices = objective.batches(recipe.batch_tokens, training.epoch_rng(0))
-    sampled = indices[:: max(1, len(indices) // SAMPLED_BATCHES)][:SAMPLED_BATCHES]
-    batches = [objective.collate(some) for some in sampled]
+    recipe, batches = training.recipe, _sampled(training)
     of_run = training.total_steps * recipe.accumulate / len(batches)
-    with FlopCounterMode(display=False) as counter:
-        for batch in batches:
-            objective.loss(training.model, training.to_device(batch)).backward()
-    training.optimizer.zero_grad()
+    flops = count_flops(training)
     training.take_step(batches[:1])  # compiles
     started = time.monotonic()
     for step in range(TIMED_STEPS):
@@ -54,9 +48,26 @@ def plan(training: Training) -> Plan:
         parameters=sum(parameter.numel() for parameter in training.model.parameters()),
         steps=training.total_steps,
         tokens=round(sum(map(_tokens, batches)) * of_run),
-        flops=counter.get_total_flops() * of_run,
+        flops=flops,
         seconds=(time.monotonic() - started) / TIMED_STEPS * training.total_steps * recipe.accumulate,
     )
+
+
+def count_flops(training: Training) -> float:
+    """Return the FLOPs of a whole run, counted on some of its batches; nothing changes."""
+    batches = _sampled(training)
+    with FlopCounterMode(display=False) as counter:
+        for batch in batches:
+            training.objective.loss(training.model, training.to_device(batch)).backward()
+    training.optimizer.zero_grad()
+    return counter.get_total_flops() * training.total_steps * training.recipe.accumulate / len(batches)
+
+
+def _sampled(training: Training) -> list[Batch]:
+    objective = training.objective
+    indices = objective.batches(training.recipe.batch_tokens, training.epoch_rng(0))
+    sampled = indices[:: max(1, len(indices) // SAMPLED_BATCHES)][:SAMPLED_BATCHES]
+    return [objective.collate(some) for some in sampled]
 
 
 def _tokens(batch: Batch) -> int:

@@ -231,6 +231,17 @@ _ALL = (
         epochs=4,
         evaluate_every=50,
     ),
+    _finetune_classify(
+        "finetune-classify-entail",
+        cards.ENTAIL,
+        readers.read_entailment,
+        texts=lambda rows: [text for pair, _ in rows for text in pair],
+        most_texts=128,
+        epochs=4,
+        batch_tokens=8192,
+        warmup_steps=200,
+        evaluate_every=500,
+    ),
     _finetune(
         "finetune-tag",
         cards.ENTITIES,
@@ -364,7 +375,7 @@ def chain_of(recipe: Recipe) -> list[Recipe]:
     return [*before, recipe]
 
 
-# Which recipe's run makes each bundled package.
+# Which recipe's run makes each package. Not all of them are bundled: some are still to be trained, and to prove good.
 PACKAGES = {
     "sentiment": "finetune-classify-sentiment",
     "spam": "finetune-classify-spam",
@@ -373,4 +384,9 @@ PACKAGES = {
     "stories": "sft-decoder-longer",
     "translate": "translate-both-ways-longer",
     "fashion": "classify-image-longer",
+    "entail": "finetune-classify-entail",
+    "entities": "finetune-tag",
+    "answers": "finetune-answer",
 }
+# Those in model/packages.
+BUNDLED = ("sentiment", "spam", "topics", "embed", "stories", "translate", "fashion")

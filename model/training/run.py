@@ -117,12 +117,16 @@ class Run:
                 "put that one back, or train into another folder"
             )
 
+    def last_line(self) -> dict[str, float] | None:
+        """Return the log's last line; none of a run just begun."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return json.loads(lines[-1]) if lines else None
+
     @property
     def minutes(self) -> float:
         """How long it took, with the runs whose weights it began with."""
-        lines = self.log.read_text().splitlines() if self.log.exists() else []  # none of a run just begun
-        seconds: float = json.loads(lines[-1])["seconds"] if lines else 0.0
-        return self.about().minutes_before + seconds / 60
+        last = self.last_line()
+        return self.about().minutes_before + (last["seconds"] if last else 0.0) / 60
 
     def append(self, **values: float) -> None:
         """Append a line to the log."""
@@ -141,8 +145,9 @@ class Run:
             self.log.write_text("".join(f"{line}\n" for line in lines))
 
     def draw(self, metric: str) -> None:
-        """Draw the curves of the log; `metric` is the validation figure that decides."""
-        draw_curves([json.loads(line) for line in self.log.read_text().splitlines()], metric, self.curves)
+        """Draw the curves of the log, once it has a line; `metric` is the validation figure that decides."""
+        if self.log.exists():
+            draw_curves([json.loads(line) for line in self.log.read_text().splitlines()], metric, self.curves)
 
 
 def save_whole(state: dict[str, Any], path: Path) -> None:

@@ -180,5 +180,5 @@ def test_the_command_line_knows_every_recipe() -> None:
     assert list(RECIPES) == RECIPE_NAMES
 
 
-def test_every_bundled_package_has_its_recipe() -> None:
+def test_every_package_has_its_recipe() -> None:
     assert {name: RECIPES[recipe].card.name for name, recipe in PACKAGES.items()} == {name: name for name in PACKAGES}

@@ -25,6 +25,7 @@ PAIRS = [("sv", "Dan loves ice cream.", "Dan älskar glass."), ("de", "a dog", "
 ROWS: dict[str, list[Any]] = {
     "pretrain-encoder": [[*TEXTS, *TEXTS[::-1]]] * 6,
     "finetune-classify-pairs": [(("good", "good film"), 1), (("good", "a dog"), 0)] * 6,
+    "finetune-classify-entail": [(("good", "good film"), 0), (("good", "a dog"), 1), (("good", "bad film"), 2)] * 4,
     "finetune-classify": [("good film", 1), ("bad film", 0)] * 6,
     "finetune-tag": [(["Dan", "loves", "the", "dog"], ["B-PER", "O", "O", "O"])] * 6,
     "finetune-answer": [Question("Who loves?", "Dan loves ice cream.", [("Dan", 0)])] * 6,

@@ -1,0 +1,202 @@
+"""Packages made from nothing, in miniature: their chains, what is left of all, and going on after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from model.bundle import make_packages
+from model.commands.app import app
+from model.export.export import export_run
+from model.package import Manifest
+from model.package.manifest import Precision
+from model.sizes import SIZES
+from model.training.estimate import Estimate, estimate_of
+from model.training.readers import VALIDATION_ARTICLES
+from model.training.recipe import Recipe
+from model.training.recipes import PACKAGES, RECIPES, chain_of
+from model.training.run import Run
+from tests.conftest import TEXTS, TINY
+from tests.model.data_files import write_xz
+
+ROOT = Path(__file__).parents[2]
+CONTEXT = "Dan loves ice cream. The little dog plays in the garden."
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """What the chains of entail, entities and answers read."""
+    folder = tmp_path / "data"
+    asked = [{"question": "Who loves ice cream?", "answers": [{"text": "Dan", "answer_start": 0}]}]
+    articles = [
+        {"title": f"article {number}", "context": CONTEXT, "qas": asked} for number in range(VALIDATION_ARTICLES + 6)
+    ]
+    for split in ("train", "dev"):
+        write_xz(folder / "squad11" / f"{split}.jsonl.xz", "\n".join(map(json.dumps, articles)))
+    for split in ("train", "validation"):
+        write_xz(folder / "wikitext2" / f"{split}.txt.xz", f" = One = \n {TEXTS[0]} \n = Two = \n {TEXTS[1]} \n")
+        write_xz(folder / "books_pd" / f"{split}.jsonl.xz", json.dumps({"text": TEXTS[1] * 3, "group": "children"}))
+    pairs = [("A dog plays.", "An animal plays."), ("A dog plays.", "It is red."), ("A dog plays.", "No dog plays.")]
+    rows = [
+        f"{one}\t{other}\t{label}\tcad\n"
+        for (one, other), label in zip(pairs, ("entailment", "neutral", "contradiction"), strict=True)
+    ]
+    for split in ("train", "validation", "test_snli", "test_mnli_dev_matched"):
+        write_xz(folder / "nli_mix" / f"{split}.tsv.xz", "premise\thypothesis\tlabel\tsource\n" + "".join(rows * 4))
+    sentence = "Dan\tB-PER\nloves\tO\nParis\tB-LOC\n\n"
+    write_xz(folder / "wikigold" / "all.conll.xz", sentence * 20)
+    for section in "abeg":
+        write_xz(folder / "btc" / f"section_{section}.conll.xz", sentence)
+    write_xz(folder / "wnut17" / "test.conll.xz", sentence.replace("PER", "person").replace("LOC", "location"))
+    return folder
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make encoders tiny, and their runs short."""
+    monkeypatch.setitem(SIZES, "mini-encoder", replace(TINY["sentiment"], dropout=0.0))
+    for name in {step.name for package in ("entail", "entities", "answers") for step in chain_of(recipe(package))}:
+        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=2))
+
+
+def recipe(package: str) -> Recipe:
+    return RECIPES[PACKAGES[package]]
+
+
+FIGURES = {
+    "entail": {("nli_mix/test_snli", "accuracy"), ("nli_mix/test_mnli_dev_matched", "accuracy")},
+    "entities": {
+        (dataset, metric)
+        for dataset in ("wikigold/every tenth from the sixth", "wnut17/test")
+        for metric in ("entity F1", "precision", "recall")
+    },
+    "answers": {("squad11/dev", "F1"), ("squad11/dev", "exact match")},
+}
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("name", list(FIGURES))
+def test_packages_that_are_not_bundled_yet_are_made_by_the_same_command(name: str, data: Path, tmp_path: Path) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "packages"
+    arguments = ["packages", "--data", data, "--runs", runs, "--out", out, "--only", name, "--no-compile"]
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    chain = ["pretrain-encoder", "pretrain-encoder-longer", PACKAGES[name]]
+    assert [step.name for step in chain_of(recipe(name))] == chain
+    assert f"{name}: {chain[0]}, run 1 of 3; left of all: unknown before the first steps" in result.output
+    assert f"{name}: {chain[2]}, run 3 of 3; left of all: " in result.output
+    manifest = Manifest.load(out / name)
+    assert (manifest.name, manifest.labels) == (name, list(recipe(name).card.labels))
+    assert {(figure.dataset, figure.metric) for figure in manifest.evaluation} == FIGURES[name]
+    if name == "entail":
+        assert manifest.entailment is not None and manifest.labels[manifest.entailment.entails] == "entailment"
+        assert manifest.calibration is not None and manifest.calibration.rows == 12
+        baselines = {(each.dataset, each.name): each.accuracy for each in manifest.baselines}
+        assert baselines["nli_mix/test_snli", "always the commonest label"] == pytest.approx(1 / 3, abs=1e-3)
+        assert ("nli_mix/test_mnli_dev_matched", "bag of words, linear") in baselines
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_package_is_not_made_again_of_the_same_weights(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "packages"
+    make_packages(["entities"], data, runs, out, compile_model=False)
+    exported: list[Path] = []
+
+    def noted(run: Path, folder: Path, *, precision: Precision) -> Manifest:
+        exported.append(folder)
+        return export_run(run, folder, precision=precision)
+
+    monkeypatch.setattr("model.bundle.export_run", noted)
+
+    make_packages(["entities"], data, runs, out, compile_model=False)
+    assert not exported
+
+    (out / "entities" / "manifest.json").unlink()
+    make_packages(["entities"], data, runs, out, compile_model=False)
+    assert exported == [out / "entities", runs / "entities-float32"]
+
+
+def test_what_is_left_is_what_was_counted_at_the_rate_of_what_was_done() -> None:
+    estimate = Estimate({"first": 100.0, "second": 300.0})
+    assert estimate.left() is None and "unknown" in estimate.told()
+
+    estimate.note("first", 0.5, 60.0)  # 50 in a minute
+    assert estimate.left() == pytest.approx((50 + 300) / 50 * 60)
+    estimate.note("first", 1.0, 120.0)
+    estimate.note("second", 1 / 3, 240.0)  # 200 in six minutes, slower than before
+    assert estimate.left() == pytest.approx(200 / 200 * 360)
+    assert estimate.told() == "6 min"
+    assert Estimate({"only": 100.0}, {"only": 60.0}, {"only": 0.01}).told() == "1 h 39 min"
+
+
+@pytest.mark.usefixtures("tiny")
+def test_runs_are_counted_once_and_anew_when_their_recipe_is_another(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, chain = tmp_path / "runs", chain_of(recipe("entities"))
+    first = estimate_of(chain, data, runs)
+    twice = replace(chain[-1], epochs=4)
+
+    again = estimate_of([*chain[:-1], twice], data, runs)
+
+    unchanged = [step.name for step in chain[:-1]]
+    assert [again.flops[name] for name in unchanged] == [first.flops[name] for name in unchanged]
+    assert again.flops[twice.name] == pytest.approx(2 * first.flops[twice.name], rel=0.1)
+    monkeypatch.setattr("model.training.estimate.Training", None)  # nothing is counted a second time
+    assert estimate_of([*chain[:-1], twice], data, runs) == again
+
+
+SCRIPT = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from model.bundle import make_packages
+from model.sizes import SIZES
+from model.training.recipe import Recipe
+from model.training.recipes import RECIPES
+from tests.conftest import TINY
+SIZES["mini-encoder"] = replace(TINY["sentiment"], dropout=0.0)
+for name, epochs in (("pretrain-encoder", 5), ("pretrain-encoder-longer", 60), ("finetune-tag", 2)):
+    RECIPES[name] = replace(RECIPES[name], epochs=epochs, batch_tokens=256, checkpoint_every=25, evaluate_every=10**6)
+data, runs, out = map(Path, sys.argv[1:])
+make_packages(["entities"], data, runs, out, compile_model=False, tell=print)
+"""
+
+
+def test_what_was_killed_goes_on_where_it_stood(data: Path, tmp_path: Path) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "packages"
+    command = [sys.executable, "-c", SCRIPT, *map(str, (data, runs, out))]
+    second = Run(runs / "pretrain-encoder-longer")
+
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while second.last_line() is None and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)  # in the middle of the second run
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+    killed_at = second.last_line()
+    first = (runs / "pretrain-encoder" / "best.pt").read_bytes()
+    about = second.config.read_text()
+    assert killed_at is not None and second.checkpoint.exists() and not out.exists()
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert result.returncode == 0, result.stderr
+    assert "run 2 of 3; left of all: " in result.stdout and "unknown" not in result.stdout  # known by the first attempt
+    assert (runs / "pretrain-encoder" / "best.pt").read_bytes() == first  # not trained again
+    assert second.config.read_text() == about  # nor begun again
+    steps = [json.loads(line)["step"] for line in second.log.read_text().splitlines() if "loss" in json.loads(line)]
+    assert steps == sorted(set(steps)) and killed_at["step"] in steps
+    assert Manifest.load(out / "entities").training is not None
