@@ -115,9 +115,15 @@ def test_a_story_surprises_no_more_than_it_may() -> None:
 def test_the_readme_tells_every_figure(name: str) -> None:
     rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     (row,) = (row for row in rows if row.startswith(f"| `{name}` |"))
+    further = (ROOT / "model" / "README.md").read_text(encoding="utf-8")
 
     for figure in Manifest.load(PACKAGES / name).evaluation:
-        assert told(figure) in row, f"{figure}"
+        assert told(figure) in (further if is_further(figure) else row), f"{figure}"
+
+
+def is_further(figure: Figure) -> bool:
+    """Whether a figure of a translator stands in model/README.md: chrF, single references, captions."""
+    return "chrF" in figure.metric or "single-reference" in figure.metric
 
 
 def told(figure: Figure) -> str:
@@ -131,7 +137,9 @@ def test_eight_bits_cost_little(name: str) -> None:
     measured = Manifest.load(PACKAGES / name).evaluation
     of = {(figure.dataset, figure.metric, figure.precision): figure.value for figure in measured}
 
-    for dataset, metric in {(dataset, metric) for dataset, metric, _ in of}:
+    compared = {(dataset, metric) for dataset, metric, precision in of if precision == "float32"}
+    assert compared
+    for dataset, metric in compared:
         int8, float32 = (of[dataset, metric, precision] for precision in ("int8", "float32"))
         if "perplexity" in metric:
             assert int8 <= 1.01 * float32

@@ -41,7 +41,7 @@ def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: 
         measured = EVALUATIONS[task](evaluation)
         figures += measured.figures
         fields = measured.fields  # of the package, which comes last
-    manifest = Manifest.load(package)
+    manifest = Manifest.read(package)  # its reliability diagram may be new, and the hash of it is not there yet
     by_key = {_key(figure): figure for figure in [*manifest.evaluation, *figures]}
     manifest.model_copy(update={**fields, "evaluation": list(by_key.values())}).save(package)
     return figures

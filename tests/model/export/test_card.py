@@ -73,6 +73,19 @@ def test_a_bounded_evaluation_leaves_the_card_as_it_was(sentiment: TinyPackage, 
     assert {figure.dataset for figure in after.evaluation} == {"sms_spam/test", "sms_spam/test, first 3"}
 
 
+def test_a_package_is_measured_again_on_other_data(sentiment: TinyPackage, data: Path, tmp_path: Path) -> None:
+    package = balanced(sentiment, WORDS, tmp_path / "spam")
+    evaluate(package.folder, data)
+    before = Manifest.load(package.folder)
+    write_xz(data / "sms_spam" / "test.tsv.xz", "text\tlabel\n" + "".join(f"{word}\tham\n" for word in WORDS))
+
+    evaluate(package.folder, data)
+
+    after = Manifest.load(package.folder)
+    assert after.sha256["reliability.png"] != before.sha256["reliability.png"]
+    assert {part.rows for part in after.slices if "label" in part.part} == {len(WORDS)}
+
+
 def answered(lengths: list[int], truth: list[int], said: list[int]) -> Answered:
     inputs = [f"text {place}" for place in range(len(truth))]
     logits = np.eye(2, dtype=np.float32)[said]
