@@ -126,6 +126,24 @@ def is_further(figure: Figure) -> bool:
     return "chrF" in figure.metric or "single-reference" in figure.metric
 
 
+CLASSIFIERS = [name for name in NAMES if Manifest.load(PACKAGES / name).task == "classify"]
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_a_classifiers_card_says_how_honest_it_is_and_what_it_gets_wrong(name: str) -> None:
+    manifest = Manifest.load(PACKAGES / name)
+    readme = (ROOT / "model" / "README.md").read_text(encoding="utf-8")
+
+    assert manifest.calibration is not None and (PACKAGES / name / "reliability.png").exists()
+    tested = {figure.dataset for figure in manifest.evaluation}
+    for parts in (manifest.slices, manifest.baselines, manifest.wrong_answers, manifest.calibration.errors):
+        assert {part.dataset for part in parts} == tested
+    assert all(answer.truth != answer.answer for answer in manifest.wrong_answers)
+    (row,) = (line for line in readme.splitlines() if line.startswith(f"| `{name}` | {manifest.temperature:.2f} |"))
+    for error in manifest.calibration.errors:
+        assert f"{error.before:.3f} → {error.after:.3f}" in row
+
+
 def told(figure: Figure) -> str:
     if figure.metric == "accuracy":
         return f"{100 * figure.value:.1f} %"
