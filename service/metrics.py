@@ -14,9 +14,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from prometheus_client import (
@@ -25,6 +25,7 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Metric,
     generate_latest,
     values,
 )
@@ -38,7 +39,8 @@ logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 STATE_S = 1.0  # how often the present state of the engines goes into the files
-FRESH_S = 1.0  # how long the page of a node is shown before its files are read again
+FRESH_S = 1.0  # how long what was read of a node is shown before its files are read again
+PRESENT = ("gauge_livesum", "counter")  # the files of how things are now, and of counts; not of histograms
 
 # Of requests; the objectives of `deploy/monitoring/rules.yml` are among them, or they could not be counted.
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
@@ -48,6 +50,15 @@ TOKENS = tuple(2**power for power in range(18))  # up to the longest contexts th
 BUILD = ("version", "python", "onnxruntime", "ray")
 RATIOS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
 
+Value = TypeVar("Value")
+
+
+class Reading(NamedTuple):
+    """Metrics, and when they were read, in Unix time."""
+
+    at: float
+    metrics: list[Metric]
+
 
 class Metrics:
     """The metrics of this process; with a directory, together with those of the node's other processes."""
@@ -55,7 +66,7 @@ class Metrics:
     def __init__(self, directory: Path | None = None, seconds: Sequence[float] = SECONDS) -> None:
         self._directory, self._seconds = directory, seconds
         self.models: set[str] = set()  # of this process, which share its memory
-        self._reading, self._page, self._read_again_at = threading.Lock(), b"", 0.0
+        self._page, self._present = _Shared(self._read_page), _Shared(self._read_present)
         self._registry = CollectorRegistry()
         # The library chooses when it is first imported, which Ray may have done before this process knew where.
         if directory is None:
@@ -140,14 +151,20 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Return the page, in Prometheus' text format: of all processes of this node, a second old at most."""
-        if self._directory is None:
-            return generate_latest(self._registry)
-        with self._reading:  # every file of the node is read, so for all who ask at once
-            if time.monotonic() >= self._read_again_at:
-                registry = CollectorRegistry()
-                NodeCollector(registry, str(self._directory))
-                self._page, self._read_again_at = generate_latest(registry), time.monotonic() + FRESH_S
-            return self._page
+        return generate_latest(self._registry) if self._directory is None else self._page.get()
+
+    def present(self) -> Reading:
+        """Return the gauges that add up and the counters, of all processes of this node, a second old at most."""
+        return self._read_present() if self._directory is None else self._present.get()
+
+    def _read_page(self) -> bytes:
+        registry = CollectorRegistry()
+        NodeCollector(registry, str(self._directory))
+        return generate_latest(registry)
+
+    def _read_present(self) -> Reading:
+        node = None if self._directory is None else NodeCollector(None, str(self._directory), PRESENT)
+        return Reading(time.time(), list((node or self._registry).collect()))
 
     def observer(self, model: str) -> EngineMetrics:
         """Return what counts the work of a model's engine."""
@@ -166,6 +183,23 @@ class Metrics:
         self.info.labels(manifest.name, manifest.task, manifest.precision, manifest.family).set(1)
         self.slots.labels(manifest.name).set(slots)
         self.load_seconds.labels(manifest.name).set(seconds)
+
+
+class _Shared(Generic[Value]):
+    """What takes long to read, for as every file of the node is: read once for all who ask at once."""
+
+    def __init__(self, read: Callable[[], Value]) -> None:
+        self._read, self._lock = read, threading.Lock()
+        self._value: Value | None = None
+        self._read_again_at = 0.0
+
+    def get(self) -> Value:
+        """Return it, a second old at most."""
+        with self._lock:
+            if self._value is None or time.monotonic() >= self._read_again_at:
+                self._value = self._read()
+                self._read_again_at = time.monotonic() + FRESH_S
+            return self._value
 
 
 def _write_states(engines: WeakSet[EngineMetrics]) -> None:

@@ -15,6 +15,7 @@ from service.api.calls import Calls, Tasks
 from service.api.decoder_routes import add_decoder_routes
 from service.api.encoder_routes import add_encoder_routes
 from service.api.explain_routes import add_explain_routes
+from service.api.live import live
 from service.api.observing import observed
 from service.api.page import VARY
 from service.api.protocols.deepl import add_deepl_routes
@@ -32,6 +33,7 @@ from service.schemas import (
     AnyRequest,
     DetokenizeRequest,
     DetokenizeResponse,
+    Live,
     Status,
 )
 from service.settings import Limits
@@ -97,6 +99,11 @@ def make_router(
         if draining.has_begun:
             raise IsDraining()
         return await status(tasks, any)
+
+    @router.get("/live")
+    async def node_live() -> Live:
+        """Tell how busy this node is, of its metrics the few numbers that are worth a look every second."""
+        return live(await asyncio.to_thread(metrics.present))
 
     @router.get("/metrics", include_in_schema=False)
     async def node_metrics() -> Response:

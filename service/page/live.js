@@ -1,4 +1,4 @@
-// What the server is doing, read from its metrics once a second: the batch fills and empties before one's eyes.
+// What the server is doing, asked once a second: the batch fills and empties before one's eyes.
 
 import { get, hasKey } from "./api.js";
 import { h, svg } from "./dom.js";
@@ -6,19 +6,7 @@ import { h, svg } from "./dom.js";
 const EVERY_MS = 1000;
 const WITH_KEY_MS = 5000; // a key's requests are counted
 const KEPT = 60; // values of the curve
-const SAMPLE = /^trifold_(\w+)\{([^}]*)\} (\S+)/gm;
-
-// Adds up the samples of each name by model; those without one are under "".
-function read(text) {
-  const found = new Map();
-  for (const [, name, labels, value] of text.matchAll(SAMPLE)) {
-    if (labels.includes('route="/metrics"')) continue; // this page's own
-    const model = /model="([^"]*)"/.exec(labels)?.[1] ?? "";
-    const sums = found.get(name) ?? found.set(name, new Map()).get(name);
-    sums.set(model, (sums.get(model) ?? 0) + Number(value));
-  }
-  return (name, model = "") => found.get(name)?.get(model) ?? 0;
-}
+const ABSENT = { running: 0, waiting: 0, slots_used: 0, slots: 0, tokens: 0 }; // of a model that this node has not
 
 function curve(values) {
   const top = Math.max(...values, 1);
@@ -35,9 +23,14 @@ function slots(used, all) {
   return h("span", { class: "slots", "aria-hidden": "true" }, cells);
 }
 
-function row(model, { rate, running, waiting, used, all }) {
-  const says = [running || all ? `${running} running` : rate ? null : "idle", waiting ? `${waiting} waiting` : null, all ? `${used} of ${all} slots` : null];
-  const text = [...says, rate ? `${rate} tokens/s` : null].filter(Boolean).join(", ");
+function row(model, { running, waiting, slots_used: used, slots: all }, rate) {
+  const says = [
+    running || all ? `${running} running` : rate ? null : "idle",
+    waiting ? `${waiting} waiting` : null,
+    all ? `${used} of ${all} slots` : null,
+    rate ? `${rate} tokens/s` : null,
+  ];
+  const text = says.filter(Boolean).join(", ");
   return h(
     "li",
     { class: running || waiting ? "busy" : null },
@@ -57,38 +50,28 @@ export function startLive(element, models) {
   let before = null;
 
   function show(now) {
-    const counts = new Map(
-      models.map(({ id }) => [id, now.value("generated_tokens_total", id) + now.value("prompt_tokens_total", id)]),
-    );
-    const seconds = before ? (now.at - before.at) / 1000 : 1;
-    const rate = (id) => (before ? Math.max(0, Math.round((counts.get(id) - before.counts.get(id)) / seconds)) : 0);
+    if (now.at === before?.at) return; // a reading is shared by all who ask within a second
+    const of = (id) => now.models[id] ?? ABSENT;
+    const rate = (id) => {
+      const counted = of(id).tokens - (before?.models[id] ?? of(id)).tokens;
+      return counted > 0 ? Math.round(counted / (now.at - before.at)) : 0; // a counter begins anew with its node
+    };
     const total = models.reduce((sum, { id }) => sum + rate(id), 0);
-    const waiting = models.reduce((sum, { id }) => sum + now.value("sequences_waiting", id), 0);
+    const waiting = models.reduce((sum, { id }) => sum + of(id).waiting, 0);
     past.push(total);
     if (past.length > KEPT) past.shift();
-    const requests = now.value("requests_in_progress");
+    const { requests } = now;
     told.textContent = `${requests} ${requests === 1 ? "request" : "requests"} · ${total} tokens/s · ${waiting} waiting`;
     drawn.replaceChildren(curve(past));
-    list.replaceChildren(
-      ...models.map(({ id }) =>
-        row(id, {
-          rate: rate(id),
-          running: now.value("sequences_running", id),
-          waiting: now.value("sequences_waiting", id),
-          used: now.value("kv_slots_used", id),
-          all: now.value("kv_slots", id),
-        }),
-      ),
-    );
-    before = { at: now.at, counts };
+    list.replaceChildren(...models.map(({ id }) => row(id, of(id), rate(id))));
+    before = now;
   }
 
   async function look() {
     let pause = hasKey() ? WITH_KEY_MS : EVERY_MS;
     try {
       if (!document.hidden) {
-        const text = await (await get("metrics")).text();
-        show({ value: read(text), at: performance.now() });
+        show(await (await get("live")).json());
       }
     } catch (error) {
       told.textContent = "The server does not answer.";

@@ -18,6 +18,7 @@ from service.schemas.generate import (
     TopLogprob,
 )
 from service.schemas.grammar import Grammar
+from service.schemas.live import Live, LiveModel
 from service.schemas.models import ModelCard, ModelHealth, ModelList, Status
 from service.schemas.request import LongTexts, Request, Response, Usage, UsageEvent
 from service.schemas.rerank import Document, Ranked, RerankRequest, RerankResponse
@@ -80,6 +81,8 @@ __all__ = [
     "GenerateResponse",
     "Grammar",
     "Label",
+    "Live",
+    "LiveModel",
     "LongTexts",
     "Mask",
     "Message",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -209,6 +210,10 @@ def test_the_strip_shows_what_the_server_does(open_page: OpenPage) -> None:
     expect(page.locator(".live li")).to_have_count(10)
     expect(page.locator(".live li", has_text="chat").locator(".slots i")).not_to_have_count(0)
     expect(page.locator(".told")).to_contain_text("tokens/s")
+    with page.expect_response("**/live") as asked:
+        page.get_by_role("button", name="Generate", exact=True).click()
+    assert len(asked.value.body()) < 2000
+    expect(page.locator(".live li", has_text="chat")).to_contain_text(re.compile("[1-9][0-9]* tokens/s"))
 
 
 def test_everything_is_reached_by_the_keyboard(open_page: OpenPage) -> None:
