@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from model.package import Figure, Manifest
+from model.summary import summarise
 from model.training.recipes import BUNDLED, RECIPES, chain_of
 from model.training.recipes import PACKAGES as RECIPE_OF
 from service.api.app import create_app
@@ -58,6 +59,13 @@ def test_a_package_is_whole_small_and_says_where_it_comes_from(name: str) -> Non
     assert manifest.evaluation
     assert (PACKAGES / name / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert manifest.verification.max_relative_error < 1e-4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_package_says_how_many_parameters_it_has(name: str) -> None:
+    manifest = Manifest.load(PACKAGES / name)
+
+    assert manifest.parameters == summarise(manifest.sizes)[1]
 
 
 @pytest.mark.parametrize("name", NAMES)

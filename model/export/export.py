@@ -85,6 +85,7 @@ def export_package(
             not_for=card.not_for,
             licence=card.licence,
             config=config.to_dict(),
+            parameters=_count(model),
             graphs={
                 key: Graph(file=graph.path.name, inputs=graph.inputs, outputs=graph.outputs)
                 for key, graph in graphs.items()
@@ -121,12 +122,17 @@ def export_package(
     return Manifest.load(folder)
 
 
+def _count(model: Transformer) -> int:
+    """Return the number of a model's parameters; a matrix that is used twice counts once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def _verified_graphs(
     model: Transformer, name: str, tokenizer: Tokenizer | None, folder: Path, precision: Precision
 ) -> tuple[Verification, dict[str, GraphFile]]:
     """Write a model's graphs, as precise as asked; the float32 ones are compared with torch, then those."""
     with TemporaryDirectory(dir=folder) as exact_folder:
-        is_large = sum(parameter.numel() for parameter in model.parameters()) > LARGE
+        is_large = _count(model) > LARGE
         compared = first_layers(model) if is_large else model
         exact = verify(compared, open_graphs(write_graphs(compared, Path(exact_folder))), tokenizer=tokenizer)
     if exact.max_relative_error >= TOLERANCE:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from model.config import TransformerConfig
 from model.package.chat import ChatTemplate
 from model.package.checks import problems
 from model.package.encoders import Activation, Embedding, Entailment, Tagging
@@ -149,6 +151,9 @@ class Manifest(Part):
     not_for: str = ""
     licence: str
     config: dict[str, Any]
+    parameters: int | None = Field(
+        None, ge=1, description="how many the model has, a shared matrix once; none where the export did not count them"
+    )
     graphs: dict[str, Graph]
     cache: CacheShape | None = None
     limits: Limits
@@ -196,6 +201,11 @@ class Manifest(Part):
         """Return how a task's outputs are chosen where a request does not say."""
         prompt = self.task_prompts.get(task)
         return (self.generation or Generation()).updated(prompt.generation if prompt else None)
+
+    @cached_property
+    def sizes(self) -> TransformerConfig:
+        """Sizes and choices of the transformer."""
+        return TransformerConfig.from_dict(self.config)
 
     @property
     def temperature(self) -> float:

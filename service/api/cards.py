@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from model.package import Manifest
 from service.decisions import way_of
-from service.schemas import ModelCard
+from service.schemas import ModelCard, Sizes
 
 
 def model_card(manifest: Manifest) -> ModelCard:
@@ -17,6 +17,7 @@ def model_card(manifest: Manifest) -> ModelCard:
         not_for=manifest.not_for,
         licence=manifest.licence,
         precision=manifest.precision,
+        sizes=_sizes(manifest),
         labels=manifest.labels,
         decisions=way_of(manifest),
         zero_shot=manifest.entailment is not None,
@@ -30,4 +31,19 @@ def model_card(manifest: Manifest) -> ModelCard:
         max_input_tokens=manifest.limits.max_input_tokens,
         max_positions=manifest.limits.max_positions,
         evaluation=[figure.model_dump() for figure in manifest.evaluation],
+    )
+
+
+def _sizes(manifest: Manifest) -> Sizes:
+    sizes = manifest.sizes
+    return Sizes(
+        parameters=manifest.parameters,
+        num_encoder_layers=sizes.num_encoder_layers,
+        num_decoder_layers=sizes.num_decoder_layers,
+        d_model=sizes.d_model,
+        num_heads=sizes.attention.num_heads,
+        num_kv_heads=sizes.kv_heads,
+        head_dim=sizes.head_dim,
+        d_ff=sizes.feed_forward.d_ff,
+        vocab_size=sizes.vocab_size,
     )

@@ -19,7 +19,7 @@ from service.schemas.generate import (
 )
 from service.schemas.grammar import Grammar
 from service.schemas.live import Live, LiveModel
-from service.schemas.models import ModelCard, ModelHealth, ModelList, Status
+from service.schemas.models import ModelCard, ModelHealth, ModelList, Sizes, Status
 from service.schemas.request import LongTexts, Request, Response, Usage, UsageEvent
 from service.schemas.rerank import Document, Ranked, RerankRequest, RerankResponse
 from service.schemas.sampling import SamplingRequest
@@ -97,6 +97,7 @@ __all__ = [
     "RerankResponse",
     "Response",
     "SamplingRequest",
+    "Sizes",
     "Span",
     "Status",
     "SummarizeEvent",

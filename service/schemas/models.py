@@ -11,6 +11,20 @@ from service.schemas.decide import Way
 from service.schemas.request import Response
 
 
+class Sizes(Response):
+    """How large a model is; the names are those of its configuration."""
+
+    parameters: int | None = Field(None, description="none of a package whose export did not count them")
+    num_encoder_layers: int
+    num_decoder_layers: int
+    d_model: int = Field(description="width of the hidden states: a text of n tokens is n × d_model")
+    num_heads: int = Field(description="of queries, in each layer")
+    num_kv_heads: int = Field(description="of keys and values, in each layer")
+    head_dim: int = Field(description="width of a head")
+    d_ff: int = Field(description="width within the feed-forward networks")
+    vocab_size: int = Field(description="0 of a model of images")
+
+
 class ModelCard(Response):
     """What one model is and can do."""
 
@@ -24,6 +38,7 @@ class ModelCard(Response):
     not_for: str
     licence: str
     precision: str
+    sizes: Sizes
     labels: list[str]
     decisions: Way | None = Field(
         None,

@@ -88,19 +88,21 @@ function textsOf(tokens, text) {
   return tokens.map((token) => (token.special ? token.token : shown(all.slice(token.start, token.end).join("").trim() || token.token)));
 }
 
-function shapes({ precision, max_positions: positions, dimensions }, { attention, tokens, output_tokens: output }) {
-  const sizes = Object.entries(attention ?? {}).filter(([, maps]) => maps);
+function shapes({ sizes, precision, max_positions: positions, dimensions }, { tokens, output_tokens: output }) {
+  const { num_encoder_layers: encoder, num_decoder_layers: decoder, num_heads: heads, num_kv_heads: shared } = sizes;
+  const layers = [[encoder, "encoder"], [decoder, "decoder"]].filter(([count]) => count);
   const rows = [
-    ...sizes.map(([kind, { shape }]) => [
-      { encoder: "Encoder", decoder: "Decoder", cross: "Cross-attention" }[kind],
-      `${shape[0]} layers × ${shape[1]} heads`,
-    ]),
-    ["Tokens", output ? `${tokens.length} + ${output.length}` : String(tokens.length)],
+    ["Parameters", sizes.parameters?.toLocaleString("en")],
+    ["Layers", layers.map(([count, kind]) => `${count} ${kind}`).join(" + ")],
+    ["Heads", `${heads} × ${sizes.head_dim}${shared < heads ? `, ${shared} of keys and values` : ""}`],
+    ["Feed-forward", `${sizes.d_model} → ${sizes.d_ff} → ${sizes.d_model}`],
+    ["Hidden states", `${output ? `(${tokens.length} + ${output.length})` : tokens.length} tokens × ${sizes.d_model}`],
+    ["Vocabulary", `${sizes.vocab_size.toLocaleString("en")} tokens`],
     ["Longest text", `${positions} tokens`],
     ["Precision", precision],
-    ...(dimensions ? [["Dimensions", String(dimensions)]] : []),
+    ["Dimensions", dimensions],
   ];
-  return rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+  return rows.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
 }
 
 function tokenTable(text, { tokens, output_tokens: output = [], output: said = "" }) {

@@ -37,6 +37,19 @@ def test_a_manifest_survives_being_written_and_read(folder: Path) -> None:
     assert Manifest.load(folder) == manifest
 
 
+def test_the_sizes_are_those_of_the_model_that_was_exported(translate: TinyPackage) -> None:
+    manifest, model = translate.manifest, translate.model
+
+    assert manifest.sizes == model.config
+    assert manifest.parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_a_package_of_which_nobody_counted_the_parameters_is_read(folder: Path) -> None:
+    edit(folder, parameters=None)
+
+    assert Manifest.load(folder).parameters is None
+
+
 def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PackageError, match=r"there is no manifest\.json"):
         Manifest.load(tmp_path)

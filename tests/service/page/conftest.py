@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
 from service.api.app import create_app
 from service.metrics import Metrics
@@ -24,6 +24,7 @@ from tests.service.api.test_chat import TEMPLATE
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 MODELS = ("sentiment", "embed", "ranker", "entities", "answers", "encoder", "entailment", "fashion", "translate")
 WIDE = 1280
+PATIENCE_MS = 20_000  # with a machine that is busy
 
 Scheme = Literal["light", "dark"]
 OpenPage = Callable[..., Page]
@@ -67,6 +68,7 @@ def browser() -> Iterator[Browser]:
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.skip(f"there is no browser: {', '.join(BROWSERS)}")
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found)
         yield browser
@@ -87,7 +89,7 @@ def open_page(browser: Browser, address: str) -> Iterator[OpenPage]:
         context = browser.new_context(viewport={"width": width, "height": 860}, color_scheme=scheme)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(PATIENCE_MS)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("request", stays)
         page.goto(f"{at}/#/{screen}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.conftest import MakePackage
 from tests.service.api.test_keys import entry, keys
 from tests.service.page.conftest import OpenPage, Scheme, serving
 
@@ -186,6 +187,18 @@ def test_a_head_is_shown_large_and_a_token_tells_where_it_looks(open_page: OpenP
     page.get_by_role("group", name="The token that looks").get_by_role("button").nth(2).focus()
 
     expect(page.locator(".strip .word")).not_to_have_count(0)
+
+
+def test_inside_says_how_large_a_model_is(open_page: OpenPage, make_package: MakePackage) -> None:
+    page = open_page("inside")
+    page.get_by_label("Model").select_option("translate")
+    facts = page.locator(".facts")
+    use(page, "inside")
+
+    expect(facts).to_contain_text(f"Parameters{make_package('translate').manifest.parameters:,}")
+    expect(facts).to_contain_text("Layers2 encoder + 2 decoder")
+    expect(facts).to_contain_text("Heads4 × 8")
+    expect(facts).to_contain_text("Feed-forward32 → 64 → 32")
 
 
 def test_what_was_asked_is_shown_as_curl_python_and_json(open_page: OpenPage, address: str) -> None:
