@@ -201,21 +201,6 @@ def test_inside_says_how_large_a_model_is(open_page: OpenPage, make_package: Mak
     expect(facts).to_contain_text("Feed-forward32 → 64 → 32")
 
 
-def test_what_was_asked_is_shown_as_curl_python_and_json(open_page: OpenPage, address: str) -> None:
-    page = open_page("tag")
-    use(page, "tag")
-    page.get_by_text("The same from your own program").click()
-    shown = page.locator("pre")
-    expect(shown).to_contain_text(f"curl {address}/tag")
-    page.get_by_role("button", name="Python").click()
-    code = shown.text_content() or ""
-    compile(code, "shown", "exec")
-    page.get_by_role("button", name="JSON").click()
-
-    assert f'httpx.post("{address}/tag", json=body' in code
-    expect(shown).to_contain_text('"results"')
-
-
 def test_the_strip_shows_what_the_server_does(open_page: OpenPage) -> None:
     page = open_page("generate")
     page.get_by_label("What the server is doing").locator("summary").click()

@@ -1,0 +1,71 @@
+// A request as text that one can run: curl, Python with httpx, Python with OpenAI's client where its protocol has the route.
+
+import { hasKey } from "./api.js";
+
+const LONGEST = 20_000; // characters of an answer that are shown
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+const address = (path) => new URL(path, document.baseURI).href;
+
+function curl({ path, body }) {
+  const key = hasKey() ? ` -H "Authorization: Bearer $TRIFOLD_KEY"` : "";
+  const flag = body.stream ? "curl -N" : "curl";
+  return `${flag} ${address(path)}${key} \\\n  -H 'Content-Type: application/json' \\\n  -d ${quoted(JSON.stringify(body))}`;
+}
+
+// A value as Python has it. JSON's strings are Python's, too.
+function literal(value) {
+  if (value === null) return "None";
+  if (value === true) return "True";
+  if (value === false) return "False";
+  if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
+  if (typeof value === "object") {
+    return `{${Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${literal(each)}`).join(", ")}}`;
+  }
+  return JSON.stringify(value);
+}
+
+function python({ path, body }) {
+  const imports = hasKey() ? "import os\n\nimport httpx\n" : "import httpx\n";
+  const key = hasKey() ? `headers = {"Authorization": f"Bearer {os.environ['TRIFOLD_KEY']}"}\n` : "";
+  const rest = hasKey() ? ", headers=headers" : "";
+  const asked = `"${address(path)}", json=body${rest}, timeout=60`;
+  const act = body.stream
+    ? `with httpx.stream("POST", ${asked}) as response:\n    for line in response.iter_lines():\n        print(line)`
+    : `print(httpx.post(${asked}).json())`;
+  return `${imports}\n${key}body = ${literal(body)}\n${act}`;
+}
+
+const EACH_VECTOR = "for each in answer.data:\n    print(each.embedding)";
+const EACH_PIECE = (text) => `for chunk in answer:\n    print(${text}, end="", flush=True)`;
+
+// The method of OpenAI's client that asks the same, its arguments, and what prints the answer; null where there is none.
+function asOpenAI({ path, body }) {
+  if (path === "embed") return { method: "embeddings", given: body, print: EACH_VECTOR };
+  if (path !== "generate") return null;
+  const { top_k, logprobs, ...given } = body;
+  const print = EACH_PIECE(body.messages ? 'chunk.choices[0].delta.content or ""' : "chunk.choices[0].text");
+  const extra_body = top_k === undefined ? {} : { extra_body: { top_k } }; // which OpenAI has not
+  return body.messages
+    ? { method: "chat.completions", given: { ...given, logprobs: true, top_logprobs: logprobs, ...extra_body }, print }
+    : { method: "completions", given: { ...given, logprobs, ...extra_body }, print };
+}
+
+function openai(call) {
+  const asked = asOpenAI(call);
+  const imports = hasKey() ? "import os\n\nfrom openai import OpenAI\n" : "from openai import OpenAI\n";
+  const key = hasKey() ? 'os.environ["TRIFOLD_KEY"]' : '"none"';
+  const given = Object.entries(asked.given).map(([name, value]) => `    ${name}=${literal(value)},\n`);
+  const client = `client = OpenAI(base_url="${address("v1")}", api_key=${key})\n`;
+  return `${imports}\n${client}answer = client.${asked.method}.create(\n${given.join("")})\n${asked.print}`;
+}
+
+function json({ answer }) {
+  const rows = /\[\s+(-?[\d.e+-]+(?:,\s+-?[\d.e+-]+)*)\s+\]/g; // lists of numbers on one line each
+  const text = JSON.stringify(answer, null, 2).replace(rows, (_, row) => `[${row.replace(/\s+/g, " ")}]`);
+  return text.length > LONGEST ? `${text.slice(0, LONGEST)}\n… ${text.length - LONGEST} characters more` : text;
+}
+
+const OPENAI = "OpenAI’s client";
+// The forms by their names, and whether a call has one.
+export const FORMS = { curl, Python: python, [OPENAI]: openai, JSON: json };
+export const hasForm = (call, form) => form !== OPENAI || asOpenAI(call) !== null;

@@ -1,0 +1,103 @@
+"""What each screen shows of its requests as code: it is what was asked, and it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.service.page.conftest import OpenPage
+from tests.service.page.test_screens import SCREENS, use
+
+pytestmark = pytest.mark.browser
+
+OPENAI = "OpenAI’s client"
+QUOTES = """[MASK] 'a' "b" \\ {c} 🙂\u202e"""
+OF_OPENAI = ("embed", "generate", "chat")  # the screens that ask what OpenAI's protocol has, too
+
+
+def shown(page: Page, form: str) -> str:
+    """Return the newest request of a screen in a form."""
+    panel = page.locator("details.call")
+    panel.evaluate("each => each.open = true")
+    panel.get_by_role("button", name=form, exact=True).click()
+    return panel.locator("pre").text_content() or ""
+
+
+def run(code: str) -> str:
+    """Run a program, and return what it prints."""
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def letters(text: str | None) -> str:
+    """Return a text without its white space, which the page draws."""
+    return re.sub(r"[\s⏎]", "", text or "")
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_every_screen_shows_python_that_is_valid(open_page: OpenPage, screen: str) -> None:
+    page = open_page(screen)
+    page.locator("textarea").first.fill(QUOTES)
+    use(page, screen)
+    for form in ("Python", *([OPENAI] if screen in OF_OPENAI else [])):
+        compile(shown(page, form), form, "exec")
+
+    has_client = page.locator("details.call").get_by_role("button", name=OPENAI).is_visible()
+    assert has_client == (screen in OF_OPENAI)
+
+
+def test_the_curl_that_is_shown_asks_what_the_page_asked(open_page: OpenPage, address: str) -> None:
+    page = open_page("tag")
+    page.locator("textarea").first.fill('It\'s Angela, "the" \\ one.')
+    with page.expect_response("**/tag") as asked:
+        page.locator("textarea").first.press("End")
+        page.keyboard.type(" x")
+    use(page, "tag")
+    command, url, flag, content_type, data, body = shlex.split(shown(page, "curl").replace("\\\n", ""))
+
+    assert (command, url, flag, data) == ("curl", f"{address}/tag", "-H", "-d")
+    assert json.loads(body) == asked.value.request.post_data_json
+    answer = httpx.post(url, content=body, headers=dict([content_type.split(": ")]))
+    assert answer.json() == asked.value.json()
+    assert json.loads(shown(page, "JSON")) == asked.value.json()
+
+
+def test_the_python_that_is_shown_gets_the_answer_of_the_page(open_page: OpenPage) -> None:
+    page = open_page("embed")
+    use(page, "embed")
+    answer = json.loads(shown(page, "JSON"))
+
+    assert json.loads(run(shown(page, "Python")).replace("'", '"')) == answer
+    vectors = [json.loads(line) for line in run(shown(page, OPENAI)).splitlines()]
+    assert vectors == [pytest.approx(vector, abs=1e-6) for vector in answer["embeddings"]]
+
+
+def test_openais_client_writes_what_the_page_wrote(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    page.get_by_label("Most tokens").first.fill("12")
+    use(page, "generate")
+    expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+
+    assert letters(run(shown(page, OPENAI))) == letters(page.locator(".stream").first.text_content())
+    events = [line for line in run(shown(page, "Python")).splitlines() if line]
+    assert events[-1] == "data: [DONE]"
+    assert json.loads(events[0].removeprefix("data: "))["text"]
+
+
+def test_openais_client_converses_as_the_page_does(open_page: OpenPage) -> None:
+    page = open_page("chat")
+    page.get_by_label("Most tokens").fill("5")
+    use(page, "chat")
+
+    assert run(shown(page, OPENAI))  # which is drawn at random
