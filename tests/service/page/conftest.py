@@ -32,10 +32,10 @@ OpenPage = Callable[..., Page]
 
 @pytest.fixture(scope="module")
 def packages(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Return a package for each screen."""
+    """Return a package for each screen, and one that takes no conversations."""
     folder = tmp_path_factory.mktemp("packages")
     chat = with_manifest(make_package("stories"), folder / "chat", chat_template={"source": TEMPLATE})
-    return [*(make_package(name).folder for name in MODELS), chat]
+    return [*(make_package(name).folder for name in MODELS), chat, make_package("stories").folder]
 
 
 @contextmanager

@@ -63,18 +63,26 @@ def test_a_screen_fits_a_telephone(open_page: OpenPage, screen: str) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
-@pytest.mark.parametrize("screen", [screen for screen in SCREENS if screen != "chat"])
+@pytest.mark.parametrize("screen", SCREENS)
 def test_a_hostile_text_is_only_a_text(open_page: OpenPage, screen: str) -> None:
     page = open_page(screen)
-    for text in (HOSTILE, (HOSTILE * 200)[:10_000]):
+    starts = {"generate": "Generate", "chat": "Send"}
+    if screen == "chat":
+        page.get_by_label("Most tokens").fill("5")
+    hostile = HOSTILE[:75] if screen == "chat" else HOSTILE  # as much as its model takes
+    for text in (hostile, (HOSTILE * 200)[:10_000]):
         page.locator("textarea").first.fill(text)
-        if screen == "generate":
-            page.get_by_role("button", name="Generate", exact=True).click()
+        if screen in starts:
+            page.get_by_role("button", name=starts[screen], exact=True).click()
         page.wait_for_timeout(700)
         expect(page.locator("article")).not_to_have_attribute("aria-busy", "true")
+        if screen == "chat":
+            expect(page.locator(".bubble.user")).to_have_text(hostile)  # the long one is refused, and taken back
 
         assert page.evaluate("window.broken") is None
         assert page.locator("main script, main img[src=x]").count() == 0
+    if screen == "chat":
+        page.get_by_role("button", name="New conversation").click()
     page.locator("textarea").first.fill("The dog was [MASK].")
     use(page, screen)
     expect(page.get_by_role("alert")).to_be_hidden()
@@ -205,7 +213,7 @@ def test_the_strip_shows_what_the_server_does(open_page: OpenPage) -> None:
     page = open_page("generate")
     page.get_by_label("What the server is doing").locator("summary").click()
 
-    expect(page.locator(".live li")).to_have_count(10)
+    expect(page.locator(".live li")).to_have_count(11)
     expect(page.locator(".live li", has_text="chat").locator(".slots i")).not_to_have_count(0)
     expect(page.locator(".told")).to_contain_text("tokens/s")
     with page.expect_response("**/live") as asked:

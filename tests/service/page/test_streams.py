@@ -1,0 +1,92 @@
+"""Streams on the page: stopped by a person, or refused by the server."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from service.engine.runner import Runner
+from tests.service.page.conftest import OpenPage
+
+pytestmark = pytest.mark.browser
+
+STEP_S = 0.05
+TOKENS = 100
+
+
+@pytest.fixture
+def slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make each step of a model take so long that a person can press a button meanwhile."""
+    run = Runner.run
+
+    def run_slowly(runner: Runner, batch: Any) -> Any:
+        time.sleep(STEP_S)
+        return run(runner, batch)
+
+    monkeypatch.setattr(Runner, "run", run_slowly)
+
+
+def change_requests(page: Page, **fields: Any) -> None:
+    """Change what the page sends on its way."""
+
+    def change(route: Route) -> None:
+        asked: dict[str, Any] = route.request.post_data_json or {}
+        route.continue_(post_data={**asked, **fields})
+
+    page.route("**/generate", change)
+
+
+def chat_model(address: str) -> Any:
+    """Return how busy the model that both screens ask is."""
+    return httpx.get(f"{address}/live").json()["models"]["chat"]
+
+
+@pytest.mark.usefixtures("slow_steps")
+@pytest.mark.parametrize(("screen", "begin"), [("generate", "Generate"), ("chat", "Send")])
+def test_stop_ends_a_stream_and_frees_its_slot(open_page: OpenPage, address: str, screen: str, begin: str) -> None:
+    page = open_page(screen)
+    change_requests(page, min_tokens=TOKENS)
+    page.get_by_label("Most tokens").first.fill(str(TOKENS))
+    stop = page.get_by_role("button", name="Stop")
+    expect(stop).to_be_disabled()
+    before = chat_model(address)["tokens"]
+    page.get_by_role("button", name=begin, exact=True).click()
+    expect(page.locator(".token").nth(8)).to_be_visible()  # by then the counts are written
+    during = chat_model(address)
+    stop.click()
+    stopped = time.monotonic()
+    expect(page.get_by_role("status")).to_have_text("Stopped.")
+    while chat_model(address)["slots_used"]:
+        assert time.monotonic() < stopped + TOKENS * STEP_S / 2, "its sequence went on without a reader"
+        time.sleep(STEP_S)
+
+    assert during["slots_used"] == during["running"] == 1
+    expect(stop).to_be_disabled()
+    text = page.locator(".stream").first.text_content()
+    assert text
+    time.sleep(10 * STEP_S)
+    assert page.locator(".stream").first.text_content() == text
+    assert chat_model(address)["tokens"] < before + TOKENS
+
+
+def test_a_conversation_that_is_refused_can_be_said_in_other_words(open_page: OpenPage, address: str) -> None:
+    page = open_page("chat")
+    change_requests(page, model="stories")  # which has no chat template
+    page.get_by_label("Message").fill("Who is Dan?")
+    page.get_by_role("button", name="Send").click()
+    asked = {"model": "stories", "messages": [{"role": "user", "content": "Who is Dan?"}]}
+    refused = httpx.post(f"{address}/generate", json=asked)
+
+    assert refused.status_code == 422 and "no chat template" in refused.json()["error"]["message"]
+    expect(page.get_by_role("alert")).to_have_text(refused.json()["error"]["message"])
+    expect(page.get_by_label("Message")).to_have_value("Who is Dan?")
+    expect(page.locator(".bubble")).to_have_count(0)
+    expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+    page.unroute("**/generate")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("status")).to_contain_text("tokens")
+    expect(page.get_by_role("alert")).to_be_hidden()
