@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +33,10 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",  # asked for each time, and not sent again while it is the same
 }
+# Asked for each time, and not sent again while it is the same; or kept, by an address that has the files' version.
+ANEW, ONCE = {"Cache-Control": "no-cache"}, {"Cache-Control": "public, max-age=31536000, immutable"}
+VERSION = re.compile(r"^[0-9a-f]{16}/")
 VARY = {"Vary": "Accept"}  # of `/`, which answers programs with JSON
 
 
@@ -62,26 +65,36 @@ def wants_html(accept: str) -> bool:
 class ShowPage:
     """Answers for the page's files; all else goes on.
 
-    They hold nothing of the models and need no key, as the page is where a person types it.
+    They hold nothing of the models and need no key, as the page is where a person types it. The index asks for them by
+    addresses with the version of them all. Another version's, of a page that is open while the service is replaced, is
+    answered with what there is, which no browser may keep.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        contents = page_files()
+        self._version = f"{_digest(*contents.values())[:16]}/"
+        contents[INDEX] = contents[INDEX].replace(b'="page/', f'="page/{self._version}'.encode())
         self._files: Mapping[str, _File] = {
-            name: _File(content, TYPES[Path(name).suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
-            for name, content in page_files().items()
+            name: _File(content, TYPES[Path(name).suffix], f'"{_digest(content)[:32]}"')
+            for name, content in contents.items()
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
         if scope["type"] == "http" and scope["method"] in {"GET", "HEAD"} and ADDRESSED not in scope:
             headers, path = Headers(scope=scope), route_path(scope)
-            name = path.removeprefix(BELOW) if path.startswith(BELOW) else ""
+            asked = path.removeprefix(BELOW) if path.startswith(BELOW) else ""
+            name, more = VERSION.sub("", asked), ONCE if asked.startswith(self._version) else ANEW
             if path == "/" and wants_html(headers.get("accept", "")):
-                name = INDEX
+                name, more = INDEX, {**ANEW, **VARY}
             if name in self._files:
-                await _answer(self._files[name], headers, VARY if path == "/" else {})(scope, receive, send)
+                await _answer(self._files[name], headers, more)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+def _digest(*contents: bytes) -> str:
+    return hashlib.sha256(b"".join(contents)).hexdigest()
 
 
 def _answer(file: _File, headers: Headers, more: Mapping[str, str]) -> Response:

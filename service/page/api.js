@@ -2,11 +2,15 @@
 
 const KEY = "trifold-key";
 const listeners = new Set();
-let asking = null;
+let asking = null; // who is refused waits for it
+let give = null;
 
 export class Refused extends Error {}
 
-export const onKeyNeeded = (listener) => listeners.add(listener);
+export function onKeyNeeded(listener) {
+  listeners.add(listener);
+  if (asking) listener(give);
+}
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 
 function headers() {
@@ -17,7 +21,7 @@ function headers() {
 // Everybody who was refused waits for the same key; it lives as long as the tab.
 function newKey() {
   asking ??= new Promise((resolve) => {
-    const give = (key) => {
+    give = (key) => {
       sessionStorage.setItem(KEY, key);
       asking = null;
       resolve();

@@ -1,8 +1,9 @@
 // The page: asks which models there are, and shows the screens that they can fill.
 
-import { get, onKeyNeeded } from "./api.js";
+import { onKeyNeeded } from "./api.js";
 import { field, h } from "./dom.js";
 import { startLive } from "./live.js";
+import { models as asked } from "./models.js";
 
 const answers = (task) => (model) => model.tasks.includes(task);
 
@@ -76,7 +77,7 @@ function router(screens) {
 }
 
 async function start() {
-  const { data: models } = await (await get("v1/models")).json();
+  const models = await asked;
   const screens = SCREENS.map((screen) => ({ ...screen, models: models.filter(screen.fits) })).filter(
     ({ models: fitting }) => fitting.length,
   );

@@ -12,8 +12,21 @@ from pathlib import Path
 
 import httpx
 
+from deploy.monitoring.local import free_port
+
 ROOT = Path(__file__).parent.parent.parent
 READY_WITHIN_S = 240
+
+
+def own_ports() -> dict[str, str]:
+    """Return settings of free ports for what a service listens on beside its own address."""
+    names = (
+        "TRIFOLD_METRICS_PORT",
+        "TRIFOLD_RAY_METRICS_PORT",
+        "RAY_SERVE_HAPROXY_METRICS_PORT",
+        "RAY_SERVE_HAPROXY_STATS_PORT",
+    )
+    return {name: str(free_port()) for name in names}
 
 
 @contextmanager

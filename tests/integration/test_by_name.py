@@ -11,7 +11,7 @@ import pytest
 
 from deploy.monitoring.local import free_port
 from tests.checkpoints import save_checkpoints, save_translator
-from tests.integration.processes import running, wait_until_ready
+from tests.integration.processes import own_ports, running, wait_until_ready
 from tests.local_hub import Repository, local_hub
 
 pytestmark = pytest.mark.integration
@@ -32,10 +32,7 @@ def test_models_are_downloaded_imported_and_served_by_their_names(tmp_path: Path
             "HF_ENDPOINT": hub.address,
             "HF_HOME": str(tmp_path / "hub"),
             "TRIFOLD_CACHE_DIR": str(tmp_path / "cache"),
-            "TRIFOLD_METRICS_PORT": str(free_port()),
-            "TRIFOLD_RAY_METRICS_PORT": str(free_port()),
-            "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
-            "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
+            **own_ports(),
         }
         with running([sys.executable, "-m", "model", "serve", *names, *options], environment, log) as process:
             address = f"http://127.0.0.1:{port}"

@@ -73,6 +73,40 @@ async def test_what_a_browser_has_is_not_sent_again(client: Client) -> None:
     assert other.content == first.content
 
 
+async def test_the_page_asks_for_files_that_a_browser_keeps_until_they_change(client: Client) -> None:
+    page = await client.get("/", headers=OF_A_BROWSER)
+    asked = re.findall(r'="(page/[^"]+)"', page.text)
+    files = [await client.get(f"/{address}") for address in asked]
+
+    assert page.headers["cache-control"] == "no-cache"
+    assert len(asked) > 5 and len({address.split("/")[1] for address in asked}) == 1
+    assert {file.status_code for file in files} == {200}
+    assert {file.headers["cache-control"] for file in files} == {"public, max-age=31536000, immutable"}
+
+
+async def test_a_page_of_before_gets_todays_files_and_keeps_none(client: Client) -> None:
+    today = await client.get("/page/app.js")
+    of_before = await client.get(f"/page/{'0' * 16}/app.js")
+
+    assert of_before.content == today.content
+    assert of_before.headers["cache-control"] == today.headers["cache-control"] == "no-cache"
+
+
+def test_what_the_first_screen_needs_is_asked_for_at_once() -> None:
+    needed, found = ["app.js", "screens/classify.js"], set[str]()
+    while needed:
+        name = needed.pop()
+        if name not in found:
+            found.add(name)
+            imported = re.findall(r'^import .* from "([^"]+)"', (FOLDER / name).read_text(), re.MULTILINE)
+            needed += [
+                (FOLDER / name).parent.joinpath(each).resolve().relative_to(FOLDER).as_posix() for each in imported
+            ]
+
+    asked = re.findall(r'(?:modulepreload" href|src)="page/([^"]+\.js)"', (FOLDER / "index.html").read_text())
+    assert sorted(asked) == sorted(found)
+
+
 @pytest.mark.parametrize("address", ["/page/", "/page/nothing.js", "/page/../app.py", "/page/%2e%2e/keys.py", "/page"])
 async def test_there_is_nothing_but_its_files(client: Client, address: str) -> None:
     assert (await client.get(address, headers=OF_A_BROWSER)).status_code == 404
