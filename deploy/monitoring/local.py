@@ -43,7 +43,7 @@ class Prometheus:
 def free_port() -> int:
     """Return a port that nobody has, below those that the system gives to whoever connects to something meanwhile."""
     while True:
-        port = 20_000 + secrets.randbelow(10_000)  # below are the ports of Ray's workers, above those of Serve's replicas
+        port = 20_000 + secrets.randbelow(10_000)  # Ray's workers have those below, Serve's replicas above
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError):
