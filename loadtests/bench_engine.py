@@ -1,7 +1,9 @@
 """The engine against its peers: the same weights, threads and token counts on both sides, in turns.
 
-Only the ratios mean something on a shared machine. Ours is measured through `Engine.generate` and `Batcher.run`, what
-the service itself uses; theirs through the calls that their own documentation recommends.
+Only the ratios mean something on a shared machine, and only where neighbours took as little from one side as from the
+other; each result says how much. A model has one package for all its rows, of one precision. Ours is measured through
+`Engine.generate` and `Batcher.run`, what the service itself uses; theirs through the calls that their own documentation
+recommends.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ import argparse
 import asyncio
 import json
 import statistics
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -21,6 +24,8 @@ from loadtests import bench_workloads as workloads
 from loadtests.bench_models import BenchModels
 from loadtests.bench_sampling import MANY_BIASES, beside_greedy, beside_no_grammar, echo
 from loadtests.bench_workloads import GREEDY
+from loadtests.machine import Steal, about
+from model.package.manifest import Precision
 from service.engine.constraints import Constraints
 
 
@@ -35,6 +40,7 @@ class Workload:
     is_latency: bool = False  # smaller is better, and the floor a ceiling
 
 
+DISTURBED = 0.01  # of all cores' time, taken from one side more than from the other
 SAMPLING: list[tuple[str, float, dict[str, Any]]] = [
     ("temperature 0.8", 0.9, {"temperature": 0.8}),
     ("top_p 0.95", 0.85, {"temperature": 0.8, "top_p": 0.95}),
@@ -110,7 +116,7 @@ WORKLOADS = [
 
 @dataclass(frozen=True)
 class Result:
-    """Both sides' medians, and their ratio."""
+    """Both sides' medians, their ratio, and what neighbours took of the machine meanwhile."""
 
     workload: str
     ours: float
@@ -118,6 +124,8 @@ class Result:
     unit: str
     ratio: float
     floor: float
+    steal: tuple[float, float] = (0.0, 0.0)  # of all cores' time, the largest of the turns that count; ours, the peer's
+    repeated: int = 0  # pairs of turns that did not count, as one side alone was disturbed
 
 
 def main() -> None:
@@ -127,9 +135,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="length of each side's turn")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side; the median counts")
     parser.add_argument("--models", type=Path, default=Path("runs/bench"), help="folder for the models, made once")
+    precisions = get_args(Precision)
+    parser.add_argument("--precision", choices=precisions, default="int8", help="of our packages, one for all loads")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")
     options = parser.parse_args()
-    models, console = BenchModels(options.models), Console()
+    models, console = BenchModels(options.models, options.precision), Console()
     chosen = [workload for workload in WORKLOADS if options.only in workload.name]
     if not chosen:
         parser.error(f"--only {options.only!r}: no such workload; there are: {'; '.join(w.name for w in WORKLOADS)}")
@@ -140,21 +150,44 @@ def main() -> None:
         console.print(row_of(results[-1], workload))
     console.print(table_of(results, chosen))
     if options.json:
-        options.json.write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n")
+        found = {"about": about(), "precision": options.precision, "results": [asdict(result) for result in results]}
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
 
 
 async def measure(workload: Workload, models: BenchModels, seconds: float, rounds: int) -> Result:
-    """Measure both sides in turns; the first turn of each warms up and is not counted."""
-    ours: list[float] = []
-    peer: list[float] = []
+    """Measure both sides in turns; the first turn of each warms up and is not counted.
+
+    A pair of turns is measured again where neighbours took time from one side and not from the other, up to as often
+    as there are rounds: such a pair would flatter one of them.
+    """
+    pairs: list[tuple[Turn, Turn]] = []
+    repeated = 0
     async with workload.sides(models, seconds) as sides:
-        for turn in range(rounds + 1):
-            for side, values in ((sides.ours, ours), (sides.peer, peer)):
-                value = await side()
-                if turn:
-                    values.append(value)
-    our_median, peer_median = statistics.median(ours), statistics.median(peer)
-    return Result(workload.name, our_median, peer_median, workload.unit, our_median / peer_median, workload.floor)
+        await sides.ours(), await sides.peer()
+        while len(pairs) < rounds:
+            pair = await turn(sides.ours), await turn(sides.peer)
+            if abs(pair[0].steal - pair[1].steal) > DISTURBED and repeated < rounds:
+                repeated += 1
+            else:
+                pairs.append(pair)
+    ours, peer = (statistics.median(pair[side].value for pair in pairs) for side in (0, 1))
+    steal = max(pair[0].steal for pair in pairs), max(pair[1].steal for pair in pairs)
+    return Result(workload.name, ours, peer, workload.unit, ours / peer, workload.floor, steal, repeated)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One side's figure, and the share of all cores' time that went to others of the host meanwhile."""
+
+    value: float
+    steal: float
+
+
+async def turn(side: Callable[[], Awaitable[float]]) -> Turn:
+    """Let a side have its turn."""
+    steal = Steal()
+    value = await side()
+    return Turn(value, steal.share())
 
 
 def is_reached(result: Result, workload: Workload) -> bool:
@@ -165,16 +198,19 @@ def is_reached(result: Result, workload: Workload) -> bool:
 def row_of(result: Result, workload: Workload) -> str:
     """Return a result as a line, shown as soon as it is known."""
     verdict = "reached" if is_reached(result, workload) else "missed"
-    return f"{result.workload}: {result.ours:.1f} to {result.peer:.1f} {result.unit}, {result.ratio:.2f} ({verdict})"
+    taken = f"steal {result.steal[0]:.1%} and {result.steal[1]:.1%}, {result.repeated} turns repeated"
+    figures = f"{result.ours:.1f} to {result.peer:.1f} {result.unit}, {result.ratio:.2f} ({verdict})"
+    return f"{result.workload}: {figures}; {taken}"
 
 
 def table_of(results: list[Result], chosen: list[Workload]) -> Table:
     """Return all results as a table."""
-    table = Table("workload", "ours", "peer", "unit", "ratio", "aim")
+    table = Table("workload", "ours", "peer", "unit", "ratio", "aim", "steal")
     for result, workload in zip(results, chosen, strict=True):
         aim = f"{'≤' if workload.is_latency else '≥'} {result.floor:g}"
         mark = "" if is_reached(result, workload) else " missed"
         cells = (f"{result.ours:.1f}", f"{result.peer:.1f}", result.unit, f"{result.ratio:.2f}{mark}", aim)
+        cells += (" / ".join(f"{share:.1%}" for share in result.steal),)
         table.add_row(result.workload, *cells)
     return table
 

@@ -121,8 +121,8 @@ END_TOKENS = {"gpt2": 50256, "base": 2, "bert": 0, "smollm2": 2, "t5": 1, "minil
 class BenchModels:
     """The folder of the models, filled as they are asked for."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, precision: Precision = "int8") -> None:
+        self.folder, self._precision = folder, precision
 
     def checkpoint(self, name: str) -> Path:
         """Return the folder of a Hugging Face checkpoint."""
@@ -141,8 +141,9 @@ class BenchModels:
             transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(path)
         return path
 
-    def package(self, name: str, precision: Precision = "int8") -> Path:
+    def package(self, name: str) -> Path:
         """Return the folder of our package."""
+        precision = self._precision
         path = self.folder / name / precision
         if not (path / FILE_NAME).exists():
             languages = ("en", "de") if name in {"base", "t5"} else None

@@ -88,8 +88,7 @@ def decode(name: str, streams: int, prompt: int, temperature: float = 0, top_k: 
     async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
         rng = np.random.default_rng(0)
         prompts = [random_ids(rng, prompt) for _ in range(streams)]
-        # One stream is what weights in blocks are for; many are what whole rows are for.
-        package = models.package(name, "int8-blocks" if streams == 1 else "int8")
+        package = models.package(name)
         generator = ctranslate2.Generator(
             str(models.ctranslate2(name)), compute_type="int8", inter_threads=1, intra_threads=THREADS
         )
@@ -144,7 +143,6 @@ def translation(name: str, sentences: int, beam_size: int) -> Workload:
     async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
         rng = np.random.default_rng(0)
         sources = [random_ids(rng, SENTENCE) for _ in range(sentences)]
-        is_single = sentences == 1 and beam_size == 1
         translator = translator_of(models, name)
 
         def theirs() -> float:
@@ -154,7 +152,7 @@ def translation(name: str, sentences: int, beam_size: int) -> Workload:
             )
             return sentences * SENTENCE / (time.perf_counter() - started)
 
-        async with engine_of(models.package(name, "int8-blocks" if is_single else "int8")) as engine:
+        async with engine_of(models.package(name)) as engine:
 
             async def translate_all() -> float:
                 started = time.perf_counter()
@@ -321,7 +319,7 @@ def encoding(name: str, model_class: str, longest: int) -> Workload:
 @asynccontextmanager
 async def bandwidth(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
     """Compare the bytes of weights that a stream's decode reads a second with those that a copy moves."""
-    package = models.package("gpt2", "int8-blocks")
+    package = models.package("gpt2")
     weights = (
         package / "decoder.onnx"
     ).stat().st_size - 50257 * 768  # the words are looked up from a table of their own

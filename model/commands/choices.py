@@ -42,6 +42,15 @@ Languages = Annotated[
     tuple[str, str] | None,
     typer.Option(help="source and target language of a translator that does not tell its own, as: en de"),
 ]
+SampleTexts = Annotated[
+    Path | None,
+    typer.Option(
+        "--samples",
+        help="texts, one a line, like those it will be given: int8-static finds its scales by them",
+        exists=True,
+        dir_okay=False,
+    ),
+]
 AllowPickle = Annotated[
     bool, typer.Option("--allow-pickle", help="take pytorch_model.bin where there are no safetensors")
 ]
@@ -51,3 +60,13 @@ def precision_of(name: PrecisionName) -> Precision:
     """Return a precision as the rest of the code names it."""
     value: Precision = name.value  # type: ignore[assignment]  # the names are made from the type
     return value
+
+
+def texts_of(file: Path | None) -> tuple[str, ...] | None:
+    """Return a file's lines that are not empty; None where no file is given."""
+    if file is None:
+        return None
+    texts = tuple(line for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+    if not texts:
+        raise typer.BadParameter(f"{file} has no text in it", param_hint="--samples")
+    return texts

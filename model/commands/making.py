@@ -20,7 +20,9 @@ from model.commands.choices import (
     PrecisionChoice,
     RecipeName,
     RunFolder,
+    SampleTexts,
     precision_of,
+    texts_of,
 )
 
 console = Console()
@@ -57,11 +59,12 @@ def export(
     run: RunFolder,
     out: Annotated[Path, typer.Option(help="folder of the package")],
     precision: PrecisionChoice = INT8,
+    samples: SampleTexts = None,
 ) -> None:
     """Export a run's best weights as a model package, verified against torch."""
     from model.export.export import export_run
 
-    manifest = export_run(run, out, precision=precision_of(precision))
+    manifest = export_run(run, out, precision=precision_of(precision), texts=texts_of(samples))
     console.print(
         f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}", soft_wrap=True
     )
@@ -76,6 +79,7 @@ def import_checkpoint(
     licence: Annotated[str | None, typer.Option(help="for the manifest, in place of what the card says")] = None,
     languages: Languages = None,
     allow_pickle: AllowPickle = False,
+    samples: SampleTexts = None,
 ) -> None:
     """Make a model package of a Hugging Face checkpoint, by name or from a folder.
 
@@ -84,7 +88,8 @@ def import_checkpoint(
     from model.hub.packages import ImportOptions, Packages
     from model.package import Manifest
 
-    packages, options = Packages(), ImportOptions(precision_of(precision), languages, licence, allow_pickle)
+    packages = Packages()
+    options = ImportOptions(precision_of(precision), languages, licence, allow_pickle, texts_of(samples))
     if out is None:
         out = packages.find(checkpoint, options)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,8 +17,9 @@ from model.export.graph import OLDEST_RUNTIME, OPSET
 from model.export.graphs import GraphFile
 from model.export.naive import open_graphs
 from model.export.precisions import cache_shape, write_graphs
+from model.export.samples import Samples, samples_of
 from model.export.shallow import first_layers
-from model.export.verify import LIMITS, TOLERANCE, verify
+from model.export.verify import LIMITS, SENTENCES, TOLERANCE, verify
 from model.package import Graph, Limits, Manifest, PackageError, SpecialIds, Training, Verification
 from model.package.manifest import CURVES_FILE, TOKENIZER_FILE, Precision, sha256_of
 from model.training.errors import RunError
@@ -29,7 +31,7 @@ LARGE = 400_000_000  # parameters; of larger models the first layers are compare
 EXPORTERS = ("torch", "onnx", "onnxruntime", "tokenizers")
 
 
-def export_run(run: Path, folder: Path, *, precision: Precision) -> Manifest:
+def export_run(run: Path, folder: Path, *, precision: Precision, texts: Sequence[str] | None = None) -> Manifest:
     """Write the package of a training run's best weights into `folder`, and return its manifest.
 
     The card is that of the recipe the run was trained by; raises `RunError` where there is no run or no such recipe.
@@ -48,6 +50,7 @@ def export_run(run: Path, folder: Path, *, precision: Precision) -> Manifest:
         precision=precision,
         training=Training(recipe=about.recipe, minutes=round(files.minutes, 1)),
         curves=files.curves if files.curves.exists() else None,
+        texts=texts,
     )
 
 
@@ -61,17 +64,21 @@ def export_package(
     family: str = "trifold",
     training: Training | None = None,
     curves: Path | None = None,
+    texts: Sequence[str] | None = None,
 ) -> Manifest:
     """Write a model's package into `folder` (made if missing) and return its manifest; images need no `tokens`.
 
-    `curves` is a picture of how training went, to go with it. The float32 graphs are compared with torch first, then
-    those that are shipped; raises `PackageError` where they differ too much, and leaves `folder` as it was.
+    `texts` are what `int8-static` finds its scales by; better those like what the model will be given than a few
+    sentences of the exporter's own. `curves` is a picture of how training went, to go with it. The float32 graphs are
+    compared with torch first, then those that are shipped; raises `PackageError` where they differ too much, and leaves
+    `folder` as it was.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".export-") as name:
         made = Path(name)
         tokenizer = None if tokens is None else Tokenizer.from_file(str(tokens.file))
-        verification, graphs = _verified_graphs(model, card.name, tokenizer, made, precision)
+        samples = None if tokens is None else samples_of(model.config, tokens, texts or SENTENCES)
+        verification, graphs = _verified_graphs(model, card.name, tokenizer, made, precision, samples)
         if tokens is not None:
             shutil.copyfile(tokens.file, made / TOKENIZER_FILE)
         if curves is not None:
@@ -128,7 +135,12 @@ def _count(model: Transformer) -> int:
 
 
 def _verified_graphs(
-    model: Transformer, name: str, tokenizer: Tokenizer | None, folder: Path, precision: Precision
+    model: Transformer,
+    name: str,
+    tokenizer: Tokenizer | None,
+    folder: Path,
+    precision: Precision,
+    samples: Samples | None,
 ) -> tuple[Verification, dict[str, GraphFile]]:
     """Write a model's graphs, as precise as asked; the float32 ones are compared with torch, then those."""
     with TemporaryDirectory(dir=folder) as exact_folder:
@@ -140,7 +152,7 @@ def _verified_graphs(
             f"{name}: ONNX Runtime differs from torch by {exact.max_relative_error:.1e}, "
             f"relative; the limit is {TOLERANCE:.0e}"
         )
-    graphs = write_graphs(model, folder, precision)
+    graphs = write_graphs(model, folder, precision, samples)
     is_compared = precision == "float32" and not is_large
     shipped = exact if is_compared else verify(model, open_graphs(graphs), tokenizer=tokenizer)
     if shipped.distance >= LIMITS[precision]:

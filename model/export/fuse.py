@@ -12,22 +12,18 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from model.export.graph import Array, Graph, Weight
+from model.export.graph import Array, Graph, Users, Weight
 
 ATTENTION = "GroupQueryAttention"
-Users = dict[str, list[onnx.NodeProto]]  # of each value
 
 
 def fuse(graph: Graph) -> None:
     """Join query, key and value of each self-attention, and the two products of each gated feed-forward."""
-    users: Users = defaultdict(list)
-    for node in graph.nodes:
-        for name in node.input:
-            users[name].append(node)
+    users = graph.users()
     alike: dict[str, list[_Linear]] = defaultdict(list)
     for node in graph.nodes:
         if node.op_type == "MatMul" and graph.is_matrix(node.input[1]):
-            alike[node.input[0]].append(_Linear(graph, node, _bias_of(graph, node, users)))
+            alike[node.input[0]].append(_Linear(graph, node, graph.bias_behind(node, users)))
     replaced: dict[int, list[onnx.NodeProto]] = {}  # what stands where a node stood
     for linears in alike.values():
         if len(linears) in {2, 3}:  # a source's keys and values of all layers stay apart: they are outputs
@@ -63,15 +59,6 @@ class _Linear:
         return self.graph.weights[self.addition.input[1]].read()
 
 
-def _bias_of(graph: Graph, product: onnx.NodeProto, users: Users) -> onnx.NodeProto | None:
-    """Return the addition of a constant vector that alone uses a product."""
-    found = users[product.output[0]]
-    if len(found) != 1 or found[0].op_type != "Add" or found[0].input[0] != product.output[0]:
-        return None
-    vector = graph.weights.get(found[0].input[1])
-    return found[0] if vector is not None and len(vector.shape) == 1 else None
-
-
 def _joined(graph: Graph, linears: list[_Linear], users: Users) -> list[onnx.NodeProto]:
     """Return one product, one addition if any of them has one, and what parts their answers."""
     name = linears[0].output
@@ -100,5 +87,8 @@ def _attention_of(linears: list[_Linear], users: Users) -> onnx.NodeProto | None
     """Return the attention whose query, key and value these are and nothing else."""
     outputs = [linear.output for linear in linears]
     found = [user for output in outputs for user in users[output]]
-    is_one = len(found) == len(outputs) and all(user is found[0] for user in found)
-    return found[0] if is_one and found[0].op_type == ATTENTION and list(found[0].input[:3]) == outputs else None
+    attention = found[0]
+    is_one = len(found) == len(outputs) and all(user is attention for user in found)
+    if attention is None or not is_one or attention.op_type != ATTENTION:
+        return None
+    return attention if list(attention.input[:3]) == outputs else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
@@ -25,6 +26,7 @@ ALIGNMENT = 4096  # of weights in that file, so that they can be mapped
 
 Array = NDArray[Any]
 Dim = int | str  # a size, or the name of one that is known when the graph runs
+Users = dict[str, list[onnx.NodeProto | None]]  # of each value
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,22 @@ class Weight:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
+@dataclass(frozen=True)
+class Product:
+    """A product of an activation (…, K) with a constant matrix (K, N)."""
+
+    node: onnx.NodeProto
+    matrix: Weight
+    weight: str  # the name of what the matrix is made of
+    is_transposed: bool  # while the graph runs: the word embedding, in its second use
+
+    @property
+    def given(self) -> str:
+        """The activation's name."""
+        name: str = self.node.input[0]
+        return name
+
+
 @dataclass
 class Graph:
     """Nodes in the order of computing, inputs and outputs with their shapes, and weights by name."""
@@ -70,10 +88,44 @@ class Graph:
         """Say whether a name is that of a constant matrix."""
         return name in self.weights and len(self.weights[name].shape) == 2
 
+    def products(self) -> list[Product]:
+        """Return the products with constant matrices, in their order."""
+        transposed = {
+            node.output[0]: node.input[0]
+            for node in self.nodes
+            if node.op_type == "Transpose" and self.is_matrix(node.input[0])
+        }
+        found = []
+        for node in self.nodes:
+            if node.op_type == "MatMul":
+                name = transposed.get(node.input[1], node.input[1])
+                if self.is_matrix(name):
+                    weight, is_transposed = self.weights[name], node.input[1] in transposed
+                    found.append(Product(node, weight.transposed if is_transposed else weight, name, is_transposed))
+        return found
+
+    def users(self) -> Users:
+        """Return which nodes take each value; an output of the graph is taken by one more, which is None."""
+        users: Users = defaultdict(list)
+        for node in self.nodes:
+            for name in node.input:
+                users[name].append(node)
+        for output in self.outputs:
+            users[output.name].append(None)
+        return users
+
     def constant(self, name: str, values: Array) -> str:
         """Add a small constant, unless it is there; returns its name."""
         self.weights.setdefault(name, Weight.of(values))
         return name
+
+    def bias_behind(self, product: onnx.NodeProto, users: Users) -> onnx.NodeProto | None:
+        """Return the addition of a constant vector that alone uses a product."""
+        addition = users[product.output[0]][0] if len(users[product.output[0]]) == 1 else None
+        if addition is None or addition.op_type != "Add" or addition.input[0] != product.output[0]:
+            return None
+        vector = self.weights.get(addition.input[1])
+        return addition if vector is not None and len(vector.shape) == 1 else None
 
     def drop_unused(self) -> None:
         """Drop nodes that no output needs, and weights that no node uses."""

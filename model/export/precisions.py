@@ -6,26 +6,44 @@ from pathlib import Path
 
 import torch
 
-from model.architectures import DecoderLM, EncoderDecoder, Transformer
+from model.architectures import DecoderLM, EncoderDecoder, Transformer, VisionTransformer
+from model.export.calibrate import Ranges, calibrate
 from model.export.candidates import candidates_graph
 from model.export.fuse import fuse
+from model.export.graph import Graph
 from model.export.graphs import GraphFile, save_graph, trace_graphs
 from model.export.prepare import padded_width
-from model.export.quantize import BLOCKS, quantize
-from model.package import CacheShape
+from model.export.quantize import quantize
+from model.export.samples import Samples
+from model.export.smooth import smooth
+from model.package import CacheShape, PackageError
 from model.package.manifest import Precision
 
 
-def write_graphs(model: Transformer, folder: Path, precision: Precision = "float32") -> dict[str, GraphFile]:
-    """Write a model's graphs into a folder; returns them by name: encoder, decoder, candidates."""
+def write_graphs(
+    model: Transformer, folder: Path, precision: Precision = "float32", samples: Samples | None = None
+) -> dict[str, GraphFile]:
+    """Write a model's graphs into a folder; returns them by name: encoder, decoder, candidates.
+
+    `samples` are what `int8-static` finds its scales by; raises `PackageError` where it has none.
+    """
     graphs = trace_graphs(model, torch.float16 if precision == "float16" else torch.float32)
-    for name, graph in graphs.items():
+    for graph in graphs.values():
         fuse(graph)
-        if precision not in {"float32", "float16"}:
-            graphs[name] = quantize(graph, BLOCKS.get(precision))
+    if precision not in {"float32", "float16"}:
+        ranges = _ranges(model, graphs, samples) if precision == "int8-static" else {}
+        graphs = {name: quantize(graph, precision, ranges.get(name)) for name, graph in graphs.items()}
     if isinstance(model, DecoderLM | EncoderDecoder):
         graphs["candidates"] = candidates_graph()
     return {name: save_graph(graph, folder / f"{name}.onnx") for name, graph in graphs.items()}
+
+
+def _ranges(model: Transformer, graphs: dict[str, Graph], samples: Samples | None) -> dict[str, Ranges]:
+    """Find the ranges of activations, and even out their channels."""
+    if samples is None or isinstance(model, VisionTransformer):
+        raise PackageError("int8-static finds its scales by sample texts, and this model takes none; export it in int8")
+    ranges = calibrate(graphs, samples, cache_shape(model))
+    return {name: smooth(graph, ranges[name]) for name, graph in graphs.items()}
 
 
 def cache_shape(model: Transformer, precision: Precision = "float32") -> CacheShape | None:

@@ -4,12 +4,16 @@
 while running, so a row's result is the same whoever stands beside it: the products are summed in int32, exactly. (The
 usual dynamic quantization takes one scale for the whole batch, and a loud row then coarsens its neighbours.)
 
+`int8-static`: the same weights; activations of 8 bits whose scales were found before, on sample texts, and are the same
+for all rows and batches. Two nodes a product instead of seven, and a sum of integers as exact.
+
 `int8-blocks`, `int4-blocks`: one scale per block of each column, one operator per product, which quantizes activations
 by row and block itself. Fastest with one row or few, slowest with many.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +22,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from model.export.graph import MICROSOFT, Array, Graph, Weight
+from model.export.calibrate import Ranges
+from model.export.graph import MICROSOFT, Array, Graph, Product, Weight
+from model.package.manifest import Precision
 
 ZERO_POINT = 128  # activations are stored as uint8 around it, which is what MatMulInteger is fastest with
 LARGEST = 127
@@ -34,12 +40,20 @@ class Blocks:
     size: int
 
 
-BLOCKS = {"int8-blocks": Blocks(8, 128), "int4-blocks": Blocks(4, 32)}
+BLOCKS: dict[Precision, Blocks] = {"int8-blocks": Blocks(8, 128), "int4-blocks": Blocks(4, 32)}
 
 
-def quantize(graph: Graph, blocks: Blocks | None = None) -> Graph:
-    """Return a float32 graph with integer weights: of every product with a constant matrix, and the word embedding."""
-    return _Rewrite(graph, blocks).run()
+def quantize(graph: Graph, precision: Precision, ranges: Ranges | None = None) -> Graph:
+    """Return a float32 graph with integer weights: of every product with a constant matrix, and the word embedding.
+
+    `int8-static` needs the ranges that `calibrate` has found.
+    """
+    if precision in BLOCKS:
+        return _ByBlocks(graph, BLOCKS[precision]).run()
+    if precision == "int8-static":
+        assert ranges is not None, "bug: constant scales are made of ranges"
+        return _ByConstants(graph, ranges).run()
+    return _ByRows(graph).run()
 
 
 def quantize_columns(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
@@ -75,109 +89,62 @@ def _parts(count: int, size: int = 256) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, count, size))
 
 
-class _Rewrite:
+class _Rewrite(ABC):
     """One graph being rewritten; new nodes are collected in order, so the graph stays sorted."""
 
-    def __init__(self, graph: Graph, blocks: Blocks | None) -> None:
-        self.old, self.blocks = graph, blocks
+    def __init__(self, graph: Graph) -> None:
+        self.old = graph
         self.new = Graph([], graph.inputs, graph.outputs, dict(graph.weights))
         self.made: set[str] = set()  # outputs of new nodes
-        self.transposed = {
-            node.output[0]: node.input[0]
-            for node in graph.nodes
-            if node.op_type == "Transpose" and node.input[0] in graph.weights
-        }
-        self.quantized_inputs: dict[str, tuple[str, str]] = {}
 
     def run(self) -> Graph:
-        rewrite_product = self._rewrite_by_rows if self.blocks is None else self._rewrite_by_blocks
-        self.new.constant("quantize_zero_point", np.array(ZERO_POINT, np.uint8))
-        self.new.constant("quantize_step", np.array(1 / LARGEST, np.float32))
-        self.new.constant("quantize_one", np.array(1.0, np.float32))
-        self.new.constant("quantize_last_axis", np.array([-1], np.int64))
+        products = {id(product.node): product for product in self.old.products()}
         for node in self.old.nodes:
-            if node.op_type == "MatMul" and self._matrix(node.input[1]) is not None:
-                rewrite_product(node)
+            if id(node) in products:
+                self.rewrite(products[id(node)])
             elif node.op_type == "Gather" and node.input[0].endswith(WORD_EMBEDDING):
                 self._rewrite_gather(node)
-            else:
+            elif node.output[0] not in self.made:
                 self.new.nodes.append(node)
         self.new.drop_unused()
         return self.new
 
-    def _matrix(self, name: str) -> Weight | None:
-        """Return a constant matrix, or one of words that is transposed while running."""
-        if name in self.transposed:
-            return self.old.weights[self.transposed[name]].transposed
-        return self.old.weights[name] if self.old.is_matrix(name) else None
+    @abstractmethod
+    def rewrite(self, product: Product) -> None:
+        """Add what stands for a product."""
 
-    def _rewrite_by_rows(self, node: onnx.NodeProto) -> None:
-        """MatMul(x, W) → MatMulIntegerToFloat(x / row maximum · 127, W / column scale) · row maximum.
-
-        The column scales, over 127, are the operator's own; the row's maximum comes last, so an all-zero row, whose
-        quotient is undefined, is still zero.
-        """
-        row, largest = self._quantized_rows(node.input[0])
-        if node.input[1] in self.transposed:
-            words, scales = self._quantized_vocabulary(self.transposed[node.input[1]])
-            matrix = self._node("Transpose", [words], f"{words}_transposed", perm=[1, 0])
+    def columns(self, product: Product) -> tuple[str, str]:
+        """Return a product's matrix (K, N) in 8 bits, and the scales of its columns (N,)."""
+        if product.is_transposed:
+            words, scales = self._vocabulary(product.weight)
             scale = self.new.weights[scales]
-            column_scale = f"{scales}_of_columns"
-            self.new.weights[column_scale] = Weight(
-                scale.shape[:1], scale.dtype, lambda: scale.read()[:, 0] / np.float32(LARGEST)
-            )
-        else:
-            matrix, column_scale = self._quantized_columns(node.input[1])
-        name = node.output[0]
-        inputs = [row, matrix, "quantize_one", column_scale, "quantize_zero_point"]
-        product = self._node("MatMulIntegerToFloat", inputs, f"{name}_by_rows", domain=MICROSOFT)
-        self._node("Mul", [product, largest], name)
-
-    def _quantized_rows(self, name: str) -> tuple[str, str]:
-        """Return the 8-bit form of an activation and its rows' largest sizes; once, however many products use it."""
-        if name not in self.quantized_inputs:
-            size = self._node("Abs", [name], f"{name}_abs")
-            largest = self._node("ReduceMax", [size, "quantize_last_axis"], f"{name}_largest", keepdims=1)
-            scaled = self._node("Div", [name, largest], f"{name}_scaled")
-            row = self._node("QuantizeLinear", [scaled, "quantize_step", "quantize_zero_point"], f"{name}_uint8")
-            self.quantized_inputs[name] = row, largest
-        return self.quantized_inputs[name]
-
-    def _quantized_columns(self, name: str) -> tuple[str, str]:
-        """Return a matrix (K, N) in 8 bits, and its columns' scales, over 127, as the operator takes them."""
-        values, scales = f"{name}_int8", f"{name}_scales"
+            columns = f"{scales}_of_columns"
+            self.new.weights[columns] = Weight(scale.shape[:1], scale.dtype, lambda: scale.read()[:, 0])
+            return self.node("Transpose", [words], f"{words}_transposed", perm=[1, 0]), columns
+        values, scales = f"{product.weight}_int8", f"{product.weight}_scales"
         if values not in self.new.weights:
-            weight = self.old.weights[name]
-            made = _Once(lambda: quantize_columns(weight.read()))
-            self.new.weights[values] = Weight(weight.shape, np.dtype(np.int8), made.first)
-            self.new.weights[scales] = Weight(
-                weight.shape[1:], np.dtype(np.float32), lambda: made.second() / np.float32(LARGEST)
-            )
+            matrix = product.matrix
+            made = _Once(lambda: quantize_columns(matrix.read()))
+            self.new.weights[values] = Weight(matrix.shape, np.dtype(np.int8), made.first)
+            self.new.weights[scales] = Weight(matrix.shape[1:], np.dtype(np.float32), made.second)
         return values, scales
 
-    def _rewrite_by_blocks(self, node: onnx.NodeProto) -> None:
-        """MatMul(x, W) → MatMulNBits(x, blocks of W); accuracy level 4 is 8-bit activations."""
-        name, weight, blocks = node.input[1], self._matrix(node.input[1]), self.blocks
-        assert weight is not None and blocks is not None
-        rows, columns = weight.shape
-        count = -(-rows // blocks.size)
-        made = _Once(lambda: quantize_blocks(weight.read(), blocks))
-        shape = columns, count, blocks.size * blocks.bits // 8
-        self.new.weights[f"{name}_blocks"] = Weight(shape, np.dtype(np.uint8), made.first)
-        self.new.weights[f"{name}_block_scales"] = Weight((columns * count,), np.dtype(np.float32), made.second)
-        inputs = [node.input[0], f"{name}_blocks", f"{name}_block_scales"]
-        sizes = {"K": rows, "N": columns, "bits": blocks.bits, "block_size": blocks.size}
-        self._node("MatMulNBits", inputs, node.output[0], domain=MICROSOFT, accuracy_level=4, **sizes)
+    def node(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """Add a node unless its output is there; returns the output's name."""
+        if output not in self.made:
+            self.made.add(output)
+            self.new.add_node(operator, inputs, [output], **attributes)
+        return output
 
     def _rewrite_gather(self, node: onnx.NodeProto) -> None:
-        words, scales = self._quantized_vocabulary(node.input[0])
+        words, scales = self._vocabulary(node.input[0])
         name = node.output[0]
-        rows = self._node("Gather", [words, node.input[1]], f"{name}_int8")
-        rows = self._node("Cast", [rows], f"{name}_cast", to=onnx.TensorProto.FLOAT)
-        scale = self._node("Gather", [scales, node.input[1]], f"{name}_scale")
-        self._node("Mul", [rows, scale], name)
+        rows = self.node("Gather", [words, node.input[1]], f"{name}_int8")
+        rows = self.node("Cast", [rows], f"{name}_cast", to=onnx.TensorProto.FLOAT)
+        scale = self.node("Gather", [scales, node.input[1]], f"{name}_scale")
+        self.node("Mul", [rows, scale], name)
 
-    def _quantized_vocabulary(self, name: str) -> tuple[str, str]:
+    def _vocabulary(self, name: str) -> tuple[str, str]:
         """Quantize a word embedding (V, D), one scale a word: a row when looked up, a column in the output product."""
         values, scales = f"{name}_int8", f"{name}_scales"
         if values not in self.new.weights:
@@ -189,11 +156,84 @@ class _Rewrite:
             )
         return values, scales
 
-    def _node(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        if output not in self.made:
-            self.made.add(output)
-            self.new.add_node(operator, inputs, [output], **attributes)
-        return output
+
+class _ByRows(_Rewrite):
+    """MatMul(x, W) → MatMulIntegerToFloat(x / row maximum · 127, W / column scale) · row maximum.
+
+    The row's maximum comes last, so an all-zero row, whose quotient is undefined, is still zero.
+    """
+
+    def rewrite(self, product: Product) -> None:
+        """Add seven nodes; four of them stand once, however many products take the same activation."""
+        name, given = product.node.output[0], product.given
+        zero_point = self.new.constant("quantize_zero_point", np.array(ZERO_POINT, np.uint8))
+        step = self.new.constant("quantize_step", np.array(1 / LARGEST, np.float32))
+        last_axis = self.new.constant("quantize_last_axis", np.array([-1], np.int64))
+        size = self.node("Abs", [given], f"{given}_abs")
+        largest = self.node("ReduceMax", [size, last_axis], f"{given}_largest", keepdims=1)
+        scaled = self.node("Div", [given, largest], f"{given}_scaled")
+        row = self.node("QuantizeLinear", [scaled, step, zero_point], f"{given}_uint8")
+        inputs = [row, *_beside(self.columns(product), step), zero_point]
+        by_rows = self.node("MatMulIntegerToFloat", inputs, f"{name}_by_rows", domain=MICROSOFT)
+        self.node("Mul", [by_rows, largest], name)
+
+
+class _ByConstants(_Rewrite):
+    """MatMul(x, W) + bias → MatMulIntegerToFloat(x / step + zero point, W / column scale, bias).
+
+    A ReLU before it needs no node: what is below 0 is below the zero point, which is 0 then.
+    """
+
+    def __init__(self, graph: Graph, ranges: Ranges) -> None:
+        super().__init__(graph)
+        self._ranges = ranges
+        self._users = graph.users()
+        self._makers = {name: node for node in graph.nodes for name in node.output}
+
+    def rewrite(self, product: Product) -> None:
+        """Add two nodes; the first stands once, however many products take the same activation."""
+        given = product.given
+        step, zero_point = self._ranges[given].step_and_zero_point()
+        constants = [
+            self.new.constant(f"{given}_step", np.array(step, np.float32)),
+            self.new.constant(f"{given}_zero_point", np.array(zero_point, np.uint8)),
+        ]
+        maker = self._makers.get(given)
+        is_relu = maker is not None and maker.op_type == "Relu" and zero_point == 0
+        origin = maker.input[0] if maker is not None and is_relu else given
+        quantized = self.node("QuantizeLinear", [origin, *constants], f"{given}_uint8")
+        inputs = [quantized, *_beside(self.columns(product), constants[0]), constants[1]]
+        addition = self.old.bias_behind(product.node, self._users)
+        if addition is not None:
+            inputs += ["", addition.input[1]]
+        output = (product.node if addition is None else addition).output[0]
+        self.node("MatMulIntegerToFloat", inputs, output, domain=MICROSOFT)
+
+
+class _ByBlocks(_Rewrite):
+    """MatMul(x, W) → MatMulNBits(x, blocks of W); accuracy level 4 is 8-bit activations."""
+
+    def __init__(self, graph: Graph, blocks: Blocks) -> None:
+        super().__init__(graph)
+        self._blocks = blocks
+
+    def rewrite(self, product: Product) -> None:
+        """Add one node."""
+        blocks, matrix, name = self._blocks, product.matrix, product.node.input[1]
+        rows, columns = matrix.shape
+        count = -(-rows // blocks.size)
+        made = _Once(lambda: quantize_blocks(matrix.read(), blocks))
+        shape = columns, count, blocks.size * blocks.bits // 8
+        self.new.weights[f"{name}_blocks"] = Weight(shape, np.dtype(np.uint8), made.first)
+        self.new.weights[f"{name}_block_scales"] = Weight((columns * count,), np.dtype(np.float32), made.second)
+        inputs = [product.given, f"{name}_blocks", f"{name}_block_scales"]
+        sizes = {"K": rows, "N": columns, "bits": blocks.bits, "block_size": blocks.size}
+        self.node("MatMulNBits", inputs, product.node.output[0], domain=MICROSOFT, accuracy_level=4, **sizes)
+
+
+def _beside(columns: tuple[str, str], step: str) -> list[str]:
+    """Return a matrix, the activation's step and the columns' scales, in the operator's order."""
+    return [columns[0], step, columns[1]]
 
 
 class _Once:

@@ -28,6 +28,7 @@ LIMITS: dict[Precision, float] = {
     "float32": 1e-4,
     "float16": 0.02,
     "int8": 0.2,
+    "int8-static": 0.2,
     "int8-blocks": 0.2,
     "int4-blocks": 0.5,
 }

@@ -30,6 +30,7 @@ class ImportOptions:
     languages: tuple[str, str] | None = None  # of a translator that does not tell its own
     licence: str | None = None  # none: what its card says
     allow_pickle: bool = False
+    texts: tuple[str, ...] | None = None  # by which int8-static finds its scales; none: the exporter's own
 
 
 def _to_stderr(text: str) -> None:
@@ -133,7 +134,7 @@ class Packages:
             model, tokens, card, family = read_checkpoint(
                 folder, name, licence, options.languages, scratch=Path(made), allow_pickle=pickle
             )
-            export_package(model, tokens, card, out, precision=options.precision, family=family)
+            export_package(model, tokens, card, out, precision=options.precision, family=family, texts=options.texts)
 
 
 def _key(source: Path | HubName, revision: str, options: ImportOptions) -> str:
@@ -144,6 +145,7 @@ def _key(source: Path | HubName, revision: str, options: ImportOptions) -> str:
         precision=options.precision,
         languages=options.languages,
         licence=options.licence,
+        texts=options.texts,
     )
 
 

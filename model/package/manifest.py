@@ -21,7 +21,7 @@ from model.package.part import Part, TokenId
 
 Task = Literal["classify", "rerank", "tag", "answer", "fill", "embed", "generate", "translate", "summarize"]
 Resampling = Literal["bilinear", "bicubic", "lanczos"]
-Precision = Literal["float32", "float16", "int8", "int8-blocks", "int4-blocks"]
+Precision = Literal["float32", "float16", "int8", "int8-static", "int8-blocks", "int4-blocks"]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # in the package's folder, nowhere else
 
 FILE_NAME = "manifest.json"

@@ -71,7 +71,7 @@ def slow_translation(package: TinyPackage, source: list[int], beam_size: int, ma
     return [Hypothesis(hypothesis.ids, hypothesis.score) for hypothesis in found]
 
 
-@pytest.mark.parametrize("precision", ["float16", "int8", "int8-blocks", "int4-blocks"])
+@pytest.mark.parametrize("precision", ["float16", "int8", "int8-static", "int8-blocks", "int4-blocks"])
 @pytest.mark.parametrize("name", ["stories", "translate"])
 async def test_every_precision_decodes(make_package: MakePackage, name: str, precision: Precision) -> None:
     package, ids = make_package(name, precision), {"stories": "prompt_ids", "translate": "source_ids"}[name]
@@ -94,7 +94,7 @@ async def test_cached_greedy_equals_the_cache_free_truth(stories: TinyPackage) -
             )
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "int8", "int8-static"])
 async def test_sequences_answer_the_same_together_as_alone(make_package: MakePackage, precision: str) -> None:
     package = make_package("stories", precision)
     async with running(package) as engine:

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from model.architectures import build
+from model.config import FeedForwardConfig, NormConfig
+from model.export.calibrate import Range, calibrate
+from model.export.fuse import fuse
+from model.export.graphs import save_graph, trace_graphs
+from model.export.naive import NaiveGraph, open_graphs, text_inputs
+from model.export.precisions import write_graphs
+from model.export.samples import Sample, Samples
+from model.export.smooth import smooth
+from model.export.verify import LIMITS, verify
+from model.package import PackageError
+from tests.conftest import TINY, MakePackage, random_model
+
+TEXTS = ["sentiment", "embed", "stories", "translate"]
+
+
+def some_samples(vocab_size: int, longest: int = 24) -> Samples:
+    rng = np.random.default_rng(0)
+    rows = [Sample(rng.integers(0, vocab_size, length).tolist()) for length in range(1, longest)]
+    return Samples(rows, start=2, end=3, max_positions=longest)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_constant_scales_lose_little(tmp_path: Path, name: str) -> None:
+    torch.manual_seed(0)
+    model = build(TINY[name]).eval()
+    graphs = write_graphs(model, tmp_path, "int8-static", some_samples(model.config.vocab_size))
+
+    assert 1e-4 < verify(model, open_graphs(graphs), batches=4).distance < LIMITS["int8-static"] / 3
+
+
+def test_a_product_is_two_nodes_and_its_bias_none(tmp_path: Path) -> None:
+    model = random_model(TINY["stories"])
+    samples = some_samples(model.config.vocab_size)
+    sizes = {}
+    for precision in ("float32", "int8-static"):
+        write_graphs(model, tmp_path, precision, samples)
+        nodes = onnx.load(tmp_path / "decoder.onnx").graph.node
+        sizes[precision] = len(nodes)
+        products = [node for node in nodes if node.op_type == "MatMulIntegerToFloat"]
+
+    biased = [node for node in products if len(node.input) == 7]
+    assert len(biased) == len(products) - 1  # the words have none
+    # One more for each product, less its bias; two more look words up in 8 bits.
+    assert sizes["int8-static"] <= sizes["float32"] + len(products) - len(biased) + 3
+
+
+def test_a_relu_before_a_product_needs_no_node(tmp_path: Path) -> None:
+    config = dataclasses.replace(TINY["sentiment"], feed_forward=FeedForwardConfig(64, "relu"))
+    model = random_model(config)
+    graphs = write_graphs(model, tmp_path, "int8-static", some_samples(config.vocab_size))
+
+    assert "Relu" not in {node.op_type for node in onnx.load(graphs["encoder"].path).graph.node}
+    assert verify(model, open_graphs(graphs), batches=2).distance < LIMITS["int8-static"] / 3
+
+
+def test_an_answer_does_not_move_with_its_neighbours(make_package: MakePackage) -> None:
+    package = make_package("sentiment", "int8-static")
+    graph = NaiveGraph(package.folder / "encoder.onnx", ["logits"])
+    rows = [[2, *range(30, 30 + length), 3] for length in (1, 2, 7, 19, 40, 3)]
+
+    together = graph.run(text_inputs(rows))["logits"]
+    for index, row in enumerate(rows):
+        np.testing.assert_array_equal(together[index], graph.run(text_inputs([row]))["logits"][0])
+
+
+def test_channels_are_evened_out_without_another_answer(tmp_path: Path) -> None:
+    config = dataclasses.replace(TINY["stories"], norm=NormConfig("layer", placement="pre"))
+    model = random_model(config)
+    with torch.no_grad():  # one channel is a hundred times as large as the others
+        for block in model.decoder.blocks:
+            block.feed_forward_residual.norm.weight[3] *= 100
+            block.feed_forward.expand.weight[:, 3] /= 100
+    graphs = trace_graphs(model)
+    fuse(graphs["decoder"])
+    samples = some_samples(config.vocab_size)
+    cache = make_cache(model)
+    ranges = calibrate(graphs, samples, cache)["decoder"]
+    evened = smooth(graphs["decoder"], ranges)
+    found = calibrate(graphs, samples, cache)["decoder"]
+
+    unevenness = {name: max(each.sizes) / np.median(each.sizes) for name, each in ranges.items()}
+    worst = max(unevenness, key=lambda name: unevenness[name])
+    assert unevenness[worst] > 30 and max(found[worst].sizes) / np.median(found[worst].sizes) < 15
+    np.testing.assert_allclose(found[worst].largest, evened[worst].largest, rtol=1e-3, atol=1e-5)
+    files = {name: save_graph(graph, tmp_path / f"{name}.onnx") for name, graph in graphs.items()}
+    assert verify(model, open_graphs(files), batches=2).max_relative_error < 1e-4
+
+
+def make_cache(model: torch.nn.Module) -> object:
+    from model.export.precisions import cache_shape
+
+    return cache_shape(model)
+
+
+def test_numbers_within_a_range_are_kept_to_half_a_step() -> None:
+    values = np.random.default_rng(0).normal(2, 3, (50, 8)).astype(np.float32)
+    seen = Range.empty(8)
+    seen.see(values[:20])
+    seen.see(values[20:])
+
+    step, zero_point = seen.step_and_zero_point()
+    stored = np.clip(np.rint(values / step) + zero_point, 0, 255)
+    assert np.abs((stored - zero_point) * step - values).max() <= step * 1.01 / 2 + step / 2
+    assert Range.empty(8).step_and_zero_point() == (1.0, 0)
+
+
+def test_a_model_of_images_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PackageError, match="sample texts"):
+        write_graphs(random_model(TINY["fashion"]), tmp_path, "int8-static", None)
