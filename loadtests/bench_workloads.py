@@ -13,16 +13,12 @@ from statistics import median
 
 import ctranslate2
 import numpy as np
-import torch
-import transformers
 
 from loadtests.bench_models import BenchModels
 from model.package import Manifest
 from service.engine.admission import AdmissionLimits
-from service.engine.batcher import Batcher
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
-from service.engine.inputs import TextInput
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions, usable_cores
@@ -271,49 +267,6 @@ class _Window:
             await asyncio.to_thread(self._run, [length for length, _ in batch])
             for _, answer in batch:
                 answer.set_result(None)
-
-
-def encoding(name: str, model_class: str, longest: int) -> Workload:
-    """Encode 128 texts of 16 to `longest` tokens; theirs by a class of `transformers`, sorted into batches of 32."""
-
-    @asynccontextmanager
-    async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
-        rng = np.random.default_rng(0)
-        texts = [random_ids(rng, int(length)) for length in rng.integers(16, longest + 1, 128)]
-        torch.set_num_threads(THREADS)
-        model = getattr(transformers, model_class).from_pretrained(models.checkpoint(name)).eval()
-        package = models.package(name)
-        batcher = Batcher(package, Manifest.load(package), SessionOptions(THREADS), admission=ADMISSION)
-
-        def theirs() -> float:
-            started = time.perf_counter()
-            ordered = sorted(texts, key=len)
-            with torch.inference_mode():
-                for first in range(0, len(ordered), 32):
-                    rows = [torch.tensor(row) for row in ordered[first : first + 32]]
-                    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-                    model(ids, attention_mask=ids != 0)
-            return len(texts) / (time.perf_counter() - started)
-
-        async def encode(ids: list[int]) -> None:
-            with batcher.admission.admit("", 1, len(ids)) as permit:
-                await batcher.run(permit, [TextInput(ids, [0] * len(ids))])
-
-        async def encode_all() -> float:
-            started = time.perf_counter()
-            await asyncio.gather(*(encode(ids) for ids in texts))
-            return len(texts) / (time.perf_counter() - started)
-
-        async def peer() -> float:
-            return await repeated(seconds, theirs)
-
-        async def ours() -> float:
-            return await repeated(seconds, encode_all)
-
-        yield Sides(ours, peer)
-        await batcher.close()
-
-    return sides
 
 
 @asynccontextmanager
