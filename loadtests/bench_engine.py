@@ -56,7 +56,7 @@ WORKLOADS = [
         Workload(
             f"gpt2, 64-token prompts, decode, {n} streams", "tokens/s", floor, workloads.decode("gpt2", n, prompt=64)
         )
-        for n, floor in ((1, 2.0), (8, 2.5), (32, 1.5))
+        for n, floor in ((1, 2.0), (8, 1.5), (32, 1.5))
     ),
     Workload("gpt2, 400-token prompts, decode, 32 streams", "tokens/s", 5.0, workloads.decode("gpt2", 32, prompt=400)),
     *(
@@ -83,15 +83,15 @@ WORKLOADS = [
         Workload(
             f"base, 24 → 24, greedy, {n} sentences", "tokens/s", floor, workloads.translation("base", n, beam_size=1)
         )
-        for n, floor in ((1, 3.0), (8, 3.5), (32, 2.2))
+        for n, floor in ((1, 3.0), (8, 1.5), (32, 1.5))
     ),
     *(
         Workload(
             f"base, 24 → 24, beam 4, {n} sentences", "tokens/s", floor, workloads.translation("base", n, beam_size=4)
         )
-        for n, floor in ((1, 3.0), (8, 2.0), (32, 1.4))
+        for n, floor in ((1, 2.5), (8, 1.4), (32, 1.3))
     ),
-    Workload("base, Poisson arrivals, p95 latency", "ms", 0.4, workloads.arrivals, is_latency=True),
+    Workload("base, Poisson arrivals, p95 latency", "ms", 0.6, workloads.arrivals, is_latency=True),
     *(
         Workload(
             f"smollm2, 64-token prompts, decode, {n} streams", "tokens/s", floor, workloads.decode("smollm2", n, 64)

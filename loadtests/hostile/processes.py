@@ -123,11 +123,11 @@ def role_of(process: psutil.Process) -> str:
 
 
 @contextmanager
-def started(keys: Keys, threads: int) -> Iterator[Service]:
-    """Run `python -m service` with the bundled models on a free port of 127.0.0.1 until left."""
+def started(keys: Keys, threads: int, **settings: Any) -> Iterator[Service]:
+    """Run `python -m service` with the bundled models, each with these settings, on a free port until left."""
     with tempfile.TemporaryDirectory(prefix="trifold-hostile-") as name:
         folder, port = Path(name), free_port()
-        (folder / "models.yaml").write_text(yaml.safe_dump({"models": models(threads, folder)}))
+        (folder / "models.yaml").write_text(yaml.safe_dump({"models": models(folder, threads=threads, **settings)}))
         command = [sys.executable, "-m", "service", "--port", str(port)]
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(
@@ -148,15 +148,14 @@ def started(keys: Keys, threads: int) -> Iterator[Service]:
             end(process)
 
 
-def models(threads: int, folder: Path) -> list[dict[str, Any]]:
-    """Return the bundled models as a models file has them; two replicas of those that are killed.
+def models(folder: Path, **settings: Any) -> list[dict[str, Any]]:
+    """Return the bundled models as a models file has them, with settings; two replicas of those that are killed.
 
     Copies of those that are to do more than they were trained for are made in `folder`.
     """
     two = {"autoscaling": {"min_replicas": 2, "max_replicas": 2}}
     return [
-        {"package": str(_package(model, folder)), "threads": threads, **(two if model in KILLED else {})}
-        for model in MODELS
+        {"package": str(_package(model, folder)), **settings, **(two if model in KILLED else {})} for model in MODELS
     ]
 
 

@@ -161,7 +161,7 @@ def test_a_service_that_ignores_the_signal_is_killed_with_its_children(monkeypat
 
 
 def test_the_service_is_given_the_bundled_models_and_two_replicas_of_those_that_are_killed(tmp_path: Path) -> None:
-    (tmp_path / "models.yaml").write_text(yaml.safe_dump({"models": models(1, tmp_path)}))
+    (tmp_path / "models.yaml").write_text(yaml.safe_dump({"models": models(tmp_path, threads=1)}))
     made = Settings(models_file=tmp_path / "models.yaml").models()
 
     bundled = [model.package for model in Settings(models_file=BUNDLED_MODELS).models()]
