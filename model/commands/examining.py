@@ -26,18 +26,26 @@ def evaluate(
     """Measure a package's figures on test data and write them into its manifest.
 
     Of a classifier also how honest its scores are, where it is worse, and what it gets wrong, unless --limit is given.
+    Fails where the precision costs more than it may, beside a reference.
     """
+    from model.export.costs import costs
     from model.export.evaluate import evaluate as measure
     from model.package import Manifest
 
     table = Table("data set", "metric", "value", "precision")
-    for figure in measure(package, data, limit=limit, reference=reference):
+    figures = measure(package, data, limit=limit, reference=reference)
+    for figure in figures:
         table.add_row(figure.dataset, figure.metric, f"{figure.value:g}", figure.precision)
     console.print(table)
     calibration = Manifest.load(package).calibration
     if calibration is not None and limit is None:
         errors = ", ".join(f"{each.dataset} {each.before:.3f}, then {each.after:.3f}" for each in calibration.errors)
         console.print(f"temperature {calibration.temperature:g}; expected calibration error: {errors}", highlight=False)
+    dear = [cost for cost in costs(figures) if cost.is_too_much]
+    for cost in dear:
+        console.print(f"{cost.dataset}, {cost.metric}: {cost.precision} costs {cost.lost:.2g}; at most {cost.most:g}")
+    if dear:
+        raise typer.Exit(1)
 
 
 def verify(package: Package, run: RunFolder) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import torch
 
 from model.architectures import DecoderLM, EncoderDecoder, Transformer, VisionTransformer
-from model.export.calibrate import Ranges, calibrate
 from model.export.candidates import candidates_graph
 from model.export.fuse import fuse
 from model.export.graph import Graph
 from model.export.graphs import GraphFile, save_graph, trace_graphs
 from model.export.prepare import padded_width
 from model.export.quantize import quantize
+from model.export.ranges import Ranges, find_ranges
 from model.export.samples import Samples
 from model.export.smooth import smooth
 from model.package import CacheShape, PackageError
@@ -42,7 +42,7 @@ def _ranges(model: Transformer, graphs: dict[str, Graph], samples: Samples | Non
     """Find the ranges of activations, and even out their channels."""
     if samples is None or isinstance(model, VisionTransformer):
         raise PackageError("int8-static finds its scales by sample texts, and this model takes none; export it in int8")
-    ranges = calibrate(graphs, samples, cache_shape(model))
+    ranges = find_ranges(graphs, samples, cache_shape(model))
     return {name: smooth(graph, ranges[name]) for name, graph in graphs.items()}
 
 

@@ -22,8 +22,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from model.export.calibrate import Ranges
 from model.export.graph import MICROSOFT, Array, Graph, Product, Weight
+from model.export.ranges import Ranges
 from model.package.manifest import Precision
 
 ZERO_POINT = 128  # activations are stored as uint8 around it, which is what MatMulInteger is fastest with
@@ -46,7 +46,7 @@ BLOCKS: dict[Precision, Blocks] = {"int8-blocks": Blocks(8, 128), "int4-blocks":
 def quantize(graph: Graph, precision: Precision, ranges: Ranges | None = None) -> Graph:
     """Return a float32 graph with integer weights: of every product with a constant matrix, and the word embedding.
 
-    `int8-static` needs the ranges that `calibrate` has found.
+    `int8-static` needs the ranges that `find_ranges` has found.
     """
     if precision in BLOCKS:
         return _ByBlocks(graph, BLOCKS[precision]).run()

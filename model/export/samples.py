@@ -1,4 +1,4 @@
-"""Sample texts as a model takes them: what verification and calibration send through its graphs."""
+"""Sample texts as a model takes them: what goes through its graphs to find how large its numbers are."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from model.export.calibrate import Ranges
 from model.export.graph import Array, Graph, Product, Weight
+from model.export.ranges import Ranges
 
 NORMS = {"LayerNormalization", "SimplifiedLayerNormalization"}
 LEAST = 1e-5  # keeps a channel that is always 0 from being divided by nothing

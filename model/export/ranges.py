@@ -64,14 +64,14 @@ class Range:
 Ranges = dict[str, Range]  # by the activation's name
 
 
-def calibrate(graphs: Mapping[str, Graph], samples: Samples, cache: CacheShape | None) -> dict[str, Ranges]:
+def find_ranges(graphs: Mapping[str, Graph], samples: Samples, cache: CacheShape | None) -> dict[str, Ranges]:
     """Return the ranges of what each graph's products with constant matrices are given, by graph.
 
     `graphs` are a reader's encoder, a decoder with its `cache`, or both of a translator, which translates greedily.
     """
     with TemporaryDirectory() as folder:
         watched = {name: _Watched(graph, Path(folder) / f"{name}.onnx") for name, graph in graphs.items()}
-        for sample in tqdm(samples.rows, desc="calibrating"):
+        for sample in tqdm(samples.rows, desc="ranges of activations"):
             ids = np.array([sample.ids])
             if cache is None:
                 inputs: dict[str, Any] = text_inputs([sample.ids])
