@@ -1,14 +1,20 @@
 """Channels of like size between a norm and the products behind it: what constant scales need to be fine enough.
 
 A few channels of a norm's output are far larger than all others, and one scale for all of them would leave those few
-integers. So each channel is divided by a number of its own in the norm's weights, and the matrices' rows are multiplied
-by it: the answer is the same (Xiao et al. 2023, "SmoothQuant", equation 4 with α = 0.5).
+integers. So each channel is divided by a number of its own, and the matrices' rows are multiplied by it: the answer is
+the same (Xiao et al. 2023, "SmoothQuant", equation 4 with α = 0.5). Where products alone take a norm's output its own
+weights are divided, which costs nothing; where the sum around a block takes it too, the products' copy is, by a node.
+Vectors of MiniLM-L6, whose norms are all of the second kind, come to a least cosine of 0.993 to the exact ones instead
+of 0.980; doing the same before every product, without a norm, was no better (0.983).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 import onnx
+from onnx import helper
 
 from model.export.graph import Array, Graph, Product, Weight
 from model.export.ranges import Ranges
@@ -18,23 +24,29 @@ LEAST = 1e-5  # keeps a channel that is always 0 from being divided by nothing
 
 
 def smooth(graph: Graph, ranges: Ranges) -> Ranges:
-    """Change weights so that what norms give to products has channels of like size; returns the ranges after that.
-
-    Norms whose output goes elsewhere too, as into the sum around a block, stay as they are.
-    """
-    behind: dict[str, list[Product]] = {}
+    """Change a graph so that what norms give to products has channels of like size; returns the ranges after that."""
+    behind: dict[str, list[Product]] = defaultdict(list)
     for product in graph.products():
-        behind.setdefault(product.given, []).append(product)
-    users, smoothed = graph.users(), dict(ranges)
-    for norm in graph.nodes:
-        products = behind.get(norm.output[0], [])
-        is_alone = len(products) == len(users[norm.output[0]]) and not any(each.is_transposed for each in products)
-        if norm.op_type in NORMS and products and is_alone:
-            scales = _scales(ranges[norm.output[0]].sizes, products)
-            smoothed[norm.output[0]] = ranges[norm.output[0]].divided_by(scales)
-            _divide(graph, norm, scales)
-            for product in products:
-                _multiply(graph, product, scales)
+        behind[product.given].append(product)
+    users, smoothed, nodes = graph.users(), dict(ranges), []
+    for node in graph.nodes:
+        nodes.append(node)
+        name, products = node.output[0], behind[node.output[0]]
+        if node.op_type not in NORMS or not products or any(each.is_transposed for each in products):
+            continue
+        scales = _scales(ranges[name].sizes, products)
+        if len(products) == len(users[name]):
+            _divide_weights(graph, node, scales)
+        else:
+            inverse = graph.constant(f"{name}_smooth_scales", 1 / scales)
+            name = f"{name}_smooth"
+            nodes.append(helper.make_node("Mul", [node.output[0], inverse], [name]))
+        smoothed[name] = ranges[node.output[0]].divided_by(scales)
+        for product in products:
+            product.node.input[0] = name
+            _multiply_rows(graph, product, scales)
+    graph.nodes = nodes
+    graph.drop_unused()
     return smoothed
 
 
@@ -45,14 +57,14 @@ def _scales(sizes: Array, products: list[Product]) -> Array:
     return (scales / scales.mean()).astype(np.float32)
 
 
-def _divide(graph: Graph, norm: onnx.NodeProto, scales: Array) -> None:
+def _divide_weights(graph: Graph, norm: onnx.NodeProto, scales: Array) -> None:
     """Divide a norm's weight and bias."""
     for place, name in enumerate(norm.input[1:3], start=1):
         values = graph.weights[name].read()
         norm.input[place] = graph.constant(f"{norm.output[0]}_smooth_{place}", (values / scales).astype(values.dtype))
 
 
-def _multiply(graph: Graph, product: Product, scales: Array) -> None:
+def _multiply_rows(graph: Graph, product: Product, scales: Array) -> None:
     """Multiply a matrix's rows."""
     name, matrix = f"{product.node.output[0]}_smooth", product.matrix
     graph.weights[name] = Weight(matrix.shape, matrix.dtype, lambda: matrix.read() * scales[:, None])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ from model.export.fuse import fuse
 from model.export.graphs import save_graph, trace_graphs
 from model.export.naive import NaiveGraph, open_graphs, text_inputs
 from model.export.precisions import cache_shape, write_graphs
-from model.export.ranges import Range, find_ranges
+from model.export.ranges import Range, Ranges, find_ranges
 from model.export.samples import Sample, Samples
 from model.export.smooth import smooth
 from model.export.verify import LIMITS, verify
@@ -74,26 +75,29 @@ def test_an_answer_does_not_move_with_its_neighbours(make_package: MakePackage) 
         np.testing.assert_array_equal(together[index], graph.run(text_inputs([row]))["logits"][0])
 
 
-def test_channels_are_evened_out_without_another_answer(tmp_path: Path) -> None:
-    config = dataclasses.replace(TINY["stories"], norm=NormConfig("layer", placement="pre"))
+@pytest.mark.parametrize("placement", ["pre", "post"])
+def test_channels_are_evened_out_without_another_answer(tmp_path: Path, placement: Literal["pre", "post"]) -> None:
+    config = dataclasses.replace(TINY["stories"], norm=NormConfig("layer", placement=placement))
     model = random_model(config)
     with torch.no_grad():  # one channel is a hundred times as large as the others
         weights = model.state_dict()
-        for layer in range(config.num_decoder_layers):
-            weights[f"decoder.blocks.{layer}.feed_forward_residual.norm.weight"][3] *= 100
-            weights[f"decoder.blocks.{layer}.feed_forward.expand.weight"][:, 3] /= 100
+        for name in weights:
+            if name.endswith("norm.weight"):
+                weights[name][3] *= 100
     graphs = trace_graphs(model)
     fuse(graphs["decoder"])
-    samples = some_samples(config.vocab_size)
-    cache = cache_shape(model)
+    samples, cache = some_samples(config.vocab_size), cache_shape(model)
     ranges = find_ranges(graphs, samples, cache)["decoder"]
     evened = smooth(graphs["decoder"], ranges)
     found = find_ranges(graphs, samples, cache)["decoder"]
 
-    unevenness = {name: max(each.sizes) / np.median(each.sizes) for name, each in ranges.items()}
-    worst = max(unevenness, key=lambda name: unevenness[name])
-    assert unevenness[worst] > 30 and max(found[worst].sizes) / np.median(found[worst].sizes) < 15
-    np.testing.assert_allclose(found[worst].largest, evened[worst].largest, rtol=1e-3, atol=1e-5)
+    def unevenness(seen: Ranges) -> list[float]:
+        """Of what norms give to products; the last norm's goes by another name, as some positions are picked of it."""
+        return [max(each.sizes) / np.median(each.sizes) for name, each in seen.items() if "LayerNorm" in name]
+
+    assert min(unevenness(ranges)) > 30 and max(unevenness(found)) < 15
+    for name, each in found.items():
+        np.testing.assert_allclose(each.largest, evened[name].largest, rtol=1e-3, atol=1e-5)
     files = {name: save_graph(graph, tmp_path / f"{name}.onnx") for name, graph in graphs.items()}
     assert verify(model, open_graphs(files), batches=2).max_relative_error < 1e-4
 
