@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from model.card import Tokens
 from model.config import TransformerConfig
 
-RANDOM_ROWS, RANDOM_LENGTH = 16, 32  # of a model without a tokenizer
+RANDOM_ROWS, RANDOM_LENGTH = 16, 32  # where the tokenizer knows no word
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,20 @@ class Samples:
 def samples_of(config: TransformerConfig, tokens: Tokens, texts: Sequence[str]) -> Samples:
     """Return texts as a model takes them; each goes into another of a translator's languages, in turn.
 
-    Texts that say nothing to the tokenizer are left out; where none is left, there are random ids instead.
+    Where all tokens of each text are the same, as those of a tokenizer that knows none of the words, there are random
+    ids, and random outputs, too.
     """
     tokenizer = Tokenizer.from_file(str(tokens.file))
     tokenizer.no_padding()
     tokenizer.no_truncation()
     special, longest = tokens.special_ids, config.max_positions - 4
     encoded = [ids for text in texts if (ids := tokenizer.encode(text).ids) and max(ids) < config.vocab_size]
+    said = list(zip(encoded, _ways(tokens), strict=False))
     if not any(len(set(ids)) > 1 for ids in encoded):
-        encoded = np.random.default_rng(0).integers(0, config.vocab_size, (RANDOM_ROWS, RANDOM_LENGTH)).tolist()
+        drawn = np.random.default_rng(0).integers(0, config.vocab_size, (RANDOM_ROWS, 2, RANDOM_LENGTH)).tolist()
+        said += [(ids, ([], tuple(output))) for ids, output in drawn]
     rows = []
-    for ids, (first, forced) in zip(encoded, _ways(tokens), strict=False):
+    for ids, (first, forced) in said:
         row = [*first, *ids][:longest]
         if config.architecture == "encoder_decoder" and special.end is not None and row[-1] != special.end:
             row.append(special.end)
