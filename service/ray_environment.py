@@ -28,7 +28,7 @@ LOAD_REPORTS = {
 LOGS = {
     "RAY_ROTATION_MAX_BYTES": str(32 * 2**20),
     "RAY_ROTATION_BACKUP_COUNT": "1",
-    "RAY_event_stats_print_interval_ms": "-1",
+    "RAY_event_stats": "false",
 }
 # Serve's controller looks at everything ten times a second, which takes 3 % of a core for one application and 12 % for
 # eight. Twice a second is enough for replicas that take seconds to start.
