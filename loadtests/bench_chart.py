@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from loadtests.bench_engine import WORKLOADS, Result, is_reached
+from loadtests.bench_engine import COLUMNS, WORKLOADS, Result, cells_of
 
 COLOURS = ("#2c7fb8", "#d95f0e", "#31a354")
 BY_NAME = {workload.name: workload for workload in WORKLOADS}
@@ -44,15 +45,9 @@ def title(run: Run) -> str:
 
 def table(run: Run) -> str:
     """Return a run's results as lines of Markdown."""
-    lines = ["| workload | ours | peer | ratio | aim | steal |", "|---|---|---|---|---|---|"]
-    for result in results(run):
-        workload = BY_NAME[result.workload]
-        missed = "" if is_reached(result, workload) else ", missed"
-        aim = f"{'≤' if workload.is_latency else '≥'} {result.floor:g}{missed}"
-        steal = " / ".join(f"{share:.1%}" for share in result.steal)
-        ours, peer = (f"{value:.4g} {result.unit}" for value in (result.ours, result.peer))
-        lines.append(f"| {result.workload} | {ours} | {peer} | {result.ratio:.2f} | {aim} | {steal} |")
-    return "\n".join(lines)
+    rows = [COLUMNS, *(cells_of(result, BY_NAME[result.workload]) for result in results(run))]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], f"|{'---|' * len(COLUMNS)}", *lines[1:]])
 
 
 def results(run: Run) -> list[Result]:
@@ -77,7 +72,7 @@ def draw(runs: list[Run], out: Path) -> None:
     figure = Figure(figsize=(9, 0.6 + 0.3 * len(names) * max(1, 0.7 * len(runs))), layout="constrained")
     axes = figure.subplots()
     height = 0.8 / len(runs)
-    for number, (run, colour) in enumerate(zip(runs, COLOURS, strict=False)):
+    for number, (run, colour) in enumerate(zip(runs, cycle(COLOURS), strict=False)):
         found = {result.workload: times_as_fast(result) for result in results(run)}
         places = [index + (number - (len(runs) - 1) / 2) * height for index, name in enumerate(names) if name in found]
         factors = [found[name] for name in names if name in found]

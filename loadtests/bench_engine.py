@@ -211,15 +211,26 @@ def row_of(result: Result, workload: Workload) -> str:
     return f"{result.workload}: {figures}; {taken}"
 
 
+COLUMNS = ("workload", "ours", "peer", "ratio", "aim", "steal")
+
+
+def cells_of(result: Result, workload: Workload) -> list[str]:
+    """Return a result as the cells of a table."""
+    aim = f"{'≤' if workload.is_latency else '≥'} {result.floor:g}"
+    return [
+        result.workload,
+        *(f"{value:.4g} {result.unit}" for value in (result.ours, result.peer)),
+        f"{result.ratio:.2f}",
+        aim if is_reached(result, workload) else f"{aim}, missed",
+        " / ".join(f"{share:.1%}" for share in result.steal),
+    ]
+
+
 def table_of(measured: list[tuple[Result, Workload]]) -> Table:
     """Return all results as a table."""
-    table = Table("workload", "ours", "peer", "unit", "ratio", "aim", "steal")
+    table = Table(*COLUMNS)
     for result, workload in measured:
-        aim = f"{'≤' if workload.is_latency else '≥'} {result.floor:g}"
-        mark = "" if is_reached(result, workload) else " missed"
-        steal = " / ".join(f"{share:.1%}" for share in result.steal)
-        cells = (f"{result.ours:.1f}", f"{result.peer:.1f}", result.unit, f"{result.ratio:.2f}{mark}", aim, steal)
-        table.add_row(result.workload, *cells)
+        table.add_row(*cells_of(result, workload))
     return table
 
 

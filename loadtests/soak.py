@@ -45,6 +45,11 @@ WINDOW_S = 60.0  # of which a figure is taken
 LOG_BYTES = 2**18
 PREFIX_CACHE_MIB = 8
 WHAT = ("memory", "descriptors", "threads")
+# What stands for a minute: its median; of descriptors the least, as each open connection has one.
+FIGURES: Mapping[str, Callable[[Sequence[int]], float]] = {
+    **dict.fromkeys(("memory", "threads", "files"), statistics.median),
+    "descriptors": min,
+}
 SESSION = re.compile(r"/tmp/ray/session_[\d_-]+")  # what Ray writes goes there
 
 
@@ -156,11 +161,11 @@ def judge(looks: Sequence[Look], settle_s: float, report: sweep.Report) -> list[
     after = [each for each in looks if each.at_s > end_s - WINDOW_S]
     roles = sorted({role for each in before for role in each.ours})
     grown = [
-        _grown(f"{what}, {role}", of_role(before, role, what), of_role(after, role, what))
+        _grown(f"{what}, {role}", what, of_role(before, role, what), of_role(after, role, what))
         for what in WHAT
         for role in roles
     ]
-    disk = _grown("files", [each.disk for each in before], [each.disk for each in after])
+    disk = _grown("files", "files", [each.disk for each in before], [each.disk for each in after])
     ratios = {
         what: _ratio(what, [each.rays[what] for each in before], [each.rays[what] for each in after]) for what in WHAT
     }
@@ -180,19 +185,13 @@ def of_role(looks: Sequence[Look], role: str, what: str) -> list[int]:
     return [each.ours.get(role, {}).get(what, 0) for each in looks]
 
 
-def _grown(name: str, before: Sequence[int], after: Sequence[int]) -> Verdict:
-    figure, ratio = _figure(name), _ratio(name, before, after)
+def _grown(name: str, what: str, before: Sequence[int], after: Sequence[int]) -> Verdict:
+    figure, ratio = FIGURES[what], _ratio(what, before, after)
     return Verdict(name, ratio <= ALLOWED, f"{figure(before):,.0f} → {figure(after):,.0f}, × {ratio:.3f}")
 
 
-def _ratio(name: str, before: Sequence[int], after: Sequence[int]) -> float:
-    figure = _figure(name)
-    return figure(after) / max(1.0, figure(before))
-
-
-def _figure(name: str) -> Callable[[Sequence[int]], float]:
-    """Return what stands for a minute: its median; of descriptors the least, as each open connection has one."""
-    return min if name.startswith("descriptors") else statistics.median
+def _ratio(what: str, before: Sequence[int], after: Sequence[int]) -> float:
+    return FIGURES[what](after) / max(1.0, FIGURES[what](before))
 
 
 def show(verdicts: Sequence[Verdict], rate: float, options: Namespace) -> None:

@@ -17,9 +17,9 @@ from model.export.graph import OLDEST_RUNTIME, OPSET
 from model.export.graphs import GraphFile
 from model.export.naive import open_graphs
 from model.export.precisions import cache_shape, write_graphs
-from model.export.samples import Samples, samples_of
+from model.export.samples import SENTENCES, Samples, samples_of
 from model.export.shallow import first_layers
-from model.export.verify import LIMITS, SENTENCES, TOLERANCE, verify
+from model.export.verify import LIMITS, TOLERANCE, verify
 from model.package import Graph, Limits, Manifest, PackageError, SpecialIds, Training, Verification
 from model.package.manifest import CURVES_FILE, TOKENIZER_FILE, Precision, sha256_of
 from model.training.errors import RunError

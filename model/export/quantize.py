@@ -164,7 +164,7 @@ class _ByRows(_Rewrite):
     """
 
     def rewrite(self, product: Product) -> None:
-        """Add seven nodes; four of them stand once, however many products take the same activation."""
+        """Add six nodes; four of them stand once, however many products take the same activation."""
         name, given = product.node.output[0], product.given
         zero_point = self.new.constant("quantize_zero_point", np.array(ZERO_POINT, np.uint8))
         step = self.new.constant("quantize_step", np.array(1 / LARGEST, np.float32))

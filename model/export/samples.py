@@ -1,4 +1,4 @@
-"""Sample texts as a model takes them: what goes through its graphs to find how large its numbers are."""
+"""Sample texts as a model takes them: its graphs are compared with torch on them, and its numbers' ranges found."""
 
 from __future__ import annotations
 
@@ -12,6 +12,21 @@ from tokenizers import Tokenizer
 from model.card import Tokens
 from model.config import TransformerConfig
 
+SENTENCES = (
+    "The river rose in the night, and by the morning the lower meadows were under water.",
+    "Is this seat taken? No, please sit down.",
+    "In 1869 the chemist wrote the names of the elements on cards, 63 of them, and laid them out like a game.",
+    "I have rarely seen a film so dull; the actors did what they could, but nobody had told them what it was about.",
+    "Dan loves ice cream.",
+    "Once upon a time there was a little girl who lived with her grandmother at the edge of the wood.",
+    "Der Zug nach Hamburg fährt heute von Gleis 7, zehn Minuten später als geplant.",
+    "Elle n'a rien dit, mais son sourire en disait long.",
+    "Vi ses på torsdag klockan fem utanför biblioteket.",
+    "El precio del pan ha subido un 4,5 % desde enero.",
+    "def area(radius): return 3.14159 * radius ** 2",
+    "Все счастливые семьи похожи друг на друга.",
+    "今日はとても寒いですね。",
+)
 RANDOM_ROWS, RANDOM_LENGTH = 16, 32  # where the tokenizer knows no word
 
 
@@ -39,11 +54,8 @@ def samples_of(config: TransformerConfig, tokens: Tokens, texts: Sequence[str]) 
     Where all tokens of each text are the same, as those of a tokenizer that knows none of the words, there are random
     ids, and random outputs, too.
     """
-    tokenizer = Tokenizer.from_file(str(tokens.file))
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
     special, longest = tokens.special_ids, config.max_positions - 4
-    encoded = [ids for text in texts if (ids := tokenizer.encode(text).ids) and max(ids) < config.vocab_size]
+    encoded = token_rows(Tokenizer.from_file(str(tokens.file)), texts, config.vocab_size)
     said = list(zip(encoded, _ways(tokens), strict=False))
     if not any(len(set(ids)) > 1 for ids in encoded):
         drawn = np.random.default_rng(0).integers(0, config.vocab_size, (RANDOM_ROWS, 2, RANDOM_LENGTH)).tolist()
@@ -57,6 +69,14 @@ def samples_of(config: TransformerConfig, tokens: Tokens, texts: Sequence[str]) 
             row.insert(0, special.start)
         rows.append(Sample(row, forced))
     return Samples(rows, special.start or 0, special.end, config.max_positions)
+
+
+def token_rows(tokenizer: Tokenizer, texts: Sequence[str], vocab_size: int) -> list[list[int]]:
+    """Return each text's ids, as serving has them; without texts that have none, or ids the model does not know."""
+    tokenizer.no_padding()  # it would count as text
+    tokenizer.no_truncation()
+    encoded = [tokenizer.encode(text).ids for text in texts]
+    return [ids for ids in encoded if ids and max(ids) < vocab_size]
 
 
 def _ways(tokens: Tokens) -> Iterator[tuple[list[int], tuple[int, ...]]]:

@@ -16,6 +16,7 @@ from model.architectures import DecoderLM, EncoderDecoder, TextReader, Transform
 from model.architectures.heads import FillHead, TokenLabelHead
 from model.export.naive import NaiveDecoder, NaiveGraph, text_inputs
 from model.export.precisions import cache_shape
+from model.export.samples import SENTENCES, token_rows
 from model.package import PackageError
 from model.package.inputs import encoder_inputs, pad_rows
 from model.package.manifest import Precision
@@ -35,22 +36,6 @@ LIMITS: dict[Precision, float] = {
 
 DECODE_STEPS = 3
 FEW_PARAMETERS = 1_000_000_000  # that all batches together may go through
-
-SENTENCES = (
-    "The river rose in the night, and by the morning the lower meadows were under water.",
-    "Is this seat taken? No, please sit down.",
-    "In 1869 the chemist wrote the names of the elements on cards, 63 of them, and laid them out like a game.",
-    "I have rarely seen a film so dull; the actors did what they could, but nobody had told them what it was about.",
-    "Dan loves ice cream.",
-    "Once upon a time there was a little girl who lived with her grandmother at the edge of the wood.",
-    "Der Zug nach Hamburg fährt heute von Gleis 7, zehn Minuten später als geplant.",
-    "Elle n'a rien dit, mais son sourire en disait long.",
-    "Vi ses på torsdag klockan fem utanför biblioteket.",
-    "El precio del pan ha subido un 4,5 % desde enero.",
-    "def area(radius): return 3.14159 * radius ** 2",
-    "Все счастливые семьи похожи друг на друга.",
-    "今日はとても寒いですね。",
-)
 
 
 @dataclass(frozen=True)
@@ -95,11 +80,7 @@ class Rows:
     def of(cls, model: Transformer, tokenizer: Tokenizer | None) -> Rows:
         """Return the rows that fit a model."""
         vocab_size, longest = model.config.vocab_size, model.config.max_positions - 4
-        if tokenizer is not None:  # as serving does; padding would count as text
-            tokenizer.no_padding()
-            tokenizer.no_truncation()
-        encoded = [] if tokenizer is None else [tokenizer.encode(sentence).ids for sentence in SENTENCES]
-        return cls(vocab_size, longest, [ids for ids in encoded if ids and max(ids) < vocab_size])
+        return cls(vocab_size, longest, [] if tokenizer is None else token_rows(tokenizer, SENTENCES, vocab_size))
 
     def draw(self, rng: np.random.Generator, most: int, longest: int) -> list[list[int]]:
         """Return 1 to `most` rows of 1 to `longest` ids."""

@@ -18,8 +18,7 @@ from model.checkpoints.read import read_checkpoint
 from model.export.export import export_package
 from model.export.naive import open_graphs, text_inputs
 from model.export.precisions import write_graphs
-from model.export.samples import Samples, samples_of
-from model.export.verify import SENTENCES
+from model.export.samples import SENTENCES, Samples, samples_of
 from model.package import PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE, Precision
 from model.sizes import SIZES

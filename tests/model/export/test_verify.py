@@ -12,7 +12,8 @@ from model.export import verify as verifying
 from model.export.export import export_package
 from model.export.naive import open_graphs
 from model.export.precisions import write_graphs
-from model.export.verify import SENTENCES, Rows, verify
+from model.export.samples import SENTENCES
+from model.export.verify import Rows, verify
 from model.layers.block import FeedForward
 from model.package import PackageError, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
