@@ -7,15 +7,15 @@ a row of every array. Slots in use are dense, 0 … n−1, so that a step binds 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from model.package import CacheShape, Manifest
 from model.package.inputs import cache_names
-from service.engine.memory import PAGE, HostMemory, Memory, MemoryShape, whole_pages
-from service.engine.session import Array, View
+from service.engine.memory import PAGE, HostMemory, Memory, MemoryShape, SlotCopy, whole_pages
+from service.engine.session import Array, Session, View
 
 
 @dataclass(frozen=True)
@@ -88,26 +88,19 @@ class KVCache:
     def make_room(self, slots: int, length: int, source_length: int = 0, *, live: int) -> None:
         """Prepare for a step over slots of these lengths at most; raises `ValueError` past the limits.
 
-        The first `live` slots keep what they hold; slots from `slots` on hold nothing. Cross-attention over sources
-        that lie close together is up to a quarter faster than over sources with gaps between them, so while nothing is
-        stored their room is made to measure; it grows when a longer one comes.
+        The first `live` slots keep what they hold; slots from `slots` on hold nothing. Cross-attention on a processor
+        over sources that lie close together is up to a quarter faster than over sources with gaps between them, so
+        while nothing is stored their room is made to measure; it grows when a longer one comes.
         """
         if slots > self.max_slots or max(length, source_length) > self.max_length:
             raise ValueError(f"{slots} slots × {length} tokens exceed {self.max_slots} × {self.max_length}")
         self._own.forget(slots)
         if self._cross:
             self._cross.forget(slots)
-            room = self._source_room(self._cross, source_length, live)
-            if room != self._cross.length:
-                self._cross.lay_out(room, live)
+            if self._cross.make_room(source_length, live):
                 self.generation += 1
         if self.used_bytes > self.capacity_bytes:
             self._release()
-
-    def _source_room(self, cross: Memory, needed: int, live: int) -> int:
-        if not live:
-            return needed
-        return cross.length if needed <= cross.length else min(max(needed, 2 * cross.length), self._whole.length)
 
     def hold(self, first: int, tokens: Array, written: Array | None = None) -> None:
         """Be told how many tokens slots from `first` on hold after a step, of `written` ones with their padding."""
@@ -127,13 +120,17 @@ class KVCache:
         return [self._own, self._last] + ([self._cross] if self._cross else [])
 
     def copy(self, copies: Sequence[Copy]) -> None:
-        """Copy slots onto others, one after the other; no target may be an origin."""
-        for copy in copies:
-            self._own.copy(copy.origin, copy.target, copy.start, copy.stop)
-            if copy.with_source and self._cross:
-                self._cross.copy(copy.origin, copy.target, 0, int(self.source_lengths[copy.origin]))
-                self._last.copy(copy.origin, copy.target, 0, 1)
-                self.source_lengths[copy.target] = self.source_lengths[copy.origin]
+        """Copy slots onto others; no target may be an origin."""
+        if not copies:
+            return
+        self._own.copy([SlotCopy(copy.origin, copy.target, copy.start, copy.stop) for copy in copies])
+        others = [copy for copy in copies if copy.with_source] if self._cross else []
+        if self._cross and others:
+            lengths = self.source_lengths
+            self._cross.copy([SlotCopy(copy.origin, copy.target, 0, int(lengths[copy.origin])) for copy in others])
+            self._last.copy([SlotCopy(copy.origin, copy.target, 0, 1) for copy in others])
+            for copy in others:
+                lengths[copy.target] = lengths[copy.origin]
 
     def read(self, slot: int, start: int, stop: int) -> Array:
         """Return a copy of a slot's tokens start … stop−1, (L, K, stop − start, D)."""
@@ -143,12 +140,15 @@ class KVCache:
         """Put tokens (L, K, T, D) into a slot, the first at `start`."""
         self._own.write(slot, start, list(tokens))
 
-    def store_source(self, slot: int, arrays: Sequence[Array], length: int) -> None:
-        """Keep a source's projected keys and values, (K, S, D) each, in the order of the encoder graph's outputs."""
+    def encode_sources(
+        self, encoder: Session, inputs: Mapping[str, Array], outputs: Sequence[str], first: int, lengths: Array
+    ) -> None:
+        """Run an encoder over sources of lengths (B,), and keep what it projects of them in slots first … first+B−1."""
         assert self._cross is not None, "bug: a generator has no sources"
-        self.source_lengths[slot] = length
-        self._cross.write(slot, 0, [array[:, :length] for array in arrays])
-        self._last.write(slot, 0, [array[:, length - 1].reshape(1, 1, -1) for array in arrays])
+        projected = self._cross.project(encoder, inputs, outputs)
+        self.source_lengths[first : first + len(lengths)] = lengths
+        self._cross.store(first, projected, lengths)
+        self._last.store_last(first, projected, lengths)
 
     def bind(self, first: int, count: int) -> tuple[dict[str, View], dict[str, View]]:
         """Return what a step over slots first … first+count−1 binds: inputs, and outputs in the same memory.

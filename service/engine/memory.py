@@ -10,14 +10,14 @@ import ctypes
 import gc
 import math
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from service.engine.session import Array, View
+from service.engine.session import Array, Session, View
 
 PAGE = mmap.PAGESIZE
 MAP_NORESERVE = 0x4000  # Linux's; Python's mmap has no name for it yet
@@ -45,6 +45,16 @@ class MemoryShape:
         return self.arrays * self.heads * self.head_bytes
 
 
+@dataclass(frozen=True)
+class SlotCopy:
+    """Tokens start … stop−1 of one slot to be copied to the same place in another, which then holds `stop`."""
+
+    origin: int
+    target: int
+    start: int
+    stop: int
+
+
 class Memory(Protocol):
     """Tokens in slots, where a device's graphs can be bound to them. It knows which tokens each slot holds."""
 
@@ -65,8 +75,8 @@ class Memory(Protocol):
     def forget(self, first: int) -> None:
         """Be told that slots from `first` on hold nothing any more."""
 
-    def copy(self, origin: int, target: int, start: int, stop: int) -> None:
-        """Copy tokens start … stop−1 of a slot to the same place in another, which then holds `stop`."""
+    def copy(self, copies: Sequence[SlotCopy]) -> None:
+        """Copy tokens of slots to others; no target may be an origin, nor be there twice."""
 
     def read(self, slot: int, start: int, stop: int) -> Array:
         """Return a copy of a slot's tokens, (L, K, stop − start, D), in the processor's memory."""
@@ -74,8 +84,20 @@ class Memory(Protocol):
     def write(self, slot: int, start: int, tokens: Sequence[Array]) -> None:
         """Put tokens, L arrays (K, T, D), into a slot, the first at `start`; it then holds start + T."""
 
-    def lay_out(self, length: int, live: int) -> None:
-        """Give every slot room for another number of tokens; the first `live` slots keep what they hold."""
+    def project(self, encoder: Session, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Any:
+        """Run an encoder over sources and keep what it projects, L arrays (B, K, T, D), where `store` reads it."""
+
+    def store(self, first: int, projected: Any, lengths: Array) -> None:
+        """Put projected sources, of lengths (B,), into consecutive slots, from their first token on."""
+
+    def store_last(self, first: int, projected: Any, lengths: Array) -> None:
+        """Put the last token of each projected source, all its heads as one, into consecutive slots' only place."""
+
+    def make_room(self, length: int, live: int) -> bool:
+        """Give every slot room for so many tokens at least; the first `live` slots keep what they hold.
+
+        Returns whether slots have moved. While nothing is live the room is made to measure, if that costs nothing.
+        """
 
     def release(self) -> None:
         """Give back what holds no token."""
@@ -125,10 +147,12 @@ class HostMemory:
         """Note that slots hold nothing any more."""
         self._held[first:] = 0
 
-    def copy(self, origin: int, target: int, start: int, stop: int) -> None:
-        """Copy tokens of a slot to the same place in another."""
-        self._values[:, target, :, start:stop] = self._values[:, origin, :, start:stop]
-        self._note(target, stop)
+    def copy(self, copies: Sequence[SlotCopy]) -> None:
+        """Copy tokens of slots to others."""
+        for copy in copies:
+            tokens = slice(copy.start, copy.stop)
+            self._values[:, copy.target, :, tokens] = self._values[:, copy.origin, :, tokens]
+            self._note(copy.target, copy.stop)
 
     def read(self, slot: int, start: int, stop: int) -> Array:
         """Return a copy of a slot's tokens."""
@@ -141,8 +165,32 @@ class HostMemory:
             values[slot, :, start:stop] = new
         self._note(slot, stop)
 
+    def project(self, encoder: Session, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        """Run an encoder over sources; return what it projects."""
+        return encoder.run(inputs, outputs)
+
+    def store(self, first: int, projected: Sequence[Array], lengths: Array) -> None:
+        """Put projected sources into consecutive slots, without their padding."""
+        for row, length in enumerate(lengths.tolist()):
+            self.write(first + row, 0, [array[row, :, :length] for array in projected])
+
+    def store_last(self, first: int, projected: Sequence[Array], lengths: Array) -> None:
+        """Put the last token of each projected source into consecutive slots."""
+        for row, length in enumerate(lengths.tolist()):
+            self.write(first + row, 0, [array[row, :, length - 1].reshape(1, 1, -1) for array in projected])
+
+    def make_room(self, length: int, live: int) -> bool:
+        """Give every slot room for so many tokens, and while there is something to move for twice as many as before."""
+        if live:
+            room = self.length if length <= self.length else min(max(length, 2 * self.length), self._shape.length)
+        else:
+            room = length
+        moves = room != self.length
+        self.lay_out(room, live)
+        return moves
+
     def lay_out(self, length: int, live: int) -> None:
-        """Give every slot room for another number of tokens."""
+        """Give every slot room for another number of tokens; the first `live` slots keep what they hold."""
         if length == self.length:
             return
         assert length > self.length or not live, "bug: slots that hold tokens only get more room"

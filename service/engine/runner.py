@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from model.package import Manifest
 from model.package.inputs import encoder_inputs, pad_rows
-from service.engine.beam_search import Candidates
-from service.engine.columns import take
+from service.engine.choosing import DeviceLogits, HostLogits, StepLogits, choose
+from service.engine.decode_step import DecodeStep, slots_of
+from service.engine.device import DeviceArray, DeviceGraphs
+from service.engine.device_memory import DeviceMemory
 from service.engine.isolation import Failure, isolated
 from service.engine.kv_cache import Copy, KVCache
-from service.engine.memory import trim_heap
+from service.engine.memory import HostMemory, Memory, MemoryShape, trim_heap
 from service.engine.prefix_cache import BLOCK_TOKENS
-from service.engine.sampling import Logits, SamplingParams, sample, scored, settled
+from service.engine.sampling import Logits, SamplingParams, scored
 from service.engine.scheduler import Batch, Choice, Chunk, Decode, Extent, Prefill, SchedulerLimits
-from service.engine.searching import Likeliest, likeliest_allowed
-from service.engine.sequence import Sampling, Search, Sequence
-from service.engine.session import Array, BoundSession, Session, SessionOptions
+from service.engine.sequence import Sampling, Sequence
+from service.engine.session import Array, Session, SessionOptions
 
 # Of a prompt whose logits are looked at together. Fewer make smaller products, which are slower; more logits than 25 MB
 # (at 50k words) are memory that is touched for the first time at every run, which is slower still.
@@ -34,19 +36,29 @@ class Runner:
 
     def __init__(self, folder: Path, manifest: Manifest, options: SessionOptions, limits: SchedulerLimits) -> None:
         assert manifest.cache is not None, "bug: a manifest of a decoder has a cache"
-        graphs = {name: Session(folder / graph.file, options) for name, graph in manifest.graphs.items()}
+        graphs = {
+            name: Session(folder / graph.file, options, replays=name == "decoder")
+            for name, graph in manifest.graphs.items()
+        }
         self._encoder, self._decoder, self._candidates = graphs.get("encoder"), graphs["decoder"], graphs["candidates"]
         self._cross_outputs = manifest.graphs["encoder"].outputs if self._encoder else []
         self._pad = manifest.special_ids.pad
         self.prefilled_tokens = 0  # by all prefills and encoders so far, padding included
+        device = self._decoder.device
+        self._device = DeviceGraphs(options, device) if self._decoder.keeps_on_device else None
+        allocate: Callable[[MemoryShape], Memory] = HostMemory
+        if self._device is not None:
+            allocate = partial(DeviceMemory, graphs=self._device, device=device)
         self.cache = KVCache(
             manifest.cache,
             max_slots=limits.max_slots,
             max_length=manifest.limits.max_positions,
             has_cross=self._encoder is not None,
             capacity_bytes=limits.kv_cache_bytes,
+            allocate=allocate,
         )
-        self._decode_step = _DecodeStep(self._decoder, self.cache, manifest.vocab_size)
+        self._vocab_size = manifest.vocab_size
+        self._decode_step = DecodeStep(self._decoder, self.cache, manifest.vocab_size, self._device)
 
     def warm_up(self) -> None:
         """Run each graph once: a first run is slow, and better before there is a client."""
@@ -56,7 +68,7 @@ class Runner:
         self.run(Prefill([Chunk(sequence, len(prompt) - 1)], [], extent))
         sequence.computed = len(prompt) - 1
         self.run(Decode([sequence], [], extent))
-        self._likeliest(np.zeros((1, self._decode_step.vocab_size), np.float32), 2)
+        self._logits().search([0], {}, 2)
 
     def run(self, batch: Batch) -> list[Choice | Failure | None]:
         """Run a step; a decode returns a choice for each sequence, a prefill None for each chunk.
@@ -68,7 +80,7 @@ class Runner:
         self.cache.copy(batch.copies)
         if isinstance(batch, Prefill):
             return isolated(self._prefill, batch.chunks)
-        return self._decode(batch.sequences)
+        return self._decode(batch.sequences, extent.slots)
 
     def rest(self) -> None:
         """Give memory back while nothing runs: of the cache, of the sessions and of the heap."""
@@ -82,15 +94,15 @@ class Runner:
         self.cache.release_all()
         trim_heap()
 
-    def _decode(self, sequences: list[Sequence]) -> list[Choice | Failure | None]:
-        self._decode_step.feed(sequences)
-        slots = sorted(_slots(sequences))
+    def _decode(self, sequences: list[Sequence], slots_in_use: int) -> list[Choice | Failure | None]:
+        self._decode_step.feed(sequences, slots_in_use)
+        slots = sorted(slots_of(sequences))
         rows = isolated(self._decode_step.run, slots)
         failures = {slot: row for slot, row in zip(slots, rows, strict=True) if isinstance(row, Failure)}
         failed = {s: failures[slot] for s in sequences for slot in s.slots if slot in failures}
         whole = [sequence for sequence in sequences if sequence not in failed]
-        logits = self._decode_step.logits
-        choices = isolated(lambda part: choose(logits, list(part), self._likeliest), whole) if whole else []
+        logits = self._logits()
+        choices = isolated(lambda part: choose(logits, list(part)), whole) if whole else []
         of_sequence: dict[Sequence, Choice | Failure] = {**failed, **dict(zip(whole, choices, strict=True))}
         return [of_sequence[sequence] for sequence in sequences]
 
@@ -120,10 +132,8 @@ class Runner:
         for run in runs_alike(chunks, lambda chunk: len(chunk.sequence.source_ids or ())):
             ids, lengths = pad_rows([chunk.sequence.source_ids or [] for chunk in run], self._pad)
             self.prefilled_tokens += ids.size
-            projected = encoder.run(encoder_inputs(ids, lengths), self._cross_outputs)
-            for row, chunk in enumerate(run):
-                (slot,) = chunk.sequence.slots
-                self.cache.store_source(slot, [array[row] for array in projected], int(lengths[row]))
+            first = run[0].sequence.slots[0]
+            self.cache.encode_sources(encoder, encoder_inputs(ids, lengths), self._cross_outputs, first, lengths)
 
     def _fill(self, chunks: list[Chunk]) -> None:
         rows = [_ids(chunk) for chunk in chunks]
@@ -145,15 +155,18 @@ class Runner:
             stop = end if end - start <= LOGPROB_TOKENS + 1 else start + LOGPROB_TOKENS
             piece = sequence.prompt_ids[start:stop] + [self._pad] * (2 - (stop - start))  # as in _fill
             past, length, positions = np.array([start]), np.array([stop - start]), np.arange(stop - start)[None]
-            logits = self._compute(np.array([piece]), past, length, positions, sequence.slots[0])
+            logits = self._compute(np.array([piece]), past, length, positions, sequence.slots[0], wanted=True)
+            assert logits is not None
             following = np.array(sequence.prompt_ids[start + 1 : stop + 1])
             tokens = scored(logits[0], following, [alternatives] * len(following))
             for reader in (sequence, *chunk.sharers):
                 reader.prompt_tokens[start:] = tokens  # not added: a run that failed may be repeated
             start = stop
 
-    def _compute(self, ids: Array, past: Array, lengths: Array, logit_positions: Array, first_slot: int) -> Logits:
-        """Run the decoder over consecutive slots; return the wanted logits, (B, P, vocab_size)."""
+    def _compute(
+        self, ids: Array, past: Array, lengths: Array, logit_positions: Array, first_slot: int, *, wanted: bool = False
+    ) -> Logits | None:
+        """Run the decoder over consecutive slots; return the logits (B, P, vocab_size) if they are wanted."""
         rows, new = ids.shape
         self.prefilled_tokens += ids.size
         bound = self._decoder.bound()
@@ -165,11 +178,23 @@ class Runner:
             "logit_positions": logit_positions,
         }
         cached, updated = self.cache.bind(first_slot, rows)
-        logits = np.empty((rows, logit_positions.shape[1], self._decode_step.vocab_size), self.cache.shape.dtype)
-        bound.bind({**inputs, **cached}, {"logits": logits, **updated})
+        shape = (rows, logit_positions.shape[1], self._vocab_size)
+        logits: Array | DeviceArray
+        if self._device is None:
+            logits = np.empty(shape, self.cache.shape.dtype)
+        else:
+            logits = DeviceArray(shape, self.cache.shape.dtype, self._decoder.device)
+        bound.bind(
+            {**inputs, **cached}, {"logits": logits if isinstance(logits, np.ndarray) else logits.view(), **updated}
+        )
         bound.run()
         self.cache.hold(first_slot, past + lengths, past + new)
-        return logits.astype(np.float32, copy=False)
+        if not wanted:
+            return None
+        if isinstance(logits, np.ndarray):
+            return logits.astype(np.float32, copy=False)
+        assert self._device is not None
+        return self._device.logits(logits.table(self._vocab_size), np.arange(rows * shape[1])).reshape(shape)
 
     def _hand_on(self, chunk: Chunk) -> None:
         """Copy what a chunk has computed into the prefix cache, and to those who share it."""
@@ -180,96 +205,12 @@ class Runner:
         start = 0 if chunk.restored else sequence.computed
         self.cache.copy([Copy(sharer.slots[0], slot, start, stop, with_source=True) for sharer in chunk.sharers])
 
-    def _likeliest(self, logits: Logits, count: int) -> tuple[Array, Array]:
-        inputs = {"logits": logits, "count": np.array([min(count, logits.shape[-1])])}
-        log_probabilities, ids = self._candidates.run(inputs, ["log_probabilities", "ids"])
-        return log_probabilities, ids
-
-
-class _DecodeStep:
-    """One new token for slots 0 … n−1, or some of them: arrays that stay, bound anew when n or their place changes.
-
-    What belongs to a slot that rests is left over from before, and not looked at.
-    """
-
-    def __init__(self, session: Session, cache: KVCache, vocab_size: int) -> None:
-        self._cache, self.vocab_size = cache, vocab_size
-        self._session = session
-        self._all_rows = session.bound()
-        self._bound: tuple[int, int] | None = None  # rows, generation of the cache
-        self._inputs: dict[str, Array] = {}
-        self._logits = np.empty((cache.max_slots, 1, vocab_size), cache.shape.dtype)  # takes memory as rows come
-
-    @property
-    def logits(self) -> Logits:
-        """What the last run has left, (rows, vocab_size)."""
-        rows = len(self._inputs["input_ids"])
-        return self._logits[:rows, 0].astype(np.float32, copy=False)
-
-    def feed(self, sequences: list[Sequence]) -> None:
-        """Take each row's newest token."""
-        rows = 1 + max(_slots(sequences))
-        if self._bound != (rows, self._cache.generation):
-            self._bind(rows)
-        inputs = self._inputs
-        tokens, positions = [0] * rows, [0] * rows
-        for sequence in sequences:
-            for slot, token in zip(sequence.slots, sequence.next_tokens(), strict=True):
-                tokens[slot], positions[slot] = token, sequence.computed
-        inputs["input_ids"][:, 0] = tokens
-        inputs["position_ids"][:, 0] = inputs["last_positions"][:] = positions
-        inputs["total_length"][...] = max(positions) + 1
-        for first, count in _stretches(sorted(_slots(sequences))):
-            self._cache.hold(first, inputs["last_positions"][first : first + count] + 1)
-        if "source_last_positions" in inputs:
-            lengths = self._cache.source_lengths[:rows]
-            inputs["source_last_positions"][:] = lengths - 1
-            inputs["source_total_length"][...] = lengths.max()
-
-    def run(self, slots: Several[int]) -> Several[None]:
-        """Compute the logits of slots that were fed, in their order; repeatable, as it writes the same again."""
-        if len(slots) == len(self._inputs["input_ids"]):
-            self._all_rows.run()
-        else:
-            for first, count in _stretches(slots):
-                some_rows = self._session.bound()
-                self._bind_rows(some_rows, first, count)
-                some_rows.run()
-        return [None] * len(slots)
-
-    def _bind(self, rows: int) -> None:
-        self._inputs = {
-            "input_ids": np.zeros((rows, 1), np.int64),
-            "position_ids": np.zeros((rows, 1), np.int64),
-            "last_positions": np.zeros(rows, np.int32),
-            "total_length": np.zeros((), np.int32),
-            "logit_positions": np.zeros((rows, 1), np.int64),
-        }
-        if self._cache.has_cross:
-            self._inputs["source_last_positions"] = np.zeros(rows, np.int32)
-            self._inputs["source_total_length"] = np.zeros((), np.int32)
-        self._bind_rows(self._all_rows, 0, rows)
-        self._bound = rows, self._cache.generation
-
-    def _bind_rows(self, session: BoundSession, first: int, rows: int) -> None:
-        cached, updated = self._cache.bind(first, rows)
-        some = slice(first, first + rows)
-        inputs = {name: array[some] if array.ndim else array for name, array in self._inputs.items()}
-        session.bind({**inputs, **cached}, {"logits": self._logits[some], **updated})
-
-
-def _stretches(slots: Several[int]) -> list[tuple[int, int]]:
-    """Return the first and the number of each stretch of consecutive slots; `slots` ascend."""
-    if slots[-1] - slots[0] == len(slots) - 1:
-        return [(slots[0], len(slots))]
-    stretches: list[tuple[int, int]] = []
-    for slot in slots:
-        first, count = stretches[-1] if stretches else (slot, 0)
-        if stretches and first + count == slot:
-            stretches[-1] = first, count + 1
-        else:
-            stretches.append((slot, 1))
-    return stretches
+    def _logits(self) -> StepLogits:
+        """Return what the last decode has left."""
+        step = self._decode_step
+        if self._device is None:
+            return HostLogits(step.host_logits, self._candidates)
+        return DeviceLogits(step.device_logits, step.rows, self._device, self._candidates)
 
 
 def runs_alike(chunks: Several[Chunk], length_of: Callable[[Chunk], int]) -> list[list[Chunk]]:
@@ -287,52 +228,3 @@ def runs_alike(chunks: Several[Chunk], length_of: Callable[[Chunk], int]) -> lis
 
 def _ids(chunk: Chunk) -> list[int]:
     return chunk.sequence.prompt_ids[chunk.sequence.computed : chunk.sequence.computed + chunk.tokens]
-
-
-def _slots(sequences: list[Sequence]) -> list[int]:
-    return [slot for sequence in sequences for slot in sequence.slots]
-
-
-def choose(logits: Logits, sequences: list[Sequence], likeliest: Likeliest) -> list[Choice]:
-    """Choose from the logits of all slots (slots, V): sampled rows together, and searched rows together.
-
-    Repeatable: the logits are left as they were, and after an error the seeded generators too.
-    """
-    chosen: dict[Sequence, Choice] = {}
-    sampled = {s.slots[0]: (s, s.decoding.row) for s in sequences if isinstance(s.decoding, Sampling)}
-    seeded = [row.rng.bit_generator for _, row in sampled.values() if row.params.seed is not None]
-    states = [generator.state for generator in seeded]
-    try:
-        slots = sorted(sampled)  # the order of the memory: rows that are all there are need no copy
-        tokens = sample(_rows(logits, slots), [sampled[slot][1] for slot in slots]) if slots else []
-        chosen.update(_search(logits, sequences, likeliest))
-    except Exception:
-        for generator, state in zip(seeded, states, strict=True):
-            generator.state = state
-        raise
-    for slot, token in zip(slots, tokens, strict=True):
-        sequence, row = sampled[slot]
-        chosen[sequence] = settled(row, token)
-    return [chosen[sequence] for sequence in sequences]
-
-
-def _search(logits: Logits, sequences: list[Sequence], likeliest: Likeliest) -> dict[Sequence, Choice]:
-    """Return what each search among the sequences gets."""
-    chosen: dict[Sequence, Choice] = {}
-    searches = {s: s.decoding for s in sequences if isinstance(s.decoding, Search)}
-    if searches:
-        most = max(search.candidates for search in searches.values())
-        rows = [held for search in searches.values() for held in search.held()]
-        held = {place: row for place, row in enumerate(rows) if row is not None}
-        log_probabilities, ids = likeliest_allowed(_rows(logits, _slots([*searches])), held, most, likeliest)
-        start = 0
-        for sequence, search in searches.items():
-            rows_of, count = slice(start, start + len(sequence.slots)), search.candidates
-            chosen[sequence] = Candidates(log_probabilities[rows_of, :count], ids[rows_of, :count])
-            start += len(sequence.slots)
-    return chosen
-
-
-def _rows(logits: Logits, slots: list[int]) -> Logits:
-    """Return the logits of some slots (slots, V), without a copy where they are consecutive."""
-    return take(logits, np.array(slots))

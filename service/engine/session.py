@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnxruntime
@@ -36,11 +37,13 @@ class SessionOptions:
     gpu_memory_bytes: int = 0
     cpu_fallback: bool = False
 
-    def providers(self) -> list[str | tuple[str, dict[str, str]]]:
-        """Return what ONNX Runtime may run on, the preferred first."""
+    def providers(self, *, replays: bool = False) -> list[str | tuple[str, dict[str, str]]]:
+        """Return what ONNX Runtime may run on, the preferred first; `replays`: as recorded CUDA graphs, where asked."""
         cuda = {"device_id": "0", "arena_extend_strategy": "kSameAsRequested"}
         if self.gpu_memory_bytes:
             cuda["gpu_mem_limit"] = str(self.gpu_memory_bytes)
+        if replays:
+            cuda["enable_cuda_graph"] = "1"
         wanted = self.cuda and has_cuda()
         return [(CUDA, cuda), CPU] if wanted else [CPU]
 
@@ -48,6 +51,12 @@ class SessionOptions:
 def has_cuda() -> bool:
     """Whether the installed ONNX Runtime was built for CUDA; whether a device is there only a session shows."""
     return CUDA in onnxruntime.get_available_providers()
+
+
+@cache
+def preload_cuda() -> None:
+    """Load CUDA's libraries out of NVIDIA's Python packages, if they are installed so; else the system's are found."""
+    onnxruntime.preload_dlls()
 
 
 def runtime_version() -> str:
@@ -84,8 +93,38 @@ def _cgroup_quota() -> int | None:
 class Session:
     """One graph, run by the thread that calls, and by several at a time on arrays of their own."""
 
-    def __init__(self, path: Path, options: SessionOptions, model: bytes | None = None) -> None:
-        """Open a graph's file; or `model`, which is what the file would hold, and whose weights may lie beside it."""
+    def __init__(
+        self, path: Path, options: SessionOptions, model: bytes | None = None, *, replays: bool = False
+    ) -> None:
+        """Open a graph's file; or `model`, which is what the file would hold, and whose weights may lie beside it.
+
+        `replays`: bound runs may be recorded on a device and replayed, if all of the graph runs there.
+        """
+        cuda_is_there = options.cuda and has_cuda()
+        if cuda_is_there:
+            preload_cuda()
+        self._session = self._opened(path, options, model, replays=replays and cuda_is_there)
+        providers = self._session.get_providers()
+        # Where the provider is installed, but its libraries or the driver are not, the CPU is taken in silence.
+        if options.cuda and not options.cpu_fallback and CUDA not in providers:
+            raise DeviceUnavailable(
+                f"num_gpus asks for CUDA, and ONNX Runtime has only {', '.join(providers)} here; "
+                "install onnxruntime-gpu with CUDA's libraries, or allow the CPU with cpu_fallback: true"
+            )
+        self.device: Literal["cpu", "cuda"] = "cuda" if CUDA in providers else "cpu"
+        # What the providers are asked for is not asked for again of a session that was opened after a refusal.
+        asked: Mapping[str, str] = self._session.get_provider_options().get(CUDA, {})
+        self._replays = asked.get("enable_cuda_graph") == "1"
+        self._run_options = self._once()
+
+    @property
+    def keeps_on_device(self) -> bool:
+        """Whether memory that outlasts a run belongs on a device."""
+        return self.device != "cpu"
+
+    def _opened(
+        self, path: Path, options: SessionOptions, model: bytes | None, *, replays: bool
+    ) -> onnxruntime.InferenceSession:
         session_options = onnxruntime.SessionOptions()
         session_options.intra_op_num_threads = options.threads or usable_cores()
         session_options.inter_op_num_threads = 1
@@ -96,21 +135,25 @@ class Session:
         session_options.log_severity_level = 3
         if model is not None:
             session_options.add_session_config_entry(WEIGHTS_FOLDER, str(path.parent))
-        self._session = onnxruntime.InferenceSession(
-            path if model is None else model,
-            session_options,
-            providers=options.providers(),
-            # Add and norm in one operator is slower than apart: it is not vectorised.
-            disabled_optimizers=["SkipLayerNormFusion"],
-        )
-        # Where the provider is installed, but its libraries or the driver are not, the CPU is taken in silence.
-        if options.cuda and not options.cpu_fallback and CUDA not in self._session.get_providers():
-            raise DeviceUnavailable(
-                f"num_gpus asks for CUDA, and ONNX Runtime has only {', '.join(self._session.get_providers())} here; "
-                "install onnxruntime-gpu with CUDA's libraries, or allow the CPU with cpu_fallback: true"
+        # On the processor, add and norm in one operator is slower than apart: it is not vectorised.
+        slower = [] if options.cuda and has_cuda() else ["SkipLayerNormFusion"]
+        try:
+            return onnxruntime.InferenceSession(
+                path if model is None else model,
+                session_options,
+                providers=options.providers(replays=replays),
+                disabled_optimizers=slower,
+                enable_fallback=0,  # to the processor, of which only a line on standard output would tell
             )
+        except Exception:
+            if not replays:
+                raise
+            # Where some operators are the processor's, nothing can be recorded; another fault shows again.
+            return self._opened(path, options, model, replays=False)
 
-        self._run_options: onnxruntime.RunOptions | None = None
+    def _once(self) -> onnxruntime.RunOptions | None:
+        """Return the options of a run that is not recorded."""
+        return _recorded_as(NOT_RECORDED) if self._replays else None
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Return the named outputs."""
@@ -125,22 +168,38 @@ class Session:
     def shrinking(self) -> Iterator[None]:
         """Give back after each run what the largest before it needed; every run then takes its memory anew.
 
-        Without an arena nothing would have to be given back, but large batches took a fifth longer.
+        Without an arena nothing would have to be given back, but large batches took a fifth longer. A device's arena
+        keeps what it has: recorded runs point into it.
         """
-        self._run_options = onnxruntime.RunOptions()
+        self._run_options = self._once() or onnxruntime.RunOptions()
         self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         try:
             yield
         finally:
-            self._run_options = None
+            self._run_options = self._once()
+
+    @property
+    def replays(self) -> bool:
+        """Whether bound runs can be recorded and replayed."""
+        return self._replays
 
     def binding(self) -> onnxruntime.IOBinding:
         """Return what memory is bound to for `run_bound`."""
         return self._session.io_binding()
 
-    def run_bound(self, binding: onnxruntime.IOBinding) -> None:
-        """Run on bound memory."""
-        self._session.run_with_iobinding(binding, self._run_options)
+    def run_bound(self, binding: onnxruntime.IOBinding, recorded_as: int | None = None) -> None:
+        """Run on bound memory; `recorded_as`: record the run under this number, or replay what was recorded."""
+        options = self._run_options if recorded_as is None else _recorded_as(recorded_as)
+        self._session.run_with_iobinding(binding, options)
+
+
+NOT_RECORDED = -1  # ONNX Runtime's own number
+
+
+def _recorded_as(number: int) -> onnxruntime.RunOptions:
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("gpu_graph_id", str(number))
+    return options
 
 
 @dataclass(frozen=True)
@@ -178,6 +237,9 @@ class BoundSession:
                 bind(name, view.device, 0, view.dtype.type, view.shape, view.address)
         self._bound |= {**inputs, **{f"{name} (out)": bound for name, bound in outputs.items()}}
 
-    def run(self) -> None:
-        """Run the graph on what is bound."""
-        self._session.run_bound(self._binding)
+    def run(self, recorded_as: int | None = None) -> None:
+        """Run the graph on what is bound; `recorded_as`: replay it under this number, once it was recorded so.
+
+        What is replayed must be bound to the same memory as when it was recorded.
+        """
+        self._session.run_bound(self._binding, recorded_as)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from service.engine.beam_search import BeamParams
+from service.engine.choosing import HostLogits
 from service.engine.engine import Engine
 from service.engine.errors import EngineFailed
 from service.engine.mailbox import Output
@@ -28,8 +29,8 @@ def poison(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
         fed = step._inputs["input_ids"][rows[0] : rows[-1] + 1]
         return 1 / 0 if POISON in fed else run(rows)
 
-    def poisoned_compute(ids: Array, *rest: Any) -> Array:
-        return 1 / 0 if POISON in ids else compute(ids, *rest)  # type: ignore[return-value]  # it raises
+    def poisoned_compute(ids: Array, *rest: Any, wanted: bool = False) -> Array | None:
+        return 1 / 0 if POISON in ids else compute(ids, *rest, wanted=wanted)  # type: ignore[return-value]  # it raises
 
     monkeypatch.setattr(step, "run", poisoned_run)
     monkeypatch.setattr(engine._runner, "_compute", poisoned_compute)
@@ -74,7 +75,7 @@ async def test_a_seeded_row_draws_the_same_beside_one_whose_choice_fails(
     seeded = SamplingParams(max_tokens=8, temperature=1.0, seed=5)
     async with running(stories) as engine:
         alone = await ids_of(engine, seeded, prompt_ids=PROMPTS[0])
-        monkeypatch.setattr(engine._runner, "_likeliest", lambda *_: 1 / 0)
+        monkeypatch.setattr(HostLogits, "search", lambda *_: 1 / 0)
         search = collect(engine, BeamParams(max_tokens=8, beam_size=2), prompt_ids=PROMPTS[2])
         beside, failed = await asyncio.gather(
             ids_of(engine, seeded, prompt_ids=PROMPTS[0]), search, return_exceptions=True

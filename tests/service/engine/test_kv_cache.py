@@ -30,6 +30,21 @@ def fill(cache: KVCache, slot: int, value: float, tokens: int = 5) -> None:
     cache.write(slot, 0, np.full((4, 3, tokens, 4), value, np.float32))
 
 
+class Encoder:
+    """Stands for an encoder that projects this of any source."""
+
+    def __init__(self, projected: Array) -> None:
+        self.projected = projected
+
+    def run(self, inputs: object, outputs: list[str]) -> list[Array]:
+        return [self.projected[None]] * 4
+
+
+def store_source(cache: KVCache, slot: int, source: Array, length: int | None = None) -> None:
+    lengths = np.array([source.shape[1] if length is None else length])
+    cache.encode_sources(Encoder(source), {}, [], slot, lengths)  # type: ignore[arg-type]  # no graph is needed
+
+
 def values(cache: KVCache, slot: int, tokens: slice = slice(5)) -> set[float]:
     return {float(v) for array in arrays(cache, slot).values() for v in np.unique(array[:, :, tokens])}
 
@@ -77,7 +92,7 @@ def test_memory_of_ended_sequences_stays_until_the_budget_is_reached() -> None:
 def test_a_cache_at_rest_takes_no_memory() -> None:
     cache = make_cache(has_cross=True)
     fill(cache, 0, 7.0)
-    cache.store_source(0, [np.full((3, 50, 4), 9.0, np.float32)] * 4, length=50)
+    store_source(cache, 0, np.full((3, 50, 4), 9.0, np.float32))
     cache.release_all()
 
     assert cache.used_bytes == 0
@@ -96,7 +111,7 @@ def test_the_budget_counts_rows_in_whole_pages_and_sources_too() -> None:
 def test_sources_have_no_more_room_than_they_need_until_a_longer_one_comes() -> None:
     cache = make_cache(has_cross=True)
     cache.make_room(slots=2, length=1, source_length=50, live=0)
-    cache.store_source(1, [np.full((3, 50, 4), 9.0, np.float32)] * 4, length=50)
+    store_source(cache, 1, np.full((3, 50, 4), 9.0, np.float32))
     assert arrays(cache, 0, "cross")["cross_key_0"].shape == (1, 3, 50, 4)
     cache.make_room(slots=2, length=1, source_length=51, live=2)
     grown = arrays(cache, 1, "cross")["cross_key_0"]
@@ -135,7 +150,7 @@ def test_sources_are_copied_only_where_asked() -> None:
     cache = make_cache(has_cross=True)
     cache.make_room(slots=3, length=1, source_length=6, live=0)
     for slot, value in ((0, 9.0), (2, 0.0)):
-        cache.store_source(slot, [np.full((3, 6, 4), value, np.float32)] * 4, length=6)
+        store_source(cache, slot, np.full((3, 6, 4), value, np.float32))
     cache.copy([Copy(1, 0, 0, 1, with_source=True), Copy(2, 0, 0, 1, with_source=False)])
 
     for slot, value in ((1, 9.0), (2, 0.0)):
@@ -155,7 +170,7 @@ def test_the_last_token_of_a_source_is_that_of_its_own_length() -> None:
     cache = make_cache(has_cross=True)
     cache.make_room(slots=1, length=1, source_length=6, live=0)
     source = np.arange(3 * 6 * 4, dtype=np.float32).reshape(3, 6, 4)
-    cache.store_source(0, [source] * 4, length=5)
+    store_source(cache, 0, source, length=5)
 
     np.testing.assert_array_equal(arrays(cache, 0, "last")["last_value_1"].ravel(), source[:, 4].ravel())
 

@@ -1,0 +1,150 @@
+"""Choosing the tokens of a step, from logits that lie in the processor's memory or in a device's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Several
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from service.engine.beam_search import Candidates
+from service.engine.columns import take
+from service.engine.constraints import Held
+from service.engine.device import DeviceArray, DeviceGraphs
+from service.engine.logprobs import SampledToken
+from service.engine.sampling import Logits, Row, sample, settled
+from service.engine.scheduler import Choice
+from service.engine.searching import likeliest_allowed
+from service.engine.sequence import Sampling, Search, Sequence
+from service.engine.session import Array, Session
+
+
+class StepLogits(Protocol):
+    """The logits of a step's slots, and what is chosen of them; what is chosen of a row depends on nothing else."""
+
+    def sample(self, slots: Several[int], rows: Several[Row]) -> list[SampledToken]:
+        """Choose a token for each of some slots."""
+
+    def search(self, slots: Several[int], held: Mapping[int, Held], count: int) -> tuple[Array, Array]:
+        """Return each slot's likeliest continuations, log probabilities and ids (slots, count), best first.
+
+        `held` are the constraints of some, by their place among the slots.
+        """
+
+
+class HostLogits:
+    """Logits in the processor's memory, (slots, V) float32."""
+
+    def __init__(self, values: Logits, candidates: Session) -> None:
+        self._values, self._candidates = values, candidates
+
+    def sample(self, slots: Several[int], rows: Several[Row]) -> list[SampledToken]:
+        """Choose a token for each of some slots."""
+        return sample(self._rows(slots), rows)
+
+    def search(self, slots: Several[int], held: Mapping[int, Held], count: int) -> tuple[Array, Array]:
+        """Return each slot's likeliest continuations."""
+        return likeliest_allowed(self._rows(slots), held, count, partial(_likeliest, self._candidates))
+
+    def _rows(self, slots: Several[int]) -> Logits:
+        """Return the logits of some slots, without a copy where they are consecutive."""
+        return take(self._values, np.array(slots))
+
+
+class DeviceLogits:
+    """Logits in a device's memory, (slots, V) float16.
+
+    Greedy rows and searches without constraints are chosen there, and only ids and log probabilities come back. The
+    logits of all others are copied, and chosen from as everywhere.
+    """
+
+    def __init__(self, values: DeviceArray, rows: int, graphs: DeviceGraphs, candidates: Session) -> None:
+        self._graphs, self._candidates = graphs, candidates
+        self._vocab_size = values.shape[-1]
+        self._view = values.view(shape=(rows, self._vocab_size))
+
+    def sample(self, slots: Several[int], rows: Several[Row]) -> list[SampledToken]:
+        """Choose a token for each of some slots."""
+        others = [place for place, row in enumerate(rows) if not _is_plain(row)]
+        tokens: list[SampledToken] = []
+        if len(others) < len(rows):
+            ids = self._graphs.likeliest(self._view)
+            tokens = [SampledToken(int(ids[slot])) for slot in slots]
+        if others:
+            chosen = sample(self._host_rows([slots[place] for place in others]), [rows[place] for place in others])
+            tokens = tokens or chosen
+            for place, token in zip(others, chosen, strict=True):
+                tokens[place] = token
+        return tokens
+
+    def search(self, slots: Several[int], held: Mapping[int, Held], count: int) -> tuple[Array, Array]:
+        """Return each slot's likeliest continuations."""
+        if held:
+            return likeliest_allowed(self._host_rows(slots), held, count, partial(_likeliest, self._candidates))
+        count = min(count, self._vocab_size)
+        there = self._graphs.logits_there(self._view, np.array(slots))
+        log_probabilities = np.empty((len(slots), count), np.float32)
+        ids = np.empty((len(slots), count), np.int64)
+        bound = self._candidates.bound()
+        bound.bind(
+            {"logits": there.view(), "count": np.array([count])}, {"log_probabilities": log_probabilities, "ids": ids}
+        )
+        bound.run()
+        return log_probabilities, ids
+
+    def _host_rows(self, slots: Several[int]) -> Logits:
+        return self._graphs.logits(self._view, np.array(slots))
+
+
+def _likeliest(candidates: Session, logits: Logits, count: int) -> tuple[Array, Array]:
+    inputs = {"logits": logits, "count": np.array([min(count, logits.shape[-1])])}
+    log_probabilities, ids = candidates.run(inputs, ["log_probabilities", "ids"])
+    return log_probabilities, ids
+
+
+def _is_plain(row: Row) -> bool:
+    """Whether the likeliest token is all that a row asks for."""
+    return row.params.temperature == 0 and row.params.logprobs is None and row.held() is None
+
+
+def choose(logits: StepLogits, sequences: list[Sequence]) -> list[Choice]:
+    """Choose from the logits of all slots: sampled rows together, and searched rows together.
+
+    Repeatable: the logits are left as they were, and after an error the seeded generators too.
+    """
+    chosen: dict[Sequence, Choice] = {}
+    sampled = {s.slots[0]: (s, s.decoding.row) for s in sequences if isinstance(s.decoding, Sampling)}
+    seeded = [row.rng.bit_generator for _, row in sampled.values() if row.params.seed is not None]
+    states = [generator.state for generator in seeded]
+    try:
+        slots = sorted(sampled)  # the order of the memory: rows that are all there are need no copy
+        tokens = logits.sample(slots, [sampled[slot][1] for slot in slots]) if slots else []
+        chosen.update(_search(logits, sequences))
+    except Exception:
+        for generator, state in zip(seeded, states, strict=True):
+            generator.state = state
+        raise
+    for slot, token in zip(slots, tokens, strict=True):
+        sequence, row = sampled[slot]
+        chosen[sequence] = settled(row, token)
+    return [chosen[sequence] for sequence in sequences]
+
+
+def _search(logits: StepLogits, sequences: list[Sequence]) -> dict[Sequence, Choice]:
+    """Return what each search among the sequences gets."""
+    chosen: dict[Sequence, Choice] = {}
+    searches = {s: s.decoding for s in sequences if isinstance(s.decoding, Search)}
+    if searches:
+        most = max(search.candidates for search in searches.values())
+        rows = [held for search in searches.values() for held in search.held()]
+        held = {place: row for place, row in enumerate(rows) if row is not None}
+        slots = [slot for sequence in searches for slot in sequence.slots]
+        log_probabilities, ids = logits.search(slots, held, most)
+        start = 0
+        for sequence, search in searches.items():
+            rows_of, count = slice(start, start + len(sequence.slots)), search.candidates
+            chosen[sequence] = Candidates(log_probabilities[rows_of, :count], ids[rows_of, :count])
+            start += len(sequence.slots)
+    return chosen

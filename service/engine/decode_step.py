@@ -1,0 +1,151 @@
+"""A decode step: one new token for every slot, on memory that stays bound from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Several
+
+import numpy as np
+
+from service.engine.device import DeviceArray, DeviceGraphs
+from service.engine.kv_cache import KVCache
+from service.engine.sampling import Logits
+from service.engine.sequence import Sequence
+from service.engine.session import Array, BoundSession, Session, View
+
+LONGS, INTS = ("input_ids", "position_ids", "logit_positions"), ("last_positions", "source_last_positions")
+
+
+class DecodeStep:
+    """One new token for slots 0 … n−1, or some of them: arrays that stay, bound anew when n or their place changes.
+
+    What belongs to a slot that rests is left over from before, and not looked at.
+
+    A device is given a step's hundreds of operators at once, as a recording made for each number of rows. So that there
+    are few of them, rows that nobody has are computed too, as far as no sequence has their slots: they write to the
+    first token of slots that hold nothing. Recordings take lengths of the cache, not of the longest row.
+    """
+
+    def __init__(self, session: Session, cache: KVCache, vocab_size: int, device: DeviceGraphs | None) -> None:
+        self._cache, self._session = cache, session
+        self._all_rows = session.bound()
+        self._bound: tuple[int, int] | None = None  # rows, generation of the cache
+        self._is_recorded = False
+        self.rows = 0  # of the last step
+        slots = cache.max_slots
+        self._longs, self._ints = np.zeros((3, slots), np.int64), np.zeros((2, slots), np.int32)
+        self._inputs = {name: self._longs[place][:, None] for place, name in enumerate(LONGS)}
+        self._inputs |= {name: self._ints[place] for place, name in enumerate(INTS) if place == 0 or cache.has_cross}
+        self._total_lengths = {"total_length": np.array(cache.max_length, np.int32)}
+        if cache.has_cross:
+            self._total_lengths["source_total_length"] = np.array(cache.max_length, np.int32)
+        shape = (slots, 1, vocab_size)
+        self._on_device = device is not None
+        self._logits: Array | DeviceArray
+        if device is None:
+            self._logits = np.empty(shape, cache.shape.dtype)  # takes memory as rows come
+        else:
+            self._logits = DeviceArray(shape, cache.shape.dtype, session.device)
+            self._there = {
+                names: DeviceArray(array.shape, array.dtype, session.device)
+                for names, array in ((LONGS, self._longs), (INTS, self._ints))
+            }
+
+    @property
+    def host_logits(self) -> Logits:
+        """What the last run has left in the processor's memory, (rows, vocab_size)."""
+        assert isinstance(self._logits, np.ndarray)
+        return self._logits[: self.rows, 0].astype(np.float32, copy=False)
+
+    @property
+    def device_logits(self) -> DeviceArray:
+        """What the last run has left on a device, (slots, 1, vocab_size)."""
+        assert isinstance(self._logits, DeviceArray)
+        return self._logits
+
+    def feed(self, sequences: list[Sequence], slots_in_use: int) -> None:
+        """Take each row's newest token; `slots_in_use` have sequences, those that rest included."""
+        slots = slots_of(sequences)
+        self.rows = 1 + max(slots)
+        bound = self.rows
+        if self._on_device:
+            self._is_recorded = self._session.replays and slots_in_use == self.rows
+            bound = min(recorded_rows(self.rows), self._cache.max_slots) if self._is_recorded else self.rows
+        if self._bound != (bound, self._cache.generation):
+            self._bind_rows(self._all_rows, 0, bound)
+            self._bound = bound, self._cache.generation
+        inputs = self._inputs
+        tokens, positions = [0] * bound, [0] * bound
+        for sequence in sequences:
+            for slot, token in zip(sequence.slots, sequence.next_tokens(), strict=True):
+                tokens[slot], positions[slot] = token, sequence.computed
+        inputs["input_ids"][:bound, 0] = tokens
+        inputs["position_ids"][:bound, 0] = inputs["last_positions"][:bound] = positions
+        for first, count in _stretches(sorted(slots)):
+            self._cache.hold(first, inputs["last_positions"][first : first + count] + 1)
+        if self._cache.has_cross:
+            inputs["source_last_positions"][:bound] = self._cache.source_lengths[:bound] - 1
+        if self._on_device:
+            for names, array in ((LONGS, self._longs), (INTS, self._ints)):
+                self._there[names].put(array)
+        else:
+            self._total_lengths["total_length"][...] = max(positions) + 1
+            if self._cache.has_cross:
+                self._total_lengths["source_total_length"][...] = self._cache.source_lengths[:bound].max()
+
+    def run(self, slots: Several[int]) -> Several[None]:
+        """Compute the logits of slots that were fed, in their order; repeatable, as it writes the same again."""
+        if len(slots) == self.rows:
+            self._all_rows.run(recorded_as=self._bound[0] if self._is_recorded and self._bound else None)
+        else:
+            for first, count in _stretches(slots):
+                some_rows = self._session.bound()
+                self._bind_rows(some_rows, first, count)
+                some_rows.run()
+        return [None] * len(slots)
+
+    def _bind_rows(self, session: BoundSession, first: int, rows: int) -> None:
+        cached, updated = self._cache.bind(first, rows)
+        inputs: dict[str, Array | View]
+        logits: Array | View
+        if isinstance(self._logits, DeviceArray):
+            inputs = self._device_inputs(first, rows)
+            vocab_size = self._logits.shape[-1]
+            logits = self._logits.view(first * vocab_size, (rows, 1, vocab_size))
+        else:
+            some = slice(first, first + rows)
+            inputs = {name: array[some] for name, array in self._inputs.items()}
+            logits = self._logits[some]
+        session.bind({**inputs, **self._total_lengths, **cached}, {"logits": logits, **updated})
+
+    def _device_inputs(self, first: int, rows: int) -> dict[str, Array | View]:
+        slots = self._cache.max_slots
+        return {
+            name: self._there[names].view(place * slots + first, (rows, 1) if names is LONGS else (rows,))
+            for names in (LONGS, INTS)
+            for place, name in enumerate(names)
+            if name in self._inputs
+        }
+
+
+def recorded_rows(rows: int) -> int:
+    """Return for how many rows a step is recorded that has at least so many: a power of two, or a multiple of 8."""
+    return 1 << (rows - 1).bit_length() if rows <= 8 else -(-rows // 8) * 8
+
+
+def _stretches(slots: Several[int]) -> list[tuple[int, int]]:
+    """Return the first and the number of each stretch of consecutive slots; `slots` ascend."""
+    if slots[-1] - slots[0] == len(slots) - 1:
+        return [(slots[0], len(slots))]
+    stretches: list[tuple[int, int]] = []
+    for slot in slots:
+        first, count = stretches[-1] if stretches else (slot, 0)
+        if stretches and first + count == slot:
+            stretches[-1] = first, count + 1
+        else:
+            stretches.append((slot, 1))
+    return stretches
+
+
+def slots_of(sequences: Several[Sequence]) -> list[int]:
+    """Return the slots of some sequences, in their order."""
+    return [slot for sequence in sequences for slot in sequence.slots]

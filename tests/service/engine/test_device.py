@@ -1,0 +1,194 @@
+"""The engine on a device's memory: by a stand-in that the processor cannot read, and on a GPU where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from model.export.device import DEVICE_GRAPHS
+from service.engine.beam_search import BeamParams
+from service.engine.constraints import Constraints
+from service.engine.decode_step import recorded_rows
+from service.engine.device import GRAPHS, DeviceArray, DeviceGraphs
+from service.engine.device_memory import DeviceMemory
+from service.engine.engine import Engine
+from service.engine.mailbox import Output
+from service.engine.memory import HostMemory, MemoryShape, SlotCopy
+from service.engine.sampling import SamplingParams
+from service.engine.scheduler import SchedulerLimits
+from service.engine.session import CUDA, BoundSession, Session, SessionOptions, View
+from tests.conftest import MakePackage, TinyPackage
+from tests.service.engine.test_engine import GREEDY, collect, until_idle
+
+SHAPE = MemoryShape(arrays=4, slots=6, heads=2, length=32, width=8, dtype="float16")
+HOST_INPUTS = {"total_length", "source_total_length", "count"}  # operators read them where the processor is
+needs_gpu = pytest.mark.skipif(CUDA not in onnxruntime.get_available_providers(), reason="needs onnxruntime-gpu")
+DEVICES = ["stand-in", pytest.param("gpu", marks=[pytest.mark.gpu, needs_gpu])]
+
+
+@pytest.fixture(params=DEVICES)
+def options(request: pytest.FixtureRequest) -> Iterator[SessionOptions]:
+    """Yield options of sessions that keep their memory on a device."""
+    if request.param == "gpu":
+        yield SessionOptions(threads=1, cuda=True)
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "keeps_on_device", True)
+        patch.setattr(Session, "replays", True)
+        patch.setattr(onnxruntime.OrtValue, "numpy", property(lambda _: pytest.fail("the host read the device")))
+        yield SessionOptions(threads=1)
+
+
+@asynccontextmanager
+async def running(package: TinyPackage, options: SessionOptions, **limits: Any) -> AsyncIterator[Engine]:
+    engine = Engine(package.folder, package.manifest, options, SchedulerLimits(**limits))
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def answers(
+    engine: Engine, requests: list[tuple[SamplingParams | BeamParams, dict[str, list[int]]]]
+) -> list[Any]:
+    results: list[Output] = await asyncio.gather(*(collect(engine, params, **ids) for params, ids in requests))
+    await until_idle(engine)
+    return [
+        [[token.id for token in result.tokens], [hypothesis.ids for hypothesis in result.hypotheses]]
+        for result in results
+    ]
+
+
+PROMPTS = [[5, 9, 100], [7], [30, 31, 32, 33, 34, 35, 36], [200, 3, 90, 12, 44], list(range(20, 60)), [8, 8], [91]]
+SAMPLED = SamplingParams(max_tokens=9, temperature=0.8, top_p=0.9, seed=3)
+WAYS: list[SamplingParams | BeamParams] = [
+    GREEDY,
+    SAMPLED,
+    SamplingParams(max_tokens=7, temperature=1, top_k=5, seed=1),
+    SamplingParams(max_tokens=5, temperature=0, logprobs=2),
+    SamplingParams(max_tokens=8, temperature=0, constraints=Constraints(repetition_penalty=1.5)),
+    BeamParams(max_tokens=8, beam_size=3, n_best=2),
+    BeamParams(max_tokens=6, beam_size=2),
+]
+
+
+@pytest.mark.parametrize("name", ["stories", "translate"])
+async def test_answers_are_those_of_the_processors_memory(
+    make_package: MakePackage, options: SessionOptions, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package(name, "float16")
+    given = "prompt_ids" if name == "stories" else "source_ids"
+    requests = [(WAYS[index % len(WAYS)], {given: PROMPTS[index % len(PROMPTS)]}) for index in range(20)]
+    limits = {"max_slots": 24, "prefill_tokens": 32, "prefix_cache_bytes": 2**16}
+    async with running(package, options, **limits) as engine:
+        there = [await answers(engine, requests) for _ in range(2)]  # the second finds its prompts' beginnings
+    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "keeps_on_device", False)
+        async with running(package, SessionOptions(threads=1), **limits) as engine:
+            here = await answers(engine, requests)
+
+    assert there == [here, here]
+
+
+async def test_only_ids_come_back_of_greedy_steps_and_of_searches(
+    make_package: MakePackage, options: SessionOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package("translate", "float16")
+    async with running(package, options, max_slots=16, prefix_cache_bytes=0) as engine:
+        for name in ("logits", "rows"):
+            monkeypatch.setattr(DeviceGraphs, name, lambda *_: pytest.fail("numbers were copied to the host"))
+        ways: list[SamplingParams | BeamParams] = [GREEDY, BeamParams(max_tokens=8, beam_size=4)]
+        results = await answers(engine, [(way, {"source_ids": ids}) for way in ways for ids in PROMPTS[:3]])
+
+    assert all(tokens or hypotheses for tokens, hypotheses in results)
+
+
+async def test_a_step_reads_and_writes_the_device_alone(
+    make_package: MakePackage, options: SessionOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package("translate", "float16")
+    async with running(package, options, max_slots=16) as engine:
+        await collect(engine, GREEDY, source_ids=PROMPTS[0])
+        bind, seen = BoundSession.bind, []
+
+        def noting(self: BoundSession, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+            seen.extend(name for name, bound in {**inputs, **outputs}.items() if not isinstance(bound, View))
+            bind(self, inputs, outputs)
+
+        monkeypatch.setattr(BoundSession, "bind", noting)
+        engine._runner._decode_step._bind_rows(engine._runner._decoder.bound(), 0, 4)
+
+    assert set(seen) <= HOST_INPUTS
+
+
+def test_a_recording_is_made_for_few_numbers_of_rows() -> None:
+    rows = [recorded_rows(rows) for rows in range(1, 257)]
+
+    assert all(recorded >= needed for needed, recorded in enumerate(rows, start=1))
+    assert sorted(set(rows))[:6] == [1, 2, 4, 8, 16, 24] and len(set(rows)) == 35
+
+
+@pytest.fixture
+def memories(options: SessionOptions) -> tuple[DeviceMemory, HostMemory]:
+    """Return a device's memory and the processor's, of the same shape and with the same tokens."""
+    device = "cuda" if options.cuda else "cpu"
+    there, here = DeviceMemory(SHAPE, DeviceGraphs(options, device), device), HostMemory(SHAPE)
+    rng = np.random.default_rng(0)
+    for slot in range(SHAPE.slots):
+        tokens = list(rng.standard_normal((SHAPE.arrays, SHAPE.heads, 20, SHAPE.width)).astype(np.float16))
+        for memory in (there, here):
+            memory.write(slot, 0, tokens)
+    return there, here
+
+
+def test_tokens_are_copied_where_they_belong_and_nothing_else_is_touched(
+    memories: tuple[DeviceMemory, HostMemory],
+) -> None:
+    copies = [SlotCopy(0, 3, 0, 20), SlotCopy(1, 4, 5, 9), SlotCopy(0, 5, 19, 20)]
+    for memory in memories:
+        memory.copy(copies)
+        memory.write(2, 7, [np.ones((SHAPE.heads, 3, SHAPE.width), np.float16)] * SHAPE.arrays)
+
+    for slot in range(SHAPE.slots):
+        there, here = (memory.read(slot, 0, 20) for memory in memories)
+        np.testing.assert_array_equal(there, here)
+
+
+def test_no_copies_are_no_work(memories: tuple[DeviceMemory, HostMemory]) -> None:
+    before = memories[0].read(0, 0, 20)
+    memories[0].copy([SlotCopy(1, 0, 4, 4)])
+
+    np.testing.assert_array_equal(memories[0].read(0, 0, 20), before)
+
+
+def test_memory_that_the_device_has_not_is_an_error_that_says_what_to_lower(options: SessionOptions) -> None:
+    device = "cuda" if options.cuda else "cpu"
+    shape = MemoryShape(arrays=2**10, slots=1024, heads=64, length=2**17, width=64, dtype="float16")
+    with pytest.raises(MemoryError, match=r"1024 slots × 131072 tokens is taken whole.*lower max_slots or max_pos"):
+        DeviceMemory(shape, DeviceGraphs(options, device), device)
+
+
+def test_rows_of_logits_come_back_as_numbers_to_draw_from(options: SessionOptions) -> None:
+    device = "cuda" if options.cuda else "cpu"
+    graphs, values = DeviceGraphs(options, device), np.random.default_rng(0).standard_normal((5, 300))
+    there = DeviceArray.of(values.astype(np.float16), device)
+
+    np.testing.assert_array_equal(graphs.logits(there.view(), np.array([4, 1])), values.astype(np.float16)[[4, 1]])
+    np.testing.assert_array_equal(graphs.likeliest(there.view()), values.astype(np.float16).argmax(-1))
+
+
+@pytest.mark.parametrize("name", DEVICE_GRAPHS)
+def test_the_graphs_beside_the_engine_are_those_that_the_exporter_makes(name: str, tmp_path: Path) -> None:
+    DEVICE_GRAPHS[name]().save(tmp_path / f"{name}.onnx")
+    made, kept = onnx.load(tmp_path / f"{name}.onnx"), onnx.load(GRAPHS / f"{name}.onnx")
+
+    assert made.graph == kept.graph and made.opset_import == kept.opset_import
