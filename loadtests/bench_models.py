@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ctranslate2
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders
@@ -169,6 +168,8 @@ class BenchModels:
 
     def ctranslate2(self, name: str) -> Path:
         """Return the folder of CTranslate2's model, int8."""
+        import ctranslate2  # a peer on processors; what is measured on a GPU goes without
+
         path = self.folder / name / "ctranslate2"
         if not path.exists():
             converter = ctranslate2.converters.TransformersConverter(str(self.checkpoint(name)))

@@ -316,9 +316,9 @@ def overhead(name: str) -> Workload:
             session = engine._runner._decode_step._all_rows
             run, spent = session.run, [0.0, 0.0]  # seconds, steps
 
-            def timed() -> None:
+            def timed(recorded_as: int | None = None) -> None:
                 started = time.perf_counter()
-                run()
+                run(recorded_as)
                 spent[0] += time.perf_counter() - started
                 spent[1] += 1
 

@@ -6,10 +6,16 @@ from model.package import Manifest, PackageError
 from service.engine.kv_cache import bytes_of_longest, longest_that_fits
 from service.engine.machine import kv_cache_bytes, memory_limit
 from service.settings import ModelSettings
+from service.tasks.devices import runs_on_device
 
 
 def kv_budget(model: ModelSettings, manifest: Manifest) -> int:
-    """Return the KV cache's budget: what is set, or the model's share; raises `PackageError` if no sequence fits."""
+    """Return the KV cache's budget: what is set, or the model's share; raises `PackageError` if no sequence fits.
+
+    On a device, where the cache is taken whole, all slots have to fit into what is set.
+    """
+    if runs_on_device(model):
+        return _on_device(model, manifest)
     budget, needed = _budget(model), bytes_of_longest(manifest)
     if needed > budget:
         raise PackageError(
@@ -20,9 +26,21 @@ def kv_budget(model: ModelSettings, manifest: Manifest) -> int:
     return budget
 
 
+def _on_device(model: ModelSettings, manifest: Manifest) -> int:
+    a_slot = bytes_of_longest(manifest)
+    needed = model.max_slots * a_slot
+    if model.kv_cache_mib is not None and needed > model.kv_cache_mib * 2**20:
+        raise PackageError(
+            f"{model.package}: on a device the KV cache is taken whole, and {model.max_slots} slots of max_positions, "
+            f"{manifest.limits.max_positions}, need {needed / 2**20:,.0f} MiB, and kv_cache_mib allows "
+            f"{model.kv_cache_mib}; set max_slots, at most {model.kv_cache_mib * 2**20 // a_slot}, or max_positions"
+        )
+    return needed
+
+
 def fitting_positions(model: ModelSettings, manifest: Manifest) -> int | None:
     """Return how many tokens a decoder's sequence may have for its memory, or None where its `max_positions` fit."""
-    if manifest.cache is None or bytes_of_longest(manifest) <= _budget(model):
+    if manifest.cache is None or runs_on_device(model) or bytes_of_longest(manifest) <= _budget(model):
         return None
     return longest_that_fits(manifest, _budget(model))
 

@@ -118,7 +118,8 @@ async def test_a_step_reads_and_writes_the_device_alone(
     package = make_package("translate", "float16")
     async with running(package, options, max_slots=16) as engine:
         await collect(engine, GREEDY, source_ids=PROMPTS[0])
-        bind, seen = BoundSession.bind, []
+        bind = BoundSession.bind
+        seen: list[str] = []
 
         def noting(self: BoundSession, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
             seen.extend(name for name, bound in {**inputs, **outputs}.items() if not isinstance(bound, View))

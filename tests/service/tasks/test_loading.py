@@ -43,6 +43,19 @@ def test_a_cache_too_small_for_one_sequence_is_refused_at_start(
         load_task(ModelSettings(package=package, memory_share=0.5), Limits())
 
 
+def test_a_devices_cache_is_taken_whole_and_has_to_fit(
+    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.tasks.devices.has_cuda", lambda: True)
+    package = make_package("translate", "float16")
+    a_slot = bytes_of_longest(package.manifest)
+    model = ModelSettings(package=package.folder, num_gpus=1, max_slots=512, kv_cache_mib=1)
+
+    assert kv_budget.kv_budget(model.model_copy(update={"kv_cache_mib": None}), package.manifest) == 512 * a_slot
+    with pytest.raises(PackageError, match=f"taken whole, and 512 slots .* set max_slots, at most {2**20 // a_slot}"):
+        kv_budget.kv_budget(model, package.manifest)
+
+
 async def test_a_caches_budget_is_what_the_models_file_says(stories: TinyPackage) -> None:
     task = load_task(ModelSettings(package=stories.folder, kv_cache_mib=1), Limits())
 
