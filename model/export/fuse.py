@@ -12,9 +12,14 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from model.export.graph import Array, Graph, Users, Weight
+from model.export.graph import MICROSOFT, Array, Graph, Users, Weight
 
 ATTENTION = "GroupQueryAttention"
+NORMS = {  # and how they are called with the sum before them
+    "LayerNormalization": "SkipLayerNormalization",
+    "SimplifiedLayerNormalization": "SkipSimplifiedLayerNormalization",
+}
+PLAIN = {"LayerNormalization"}  # which shift, too
 
 
 def fuse(graph: Graph) -> None:
@@ -31,6 +36,56 @@ def fuse(graph: Graph) -> None:
             replaced[id(linears[0].product)] = _joined(graph, linears, users)
     graph.nodes = [each for node in graph.nodes for each in replaced.get(id(node), [node])]
     graph.drop_unused()
+
+
+def fuse_norms(graph: Graph) -> None:
+    """Join each norm with the sum before it, and with the bias of the product that is added.
+
+    On a device that is one run over the memory in place of three. On a processor it is slower: it is not vectorised.
+    """
+    users = graph.users()
+    makers = {output: node for node in graph.nodes for output in node.output}
+    replaced: dict[int, list[onnx.NodeProto]] = {}
+    for norm in graph.nodes:
+        total = makers.get(norm.input[0]) if norm.op_type in NORMS else None
+        if total is None or total.op_type != "Add" or id(total) in replaced:
+            continue
+        added = _sublayer(graph, total, makers, users)
+        if added is not None:
+            replaced |= {id(node): [] for node in (norm, added)}
+            replaced[id(total)] = _joined_norm(norm, total, added, users)
+            if added.op_type == "MatMul":
+                replaced[id(added)] = [added]
+    graph.nodes = [each for node in graph.nodes for each in replaced.get(id(node), [node])]
+    graph.drop_unused()
+
+
+def _sublayer(
+    graph: Graph, total: onnx.NodeProto, makers: dict[str, onnx.NodeProto], users: Users
+) -> onnx.NodeProto | None:
+    """Return what made the summand that is a sublayer's answer: a product with a matrix, or the bias behind one."""
+    for name in reversed(total.input):
+        node = makers.get(name)
+        if node is None or len(users[name]) > 1:
+            continue
+        product = makers.get(node.input[0]) if node.op_type == "Add" else node
+        is_product = product is not None and product.op_type == "MatMul" and graph.is_matrix(product.input[1])
+        if product is not None and is_product and (node is product or graph.bias_behind(product, users) is node):
+            return node
+    return None
+
+
+def _joined_norm(
+    norm: onnx.NodeProto, total: onnx.NodeProto, added: onnx.NodeProto, users: Users
+) -> list[onnx.NodeProto]:
+    """Return the norm that adds first; where the sum itself is wanted too it is one more output."""
+    (residual,) = (name for name in total.input if name != added.output[0])
+    product, bias = (added.input[0], added.input[1]) if added.op_type == "Add" else (added.output[0], "")
+    scales = [norm.input[1], *(["" if len(norm.input) < 3 else norm.input[2]] if norm.op_type in PLAIN else [])]
+    inputs = [residual, product, *scales, *([bias] if bias else [])]
+    outputs = [norm.output[0], *(["", "", total.output[0]] if len(users[total.output[0]]) > 1 else [])]
+    (epsilon,) = (attribute.f for attribute in norm.attribute if attribute.name == "epsilon")
+    return [helper.make_node(NORMS[norm.op_type], inputs, outputs, domain=MICROSOFT, epsilon=epsilon)]
 
 
 @dataclass(frozen=True)

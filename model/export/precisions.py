@@ -8,7 +8,7 @@ import torch
 
 from model.architectures import DecoderLM, EncoderDecoder, Transformer, VisionTransformer
 from model.export.candidates import candidates_graph
-from model.export.fuse import fuse
+from model.export.fuse import fuse, fuse_norms
 from model.export.graph import Graph
 from model.export.graphs import GraphFile, save_graph, trace_graphs
 from model.export.prepare import padded_width
@@ -30,6 +30,8 @@ def write_graphs(
     graphs = trace_graphs(model, torch.float16 if precision == "float16" else torch.float32)
     for graph in graphs.values():
         fuse(graph)
+        if precision == "float16":  # packages for devices
+            fuse_norms(graph)
     if precision not in {"float32", "float16"}:
         ranges = _ranges(model, graphs, samples) if precision == "int8-static" else {}
         graphs = {name: quantize(graph, precision, ranges.get(name)) for name, graph in graphs.items()}
