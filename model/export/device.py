@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from onnx import TensorProto, helper
 
 from model.export.graph import Graph
@@ -57,11 +58,45 @@ def likeliest_graph() -> Graph:
     return graph
 
 
+def shortlist_graph() -> Graph:
+    """Return the graph: the likeliest tokens of rows `origins` (n,) of logits (m, vocab_size), and what all weigh.
+
+    In: temperatures (n, 1), count (1,). Out: best, ids (n, count), the logits in their order; masses (n, 1), of all
+    weights exp((logit − highest) / temperature), and plain_masses (n, 1), the same at temperature 1.
+    """
+    graph = _graph(
+        {
+            "logits": (HALF, ["m", "vocab_size"]),
+            "origins": (INT64, ["n"]),
+            "temperatures": (FLOAT, ["n", 1]),
+            "count": (INT64, [1]),
+        },
+        {
+            "best": (FLOAT, ["n", "count"]),
+            "ids": (INT64, ["n", "count"]),
+            "masses": (FLOAT, ["n", 1]),
+            "plain_masses": (FLOAT, ["n", 1]),
+        },
+    )
+    axis = graph.constant("axis", np.array([-1], np.int64))
+    graph.add_node("Gather", ["logits", "origins"], ["halves"], axis=0)
+    graph.add_node("Cast", ["halves"], ["rows"], to=FLOAT)
+    graph.add_node("TopK", ["rows", "count"], ["best", "ids"], axis=-1)
+    graph.add_node("ReduceMax", ["rows", axis], ["highest"], keepdims=1)
+    graph.add_node("Sub", ["rows", "highest"], ["below"])
+    graph.add_node("Div", ["below", "temperatures"], ["scaled"])
+    for exponents, masses in (("scaled", "masses"), ("below", "plain_masses")):
+        graph.add_node("Exp", [exponents], [f"{masses}_of_each"])
+        graph.add_node("ReduceSum", [f"{masses}_of_each", axis], [masses], keepdims=1)
+    return graph
+
+
 DEVICE_GRAPHS: dict[str, Callable[[], Graph]] = {
     "move": move_graph,
     "rows": rows_graph,
     "logits": logits_graph,
     "likeliest": likeliest_graph,
+    "shortlist": shortlist_graph,
 }
 
 _Sizes = dict[str, tuple[int, list[str | int]]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Several
 from functools import partial
 from typing import Protocol
@@ -13,12 +13,14 @@ from service.engine.beam_search import Candidates
 from service.engine.columns import take
 from service.engine.constraints import Held
 from service.engine.device import DeviceArray, DeviceGraphs
-from service.engine.logprobs import SampledToken
+from service.engine.drawing import draw
+from service.engine.logprobs import SampledToken, scored
 from service.engine.sampling import Logits, Row, sample, settled
 from service.engine.scheduler import Choice
 from service.engine.searching import likeliest_allowed
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Array, Session
+from service.engine.shortlist import SHORTLIST, draw_from, may_decide, temperature_of
 
 
 class StepLogits(Protocol):
@@ -56,8 +58,8 @@ class HostLogits:
 class DeviceLogits:
     """Logits in a device's memory, (slots, V) float16.
 
-    Greedy rows and searches without constraints are chosen there, and only ids and log probabilities come back. The
-    logits of all others are copied, and chosen from as everywhere.
+    Of greedy rows and of searches only ids and log probabilities come back, of draws a shortlist. The logits of rows
+    with constraints, and of those that a shortlist does not decide, are copied and chosen from as everywhere.
     """
 
     def __init__(self, values: DeviceArray, rows: int, graphs: DeviceGraphs, candidates: Session) -> None:
@@ -67,17 +69,42 @@ class DeviceLogits:
 
     def sample(self, slots: Several[int], rows: Several[Row]) -> list[SampledToken]:
         """Choose a token for each of some slots."""
-        others = [place for place, row in enumerate(rows) if not _is_plain(row)]
-        tokens: list[SampledToken] = []
-        if len(others) < len(rows):
-            ids = self._graphs.likeliest(self._view)
-            tokens = [SampledToken(int(ids[slot])) for slot in slots]
+        ways: dict[Callable[[list[int], list[Row]], list[SampledToken]], list[int]] = {}
+        for place, row in enumerate(rows):
+            ways.setdefault(self._way(row), []).append(place)
+        tokens: dict[int, SampledToken] = {}
+        for way, places in ways.items():
+            chosen = way([slots[place] for place in places], [rows[place] for place in places])
+            tokens.update(zip(places, chosen, strict=True))
+        return [tokens[place] for place in range(len(rows))]
+
+    def _way(self, row: Row) -> Callable[[list[int], list[Row]], list[SampledToken]]:
+        if row.held() is not None or not may_decide(row.params):
+            return self._by_all_logits
+        is_plain = row.params.temperature == 0 and row.params.logprobs is None
+        return self._by_the_likeliest if is_plain else self._by_shortlists
+
+    def _by_the_likeliest(self, slots: list[int], rows: list[Row]) -> list[SampledToken]:
+        ids = self._graphs.likeliest(self._view)
+        return [SampledToken(int(ids[slot])) for slot in slots]
+
+    def _by_shortlists(self, slots: list[int], rows: list[Row]) -> list[SampledToken]:
+        temperatures = np.array([temperature_of(row.params) for row in rows])
+        shortlist = self._graphs.shortlist(self._view, np.array(slots), temperatures, SHORTLIST)
+        drawn = draw_from(shortlist, rows)
+        tokens, others = drawn.tokens, sorted(drawn.behind + drawn.undecided)
         if others:
-            chosen = sample(self._host_rows([slots[place] for place in others]), [rows[place] for place in others])
-            tokens = tokens or chosen
-            for place, token in zip(others, chosen, strict=True):
-                tokens[place] = token
-        return tokens
+            logits = self._host_rows([slots[place] for place in others])
+            for at, place in enumerate(others):
+                own = logits[at : at + 1]
+                if place in drawn.behind:
+                    tokens[place] = _among_others(own, shortlist.ids[place], rows[place])
+                else:
+                    (tokens[place],) = sample(own, [rows[place]])
+        return [tokens[place] for place in range(len(rows))]
+
+    def _by_all_logits(self, slots: list[int], rows: list[Row]) -> list[SampledToken]:
+        return sample(self._host_rows(slots), rows)
 
     def search(self, slots: Several[int], held: Mapping[int, Held], count: int) -> tuple[Array, Array]:
         """Return each slot's likeliest continuations."""
@@ -104,9 +131,14 @@ def _likeliest(candidates: Session, logits: Logits, count: int) -> tuple[Array, 
     return log_probabilities, ids
 
 
-def _is_plain(row: Row) -> bool:
-    """Whether the likeliest token is all that a row asks for."""
-    return row.params.temperature == 0 and row.params.logprobs is None and row.held() is None
+def _among_others(logits: Logits, ids: Array, row: Row) -> SampledToken:
+    """Draw one of the tokens that are not among some: logits (1, V)."""
+    without = logits.copy()
+    without[0, ids] = -np.inf
+    token = draw(without, [row])
+    if row.params.logprobs is None:
+        return SampledToken(int(token[0]))
+    return scored(logits, token, [row.params.logprobs])[0]
 
 
 def choose(logits: StepLogits, sequences: list[Sequence]) -> list[Choice]:

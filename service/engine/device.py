@@ -14,6 +14,7 @@ import numpy as np
 from onnxruntime import OrtValue
 
 from service.engine.session import Array, Session, SessionOptions, View
+from service.engine.shortlist import Shortlist
 
 GRAPHS = Path(__file__).parent / "graphs"
 HALF = np.dtype(np.float16)
@@ -61,8 +62,8 @@ class DeviceGraphs:
 
     def __init__(self, options: SessionOptions, device: str) -> None:
         self._device = device
-        self._move, self._rows, self._logits, self._likeliest = (
-            Session(GRAPHS / f"{name}.onnx", options) for name in ("move", "rows", "logits", "likeliest")
+        self._move, self._rows, self._logits, self._likeliest, self._shortlist = (
+            Session(GRAPHS / f"{name}.onnx", options) for name in ("move", "rows", "logits", "likeliest", "shortlist")
         )
 
     def move(self, source: View, origins: Array, target: View, targets: Array) -> None:
@@ -98,6 +99,25 @@ class DeviceGraphs:
         bound.bind({"logits": logits}, {"ids": ids})
         bound.run()
         return ids
+
+    def shortlist(self, logits: View, rows: Array, temperatures: Array, count: int) -> Shortlist:
+        """Return the likeliest tokens of some rows of logits (m, vocab_size), and what all of them weigh."""
+        size, bound = len(rows), self._shortlist.bound()
+        count = min(count, logits.shape[1])
+        best, ids = np.empty((size, count), np.float32), np.empty((size, count), np.int64)
+        masses, plain_masses = np.empty((size, 1), np.float32), np.empty((size, 1), np.float32)
+        there = self._indices(rows), DeviceArray.of(temperatures.astype(np.float32)[:, None], self._device)
+        bound.bind(
+            {
+                "logits": logits,
+                "origins": there[0].view(),
+                "temperatures": there[1].view(),
+                "count": np.array([count]),
+            },
+            {"best": best, "ids": ids, "masses": masses, "plain_masses": plain_masses},
+        )
+        bound.run()
+        return Shortlist(best, ids, masses[:, 0], plain_masses[:, 0], is_whole=count == logits.shape[1])
 
     def _copied(self, session: Session, name: str, source: View, origins: Array, dtype: np.dtype[Any]) -> Array:
         bound, rows = session.bound(), np.empty((len(origins), source.shape[1]), dtype)
