@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from model.package import PackageError
@@ -23,6 +24,8 @@ from service.startup import check_start
 from service.timeouts import Timeouts
 
 logger = logging.getLogger("trifold")
+
+SHUTDOWN_S = 10  # that Serve may take, which needs three
 
 
 def main() -> None:
@@ -98,10 +101,23 @@ def _serve(settings: Settings, started: float) -> None:
         if not Draining(settings.run_dir).drain(settings.drain_notice_s, timeouts.drain):
             logger.warning("requests that ran for longer than that are cut")
         logger.info("stopping")
-        serve.shutdown()  # kills HAProxy first, and so would cut whoever was not answered yet
+        shut_down(serve.shutdown)  # kills HAProxy first, and so would cut whoever was not answered yet
     finally:
         ray.shutdown()
         fallback.close()
+
+
+def shut_down(shutdown: Callable[[], None], patience_s: float = SHUTDOWN_S) -> None:
+    """Shut Serve down, for so long at most: it waits half a minute for a controller that has ended before it.
+
+    Such a one is killed by whoever signals all processes at once, as systemd does unless `KillMode=mixed`. What is left
+    then ends with Ray.
+    """
+    thread = threading.Thread(target=shutdown, name="shutdown", daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    if thread.is_alive():
+        logger.warning("Ray Serve has not shut down in %g s; what is left of it ends with Ray", patience_s)
 
 
 def _exit_on_signals() -> None:

@@ -34,10 +34,7 @@ def check_caches(models: Sequence[ModelSettings]) -> None:
 
 
 def check_devices(models: Sequence[ModelSettings]) -> None:
-    """Refuse a model for a GPU where ONNX Runtime has no CUDA, and a package that is none for it.
-
-    Raises `SettingsError` and `PackageError`.
-    """
+    """Refuse a model for a GPU where ONNX Runtime has no CUDA; raises `SettingsError`."""
     wanting = [model for model in models if model.num_gpus and not model.cpu_fallback]
     if not wanting:
         return
@@ -48,7 +45,3 @@ def check_devices(models: Sequence[ModelSettings]) -> None:
             f"{wanting[0].package}: num_gpus asks for CUDA, which the installed ONNX Runtime has not; "
             "install onnxruntime-gpu (extra gpu), set num_gpus to 0, or allow the CPU with cpu_fallback: true"
         )
-    from service.tasks.devices import check_precision
-
-    for model in wanting:
-        check_precision(model)

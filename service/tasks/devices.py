@@ -1,19 +1,22 @@
-"""Which models run on a GPU: those that ask for one, have a package for it, and find ONNX Runtime's provider.
+"""Which models run on a GPU: those that ask for one and whose package is for one.
 
 CUDA's attention takes halves, and of products of small integers it has none: of other packages than those of float16
-most would be computed on the processor, and all of it copied there and back.
+most would be computed on the processor, and all of it copied there and back. So these stay on the processor whole.
 """
 
 from __future__ import annotations
 
-from model.package import PackageError
+import logging
+
 from service.engine.session import has_cuda
 from service.settings import ModelSettings
+
+logger = logging.getLogger(__name__)
 
 
 def wants_device(model: ModelSettings) -> bool:
     """Whether a model's sessions are to be opened on a device."""
-    return model.num_gpus > 0 and (not model.cpu_fallback or _is_for_devices(model))
+    return model.num_gpus > 0 and model.manifest().precision == "float16"
 
 
 def runs_on_device(model: ModelSettings) -> bool:
@@ -21,15 +24,12 @@ def runs_on_device(model: ModelSettings) -> bool:
     return wants_device(model) and has_cuda()
 
 
-def check_precision(model: ModelSettings) -> None:
-    """Refuse a package that a device would compute only in part, unless the CPU may; raises `PackageError`."""
-    if wants_device(model) and not _is_for_devices(model):
-        raise PackageError(
-            f"{model.package}: num_gpus asks for CUDA, which computes packages of float16, and this one is "
-            f"{model.manifest().precision}; import or export it with --precision float16, set num_gpus to 0, or allow "
-            "the CPU with cpu_fallback: true"
+def warn_of_precision(model: ModelSettings) -> None:
+    """Tell in the log of a model that holds a GPU and does not use it."""
+    if model.num_gpus and not wants_device(model):
+        logger.warning(
+            "%s: num_gpus reserves a GPU, which computes packages of float16, and this one is %s: it runs on the CPU; "
+            "import or export it with --precision float16, or set num_gpus to 0",
+            model.package,
+            model.manifest().precision,
         )
-
-
-def _is_for_devices(model: ModelSettings) -> bool:
-    return model.manifest().precision == "float16"

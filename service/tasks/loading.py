@@ -34,7 +34,7 @@ from service.settings import Limits, ModelSettings
 from service.tasks.answer import Answer
 from service.tasks.classify import Classify
 from service.tasks.decide import Decide
-from service.tasks.devices import check_precision, wants_device
+from service.tasks.devices import wants_device, warn_of_precision
 from service.tasks.embed import Embed
 from service.tasks.encoder import Answering, Encoder, OneShot
 from service.tasks.explaining.decoding import Explained, ExplainGeneration
@@ -71,7 +71,7 @@ def load_task(model: ModelSettings, limits: Limits, metrics: Metrics | None = No
     manifest = model.manifest()
     _check_runtime(model.package, manifest)
     manifest.check_files(model.package)
-    check_precision(model)
+    warn_of_precision(model)
     task = _open(model, manifest, limits, metrics.observer(manifest.name) if metrics else None)
     if metrics:
         metrics.loaded(manifest, 0 if manifest.cache is None else model.max_slots, time.monotonic() - started)

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
-from service.__main__ import on_the_devices_there_are
+from service.__main__ import on_the_devices_there_are, shut_down
 from service.replica_groups import ReplicaGroup
 from service.settings import Autoscaling, ModelSettings, SettingsError
 from tests.conftest import TinyPackage
@@ -31,3 +32,22 @@ def test_a_model_that_may_runs_on_the_cpu_where_there_is_no_gpu(sentiment: TinyP
     wanted = group(sentiment.folder, num_gpus=1, cpu_fallback=True)
 
     assert [placed.settings.num_gpus for placed in on_the_devices_there_are([wanted], 0)] == [0]
+
+
+def test_a_shutdown_that_waits_for_what_has_ended_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    for_ever = threading.Event()
+
+    def wait_for_ever() -> None:
+        for_ever.wait()
+
+    shut_down(wait_for_ever, patience_s=0.01)
+    for_ever.set()
+
+    assert "has not shut down in 0.01 s; what is left of it ends with Ray" in caplog.text
+
+
+def test_a_shutdown_that_ends_in_time_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    done = threading.Event()
+    shut_down(done.set)
+
+    assert done.is_set() and not caplog.records

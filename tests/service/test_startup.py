@@ -27,18 +27,6 @@ def test_a_model_for_a_gpu_is_refused_where_onnx_runtime_has_no_cuda(
     check_devices([wanting.model_copy(update={"cpu_fallback": True}), ModelSettings(package=sentiment.folder)])
 
 
-def test_a_package_that_a_gpu_computes_only_in_part_is_refused_unless_the_cpu_may(
-    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.engine.session.has_cuda", lambda: True)
-    wanting = ModelSettings(package=make_package("sentiment", "int8").folder, num_gpus=1)
-
-    with pytest.raises(PackageError, match="this one is int8; import or export it with --precision float16"):
-        check_devices([wanting])
-    check_devices([wanting.model_copy(update={"cpu_fallback": True})])
-    check_devices([ModelSettings(package=make_package("sentiment", "float16").folder, num_gpus=1)])
-
-
 def test_a_cache_too_small_for_one_sequence_is_refused_before_ray_starts(
     make_package: MakePackage, sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

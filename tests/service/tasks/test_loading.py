@@ -56,6 +56,15 @@ def test_a_devices_cache_is_taken_whole_and_has_to_fit(
         kv_budget.kv_budget(model, package.manifest)
 
 
+async def test_a_package_that_is_none_for_a_gpu_runs_on_the_processor_and_the_log_says_so(
+    make_package: MakePackage, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = load_task(ModelSettings(package=make_package("stories", "int8").folder, num_gpus=1), Limits())
+    await task.close()
+
+    assert "this one is int8: it runs on the CPU; import or export it with --precision float16" in caplog.text
+
+
 async def test_a_caches_budget_is_what_the_models_file_says(stories: TinyPackage) -> None:
     task = load_task(ModelSettings(package=stories.folder, kv_cache_mib=1), Limits())
 
