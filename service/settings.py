@@ -126,7 +126,9 @@ class ModelSettings(BaseModel):
     autoscaling: Autoscaling = Autoscaling()
     num_cpus: float = Field(0.1, ge=0, description="what Ray reserves for a replica when it places it")
     num_gpus: float = Field(0, ge=0, description="the same; more than 0 runs on CUDA, 0.25 lets four share a device")
-    gpu_memory_mib: int = Field(0, ge=0, description="of the device, for a replica's graphs together; 0: no bound")
+    gpu_memory_mib: int = Field(
+        0, ge=0, description="of the device, for what a replica's graphs compute with; 0: no bound"
+    )
     cpu_fallback: bool = Field(False, description="run on the CPU where this machine has no GPU")
     threads: int = Field(0, ge=0, description="threads of a session; 0: all cores the replica may use")
     spin_us: int = Field(100, ge=0, le=10_000, description="how long a thread without work waits awake, in µs")
@@ -134,7 +136,10 @@ class ModelSettings(BaseModel):
     prefill_tokens: int = Field(512, ge=16, description="padded tokens of one prefill step")
     prefix_cache_mib: int = Field(64, ge=0, description="memory for prompts' beginnings that may come again; 0: none")
     kv_cache_mib: int | None = Field(
-        None, ge=1, description="memory of the KV cache; none: its share of half of what this machine or container has"
+        None,
+        ge=1,
+        description="memory of the KV cache; none: its share of half of what this machine or container has, "
+        "and on a device what all slots take",
     )
     max_positions: int | None = Field(
         None, ge=1, description="at most so many tokens of prompt and output, or of a text, together; none: the model's"
