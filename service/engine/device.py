@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnxruntime import OrtValue
 
-from service.engine.session import Array, Session, SessionOptions, View
+from service.engine.session import Array, Session, SessionOptions, View, memory_on
 from service.engine.shortlist import Shortlist
 
 GRAPHS = Path(__file__).parent / "graphs"
@@ -27,7 +26,7 @@ class DeviceArray:
         """Take the memory; raises `MemoryError` where there is not as much."""
         self.shape, self.dtype, self._device = shape, np.dtype(dtype), device
         try:
-            self._value = OrtValue.ortvalue_from_shape_and_type(list(shape), self.dtype.type, device, 0)
+            self._value = memory_on(device, shape, self.dtype)
         except Exception as error:
             raise MemoryError(f"the device has no {self.num_bytes / 2**20:,.0f} MiB left: {error}") from error
 

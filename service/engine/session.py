@@ -218,6 +218,11 @@ class View:
         return cls(array.ctypes.data, array.shape, array.dtype, array)
 
 
+def memory_on(device: str, shape: Sequence[int], dtype: np.dtype[Any]) -> onnxruntime.OrtValue:
+    """Take memory of a device, of no session's arena; raises ONNX Runtime's own error where there is none left."""
+    return onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype.type, device, 0)
+
+
 class BoundSession:
     """A graph on the caller's own memory, bound once and run many times; arrays must be C-contiguous.
 
