@@ -36,7 +36,8 @@ CLIENT_LEFT = "499"  # the code that nginx made usual for a client that left bef
 UNKNOWN = "unknown"
 OTHER = "other"  # of paths that are no routes
 PROBES = ("/health", "/ready")  # of load balancers and orchestrators: without keys, limits and spans
-UNTRACED = (*PROBES, "/metrics", "/live")  # what asks again and again
+LOOKS = ("/metrics", "/live")  # at the service, by who has a key, again and again: outside its limits
+UNTRACED = (*PROBES, *LOOKS)
 METHODS = ("GET", "HEAD", "POST", "OPTIONS")  # a client may send any word as one
 MAX_PATH = 200  # characters of a path that a line of the log shows
 _SAFE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")  # what goes back into a header and into the logs

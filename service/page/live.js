@@ -1,10 +1,10 @@
 // What the server is doing, asked once a second: the batch fills and empties before one's eyes.
 
-import { get, hasKey } from "./api.js";
+import { get } from "./api.js";
 import { h, svg } from "./dom.js";
 
 const EVERY_MS = 1000;
-const WITH_KEY_MS = 5000; // a key's requests are counted
+const AFTER_ERROR_MS = 5000;
 const KEPT = 60; // values of the curve
 const ABSENT = { running: 0, waiting: 0, slots_used: 0, slots: 0, tokens: 0 }; // of a model that this node has not
 
@@ -68,14 +68,14 @@ export function startLive(element, models) {
   }
 
   async function look() {
-    let pause = hasKey() ? WITH_KEY_MS : EVERY_MS;
+    let pause = EVERY_MS;
     try {
       if (!document.hidden) {
         show(await (await get("live")).json());
       }
     } catch (error) {
       told.textContent = "The server does not answer.";
-      pause = Math.max(pause, (error.retryAfter ?? 0) * 1000, WITH_KEY_MS);
+      pause = Math.max(pause, (error.retryAfter ?? 0) * 1000, AFTER_ERROR_MS);
     }
     setTimeout(look, pause);
   }

@@ -69,3 +69,15 @@ async def test_it_is_open_to_those_to_whom_the_metrics_are(open_client: OpenClie
 
     assert refused == [401, 401]
     assert list(let_in.json()["models"]) == ["stories"]
+
+
+async def test_looking_at_the_service_takes_nothing_of_what_a_key_may_ask_for(
+    open_client: OpenClient, tmp_path: Path
+) -> None:
+    settings = keys(tmp_path, entry("a", "one", requests_per_minute=1))
+    async with open_client("stories", settings=settings) as client:
+        client.headers["X-API-Key"] = "one"
+        looks = [(await client.get(path)).status_code for path in ("/live", "/metrics") * 3]
+        asked = [(await client.get("/v1/models")).status_code for _ in range(2)]
+
+    assert looks == [200] * 6 and asked == [200, 429]
