@@ -142,6 +142,18 @@ async def test_a_step_reads_and_writes_the_device_alone(
     assert set(seen) <= HOST_INPUTS
 
 
+async def test_a_rest_gives_back_nothing_that_recorded_steps_need(
+    make_package: MakePackage, options: SessionOptions
+) -> None:
+    package = make_package("stories", "float16")
+    async with running(package, options, max_slots=16) as engine:
+        requests = [(way, {"prompt_ids": ids}) for way, ids in zip(WAYS, PROMPTS, strict=True)]
+        before = await answers(engine, requests)
+        engine._runner.rest()
+
+        assert await answers(engine, requests) == before
+
+
 def test_a_recording_is_made_for_few_numbers_of_rows() -> None:
     rows = [recorded_rows(rows) for rows in range(1, 257)]
 
