@@ -20,7 +20,7 @@ from service.engine.scheduler import Choice
 from service.engine.searching import likeliest_allowed
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Array, Session
-from service.engine.shortlist import SHORTLIST, draw_from, may_decide, temperature_of
+from service.engine.shortlist import FEW, SHORTLIST, draw_from, length_for, temperature_of
 
 
 class StepLogits(Protocol):
@@ -79,18 +79,25 @@ class DeviceLogits:
         return [tokens[place] for place in range(len(rows))]
 
     def _way(self, row: Row) -> Callable[[list[int], list[Row]], list[SampledToken]]:
-        if row.held() is not None or not may_decide(row.params):
+        length = length_for(row.params)
+        if row.held() is not None or length is None:
             return self._by_all_logits
         is_plain = row.params.temperature == 0 and row.params.logprobs is None
-        return self._by_the_likeliest if is_plain else self._by_shortlists
+        return self._by_the_likeliest if is_plain else self._by_few if length == FEW else self._by_many
 
     def _by_the_likeliest(self, slots: list[int], rows: list[Row]) -> list[SampledToken]:
         ids = self._graphs.likeliest(self._view)
         return [SampledToken(int(ids[slot])) for slot in slots]
 
-    def _by_shortlists(self, slots: list[int], rows: list[Row]) -> list[SampledToken]:
+    def _by_few(self, slots: list[int], rows: list[Row]) -> list[SampledToken]:
+        return self._by_shortlists(slots, rows, FEW)
+
+    def _by_many(self, slots: list[int], rows: list[Row]) -> list[SampledToken]:
+        return self._by_shortlists(slots, rows, SHORTLIST)
+
+    def _by_shortlists(self, slots: list[int], rows: list[Row], length: int) -> list[SampledToken]:
         temperatures = np.array([temperature_of(row.params) for row in rows])
-        shortlist = self._graphs.shortlist(self._view, np.array(slots), temperatures, SHORTLIST)
+        shortlist = self._graphs.shortlist(self._view, np.array(slots), temperatures, length)
         drawn = draw_from(shortlist, rows)
         tokens, others = drawn.tokens, sorted(drawn.behind + drawn.undecided)
         if others:

@@ -21,6 +21,7 @@ from service.engine.logprobs import SampledToken
 from service.engine.sampling_params import Ids, Row, SamplingParams
 
 SHORTLIST = 256  # tokens; they hold nearly all of what a trained model thinks likely
+FEW = 64  # are enough for most top-k, and found sooner
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,16 @@ class Drawn:
     undecided: list[int] = field(default_factory=list)
 
 
-def may_decide(params: SamplingParams) -> bool:
-    """Whether a shortlist may decide for such a row."""
-    return params.top_k <= SHORTLIST and (params.logprobs is None or params.logprobs <= SHORTLIST)
+def length_for(params: SamplingParams) -> int | None:
+    """Return how many tokens a shortlist for such a row should have, of a few numbers; None where it cannot decide.
+
+    It depends on the row alone, as a draw does on its shortlist.
+    """
+    alternatives = params.logprobs or 0
+    if params.top_k > SHORTLIST or alternatives > SHORTLIST:
+        return None
+    few = max(params.top_k, alternatives) <= FEW and (params.top_k > 0 or params.temperature == 0)
+    return FEW if few else SHORTLIST
 
 
 def temperature_of(params: SamplingParams) -> float:
@@ -57,53 +65,55 @@ def temperature_of(params: SamplingParams) -> float:
 
 
 def draw_from(shortlist: Shortlist, rows: Sequence[Row]) -> Drawn:
-    """Draw a token for each row that its shortlist decides for."""
+    """Draw a token for each row that its shortlist decides for; all rows' arithmetic is done together."""
     drawn = Drawn()
-    for place, row in enumerate(rows):
-        rank = _rank(shortlist, place, row)
-        if rank is None:
+    length = shortlist.ids.shape[1]
+    ranks, is_decided = _ranks(shortlist, rows)
+    for place, (row, rank) in enumerate(zip(rows, ranks.tolist(), strict=True)):
+        if not is_decided[place]:
             drawn.undecided.append(place)
-        elif rank == len(shortlist.ids[place]):
+        elif rank == length:
             drawn.behind.append(place)
+        elif row.params.logprobs is None:
+            drawn.tokens[place] = SampledToken(int(shortlist.ids[place, rank]))
         else:
-            drawn.tokens[place] = _token(shortlist, place, rank, row.params.logprobs)
+            drawn.tokens[place] = _scored(shortlist, place, rank, row.params.logprobs)
     return drawn
 
 
-def _rank(shortlist: Shortlist, place: int, row: Row) -> int | None:
-    """Return which token of the shortlist is drawn, their number for one of the others, None if it does not say."""
-    params = row.params
-    if params.temperature == 0:
-        return 0
-    best = shortlist.best[place].astype(np.float64)
-    with np.errstate(over="ignore", under="ignore"):
-        weights: Doubles = np.exp((best - best[0]) / params.temperature)
-    if params.top_k:
-        return _invert(weights * kept_by_filters(weights[None], [row])[0], row)
-    mass = float(weights.sum()) if shortlist.is_whole else max(float(shortlist.masses[place]), float(weights.sum()))
-    if params.top_p >= 1 and not params.min_p:
-        return _invert(weights, row, mass)
-    before = np.cumsum(weights) - weights
-    kept: NDArray[np.bool_] = (before < params.top_p * mass) & (weights >= params.min_p)
-    if kept[-1] and not shortlist.is_whole:  # and perhaps others behind it
-        return None
-    return _invert(weights * kept, row)
-
-
-def _invert(weights: Doubles, row: Row, mass: float | None = None) -> int:
-    """Return where the cumulative weights pass a chance of their sum; of a larger mass perhaps behind all of them."""
-    cumulative = np.cumsum(weights)
-    total = cumulative[-1] if mass is None else mass
+def _ranks(shortlist: Shortlist, rows: Sequence[Row]) -> tuple[Ids, NDArray[np.bool_]]:
+    """Return which token of its shortlist each row draws, their number for one behind them, and whether that counts."""
+    temperatures = np.array([temperature_of(row.params) for row in rows])[:, None]
+    has_top_k = np.array([row.params.top_k > 0 for row in rows])
+    top_p, min_p = (np.array([getattr(row.params, name) for row in rows]) for name in ("top_p", "min_p"))
+    best = shortlist.best.astype(np.float64)
+    with np.errstate(over="ignore", under="ignore"):  # of the smallest temperatures
+        weights: Doubles = np.exp((best - best[:, :1]) / temperatures)  # (R, K)
+    masses = weights.sum(axis=-1)
+    if not shortlist.is_whole:
+        masses = np.maximum(masses, shortlist.masses)
+    before = np.cumsum(weights, axis=-1) - weights
+    kept: NDArray[np.bool_] = (before < (top_p * masses)[:, None]) & (weights >= min_p[:, None])
+    if has_top_k.any():
+        places = np.flatnonzero(has_top_k)
+        kept[places] = kept_by_filters(weights[places], [rows[place] for place in places.tolist()])
+    is_free = ~has_top_k & (top_p >= 1) & (min_p <= 0)
+    kept[is_free] = True
+    is_greedy = np.array([row.params.temperature == 0 for row in rows])
+    # Where a filter keeps the last one, it perhaps keeps others behind it.
+    is_decided = is_greedy | is_free | has_top_k | ~kept[:, -1] | shortlist.is_whole
+    cumulative = np.cumsum(weights * kept, axis=-1)
+    totals = np.where(is_free, masses, cumulative[:, -1])
+    chances = np.array([0.0 if greedy else row.rng.random() for row, greedy in zip(rows, is_greedy, strict=True)])
     # A product may be rounded up to the total, which nothing passes.
-    target = min(row.rng.random() * total, np.nextafter(total, 0))
-    return int(np.searchsorted(cumulative, target, side="right"))
+    targets = np.minimum(chances * totals, np.nextafter(totals, 0))
+    ranks: Ids = (cumulative <= targets[:, None]).sum(axis=-1)
+    ranks[is_greedy] = 0
+    return ranks, is_decided
 
 
-def _token(shortlist: Shortlist, place: int, rank: int, alternatives: int | None) -> SampledToken:
-    ids = shortlist.ids[place]
-    if alternatives is None:
-        return SampledToken(int(ids[rank]))
-    best = shortlist.best[place].astype(np.float64)
+def _scored(shortlist: Shortlist, place: int, rank: int, alternatives: int) -> SampledToken:
+    ids, best = shortlist.ids[place], shortlist.best[place].astype(np.float64)
     log_probabilities = (best - best[0] - np.log(float(shortlist.plain_masses[place]))).tolist()
     top = list(zip(ids[:alternatives].tolist(), log_probabilities[:alternatives], strict=True))
     return SampledToken(int(ids[rank]), log_probabilities[rank], tuple(each for each in top if each[1] > -np.inf))

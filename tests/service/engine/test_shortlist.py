@@ -10,7 +10,7 @@ from service.engine.columns import Floats
 from service.engine.drawing import draw, kept_by_filters
 from service.engine.logprobs import scored
 from service.engine.sampling import Row, SamplingParams
-from service.engine.shortlist import Shortlist, draw_from, temperature_of
+from service.engine.shortlist import FEW, SHORTLIST, Shortlist, draw_from, length_for, temperature_of
 
 VOCABULARY, DRAWS = 40, 20_000
 
@@ -92,6 +92,16 @@ def test_the_same_row_draws_the_same_in_any_company() -> None:
     together = draw_from(shortlist_of(logits, params, 12), [row_of(temperature=1.0, top_k=5) for _ in range(5)])
 
     assert together.tokens[2] == alone.tokens[0]
+
+
+def test_how_long_a_shortlist_is_depends_on_the_row_alone() -> None:
+    lengths: dict[int | None, list[dict[str, Any]]] = {
+        FEW: [{"top_k": 50}, {"top_k": 64, "top_p": 0.9}, {"temperature": 0, "logprobs": 5}],
+        SHORTLIST: [{}, {"top_p": 0.9}, {"top_k": 100}, {"top_k": 50, "logprobs": 100}, {"logprobs": 5}],
+        None: [{"top_k": 257}],
+    }
+    for length, asked in lengths.items():
+        assert [length_for(SamplingParams(1, **params)) for params in asked] == [length] * len(asked)
 
 
 def test_log_probabilities_are_those_of_all_logits() -> None:
