@@ -1,4 +1,4 @@
-"""The engine on a GPU beside torch there, eager and compiled: the same weights in float16, in turns.
+"""The engine on a GPU beside torch there, eager and compiled: the same weights in float16, ours first.
 
 It also states what the device could do at most: its memory's rate by a copy, its arithmetic by one large product.
 """
@@ -103,7 +103,7 @@ def ids_of(rows: int, tokens: int) -> list[list[int]]:
     return ids
 
 
-async def best_of(rounds: int, run: Callable[[], Awaitable[float]]) -> float:
+async def median_of(rounds: int, run: Callable[[], Awaitable[float]]) -> float:
     """Return the median of some runs behind two that warm up."""
     await run(), await run()
     return median([await run() for _ in range(rounds)])
@@ -127,7 +127,7 @@ async def decode(models: BenchModels, streams: int, prompt: int, params: Samplin
         return sum(moment > start for times in streams_times for moment in times) / (end - start)
 
     try:
-        return await best_of(rounds, rate)
+        return await median_of(rounds, rate)
     finally:
         await engine.close()
 
@@ -150,7 +150,7 @@ async def translation(models: BenchModels, sentences: int, beam_size: int, round
         return sentences * SENTENCE / (time.perf_counter() - started)
 
     try:
-        return await best_of(rounds, rate)
+        return await median_of(rounds, rate)
     finally:
         await engine.close()
 
@@ -168,7 +168,7 @@ async def encoding(models: BenchModels, rows: int, tokens: int, rounds: int) -> 
         return rows / (time.perf_counter() - started)
 
     try:
-        return await best_of(rounds, rate)
+        return await median_of(rounds, rate)
     finally:
         await batcher.close()
 
@@ -292,7 +292,7 @@ def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench_device", description=__doc__)
     parser.add_argument("--models", type=Path, default=Path("runs/bench"), help="folder for the models, made once")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each side; the median counts")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each side; the median counts")
     parser.add_argument("--only", default="", metavar="WORKLOAD", help="those whose names contain this")
     parser.add_argument("--eager", action="store_true", help="leave out what has to be compiled first, for minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")

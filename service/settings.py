@@ -125,7 +125,9 @@ class ModelSettings(BaseModel):
     )
     autoscaling: Autoscaling = Autoscaling()
     num_cpus: float = Field(0.1, ge=0, description="what Ray reserves for a replica when it places it")
-    num_gpus: float = Field(0, ge=0, description="the same; more than 0 runs on CUDA, 0.25 lets four share a device")
+    num_gpus: float = Field(
+        0, ge=0, description="the same; packages of float16 then run on CUDA; 0.25 lets four share it"
+    )
     gpu_memory_mib: int = Field(
         0, ge=0, description="of the device, for what a replica's graphs compute with; 0: no bound"
     )

@@ -35,12 +35,14 @@ def check_caches(models: Sequence[ModelSettings]) -> None:
 
 def check_devices(models: Sequence[ModelSettings]) -> None:
     """Refuse a model for a GPU where ONNX Runtime has no CUDA; raises `SettingsError`."""
-    wanting = [model for model in models if model.num_gpus and not model.cpu_fallback]
-    if not wanting:
+    asking = [model for model in models if model.num_gpus and not model.cpu_fallback]
+    if not asking:
         return
     from service.engine.session import has_cuda  # ONNX Runtime is for replicas, unless a model needs to know
+    from service.tasks.devices import wants_device
 
-    if not has_cuda():
+    wanting = [model for model in asking if wants_device(model)]
+    if wanting and not has_cuda():
         raise SettingsError(
             f"{wanting[0].package}: num_gpus asks for CUDA, which the installed ONNX Runtime has not; "
             "install onnxruntime-gpu (extra gpu), set num_gpus to 0, or allow the CPU with cpu_fallback: true"

@@ -131,7 +131,8 @@ class Batcher:
         return isolated(self._compute, [item.input for item in batch])
 
     def _compute(self, batch: Sequence[OneShotInput]) -> list[Array]:
-        (rows,) = self._session.run(collate(batch, self._pad, self._inputs), self._outputs)
+        with self._session.turn:
+            (rows,) = self._session.run(collate(batch, self._pad, self._inputs), self._outputs)
         return list(np.asarray(rows))
 
     def rest(self) -> None:

@@ -24,7 +24,7 @@ from service.engine.shortlist import FEW, SHORTLIST, draw_from, length_for, temp
 
 
 class StepLogits(Protocol):
-    """The logits of a step's slots, and what is chosen of them; what is chosen of a row depends on nothing else."""
+    """The logits of a step's slots, and what is chosen of them: of each row by that row alone."""
 
     def sample(self, slots: Several[int], rows: Several[Row]) -> list[SampledToken]:
         """Choose a token for each of some slots."""

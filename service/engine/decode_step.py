@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence as Several
 
 import numpy as np
@@ -11,6 +12,8 @@ from service.engine.kv_cache import KVCache
 from service.engine.sampling import Logits
 from service.engine.sequence import Sequence
 from service.engine.session import Array, BoundSession, Session, View
+
+logger = logging.getLogger(__name__)
 
 LONGS, INTS = ("input_ids", "position_ids", "logit_positions"), ("last_positions", "source_last_positions")
 
@@ -30,6 +33,7 @@ class DecodeStep:
         self._all_rows = session.bound()
         self._bound: tuple[int, int] | None = None  # rows, generation of the cache
         self._is_recorded = False
+        self._spoilt: set[int] = set()  # numbers of rows that are not recorded any more
         self.rows = 0  # of the last step
         slots = cache.max_slots
         self._longs, self._ints = np.zeros((3, slots), np.int64), np.zeros((2, slots), np.int32)
@@ -95,13 +99,24 @@ class DecodeStep:
     def run(self, slots: Several[int]) -> Several[None]:
         """Compute the logits of slots that were fed, in their order; repeatable, as it writes the same again."""
         if len(slots) == self.rows:
-            self._all_rows.run(recorded_as=self._bound[0] if self._is_recorded and self._bound else None)
+            self._run_all()
         else:
             for first, count in _stretches(slots):
                 some_rows = self._session.bound()
                 self._bind_rows(some_rows, first, count)
                 some_rows.run()
         return [None] * len(slots)
+
+    def _run_all(self) -> None:
+        if self._is_recorded and self._bound and self._bound[0] not in self._spoilt:
+            try:
+                self._all_rows.run(recorded_as=self._bound[0])
+                return
+            except Exception:
+                # What was recorded of it may be a part, and would be replayed without an error.
+                self._spoilt.add(self._bound[0])
+                logger.exception("a step of %d rows failed while recorded, and is run without from now on", self.rows)
+        self._all_rows.run()
 
     def _bind_rows(self, session: BoundSession, first: int, rows: int) -> None:
         cached, updated = self._cache.bind(first, rows)

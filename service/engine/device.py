@@ -7,6 +7,7 @@ are float16, as the device's attention is.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,10 @@ class DeviceArray:
         """How much it takes."""
         return math.prod(self.shape) * int(self.dtype.itemsize)
 
-    def view(self, start: int = 0, shape: tuple[int, ...] | None = None, dtype: Any = None) -> View:
+    def view(self, start: int = 0, shape: tuple[int, ...] | None = None) -> View:
         """Return a part of it for a graph to read and write: an array of a shape that begins at number `start`."""
         address = self._value.data_ptr() + start * self.dtype.itemsize
-        return View(address, shape or self.shape, np.dtype(dtype or self.dtype), self, self._device)
+        return View(address, shape or self.shape, self.dtype, self, self._device)
 
     def table(self, width: int) -> View:
         """Return all of it as rows of so many numbers."""
@@ -61,6 +62,8 @@ class DeviceGraphs:
 
     def __init__(self, options: SessionOptions, device: str) -> None:
         self._device = device
+        # They move and compare; and what they take is small, and known.
+        options = replace(options, threads=1, spin_us=0, gpu_memory_bytes=0)
         self._move, self._rows, self._logits, self._likeliest, self._shortlist = (
             Session(GRAPHS / f"{name}.onnx", options) for name in ("move", "rows", "logits", "likeliest", "shortlist")
         )

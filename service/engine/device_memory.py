@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from service.engine.columns import pieces
 from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.memory import MemoryShape, SlotCopy
 from service.engine.session import Array, Session, View
+
+PIECE_BYTES = 64 * 2**20
 
 
 class DeviceMemory:
@@ -62,12 +65,12 @@ class DeviceMemory:
         return False
 
     def copy(self, copies: Sequence[SlotCopy]) -> None:
-        """Copy tokens of slots to the same places in others, all at once."""
+        """Copy tokens of slots to the same places in others, many at once; on their way they lie in memory twice."""
         pairs = [(self._rows(c.origin, c.start, c.stop), self._rows(c.target, c.start, c.stop)) for c in copies]
         origins, targets = (np.concatenate([pair[side].ravel() for pair in pairs]) for side in (0, 1))
-        if len(origins):
-            table = self._values.table(self._shape.width)
-            self._graphs.move(table, origins, table, targets)
+        table = self._values.table(self._shape.width)
+        for piece in pieces(len(origins), PIECE_BYTES // self._shape.head_bytes):
+            self._graphs.move(table, origins[piece], table, targets[piece])
 
     def read(self, slot: int, start: int, stop: int) -> Array:
         """Return a copy of a slot's tokens."""

@@ -73,7 +73,8 @@ def _draw_by_bounds(logits: Floats, rows: Sequence[Row]) -> Ids:
     of_column, width = heights(logits.shape[1]), maxima.shape[1]
     bounds = _weights_of(maxima, highest, temperatures)  # (R, W)
     cumulative = np.cumsum(bounds * of_column * (bounds >= min_p), axis=-1)
-    drawn, pending = np.zeros(len(rows), np.int64), np.arange(len(rows))
+    drawn: Ids = logits.argmax(axis=-1)  # where the model has computed no numbers, it is as good as any
+    pending = np.flatnonzero(np.isfinite(highest[:, 0]))
     while len(pending):
         chances = np.stack([rows[place].rng.random((3, TRIES)) for place in pending.tolist()])  # (R, 3, tries)
         columns = np.stack([_invert(cumulative[place], chances[at, 0]) for at, place in enumerate(pending.tolist())])

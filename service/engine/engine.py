@@ -156,7 +156,7 @@ class Engine:
             while (batch := self.scheduler.schedule()) is not None:
                 started, padded = time.perf_counter(), self._runner.prefilled_tokens
                 rows = sum(len(sequence.slots) for sequence in batch.sequences)
-                yields = self.scheduler.may_wait(batch)
+                yields = self._runner.may_yield and self.scheduler.may_wait(batch)
                 results = await self._worker.run(self._runner.run, batch, yields=yields)
                 self.scheduler.update(batch, results, time.perf_counter() - started)
                 self._reporter.tell(batch, rows, self._runner.prefilled_tokens - padded, started)

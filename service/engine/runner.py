@@ -60,6 +60,11 @@ class Runner:
         self._vocab_size = manifest.vocab_size
         self._decode_step = DecodeStep(self._decoder, self.cache, manifest.vocab_size, self._device)
 
+    @property
+    def may_yield(self) -> bool:
+        """Whether another thread may run a step; what a device has recorded is its thread's."""
+        return self._device is None
+
     def warm_up(self) -> None:
         """Run each graph once: a first run is slow, and better before there is a client."""
         prompt = [self._pad] * (1 if self._encoder else 3)
@@ -76,11 +81,12 @@ class Runner:
         Where the graphs fail, they run again on halves, until only who makes them fail has a failure as its result.
         """
         extent = batch.extent
-        self.cache.make_room(extent.slots, extent.length, extent.source_length, live=extent.live)
-        self.cache.copy(batch.copies)
-        if isinstance(batch, Prefill):
-            return isolated(self._prefill, batch.chunks)
-        return self._decode(batch.sequences, extent.slots)
+        with self._decoder.turn:
+            self.cache.make_room(extent.slots, extent.length, extent.source_length, live=extent.live)
+            self.cache.copy(batch.copies)
+            if isinstance(batch, Prefill):
+                return isolated(self._prefill, batch.chunks)
+            return self._decode(batch.sequences, extent.slots)
 
     def rest(self) -> None:
         """Give memory back while nothing runs: of the cache, of the sessions and of the heap."""

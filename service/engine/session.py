@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from threading import RLock
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
+_DEVICE = RLock()
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # ONNX Runtime's name of where weights lie
 
@@ -122,6 +124,14 @@ class Session:
         """Whether memory that outlasts a run belongs on a device."""
         return self.device != "cpu"
 
+    @property
+    def turn(self) -> AbstractContextManager[object]:
+        """What to hold while working on a device: one thread of a process at a time.
+
+        A step that is being recorded is spoilt by whatever else the process asks of the device meanwhile.
+        """
+        return _DEVICE if self.keeps_on_device else nullcontext()
+
     def _opened(
         self, path: Path, options: SessionOptions, model: bytes | None, *, replays: bool
     ) -> onnxruntime.InferenceSession:
@@ -145,11 +155,14 @@ class Session:
                 disabled_optimizers=slower,
                 enable_fallback=0,  # to the processor, of which only a line on standard output would tell
             )
-        except Exception:
-            if not replays:
+        except Exception as error:
+            if replays:  # some operators may be the processor's, and then nothing can be recorded
+                return self._opened(path, options, model, replays=False)
+            if not (options.cuda and has_cuda()):
                 raise
-            # Where some operators are the processor's, nothing can be recorded; another fault shows again.
-            return self._opened(path, options, model, replays=False)
+            if options.cpu_fallback:
+                return self._opened(path, replace(options, cuda=False), model, replays=False)
+            raise DeviceUnavailable(f"{path} could not be opened on CUDA: {error}") from error
 
     def _once(self) -> onnxruntime.RunOptions | None:
         """Return the options of a run that is not recorded."""

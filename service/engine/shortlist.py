@@ -21,6 +21,8 @@ from service.engine.logprobs import SampledToken
 from service.engine.sampling_params import Ids, Row, SamplingParams
 
 SHORTLIST = 256  # tokens; they hold nearly all of what a trained model thinks likely
+SMALLEST = float(np.finfo(np.float32).tiny)  # temperature that the device divides by
+ROUNDING = 1e-6
 FEW = 64  # are enough for most top-k, and found sooner
 
 
@@ -61,7 +63,7 @@ def length_for(params: SamplingParams) -> int | None:
 
 def temperature_of(params: SamplingParams) -> float:
     """Return the temperature to weigh tokens at; a greedy row's weights decide nothing."""
-    return params.temperature or 1.0
+    return max(params.temperature, SMALLEST) if params.temperature else 1.0
 
 
 def draw_from(shortlist: Shortlist, rows: Sequence[Row]) -> Drawn:
@@ -87,13 +89,13 @@ def _ranks(shortlist: Shortlist, rows: Sequence[Row]) -> tuple[Ids, NDArray[np.b
     has_top_k = np.array([row.params.top_k > 0 for row in rows])
     top_p, min_p = (np.array([getattr(row.params, name) for row in rows]) for name in ("top_p", "min_p"))
     best = shortlist.best.astype(np.float64)
-    with np.errstate(over="ignore", under="ignore"):  # of the smallest temperatures
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # of the smallest temperatures, of no numbers
         weights: Doubles = np.exp((best - best[:, :1]) / temperatures)  # (R, K)
-    masses = weights.sum(axis=-1)
-    if not shortlist.is_whole:
-        masses = np.maximum(masses, shortlist.masses)
-    before = np.cumsum(weights, axis=-1) - weights
-    kept: NDArray[np.bool_] = (before < (top_p * masses)[:, None]) & (weights >= min_p[:, None])
+    among = np.cumsum(weights, axis=-1)
+    masses = among[:, -1]
+    if not shortlist.is_whole:  # the device adds up in another order, so a little more is none
+        masses = np.where(shortlist.masses > masses * (1 + ROUNDING), shortlist.masses, masses)
+    kept: NDArray[np.bool_] = (among - weights < (top_p * masses)[:, None]) & (weights >= min_p[:, None])
     if has_top_k.any():
         places = np.flatnonzero(has_top_k)
         kept[places] = kept_by_filters(weights[places], [rows[place] for place in places.tolist()])
@@ -102,6 +104,7 @@ def _ranks(shortlist: Shortlist, rows: Sequence[Row]) -> tuple[Ids, NDArray[np.b
     is_greedy = np.array([row.params.temperature == 0 for row in rows])
     # Where a filter keeps the last one, it perhaps keeps others behind it.
     is_decided = is_greedy | is_free | has_top_k | ~kept[:, -1] | shortlist.is_whole
+    is_decided &= np.isfinite(best[:, 0]) & np.isfinite(masses)  # of numbers that are none it says nothing
     cumulative = np.cumsum(weights * kept, axis=-1)
     totals = np.where(is_free, masses, cumulative[:, -1])
     chances = np.array([0.0 if greedy else row.rng.random() for row, greedy in zip(rows, is_greedy, strict=True)])

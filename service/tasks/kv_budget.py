@@ -14,7 +14,7 @@ def kv_budget(model: ModelSettings, manifest: Manifest) -> int:
 
     On a device, where the cache is taken whole, all slots have to fit into what is set.
     """
-    if runs_on_device(model):
+    if runs_on_device(model) and not model.cpu_fallback:
         return _on_device(model, manifest)
     budget, needed = _budget(model), bytes_of_longest(manifest)
     if needed > budget:
@@ -30,10 +30,12 @@ def _on_device(model: ModelSettings, manifest: Manifest) -> int:
     a_slot = bytes_of_longest(manifest)
     needed = model.max_slots * a_slot
     if model.kv_cache_mib is not None and needed > model.kv_cache_mib * 2**20:
+        fitting = model.kv_cache_mib * 2**20 // a_slot
+        lower = f"max_slots, at most {fitting}, or max_positions" if fitting else "max_positions"
         raise PackageError(
             f"{model.package}: on a device the KV cache is taken whole, and {model.max_slots} slots of max_positions, "
             f"{manifest.limits.max_positions}, need {needed / 2**20:,.0f} MiB, and kv_cache_mib allows "
-            f"{model.kv_cache_mib}; set max_slots, at most {model.kv_cache_mib * 2**20 // a_slot}, or max_positions"
+            f"{model.kv_cache_mib}; raise it, or set {lower}"
         )
     return needed
 

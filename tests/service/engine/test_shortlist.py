@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ def logits_of(seed: int = 0) -> Floats:
 def shortlist_of(logits: Floats, params: SamplingParams, count: int) -> Shortlist:
     ids = np.argsort(-logits, axis=-1, kind="stable")[:, :count]
     below = logits - logits.max(axis=-1, keepdims=True)
-    masses, plain_masses = (np.exp(below / scale).sum(axis=-1) for scale in (temperature_of(params), 1))
+    with np.errstate(over="ignore"):  # of the smallest temperatures
+        masses, plain_masses = (np.exp(below / scale).sum(axis=-1) for scale in (temperature_of(params), 1))
     return Shortlist(np.take_along_axis(logits, ids, -1), ids, masses, plain_masses, count == VOCABULARY)
 
 
@@ -113,3 +115,28 @@ def test_log_probabilities_are_those_of_all_logits() -> None:
     assert token.logprob == pytest.approx(expected.logprob, abs=1e-5)
     assert [each[0] for each in token.top] == [each[0] for each in expected.top]
     np.testing.assert_allclose([e[1] for e in token.top], [e[1] for e in expected.top], atol=1e-5)
+
+
+def test_the_smallest_temperatures_draw_the_likeliest_token() -> None:
+    logits = logits_of()
+    for asked in ({}, {"top_p": 0.9}, {"min_p": 0.1}):
+        row = row_of(temperature=1e-46, **asked)
+
+        assert draw_from(shortlist_of(logits, row.params, 12), [row]).tokens[0].id == int(logits.argmax())
+
+
+def test_numbers_that_are_none_are_left_to_all_logits() -> None:
+    row, shortlist = row_of(temperature=1.0), shortlist_of(logits_of(), SamplingParams(1), 12)
+    broken = replace(shortlist, best=np.full_like(shortlist.best, np.nan))
+
+    assert draw_from(broken, [row]).undecided == [0]
+
+
+def test_masses_that_differ_by_rounding_draw_nothing_that_is_impossible() -> None:
+    logits = np.full((1, VOCABULARY), -np.inf, np.float32)
+    logits[0, :3] = 0
+    row = row_of(temperature=1.0)
+    shortlist = shortlist_of(logits, row.params, 12)
+    shortlist = replace(shortlist, masses=shortlist.masses * np.float32(1 + 1e-7))
+
+    assert {draw_from(shortlist, [row]).tokens[0].id for _ in range(2000)} == {0, 1, 2}
