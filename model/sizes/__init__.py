@@ -112,11 +112,11 @@ SIZES: dict[str, TransformerConfig] = {
     # The bundled packages (model/README.md says how these were chosen).
     "mini-encoder": TransformerConfig(
         architecture="encoder",
-        vocab_size=16000,
+        vocab_size=12000,
         d_model=256,
         attention=AttentionConfig(4),
         feed_forward=FeedForwardConfig(1024),
-        num_encoder_layers=4,
+        num_encoder_layers=6,
         embeddings=EmbeddingsConfig(norm=True, segments=2),
         head=default_head("classify", 2),
     ),

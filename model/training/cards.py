@@ -12,11 +12,20 @@ from model.package import ChatTemplate, Dataset, Entailment, ImageFormat, Taggin
 from model.training import readers
 from model.training.readers import ENGLISH, LANGUAGES
 
-OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, GFDL, public domain"
-PARTLY_UNCLEAR = "that of its training data: CC BY-SA, CC BY, public domain; unclear for some sentences of STSB"
+OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, GFDL, CDLA-Sharing, public domain"
+PARTLY_UNCLEAR = "that of its training data: CC BY-SA, CC BY, CDLA-Sharing, public domain; unclear for some sentences"
 UNCLEAR_REVIEWS = "unclear, as no licence of the reviews was ever published; for research and demonstration"
 IMDB = Dataset(name="IMDb Large Movie Review Dataset, train", licence="unclear: none was published")
 STSB = Dataset(name="STS Benchmark, train", licence="scores CC BY-SA 4.0; its sentences have several licences")
+
+INFERENCE = (
+    Dataset(name="Linguist-in-the-loop NLI, on premises of MultiNLI", licence="unclear: the collection has none"),
+    Dataset(name="Semi-automatic NLI, on Wikipedia", licence="premises CC BY-SA 3.0 and GFDL"),
+    Dataset(name="Counterfactually augmented NLI", licence="Apache-2.0; of SNLI's sentences CC BY-SA 4.0"),
+    Dataset(name="ConjNLI, adversarial training set", licence="MIT"),
+)
+TINYSTORIES = Dataset(name="TinyStories, a subset of 12,202 stories", licence="CDLA-Sharing-1.0")
+STORYBOOKS = Dataset(name="Storybooks by Pratham Books and African Storybook, 682 texts", licence="CC BY 4.0")
 
 ENCODER = Card(
     name="encoder",
@@ -28,11 +37,19 @@ ENCODER = Card(
         Dataset(name="SQuAD 1.1, its Wikipedia paragraphs", licence="CC BY-SA 4.0"),
         Dataset(name="171 books of 1719 to 1926", licence="public domain"),
         Dataset(name="WikiText-2", licence="CC BY-SA 3.0"),
+        Dataset(name="17 textbooks by OpenStax, Rice University", licence="CC BY 4.0"),
+        TINYSTORIES,
+        STORYBOOKS,
     ),
 )
-ENCODER_OF_REVIEWS = replace(ENCODER, licence=UNCLEAR_REVIEWS, training_data=(IMDB,))
-TINYSTORIES = Dataset(name="TinyStories, a subset of 12,202 stories", licence="CDLA-Sharing-1.0")
-STORYBOOKS = Dataset(name="Storybooks by Pratham Books and African Storybook, 682 texts", licence="CC BY 4.0")
+ENCODER_OF_REVIEWS = replace(
+    ENCODER,
+    licence=UNCLEAR_REVIEWS,
+    training_data=(
+        IMDB,
+        Dataset(name="IMDb Large Movie Review Dataset, without labels", licence="unclear: none was published"),
+    ),
+)
 STORIES_AND_BOOKS = Card(
     name="stories",
     task="generate",
@@ -113,13 +130,8 @@ ENTAIL = Card(
     task="classify",
     description="Tells whether a sentence follows from a text, contradicts it or neither; so it sorts into any labels.",
     not_for="facts that the text does not hold, numbers, texts of more than a few sentences, or judging people",
-    licence="that of its training data: CC BY-SA, CC BY, Apache-2.0, MIT, public domain; unclear for half of its pairs",
-    training_data=(
-        Dataset(name="Linguist-in-the-loop NLI, on premises of MultiNLI", licence="unclear: the collection has none"),
-        Dataset(name="Semi-automatic NLI, on Wikipedia", licence="premises CC BY-SA 3.0 and GFDL"),
-        Dataset(name="Counterfactually augmented NLI", licence="Apache-2.0; of SNLI's sentences CC BY-SA 4.0"),
-        Dataset(name="ConjNLI, adversarial training set", licence="MIT"),
-    ),
+    licence="that of its training data: CC BY-SA, CC BY, Apache-2.0, MIT, CDLA-Sharing; unclear for half of its pairs",
+    training_data=INFERENCE,
     labels=readers.ENTAILMENTS,
     entailment=Entailment(
         entails=readers.ENTAILMENTS.index("entailment"), contradicts=readers.ENTAILMENTS.index("contradiction")
@@ -135,6 +147,7 @@ ENTITIES = Card(
     training_data=(
         Dataset(name="WikiGold, eight tenths of it", licence="CC BY 4.0"),
         Dataset(name="Broad Twitter Corpus, sections a, b, e, g", licence="CC BY 4.0"),
+        Dataset(name="WNUT-17, train", licence="CC BY 4.0"),
     ),
     labels=readers.TAGS,
     max_input_tokens=256,
@@ -158,6 +171,7 @@ EMBED = Card(
     licence=PARTLY_UNCLEAR,
     training_data=(
         STSB,
+        *INFERENCE,
         Dataset(name="Tatoeba, English sentences with the same translation", licence="CC BY 2.0 FR, tatoeba.org"),
         Dataset(name="SQuAD 1.1, its questions", licence="CC BY-SA 4.0"),
     ),

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 WINDOW = 5  # tokens to either side; one at distance d counts 1/d
@@ -17,10 +19,12 @@ SMOOTHING = 0.75  # of the contexts' frequencies, or rare ones would seem to say
 SIZE = 0.05  # root mean square of the vectors' numbers
 
 
-def cooccurrence_embeddings(texts: Sequence[Sequence[int]], vocab_size: int, width: int) -> tuple[Tensor, Tensor]:
+def cooccurrence_embeddings(
+    texts: Sequence[Sequence[int] | NDArray[np.int64]], vocab_size: int, width: int
+) -> tuple[Tensor, Tensor]:
     """Return vectors (vocab_size, width) of the tokens of some texts, and the logarithms of their frequencies."""
     counts = torch.zeros(vocab_size * vocab_size)
-    stream = torch.tensor([token for text in texts for token in text])
+    stream = torch.from_numpy(np.concatenate([np.asarray(text, np.int64) for text in texts]))
     for distance in range(1, WINDOW + 1):
         near = stream[:-distance] * vocab_size + stream[distance:]
         counts.scatter_add_(0, near, torch.full((len(near),), 1 / distance))

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from model.training.errors import DataError
 
+Array = NDArray[np.int64]
+
 _noted: ContextVar[set[Path] | None] = ContextVar("files of data that are noted down", default=None)
 
 
@@ -113,7 +115,7 @@ def _read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def length_batches(
-    lengths: Sequence[int],
+    lengths: Sequence[int] | Array,
     batch_tokens: int,
     rng: random.Random | None,
     most: int | None = None,
@@ -125,22 +127,63 @@ def length_batches(
     order is by length, for evaluation. What has something in common in `apart` is never in one batch; those that must
     wait for another go into the next one that has room, so batches are as full as they would be without.
     """
-    noise = rng.random if rng else (lambda: 0.0)
-    order = sorted(range(len(lengths)), key=lambda index: lengths[index] + noise())
+    lasting = np.asarray(lengths, np.float64)
+    noise = np.random.default_rng(rng.getrandbits(64)).random(len(lengths)) if rng else 0.0
+    order = np.argsort(lasting + noise, kind="stable")  # ascending, so a batch's last is its longest
+    most = most or len(lengths)
+    if apart is None:
+        batches = _in_order(order, lasting, batch_tokens, most)
+    else:
+        batches = _kept_apart(order.tolist(), lengths, batch_tokens, most, apart)
+    if rng:
+        rng.shuffle(batches)
+    return batches
+
+
+def _in_order(order: Array, lengths: NDArray[np.float64], batch_tokens: int, most: int) -> list[list[int]]:
+    """Cut an order into batches, each as full as it may be."""
+    room = np.minimum(most, batch_tokens // np.maximum(1, lengths[order]))
+    batches: list[list[int]] = []
+    start = 0
+    while start < len(order):
+        others = room[start + 1 : start + max(1, int(room[start]))]
+        does_fit = (
+            np.arange(1, len(others) + 1) < others
+        )  # up to the first that does not: room shrinks, the batch grows
+        count = 1 + int(does_fit.sum())
+        batches.append(order[start : start + count].tolist())
+        start += count
+    return batches
+
+
+def _kept_apart(
+    order: list[int], lengths: Sequence[int] | Array, batch_tokens: int, most: int, apart: Sequence[frozenset[Hashable]]
+) -> list[list[int]]:
+    """Fill batches in an order, with several open at a time: what has something in common waits for another."""
     full: list[list[int]] = []
     filling: list[tuple[list[int], set[Hashable]]] = []  # one, and as many more as there are things to keep apart
-    for index in order:  # ascending, so the newcomer is always the longest
-        keys = apart[index] if apart else frozenset()
-        has_room = most or len(lengths), batch_tokens // max(1, lengths[index])
-        full += [batch for batch, _ in filling if len(batch) >= min(has_room)]
-        filling = [each for each in filling if len(each[0]) < min(has_room)]
-        place = next((each for each in filling if each[1].isdisjoint(keys)), None)
+    for index in order:
+        has_room = min(most, batch_tokens // max(1, lengths[index]))
+        full += [batch for batch, _ in filling if len(batch) >= has_room]
+        filling = [each for each in filling if len(each[0]) < has_room]
+        place = next((each for each in filling if each[1].isdisjoint(apart[index])), None)
         if place is None:
             place = [], set()
             filling.append(place)
         place[0].append(index)
-        place[1].update(keys)
-    batches = full + [batch for batch, _ in filling]
+        place[1].update(apart[index])
+    return full + [batch for batch, _ in filling]
+
+
+def equal_batches(indices: Sequence[int] | Array, size: int, rng: random.Random | None) -> list[list[int]]:
+    """Group indices of things of one length, `size` at a time.
+
+    With `rng` they are shuffled, and what does not fill a batch is left out, unless nothing else is there: all batches
+    of an epoch have the same shape then.
+    """
+    order = np.asarray(indices)
+    size = max(1, size)
     if rng:
-        rng.shuffle(batches)
-    return batches
+        order = np.random.default_rng(rng.getrandbits(64)).permutation(order)
+        order = order[: max(size, len(order) // size * size)]
+    return [order[start : start + size].tolist() for start in range(0, len(order), size)]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
+import copy
 import json
 import math
 import random
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from tokenizers import Tokenizer
@@ -114,7 +117,9 @@ class Training:
             model=config.to_dict(),
             steps=self.total_steps,
         )
-        self.losses: list[float] = []  # of the steps since the last line of the log
+        self.averaged = self._average()  # what is validated and kept, where the recipe averages
+        self.losses: list[float | torch.Tensor] = []  # of the steps since the last line of the log
+        self.saved = 0.0  # the last checkpoint, in seconds of the run
         self.best: float | None = None  # validation figure
         self.evaluations_since_best = 0
 
@@ -130,72 +135,100 @@ class Training:
             self._describe()
             self.save()
         started = time.monotonic() - self.seconds
-        progress = tqdm(total=self.total_steps, initial=self.step, unit="step", dynamic_ncols=True)
-        batches = self._batches()
-        while not self.is_finished:
-            self.losses.append(self.take_step(list(itertools.islice(batches, self.recipe.accumulate))))
-            self.seconds = time.monotonic() - started
-            progress.update()
-            is_last = self.step == self.total_steps
-            if self.step % 50 == 0 or is_last:
-                loss, self.losses = statistics.mean(self.losses), []
-                shown = {"loss": f"{loss:.3f}", "epoch": f"{self.epoch}"}
-                progress.set_postfix({**shown, **(report(self) if report else {})})
-                self.run.append(step=self.step, epoch=self.epoch, loss=loss, seconds=round(self.seconds, 1))
-            if self.step % self.recipe.evaluate_every == 0 or is_last:
-                self._keep_if_best()
-            if self.step % self.recipe.checkpoint_every == 0 or self.is_finished:
-                self.save()
-                self.run.draw(self.objective.metric)
-        progress.close()
+        with (
+            closing(prefetched(self._batches(), PREFETCHED)) as batches,
+            tqdm(total=self.total_steps, initial=self.step, unit="step", dynamic_ncols=True) as progress,
+        ):
+            while not self.is_finished:
+                taken = [next(batches) for _ in range(self.recipe.accumulate)]
+                self.losses.append(self.take_step([batch for batch, _ in taken]))
+                self.epoch, self.position = taken[-1][1]
+                self.seconds = time.monotonic() - started
+                progress.update()
+                is_last = self.step == self.total_steps
+                if self.step % LOG_EVERY == 0 or is_last:
+                    loss, self.losses = statistics.mean(self._losses()), []
+                    shown = {"loss": f"{loss:.3f}", "epoch": f"{self.epoch}"}
+                    progress.set_postfix({**shown, **(report(self) if report else {})})
+                    self.run.append(step=self.step, epoch=self.epoch, loss=loss, seconds=round(self.seconds, 1))
+                if self.step % self.recipe.evaluate_every == 0 or is_last:
+                    self._keep_if_best()
+                if self.is_finished or self.seconds - self.saved >= self.recipe.checkpoint_seconds:
+                    self.save()
+                    self.run.draw(self.objective.metric)
 
-    def _batches(self) -> Iterator[Batch]:
-        """Yield batches, epoch after epoch without end, and keep the place of the next one."""
+    def _batches(self) -> Iterator[tuple[Batch, tuple[int, int]]]:
+        """Yield batches from the run's place on, epoch after epoch without end, and the place behind each."""
+        epoch, position = self.epoch, self.position
         while True:
-            batches = self.objective.batches(self.recipe.batch_tokens, self.epoch_rng(self.epoch))
-            for indices in batches[self.position :]:
-                self.position += 1
-                batch = self.objective.collate(indices)
-                if self.position == len(batches):
-                    self.epoch, self.position = self.epoch + 1, 0
-                yield batch
+            batches = self.objective.batches(self.recipe.batch_tokens, self.epoch_rng(epoch))
+            for number, indices in enumerate(batches[position:], start=position + 1):
+                behind = (epoch, number) if number < len(batches) else (epoch + 1, 0)
+                yield self._pinned(self.objective.collate(indices)), behind
+            epoch, position = epoch + 1, 0
 
-    def take_step(self, batches: list[Batch]) -> float:
-        """Take one optimizer step over the accumulated batches and return their mean loss."""
+    def _losses(self) -> list[float]:
+        """Return the losses since the last line of the log; raises `RunError` at one that is not finite.
+
+        A loss is read here and not as its step is taken: a GPU would wait for each.
+        """
+        losses = [float(loss) for loss in self.losses]
+        for step, loss in enumerate(losses, start=self.step - len(losses) + 1):
+            if not math.isfinite(loss):
+                raise RunError(f"{self.run.folder}: the loss of step {step} is {loss}; try a lower learning rate")
+        self.losses = list(losses)
+        return losses
+
+    def take_step(self, batches: list[Batch]) -> torch.Tensor:
+        """Take one optimizer step over the accumulated batches and return their mean loss, ()."""
         factor = learning_rate_factor(self.step, self.recipe.warmup_steps, self.total_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.learning_rate * factor * group["scale"]
-        batches = [batch for batch in batches if self.objective.weight(batch)]  # nothing to learn, nothing to divide by
-        total = sum(map(self.objective.weight, batches))
-        mean = 0.0
-        for batch in batches:
+        weights = [self.objective.weight(batch) for batch in batches]
+        mean = torch.zeros((), device=self.device)
+        for batch, weight in zip(batches, weights, strict=True):
+            if not weight:  # nothing to learn, nothing to divide by
+                continue
             # Weighted by what each mean is taken over, as one large batch would; those to contrast stay its own, and
             # the loss of next sentences is weighted as that of masked words is.
             with self._autocast():
-                loss = self.loss(self.model, self.to_device(batch)) * (self.objective.weight(batch) / total)
+                loss = self.loss(self.model, self.to_device(batch)) * (weight / sum(weights))
             loss.backward()
-            mean += loss.item()
-        if not math.isfinite(mean):
-            raise RunError(f"{self.run.folder}: the loss of step {self.step + 1} is {mean}; try a lower learning rate")
+            mean += loss.detach()
         nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
+        if self.averaged is not None:
+            # The first steps' weights are soon forgotten: those of a tenth of all steps so far count.
+            share = max(1 - self.recipe.averaging, 9 / (9 + self.step))
+            with torch.no_grad():
+                torch._foreach_lerp_(list(self.averaged.parameters()), list(self.model.parameters()), share)
         return mean
+
+    def _average(self) -> Transformer | None:
+        """Return a copy of the model, to become the moving average of its weights (Polyak and Juditsky 1992)."""
+        return copy.deepcopy(self.model).requires_grad_(False) if self.recipe.averaging else None
+
+    @property
+    def learned(self) -> Transformer:
+        """The model that is validated and kept: the average, or as it is."""
+        return self.averaged or self.model
 
     def evaluate(self) -> dict[str, float]:
         """Return the validation figures by name."""
-        self.model.eval()
+        self.learned.eval()
         with torch.no_grad(), self._autocast():
             scores = [
-                self.validation.score(self.model, self.to_device(self.validation.collate(indices)))
+                self.validation.score(self.learned, self.to_device(self.validation.collate(indices)))
                 for indices in self.validation.batches(self.recipe.batch_tokens, None)
             ]
-        self.model.train()
+        self.learned.train()
         return self.validation.summarise(scores)
 
     def _keep_if_best(self) -> None:
         """Evaluate, log, and keep the weights if they are the best so far."""
+        self._losses()
         figures = self.evaluate()
         self.run.append(step=self.step, epoch=self.epoch, seconds=round(self.seconds, 1), **figures)
         if not all(map(math.isfinite, figures.values())):
@@ -206,15 +239,18 @@ class Training:
         else:
             self.evaluations_since_best += 1
         if value == self.best:  # of equals the one that has learned longer
-            save_whole({**self._weights(), "step": self.step}, self.run.best)
+            save_whole({**self._weights(self.learned), "step": self.step}, self.run.best)
             about = {"step": self.step, "of": self.total_steps, "seconds": round(self.seconds), **figures}
             self.run.figures.write_text(json.dumps(about, indent=2) + "\n")
 
     def save(self) -> None:
         """Write the checkpoint."""
+        self._losses()
+        self.saved = self.seconds
         save_whole(
             {
-                **self._weights(),
+                **self._weights(self.model),
+                "averaged": None if self.averaged is None else self.averaged.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "random_state": torch.get_rng_state(),
                 "device_random_state": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
@@ -235,16 +271,20 @@ class Training:
                 self.recipe.initialise(self.model, self.objective)
             if self.start is not None:  # its weights take the place of fresh ones, and what it has not stays fresh
                 begin_with(self.model, self.start)
+            self.averaged = self._average()
             return
         check_unchanged(self.run.folder, self.run.decisions(), self.decisions)
         state = torch.load(self.run.checkpoint, map_location="cpu", weights_only=True)
         self.model.load_state_dict(state["model"])
+        if self.averaged is not None:
+            self.averaged.load_state_dict(state["averaged"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random_state"])
         if self.device.type == "cuda" and state["device_random_state"] is not None:
             torch.cuda.set_rng_state(state["device_random_state"])
         for name in PLACE:
             setattr(self, name, state[name])
+        self.saved = self.seconds
         self.run.truncate_log(self.step)
 
     def _describe(self) -> None:
@@ -260,11 +300,11 @@ class Training:
         text = json.dumps(about, indent=2, default=lambda part: part.model_dump())
         self.run.config.write_text(f"{text}\n")
 
-    def _weights(self) -> dict[str, Any]:
+    def _weights(self, model: Transformer) -> dict[str, Any]:
         """Return what makes a model again, and the hash of the tokenizer that it reads with."""
         return {
-            "config": self.model.config.to_dict(),
-            "model": self.model.state_dict(),
+            "config": model.config.to_dict(),
+            "model": model.state_dict(),
             "tokenizer": self.decisions.tokenizer,
         }
 
@@ -294,7 +334,7 @@ class Training:
     def _compiled(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         # Attention without a mask would be fused, which on a CPU makes steps longer by half.
         fuse = self.device.type != "cpu" or self.model.config.architecture != "vision"
-        return torch.compile(loss, dynamic=True, options={"pattern_matcher": fuse})
+        return torch.compile(loss, dynamic=not self.objective.has_fixed_shapes, options={"pattern_matcher": fuse})
 
     def _autocast(self) -> torch.autocast:
         # bfloat16 has float32's range, so no loss scaling is needed; CPUs gain from it as GPUs do.
@@ -306,10 +346,32 @@ class Training:
 
     def to_device(self, batch: Batch) -> Batch:
         """Return a batch where the model is."""
-        return {name: tensor.to(self.device) for name, tensor in batch.items()}
+        return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
+
+    def _pinned(self, batch: Batch) -> Batch:
+        """Return a batch in memory that a GPU copies from by itself."""
+        return {name: tensor.pin_memory() for name, tensor in batch.items()} if self.device.type == "cuda" else batch
+
+
+Item = TypeVar("Item")
+
+
+def prefetched(items: Iterator[Item], ahead: int) -> Generator[Item, None, None]:
+    """Yield endless items that another thread makes, `ahead` of them in advance."""
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            waiting = deque(pool.submit(next, items) for _ in range(ahead))
+            while True:
+                yield waiting.popleft().result()
+                waiting.append(pool.submit(next, items))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 Report = Callable[[Training], Mapping[str, str]]
+
+LOG_EVERY = 50  # steps
+PREFETCHED = 8  # batches
 
 # Where a run stands, in its checkpoint.
 PLACE = ("step", "epoch", "position", "seconds", "losses", "best", "evaluations_since_best")

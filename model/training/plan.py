@@ -40,10 +40,10 @@ def plan(training: Training) -> Plan:
     recipe, batches = training.recipe, _sampled(training)
     of_run = training.total_steps * recipe.accumulate / len(batches)
     flops = count_flops(training)
-    training.take_step(batches[:1])  # compiles
+    float(training.take_step(batches[:1]))  # compiles; read, so that a GPU has done it
     started = time.monotonic()
     for step in range(TIMED_STEPS):
-        training.take_step([batches[step % len(batches)]])
+        float(training.take_step([batches[step % len(batches)]]))
     return Plan(
         parameters=sum(parameter.numel() for parameter in training.model.parameters()),
         steps=training.total_steps,

@@ -50,10 +50,15 @@ def sentences_of(text: str) -> list[str]:
 
 
 def read_documents(data: Path, split: Split) -> list[list[str]]:
-    """Read Wikipedia paragraphs (SQuAD's and WikiText-2) and books, by chapter; each document a list of sentences."""
-    squad = _squad_paragraphs(data, "train" if split == "train" else "dev")
-    chapters = read_rows(data / "books_pd" / f"{split}.jsonl.xz")
-    texts = [*squad, *_wikitext_articles(data, split), *(row["text"] for row in chapters)]
+    """Read Wikipedia (SQuAD's paragraphs, WikiText-2), chapters of books and textbooks, and for training stories too.
+
+    Each document is a list of sentences.
+    """
+    texts = [*_squad_paragraphs(data, "train" if split == "train" else "dev"), *_wikitext_articles(data, split)]
+    for folder in ("books_pd", "openstax_ccby"):
+        texts += [row["text"] for row in read_rows(data / folder / f"{split}.jsonl.xz")]
+    if split == "train":
+        texts += read_stories(data, split)
     return [sentences_of(text) for text in texts]
 
 
@@ -97,12 +102,14 @@ def read_sentiment(data: Path, split: Split) -> list[tuple[str, int]]:
 
 
 def read_reviews(data: Path, split: Split) -> list[list[str]]:
-    """Read the IMDb reviews that the sentiment classifier learns from as documents: each a list of sentences."""
+    """Read IMDb's reviews as documents, each a list of sentences: those to learn labels from, and those without any."""
     reviews = read_labelled(data / "imdb" / "train.jsonl.xz")
     if split == "validation":
         return [sentences_of(text) for text, _ in reviews[:VALIDATION_REVIEWS]]
     held_out = _held_out_opinions(data, reviews)
-    return [sentences_of(text) for text, _ in reviews[VALIDATION_REVIEWS:] if _bare(text) not in held_out]
+    texts = [text for text, _ in reviews[VALIDATION_REVIEWS:]]
+    texts += [row["text"] for row in read_rows(data / "imdb" / "unlabelled.jsonl.xz")]
+    return [sentences_of(text) for text in texts if _bare(text) not in held_out]
 
 
 def _held_out_opinions(data: Path, reviews: list[tuple[str, int]]) -> set[str]:
@@ -163,9 +170,9 @@ def read_entailment_file(data: Path, file: str, without: str = "") -> list[tuple
 
 
 def read_pairs_that_belong_together(data: Path, split: Split) -> list[Pair]:
-    """Read scored pairs; for training six times over, and with them paraphrases and questions with their paragraphs.
+    """Read scored pairs; for training six times over, and with them what follows from what, paraphrases and questions.
 
-    The paragraphs are long and teach less of what sentences mean, so only every third has its question here.
+    The questions' paragraphs are long and teach less of what sentences mean, so only every third is here.
     """
     scored = read_scored_pairs(data, split)
     if split == "validation":
@@ -177,7 +184,8 @@ def read_pairs_that_belong_together(data: Path, split: Split) -> list[Pair]:
         if row["qas"]
     ]
     alike = [Pair(pair.first, pair.second) for pair in scored if (pair.score or 0) >= 0.8]
-    return scored * 6 + (alike + _paraphrases(data)) * 2 + questions
+    entailed = [Pair(*pair) for pair, label in read_entailment(data, "train") if ENTAILMENTS[label] == "entailment"]
+    return scored * 6 + (alike + _paraphrases(data)) * 2 + entailed + questions
 
 
 def _paraphrases(data: Path) -> list[Pair]:
@@ -207,14 +215,15 @@ def read_questions(data: Path, split: SplitOrTest) -> list[Question]:
 
 
 def read_entities(data: Path, split: SplitOrTest) -> list[tuple[list[str], list[str]]]:
-    """Read sentences of Wikipedia and of Twitter as (words, tags); validation and test have a tenth of Wikipedia."""
+    """Read sentences of Wikipedia and of social media as (words, tags); a tenth of Wikipedia is tested on."""
     wikipedia = list(_read_conll(data / "wikigold" / "all.conll.xz"))
     if split != "train":
         return wikipedia[0 if split == "validation" else 5 :: 10]
     tweets = [
         row for section in "abeg" for row in _read_conll(data / "btc" / f"section_{section}.conll.xz")
     ]  # the other sections are its validation and test data
-    return [row for index, row in enumerate(wikipedia) if index % 5] + tweets
+    emerging = _read_conll(data / "wnut17" / "train.conll.xz")
+    return [row for index, row in enumerate(wikipedia) if index % 5] + tweets + list(emerging)
 
 
 def read_emerging_entities(data: Path) -> list[tuple[list[str], list[str]]]:

@@ -41,7 +41,8 @@ class Recipe:
     layer_decay: float = 1.0  # learning rate of each layer beside the one above it
     clip_norm: float = 1.0
     accumulate: int = 1  # batches a step
-    checkpoint_every: int = 200  # steps
+    averaging: float = 0.0  # of the weights: what is kept of their moving average in each step; none is made of 0
+    checkpoint_seconds: float = 60.0  # between two checkpoints
     evaluate_every: int = 1000  # steps
     patience: int | None = None  # evaluations without a better figure after which training ends
     seed: int = 1

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from model.architectures import TextEncoder, Transformer
@@ -36,8 +37,7 @@ def _words_from_counts(model: Transformer, objective: Objective) -> None:
     """Begin with what stands near what, and with how frequent words are."""
     assert isinstance(model, TextEncoder) and isinstance(model.head, PretrainingHead)
     assert isinstance(objective, MaskedLM) and model.head.words.bias is not None
-    texts = [[token for sentence in document for token in sentence] for document in objective.documents]
-    words, frequencies = cooccurrence_embeddings(texts, model.config.vocab_size, model.config.d_model)
+    words, frequencies = cooccurrence_embeddings(objective.documents, model.config.vocab_size, model.config.d_model)
     with torch.no_grad():
         model.embeddings.words.weight.copy_(words)
         model.head.words.bias.copy_(frequencies)
@@ -50,15 +50,30 @@ _PRETRAIN_ENCODER = Recipe(
     read=readers.read_documents,
     texts=lambda rows: [sentence for document in rows for sentence in document],
     train_tokenizer=train_wordpiece,
-    objective=lambda tokenizer, config: MaskedLM(tokenizer, max_length=min(128, config.max_positions)),
+    objective=lambda tokenizer, config: MaskedLM(
+        tokenizer, length=min(128, config.max_positions), long_length=min(512, config.max_positions)
+    ),
     initialise=_words_from_counts,
     head="pretrain",
-    dropout=0.0,  # nothing is seen often enough to be learned by heart
-    epochs=0.5,
-    batch_tokens=4096,
+    dropout=0.0,  # what is masked is another in each epoch
+    epochs=6,
+    batch_tokens=65536,
+    learning_rate=2e-3,
+    warmup_steps=300,
+    averaging=0.998,
+    evaluate_every=500,
+)
+
+# The language of film reviews, for the classifier of sentiment.
+_PRETRAIN_ENCODER_REVIEWS = replace(
+    _PRETRAIN_ENCODER,
+    name="pretrain-encoder-reviews",
+    begins_with="pretrain-encoder",
+    card=cards.ENCODER_OF_REVIEWS,
+    read=readers.read_reviews,
+    epochs=4,
     learning_rate=1e-3,
     warmup_steps=150,
-    evaluate_every=400,
 )
 
 
@@ -66,13 +81,12 @@ def _weigh_rare_words(model: Transformer, objective: Objective) -> None:
     """Let rare words count for more in a text's vector, by how often all of them are in the training texts."""
     assert isinstance(model, TextEncoder) and isinstance(model.head, WeightedVectorHead)
     assert isinstance(objective, Contrastive)
-    ids = torch.tensor([token for text in (*objective.first, *objective.second) for token in text.ids])
-    model.head.weigh_rare_words(torch.bincount(ids, minlength=model.config.vocab_size))
+    model.head.weigh_rare_words(torch.from_numpy(np.bincount(objective.ids.flat, minlength=model.config.vocab_size)))
 
 
 def _finetune(name: str, card: Card, read: Callable[[Path, Split], list[Any]], **values: Any) -> Recipe:
     """Return a recipe that begins with the pretrained encoder, or is as large."""
-    pretrained: dict[str, Any] = {"size": "mini-encoder", "begins_with": "pretrain-encoder-longer"}
+    pretrained: dict[str, Any] = {"size": "mini-encoder", "begins_with": "pretrain-encoder", "averaging": 0.99}
     return Recipe(name=name, card=card, read=read, train_tokenizer=train_wordpiece, **{**pretrained, **values})
 
 
@@ -166,47 +180,30 @@ _IMAGES = Recipe(
     read=readers.read_clothes,
     objective=lambda _, config: ClassifyImages(cards.FASHION_IMAGES, config.max_positions, label_smoothing=0.1),
     dropout=0.0,  # images are varied instead
-    epochs=20,
-    batch_tokens=3200,  # 64 images
-    learning_rate=1e-3,
-    warmup_steps=200,
+    epochs=40,
+    batch_tokens=12800,  # 256 images
+    learning_rate=2e-3,
+    warmup_steps=400,
     weight_decay=0.05,
-    evaluate_every=860,  # about an epoch
+    averaging=0.998,
+    evaluate_every=430,  # about two epochs
 )
 
 _ALL = (
     _PRETRAIN_ENCODER,
-    # Goes on over the same text.
-    replace(
-        _PRETRAIN_ENCODER,
-        name="pretrain-encoder-longer",
-        begins_with="pretrain-encoder",
-        epochs=0.8,
-        learning_rate=8e-4,
-        seed=2,
-    ),
-    # The language of film reviews, for the classifier of sentiment.
-    replace(
-        _PRETRAIN_ENCODER,
-        name="pretrain-encoder-reviews",
-        begins_with="pretrain-encoder-longer",
-        card=cards.ENCODER_OF_REVIEWS,
-        read=readers.read_reviews,
-        epochs=1.5,
-        learning_rate=8e-4,
-        warmup_steps=50,
-    ),
+    _PRETRAIN_ENCODER_REVIEWS,
     _finetune_classify(
         "finetune-classify-sentiment",
         cards.SENTIMENT,
         readers.read_sentiment,
         begins_with="pretrain-encoder-reviews",
-        most_texts=64,  # else the phrases, of which a thousand fit, would be learned in a tenth of the steps
+        most_texts=128,  # else the phrases, of which a thousand fit, would be learned in a tenth of the steps
         epochs=2,
-        batch_tokens=8192,
-        learning_rate=3e-4,
-        warmup_steps=200,
-        evaluate_every=1000,
+        batch_tokens=16384,
+        learning_rate=4e-4,
+        warmup_steps=150,
+        averaging=0.995,
+        evaluate_every=300,
     ),
     _finetune_classify(
         "finetune-classify-spam",
@@ -236,11 +233,13 @@ _ALL = (
         cards.ENTAIL,
         readers.read_entailment,
         texts=lambda rows: [text for pair, _ in rows for text in pair],
-        most_texts=128,
+        most_texts=256,
         epochs=4,
-        batch_tokens=8192,
-        warmup_steps=200,
-        evaluate_every=500,
+        batch_tokens=16384,
+        learning_rate=6e-4,
+        warmup_steps=150,
+        averaging=0.995,
+        evaluate_every=200,
     ),
     _finetune(
         "finetune-tag",
@@ -249,13 +248,12 @@ _ALL = (
         texts=lambda rows: [" ".join(words) for words, _ in rows],
         objective=lambda tokenizer, config: Tag(tokenizer, _longest_text(cards.ENTITIES, config), readers.TAGS),
         head="tag",
-        epochs=6,
+        epochs=8,
         batch_tokens=2048,
         learning_rate=5e-4,
         warmup_steps=50,
         layer_decay=0.85,
         evaluate_every=100,
-        patience=4,
     ),
     _finetune(
         "finetune-answer",
@@ -267,11 +265,12 @@ _ALL = (
         ),
         head="answer",
         epochs=2,
-        batch_tokens=8192,
-        learning_rate=5e-4,
-        warmup_steps=200,
+        batch_tokens=32768,
+        learning_rate=7e-4,
+        warmup_steps=150,
         layer_decay=0.9,
-        patience=3,
+        averaging=0.995,
+        evaluate_every=300,
     ),
     _finetune(
         "contrastive-embed",
@@ -282,10 +281,10 @@ _ALL = (
         initialise=_weigh_rare_words,
         head="embed",  # made of words more than of what is above them, so all layers learn as fast
         epochs=2,
-        batch_tokens=8192,
+        batch_tokens=16384,
         learning_rate=4e-4,
         warmup_steps=50,
-        evaluate_every=100,
+        evaluate_every=50,
     ),
     _STORIES,
     # The simple stories alone, for the bundled generator is asked for those.
@@ -363,8 +362,6 @@ _ALL = (
         warmup_steps=50,
     ),
     _IMAGES,
-    # Goes on over the same images; half a point was still to be had.
-    replace(_IMAGES, name="classify-image-longer", begins_with="classify-image", epochs=10, learning_rate=5e-4, seed=2),
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 
@@ -383,10 +380,10 @@ PACKAGES = {
     "embed": "contrastive-embed",
     "stories": "sft-decoder-longer",
     "translate": "translate-both-ways-longer",
-    "fashion": "classify-image-longer",
+    "fashion": "classify-image",
     "entail": "finetune-classify-entail",
     "entities": "finetune-tag",
     "answers": "finetune-answer",
 }
 # Those in model/packages.
-BUNDLED = ("sentiment", "spam", "topics", "embed", "stories", "translate", "fashion")
+BUNDLED = ("sentiment", "spam", "topics", "embed", "entities", "stories", "translate", "fashion")

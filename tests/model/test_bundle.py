@@ -45,6 +45,9 @@ def data(tmp_path: Path) -> Path:
     for split in ("train", "validation"):
         write_xz(folder / "wikitext2" / f"{split}.txt.xz", f" = One = \n {TEXTS[0]} \n = Two = \n {TEXTS[1]} \n")
         write_xz(folder / "books_pd" / f"{split}.jsonl.xz", json.dumps({"text": TEXTS[1] * 3, "group": "children"}))
+        for name in ("openstax_ccby", "tinystories_subset"):
+            write_xz(folder / name / f"{split}.jsonl.xz", json.dumps({"text": TEXTS[0]}))
+    write_xz(folder / "storybooks_ccby" / "all.jsonl.xz", json.dumps({"text": TEXTS[0]}))
     pairs = [("A dog plays.", "An animal plays."), ("A dog plays.", "It is red."), ("A dog plays.", "No dog plays.")]
     rows = [
         f"{one}\t{other}\t{label}\tcad\n"
@@ -56,7 +59,9 @@ def data(tmp_path: Path) -> Path:
     write_xz(folder / "wikigold" / "all.conll.xz", sentence * 20)
     for section in "abeg":
         write_xz(folder / "btc" / f"section_{section}.conll.xz", sentence)
-    write_xz(folder / "wnut17" / "test.conll.xz", sentence.replace("PER", "person").replace("LOC", "location"))
+    for split in ("train", "test"):
+        emerging = sentence.replace("PER", "person").replace("LOC", "location")
+        write_xz(folder / "wnut17" / f"{split}.conll.xz", emerging)
     return folder
 
 
@@ -91,10 +96,10 @@ def test_packages_that_are_not_bundled_yet_are_made_by_the_same_command(name: st
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
 
     assert result.exit_code == 0, result.output + repr(result.exception)
-    chain = ["pretrain-encoder", "pretrain-encoder-longer", PACKAGES[name]]
+    chain = ["pretrain-encoder", PACKAGES[name]]
     assert [step.name for step in chain_of(recipe(name))] == chain
-    assert f"{name}: {chain[0]}, run 1 of 3; left of all: unknown before the first steps" in result.output
-    assert f"{name}: {chain[2]}, run 3 of 3; left of all: " in result.output
+    assert f"{name}: {chain[0]}, run 1 of 2; left of all: unknown before the first steps" in result.output
+    assert f"{name}: {chain[1]}, run 2 of 2; left of all: " in result.output
     manifest = Manifest.load(out / name)
     assert (manifest.name, manifest.labels) == (name, list(recipe(name).card.labels))
     assert {(figure.dataset, figure.metric) for figure in manifest.evaluation} == FIGURES[name]
@@ -168,8 +173,9 @@ from model.training.recipe import Recipe
 from model.training.recipes import RECIPES
 from tests.conftest import TINY
 SIZES["mini-encoder"] = replace(TINY["sentiment"], dropout=0.0)
-for name, epochs in (("pretrain-encoder", 5), ("pretrain-encoder-longer", 60), ("finetune-tag", 2)):
-    RECIPES[name] = replace(RECIPES[name], epochs=epochs, batch_tokens=256, checkpoint_every=25, evaluate_every=10**6)
+for name, epochs in (("pretrain-encoder", 5), ("finetune-tag", 60)):
+    short = {"epochs": epochs, "batch_tokens": 256, "checkpoint_seconds": 0.5, "evaluate_every": 10**6}
+    RECIPES[name] = replace(RECIPES[name], **short)
 data, runs, out = map(Path, sys.argv[1:])
 make_packages(["entities"], data, runs, out, compile_model=False, tell=print)
 """
@@ -178,7 +184,7 @@ make_packages(["entities"], data, runs, out, compile_model=False, tell=print)
 def test_what_was_killed_goes_on_where_it_stood(data: Path, tmp_path: Path) -> None:
     runs, out = tmp_path / "runs", tmp_path / "packages"
     command = [sys.executable, "-c", SCRIPT, *map(str, (data, runs, out))]
-    second = Run(runs / "pretrain-encoder-longer")
+    second = Run(runs / "finetune-tag")
 
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
@@ -194,7 +200,7 @@ def test_what_was_killed_goes_on_where_it_stood(data: Path, tmp_path: Path) -> N
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert result.returncode == 0, result.stderr
-    assert "run 2 of 3; left of all: " in result.stdout and "unknown" not in result.stdout  # known by the first attempt
+    assert "run 2 of 2; left of all: " in result.stdout and "unknown" not in result.stdout  # known by the first attempt
     assert (runs / "pretrain-encoder" / "best.pt").read_bytes() == first  # not trained again
     assert second.config.read_text() == about  # nor begun again
     steps = [json.loads(line)["step"] for line in second.log.read_text().splitlines() if "loss" in json.loads(line)]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from model.training.data import length_batches
-from model.training.objectives.objective import Batch, mask_of, pad
+from model.training.objectives.objective import Batch, Ragged
 
 LONGEST_ANSWER = 30  # tokens
 
@@ -41,6 +41,7 @@ class Answer:
     stride: int
     metric: str = field(default="F1", init=False)
     higher_is_better: bool = field(default=True, init=False)
+    has_fixed_shapes: bool = field(default=False, init=False)
 
     def encode(self, rows: Sequence[Question]) -> None:
         """Encode questions with their texts."""
@@ -51,21 +52,21 @@ class Answer:
         self.windows: list[tuple[int, Encoding]] = []  # of which row
         for index, encoding in enumerate(encoded):
             self.windows += [(index, window) for window in (encoding, *encoding.overflowing)]
-        self.spans = [_span(window, rows[index].answers[0]) for index, window in self.windows]
+        self.spans = torch.tensor([_span(window, rows[index].answers[0]) for index, window in self.windows])
+        self.ids = Ragged.of(window.ids for _, window in self.windows)
+        self.segments = Ragged.of(window.type_ids for _, window in self.windows)
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
         """Group windows of similar length."""
-        return length_batches([len(window.ids) for _, window in self.windows], batch_tokens, rng)
+        return length_batches(self.ids.lengths, batch_tokens, rng)
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """Return input_ids, segment_ids, attention_mask (B, T), spans (B, 2) of answers, and windows (B,)."""
-        windows = [self.windows[index][1] for index in indices]
-        rows = [window.ids for window in windows]
         return {
-            "input_ids": pad(rows, 0),
-            "segment_ids": pad([window.type_ids for window in windows], 0),
-            "attention_mask": mask_of(rows),
-            "spans": torch.tensor([self.spans[index] for index in indices]),
+            "input_ids": self.ids.stack(indices, 0),
+            "segment_ids": self.segments.stack(indices, 0),
+            "attention_mask": self.ids.mask(indices),
+            "spans": self.spans[list(indices)],
             "windows": torch.tensor(list(indices)),
         }
 

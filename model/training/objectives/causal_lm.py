@@ -7,13 +7,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from model.package.tokenizer import token_id
-from model.training.data import length_batches
-from model.training.objectives.objective import IGNORED, Batch, mean_of, pad, predicted
+from model.training.data import equal_batches, length_batches
+from model.training.objectives.objective import IGNORED, Batch, Ragged, encoded_ids, mean_of, predicted
 from model.training.tokenizers import END_OF_TEXT
 
 
@@ -47,19 +48,22 @@ class CausalLM(_NextTokens):
 
     tokenizer: Tokenizer
     block_length: int
+    has_fixed_shapes: bool = field(default=True, init=False)
 
     def encode(self, rows: Sequence[str]) -> None:
         """Encode texts, each to begin behind an end-of-text token."""
         self.end = token_id(self.tokenizer, END_OF_TEXT)
-        self.texts = [encoding.ids for encoding in self.tokenizer.encode_batch(list(rows))]
+        self.texts = [np.array([self.end, *ids]) for ids in encoded_ids(self.tokenizer, rows)]
         self._pack(list(range(len(self.texts))))
 
     def _pack(self, order: list[int]) -> None:
-        stream = [token for index in order for token in (self.end, *self.texts[index])] + [self.end]
+        stream = np.concatenate([*(self.texts[index] for index in order), [self.end]])
         size = self.block_length
-        self.blocks = [stream[start : start + size + 1] for start in range(0, len(stream) - 1, size)]
-        if len(self.blocks) > 1 and len(self.blocks[-1]) < size // 2:
-            self.blocks.pop()
+        blocks = [stream[start : start + size + 1] for start in range(0, len(stream) - 1, size)]
+        if len(blocks) > 1 and len(blocks[-1]) < size // 2:
+            blocks.pop()
+        self.inputs = Ragged.of(block[:-1] for block in blocks)
+        self.targets = Ragged.of(block[1:] for block in blocks)
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
         """Pack the texts anew in a shuffled order and group the blocks."""
@@ -67,15 +71,11 @@ class CausalLM(_NextTokens):
         if rng:
             rng.shuffle(order)
         self._pack(order)
-        return length_batches([len(block) for block in self.blocks], batch_tokens, rng)
+        return equal_batches(range(len(self.inputs)), batch_tokens // self.block_length, rng)
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """Return input_ids and, shifted by one, targets (B, T)."""
-        blocks = [self.blocks[index] for index in indices]
-        return {
-            "input_ids": pad([block[:-1] for block in blocks], self.end),
-            "targets": pad([block[1:] for block in blocks], IGNORED),
-        }
+        return {"input_ids": self.inputs.stack(indices, self.end), "targets": self.targets.stack(indices, IGNORED)}
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Instruct(_NextTokens):
 
     tokenizer: Tokenizer
     max_length: int
-    examples: list[tuple[list[int], int]] = field(default_factory=list, init=False)  # ids, length of the instruction
+    has_fixed_shapes: bool = field(default=False, init=False)
 
     def encode(self, rows: Sequence[tuple[str, str]]) -> None:
         """Encode (instruction, answer) rows; answers are cut where `max_length` tokens are full.
@@ -94,18 +94,18 @@ class Instruct(_NextTokens):
         self.end = token_id(self.tokenizer, END_OF_TEXT)
         instructions = self.tokenizer.encode_batch([instruction for instruction, _ in rows])
         answers = self.tokenizer.encode_batch([answer for _, answer in rows])
-        self.examples = [
+        examples = [
             ([self.end, *instruction.ids, *answer.ids, self.end][: self.max_length + 1], 1 + len(instruction.ids))
             for instruction, answer in zip(instructions, answers, strict=True)
             if len(instruction.ids) < self.max_length
         ]
+        self.inputs = Ragged.of(ids[:-1] for ids, _ in examples)
+        self.targets = Ragged.of([IGNORED] * (start - 1) + ids[start:] for ids, start in examples)
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
         """Group examples of similar length."""
-        return length_batches([len(ids) for ids, _ in self.examples], batch_tokens, rng)
+        return length_batches(self.inputs.lengths, batch_tokens, rng)
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """Return input_ids and, shifted by one and ignored within the instruction, targets (B, T)."""
-        examples = [self.examples[index] for index in indices]
-        targets = [[IGNORED] * (start - 1) + ids[start:] for ids, start in examples]
-        return {"input_ids": pad([ids[:-1] for ids, _ in examples], self.end), "targets": pad(targets, IGNORED)}
+        return {"input_ids": self.inputs.stack(indices, self.end), "targets": self.targets.stack(indices, IGNORED)}

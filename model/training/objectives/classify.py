@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from model.package.tokenizer import token_id
 from model.training.data import length_batches
-from model.training.objectives.objective import Batch, mask_of, mean_of, pad
+from model.training.objectives.objective import Batch, Ragged, mean_of
 
 
 @dataclass
@@ -31,30 +31,30 @@ class Classify:
     most_texts: int | None = None
     metric: str = field(default="accuracy", init=False)
     higher_is_better: bool = field(default=True, init=False)
+    has_fixed_shapes: bool = field(default=False, init=False)
 
     def encode(self, rows: Sequence[tuple[str | tuple[str, str], int]]) -> None:
         """Encode (text or pair, label) rows, cutting them at `max_length` tokens with CLS and SEP."""
         self.tokenizer.enable_truncation(self.max_length)
         encodings = self.tokenizer.encode_batch([text for text, _ in rows])
         self.tokenizer.no_truncation()
-        self.ids = [encoding.ids for encoding in encodings]
-        self.segments = [encoding.type_ids for encoding in encodings]
-        self.labels = [label for _, label in rows]
+        self.ids = Ragged.of(encoding.ids for encoding in encodings)
+        self.segments = Ragged.of(encoding.type_ids for encoding in encodings)
+        self.labels = torch.tensor([label for _, label in rows])
         self.seed: int | None = None
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
         """Group texts of similar length; without `rng` no token is hidden."""
         self.seed = rng.getrandbits(32) if rng else None
-        return length_batches([len(ids) for ids in self.ids], batch_tokens, rng, self.most_texts)
+        return length_batches(self.ids.lengths, batch_tokens, rng, self.most_texts)
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """Return input_ids, segment_ids and attention_mask (B, T), labels (B,)."""
-        rows = [self.ids[index] for index in indices]
         return {
-            "input_ids": self._hide(pad(rows, 0), indices[0]),
-            "segment_ids": pad([self.segments[index] for index in indices], 0),
-            "attention_mask": mask_of(rows),
-            "labels": torch.tensor([self.labels[index] for index in indices]),
+            "input_ids": self._hide(self.ids.stack(indices, 0), indices[0]),
+            "segment_ids": self.segments.stack(indices, 0),
+            "attention_mask": self.ids.mask(indices),
+            "labels": self.labels[list(indices)],
         }
 
     def _hide(self, ids: Tensor, first: int) -> Tensor:

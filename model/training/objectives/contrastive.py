@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from model.training.data import length_batches
-from model.training.objectives.objective import Batch, mask_of, pad
+from model.training.objectives.objective import Batch, Ragged
 
 
 @dataclass(frozen=True)
@@ -39,25 +39,26 @@ class Contrastive:
     temperature: float
     metric: str = field(default="Spearman", init=False)
     higher_is_better: bool = field(default=True, init=False)
+    has_fixed_shapes: bool = field(default=False, init=False)
 
     def encode(self, rows: Sequence[Pair]) -> None:
         """Encode pairs, cutting texts at `max_length` tokens."""
         self.tokenizer.enable_truncation(self.max_length)
-        self.first = self.tokenizer.encode_batch([row.first for row in rows])
-        self.second = self.tokenizer.encode_batch([row.second for row in rows])
+        encodings = self.tokenizer.encode_batch([text for row in rows for text in (row.first, row.second)])
         self.tokenizer.no_truncation()
+        self.ids = Ragged.of(encoding.ids for encoding in encodings)  # of both texts of the first pair, then the second
         self.scores = [row.score for row in rows]
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
         """Group pairs of one kind and of similar length; texts are the same if the model reads the same tokens."""
-        pairs = [(tuple(first.ids), tuple(second.ids)) for first, second in zip(self.first, self.second, strict=True)]
-        lengths = [2 * max(map(len, pair)) for pair in pairs]
+        texts = [self.ids[index].tobytes() for index in range(len(self.ids))]
+        lengths = 2 * np.maximum(self.ids.lengths[::2], self.ids.lengths[1::2])
         batches: list[list[int]] = []
         for scored in (False, True):
             kind = [index for index, score in enumerate(self.scores) if (score is not None) == scored]
-            texts = (frozenset(pairs[index]) for index in kind)
-            apart = [frozenset((both,)) if scored else both for both in texts]
-            grouped = length_batches([lengths[index] for index in kind], batch_tokens, rng, apart=apart)
+            pairs = (frozenset(texts[2 * index : 2 * index + 2]) for index in kind)
+            apart = [frozenset((both,)) if scored else both for both in pairs]
+            grouped = length_batches(lengths[kind], batch_tokens, rng, apart=apart)
             batches += [[kind[place] for place in batch] for batch in grouped]
         if rng:
             rng.shuffle(batches)
@@ -65,9 +66,8 @@ class Contrastive:
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """Return input_ids and attention_mask (2B, T), first texts before second ones, and scores (B,) if any."""
-        texts: list[Encoding] = [side[index] for side in (self.first, self.second) for index in indices]
-        rows = [text.ids for text in texts]
-        batch = {"input_ids": pad(rows, 0), "attention_mask": mask_of(rows)}
+        texts = [2 * index + side for side in (0, 1) for index in indices]
+        batch = {"input_ids": self.ids.stack(texts, 0), "attention_mask": self.ids.mask(texts)}
         scores = [self.scores[index] for index in indices]
         return batch if scores[0] is None else {**batch, "scores": torch.tensor(scores)}
 

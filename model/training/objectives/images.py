@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from model.package import ImageFormat
 from model.package.images import normalised
-from model.training.data import length_batches
+from model.training.data import equal_batches
 from model.training.objectives.objective import Batch, mean_of
 
 SHIFT = 1  # pixel in either direction; two make learning far slower
@@ -29,6 +29,7 @@ class ClassifyImages:
     label_smoothing: float
     metric: str = field(default="accuracy", init=False)
     higher_is_better: bool = field(default=True, init=False)
+    has_fixed_shapes: bool = field(default=True, init=False)
 
     def encode(self, rows: Sequence[tuple[NDArray[np.uint8], int]]) -> None:
         """Take (grey image (H, W), label) rows."""
@@ -39,7 +40,7 @@ class ClassifyImages:
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
         """Group images at random; without `rng` in their order, and not augmented."""
         self.seed = rng.getrandbits(32) if rng else None
-        return length_batches([self.tokens] * len(self.labels), batch_tokens, rng)
+        return equal_batches(range(len(self.labels)), batch_tokens // self.tokens, rng)
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """Return pixels (B, 1, H, W), normalised, and labels (B,)."""

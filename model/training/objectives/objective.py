@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+Array = NDArray[np.int64]
 Batch = dict[str, Tensor]
 IGNORED = -100  # the target that cross_entropy leaves out by default
 
@@ -19,6 +24,7 @@ class Objective(Protocol):
 
     metric: str  # the one of `summarise` that decides which weights are best
     higher_is_better: bool
+    has_fixed_shapes: bool  # of training batches: each shape is then compiled for itself
 
     def encode(self, rows: Sequence[Any]) -> None:
         """Turn rows of data into the examples to train or evaluate on."""
@@ -42,16 +48,57 @@ class Objective(Protocol):
         """Make the validation figures, by name, of the scores of all batches."""
 
 
-def pad(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-    """Stack rows of different lengths into (B, T), padded on the right to a multiple of 8."""
-    length = math.ceil(max(map(len, rows)) / 8) * 8  # few distinct shapes
-    return torch.tensor([[*row, *[value] * (length - len(row))] for row in rows])
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of numbers of different lengths, one behind the other, to be stacked without a loop over rows."""
+
+    flat: Array
+    starts: Array  # of each row, and where the last one ends
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[int] | Array]) -> Self:
+        """Lay rows one behind the other."""
+        kept = [np.asarray(row, np.int64) for row in rows]
+        starts = np.cumsum([0, *map(len, kept)])
+        return cls(np.concatenate(kept) if kept else np.zeros(0, np.int64), starts)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, index: int) -> Array:
+        return self.flat[self.starts[index] : self.starts[index + 1]]
+
+    @property
+    def lengths(self) -> Array:
+        """How long each row is, (N,)."""
+        return np.diff(self.starts)
+
+    def stack(self, indices: Sequence[int], padding: int) -> Tensor:
+        """Return rows as (B, T), padded on the right to a multiple of 8."""
+        starts, lengths = self._of(indices)
+        places = np.arange(_padded(lengths))
+        is_real = places < lengths[:, None]
+        return torch.from_numpy(np.where(is_real, self.flat[np.where(is_real, starts[:, None] + places, 0)], padding))
+
+    def mask(self, indices: Sequence[int]) -> Tensor:
+        """Return which places of the stacked rows are real, (B, T)."""
+        _, lengths = self._of(indices)
+        return torch.from_numpy(np.arange(_padded(lengths)) < lengths[:, None])
+
+    def _of(self, indices: Sequence[int]) -> tuple[Array, Array]:
+        chosen = np.asarray(indices)
+        return self.starts[chosen], self.starts[chosen + 1] - self.starts[chosen]
 
 
-def mask_of(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Return the attention mask (B, T) of rows that `pad` stacks."""
-    lengths = torch.tensor([len(row) for row in rows])
-    return torch.arange(math.ceil(int(lengths.max()) / 8) * 8) < lengths[:, None]
+def _padded(lengths: Array) -> int:
+    return math.ceil(int(lengths.max()) / 8) * 8  # few distinct shapes
+
+
+def encoded_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[list[int]]:
+    """Yield the ids of texts, some texts at a time: encodings take far more memory than what is kept of them."""
+    for start in range(0, len(texts), 10_000):
+        for encoding in tokenizer.encode_batch_fast(texts[start : start + 10_000]):
+            yield encoding.ids
 
 
 def predicted(batch: Batch) -> int:

@@ -7,13 +7,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from model.package.tokenizer import token_id
 from model.training.data import length_batches
-from model.training.objectives.objective import IGNORED, Batch, mean_of, pad, predicted
+from model.training.objectives.objective import IGNORED, Batch, Ragged, encoded_ids, mean_of, predicted
 from model.training.tokenizers import END, PAD, START, language_token
 
 
@@ -26,35 +27,35 @@ class Seq2Seq:
     label_smoothing: float
     metric: str = field(default="perplexity", init=False)
     higher_is_better: bool = field(default=False, init=False)
+    has_fixed_shapes: bool = field(default=False, init=False)
 
     def encode(self, rows: Sequence[tuple[str, str, str]]) -> None:
         """Encode (language, source, target) rows; pairs longer than `max_length` tokens are left out."""
         start, end = token_id(self.tokenizer, START), token_id(self.tokenizer, END)
-        sources = self.tokenizer.encode_batch([source for _, source, _ in rows])
-        targets = self.tokenizer.encode_batch([target for _, _, target in rows])
-        self.pairs = []
-        for (language, _, _), source, target in zip(rows, sources, targets, strict=True):
-            pair = (
-                [token_id(self.tokenizer, language_token(language)), *source.ids, end],
-                [start, *target.ids, end],
-            )
-            if max(map(len, pair)) <= self.max_length:
-                self.pairs.append(pair)
+        asked = {code: token_id(self.tokenizer, language_token(code)) for code in {language for language, _, _ in rows}}
+        sources = encoded_ids(self.tokenizer, [source for _, source, _ in rows])
+        targets = encoded_ids(self.tokenizer, [target for _, _, target in rows])
+        pairs = [
+            ([asked[language], *source, end], [start, *target, end])
+            for (language, _, _), source, target in zip(rows, sources, targets, strict=True)
+            if max(len(source), len(target)) + 2 <= self.max_length
+        ]
+        self.sources = Ragged.of(source for source, _ in pairs)
+        self.inputs = Ragged.of(target[:-1] for _, target in pairs)
+        self.targets = Ragged.of(target[1:] for _, target in pairs)
+        self.padding = token_id(self.tokenizer, PAD)
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
         """Group pairs whose longer sides are of similar length."""
-        return length_batches([max(map(len, pair)) for pair in self.pairs], batch_tokens, rng)
+        return length_batches(np.maximum(self.sources.lengths, self.targets.lengths + 1), batch_tokens, rng)
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """Return source_ids and attention_mask (B, S), target_ids and, shifted by one, targets (B, T)."""
-        sources, targets = zip(*(self.pairs[index] for index in indices), strict=True)
-        padding = token_id(self.tokenizer, PAD)
-        source_ids = pad(sources, padding)
         return {
-            "source_ids": source_ids,
-            "attention_mask": source_ids != padding,
-            "target_ids": pad([target[:-1] for target in targets], padding),
-            "targets": pad([target[1:] for target in targets], IGNORED),
+            "source_ids": self.sources.stack(indices, self.padding),
+            "attention_mask": self.sources.mask(indices),
+            "target_ids": self.inputs.stack(indices, self.padding),
+            "targets": self.targets.stack(indices, IGNORED),
         }
 
     def weight(self, batch: Batch) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from model.training.data import length_batches
-from model.training.objectives.objective import IGNORED, Batch, mask_of, pad, predicted
+from model.training.objectives.objective import IGNORED, Batch, Ragged, predicted
 
 Entity = tuple[int, int, str]  # first word, the word behind the last, kind
 
@@ -25,34 +25,35 @@ class Tag:
     labels: Sequence[str]
     metric: str = field(default="entity F1", init=False)
     higher_is_better: bool = field(default=True, init=False)
+    has_fixed_shapes: bool = field(default=False, init=False)
 
     def encode(self, rows: Sequence[tuple[list[str], list[str]]]) -> None:
         """Encode (words, tags) rows, cutting them at `max_length` tokens."""
         self.tokenizer.enable_truncation(self.max_length)
         encodings = self.tokenizer.encode_batch([words for words, _ in rows], is_pretokenized=True)
         self.tokenizer.no_truncation()
-        self.ids = [encoding.ids for encoding in encodings]
+        self.ids = Ragged.of(encoding.ids for encoding in encodings)
         number = {label: index for index, label in enumerate(self.labels)}
-        self.targets = []
+        found = []
         for encoding, (_, tags) in zip(encodings, rows, strict=True):
             before = None
             targets = []
             for word in encoding.word_ids:  # None at CLS and SEP
                 targets.append(IGNORED if word is None or word == before else number[tags[word]])
                 before = word
-            self.targets.append(targets)
+            found.append(targets)
+        self.targets = Ragged.of(found)
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
         """Group sentences of similar length."""
-        return length_batches([len(ids) for ids in self.ids], batch_tokens, rng)
+        return length_batches(self.ids.lengths, batch_tokens, rng)
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """Return input_ids, attention_mask and targets (B, T)."""
-        rows = [self.ids[index] for index in indices]
         return {
-            "input_ids": pad(rows, 0),
-            "attention_mask": mask_of(rows),
-            "targets": pad([self.targets[index] for index in indices], IGNORED),
+            "input_ids": self.ids.stack(indices, 0),
+            "attention_mask": self.ids.mask(indices),
+            "targets": self.targets.stack(indices, IGNORED),
         }
 
     def weight(self, batch: Batch) -> int:

@@ -50,10 +50,11 @@ def other_values() -> list[tuple[str, dict[str, Any], str]]:
         "layer_decay": (0.5, r"layer_decay 0\.85, and now it is 0\.5"),
         "clip_norm": (2.0, r"clip_norm 1\.0, and now it is 2\.0"),
         "accumulate": (2, "accumulate 1, and now it is 2"),
-        "checkpoint_every": (7, "checkpoint_every 200, and now it is 7"),
+        "checkpoint_seconds": (7.0, r"checkpoint_seconds 60\.0, and now it is 7\.0"),
+        "averaging": (0.5, r"averaging 0\.99, and now it is 0\.5"),
         "evaluate_every": (7, "evaluate_every 30, and now it is 7"),
         "patience": (3, "patience None, and now it is 3"),
-        "begins_with": (None, "begins_with pretrain-encoder-longer, and now it is None"),
+        "begins_with": (None, "begins_with pretrain-encoder, and now it is None"),
         "added_tokens": (("<x>",), r"added_tokens \[\], and now it is \['<x>'\]"),
         "read": (readers.read_topics, "read not there, and now it is read_topics"),  # the tests' own has no name
         "initialise": (leave_it, "initialise None, and now it is leave_it"),
@@ -105,7 +106,10 @@ OBJECTIVES = [
     (
         "pretrain-encoder",
         MaskedLM,
-        {"max_length": 8, "masked": 0.3, "become_mask": 0.9, "become_random": 0.0, "cut_short": 0.0},
+        {
+            **{"length": 8, "long_length": 16, "long_share": 0.5, "masked": 0.15},
+            **{"become_mask": 0.9, "become_random": 0.0, "cut_short": 0.0},
+        },
     ),
     (
         "classify-image",

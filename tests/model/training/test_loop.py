@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from tokenizers import Tokenizer
 
 from model.commands.choices import RECIPE_NAMES
 from model.training.errors import DataError, RunError
-from model.training.loop import Training
-from model.training.objectives import Classify
+from model.training.loop import Training, prefetched
+from model.training.objectives import Batch, Classify
 from model.training.plan import plan
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.run import load_trained
@@ -54,7 +55,13 @@ def test_a_run_leaves_all_that_tells_how_it_went(tmp_path: Path) -> None:
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options: dict[str, Any] = {"checkpoint_every": 4, "accumulate": 2, "evaluate_every": 3, "epochs": 8}
+    options: dict[str, Any] = {
+        "checkpoint_seconds": 0,
+        "averaging": 0.9,
+        "accumulate": 2,
+        "evaluate_every": 3,
+        "epochs": 16,
+    }
     whole = run(name, tmp_path / "whole", **options)
     if RECIPES[name].train_tokenizer:  # training one breaks ties by chance
         trained = Tokenizer.from_file(str(tmp_path / "whole" / "tokenizer.json"))
@@ -62,7 +69,7 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(
 
     take_step = Training.take_step
 
-    def interrupted(self: Training, batches: Any) -> float:
+    def interrupted(self: Training, batches: Any) -> torch.Tensor:
         if self.step == 5:
             raise KeyboardInterrupt
         return take_step(self, batches)
@@ -142,6 +149,49 @@ def test_data_that_hold_nothing_to_learn_are_refused_at_once(empty: str, purpose
         run("translate", tmp_path, read=lambda _data, split: rows[split])
 
 
+def test_what_is_kept_is_the_moving_average_of_the_weights(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"averaging": 0.5, "epochs": 2, "evaluate_every": 1, "dropout": 0.0}
+    training = training_of("finetune-classify-spam", tmp_path, **options)
+    training.resume()
+    name = "head.output.weight"
+    seen: list[torch.Tensor] = [training.model.state_dict()[name].clone()]
+    take_step = training.take_step
+
+    def noted(batches: list[Batch]) -> torch.Tensor:
+        loss = take_step(batches)
+        seen.append(training.model.state_dict()[name].clone())
+        return loss
+
+    training.take_step = noted  # type: ignore[method-assign]
+    training.run_steps()
+
+    average = seen[0]
+    for step, weights in enumerate(seen[1:], start=1):
+        share = max(0.5, 9 / (9 + step))
+        average = (1 - share) * average + share * weights
+        if step == load_trained(tmp_path)[2]["step"]:
+            assert torch.allclose(load_trained(tmp_path)[0].state_dict()[name], average, atol=1e-6)
+            return
+    raise AssertionError("no weights were kept")
+
+
+def test_batches_are_made_ahead_and_an_error_in_them_is_told() -> None:
+    made: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(10):
+            made.append(number)
+            yield number
+        raise ValueError("broken")
+
+    with closing(prefetched(items(), ahead=3)) as ahead:
+        assert [next(ahead) for _ in range(4)] == [0, 1, 2, 3]
+    assert len(made) <= 4 + 3
+
+    with closing(prefetched(items(), ahead=3)) as ahead, pytest.raises(ValueError, match="broken"):
+        list(ahead)
+
+
 def test_a_loss_that_is_not_finite_ends_the_run_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"the loss of step \d+ is nan; try a lower learning rate"):
         run("finetune-classify-spam", tmp_path, learning_rate=1e30)
@@ -159,7 +209,7 @@ def test_a_batch_with_nothing_to_learn_is_passed_over(tmp_path: Path) -> None:
     full = training.objective.collate([0])
     empty = {**full, "targets": torch.full_like(full["targets"], -100)}
 
-    assert np.isfinite(training.take_step([empty, full]))
+    assert bool(training.take_step([empty, full]).isfinite())
     assert all(bool(parameter.isfinite().all()) for parameter in training.model.parameters())
 
 

@@ -26,10 +26,17 @@ def test_wikipedia_is_read_by_articles_and_without_marks(tmp_path: Path) -> None
     write_xz(
         tmp_path / "squad11" / "dev.jsonl.xz", json.dumps({"title": "T", "context": "It is so. Yes.", "qas": []}) + "\n"
     )
-    write_xz(tmp_path / "books_pd" / "validation.jsonl.xz", json.dumps({"text": "A chapter."}) + "\n")
+    for folder, text in (("books_pd", "A chapter."), ("openstax_ccby", "A section.")):
+        write_xz(tmp_path / folder / "validation.jsonl.xz", json.dumps({"text": text}) + "\n")
 
     documents = [document for document in readers.read_documents(tmp_path, "validation") if document]
-    assert documents == [["It is so.", "Yes."], ["A well-known [UNK] .", "More ."], ["Text ."], ["A chapter."]]
+    assert documents == [
+        ["It is so.", "Yes."],
+        ["A well-known [UNK] .", "More ."],
+        ["Text ."],
+        ["A chapter."],
+        ["A section."],
+    ]
 
 
 def test_entities_of_unknown_kinds_count_as_none(tmp_path: Path) -> None:
@@ -42,6 +49,7 @@ def test_what_is_tested_on_is_neither_trained_nor_validated_on(tmp_path: Path) -
     write_xz(tmp_path / "wikigold" / "all.conll.xz", "".join(f"word{index}\tO\n\n" for index in range(30)))
     for section in "abeg":
         write_xz(tmp_path / "btc" / f"section_{section}.conll.xz", f"tweet{section}\tO\n")
+    write_xz(tmp_path / "wnut17" / "train.conll.xz", "post\tO\n")
 
     found = {
         split: [words[0] for words, _ in readers.read_entities(tmp_path, split)]
@@ -49,7 +57,7 @@ def test_what_is_tested_on_is_neither_trained_nor_validated_on(tmp_path: Path) -
     }
 
     assert found["validation"] == ["word0", "word10", "word20"] and found["test"] == ["word5", "word15", "word25"]
-    assert len(found["train"]) == 30 - 6 + 4
+    assert len(found["train"]) == 30 - 6 + 4 + 1
     assert not set(found["train"]) & {*found["validation"], *found["test"]}
 
 
@@ -111,11 +119,12 @@ def test_phrases_and_reviews_that_are_tested_on_are_not_trained_on(
     for file, texts in (
         ("imdb/train.jsonl.xz", ["Held out.", "Sent twice!", "Fine."]),
         ("imdb/test.jsonl.xz", ["sent twice"]),
+        ("imdb/unlabelled.jsonl.xz", ["So dull!", "Long."]),
     ):
         write_xz(tmp_path / file, "".join(json.dumps({"text": text, "label": 1}) + "\n" for text in texts))
 
     assert [text for text, _ in readers.read_sentiment(tmp_path, "train")] == ["good film", "Fine."]
-    assert readers.read_reviews(tmp_path, "train") == [["Fine."]]
+    assert readers.read_reviews(tmp_path, "train") == [["Fine."], ["Long."]]
     assert [text for text, _ in readers.read_sentiment(tmp_path, "validation")] == ["so dull .", "Held out."]
 
 
@@ -130,8 +139,10 @@ def test_pairs_that_are_tested_on_are_not_trained_on(tmp_path: Path) -> None:
     assert readers.read_scored_pairs(tmp_path, "train") == [Pair("A dog.", "A fish.", 0.5)]
 
 
-def test_sentences_with_the_same_translation_are_paraphrases(tmp_path: Path) -> None:
+def test_what_follows_and_what_has_the_same_translation_belongs_together(tmp_path: Path) -> None:
     write_xz(tmp_path / "squad11" / "train.jsonl.xz", json.dumps({"title": "T", "context": "It is.", "qas": []}) + "\n")
+    inferences = "A dog.\tAn animal.\tentailment\tcad\nA dog.\tA cat.\tcontradiction\tcad\n"
+    write_xz(tmp_path / "nli_mix" / "train.tsv.xz", f"premise\thypothesis\tlabel\tsource\n{inferences}")
     for split in ("train", "validation", "test"):
         write_xz(tmp_path / "stsb" / f"{split}.tsv.xz", "sentence1\tsentence2\tscore\n")
     rows = {
@@ -143,7 +154,10 @@ def test_sentences_with_the_same_translation_are_paraphrases(tmp_path: Path) -> 
         text = "".join(f"{english}\t{other}\n" for english, other in pairs)
         write_xz(tmp_path / f"tatoeba_en_{language}" / "train.tsv.xz", f"en\t{language}\n{text}")
 
-    assert readers.read_pairs_that_belong_together(tmp_path, "train") == [Pair("I AM HERE!", "I'm back.")] * 2
+    assert readers.read_pairs_that_belong_together(tmp_path, "train") == [
+        *([Pair("I AM HERE!", "I'm back.")] * 2),
+        Pair("A dog.", "An animal."),
+    ]
 
 
 def test_translations_are_read_both_ways_and_nothing_tested_is_learned_as_an_answer(tmp_path: Path) -> None:

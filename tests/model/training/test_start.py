@@ -16,7 +16,8 @@ from tests.model.training.tiny_runs import run, training_of
 
 
 def test_a_run_may_begin_with_anothers_weights_and_tokenizer(tmp_path: Path) -> None:
-    first = run("pretrain-decoder", tmp_path / "first")
+    run("pretrain-decoder", tmp_path / "first")
+    first = load_trained(tmp_path / "first")[0].state_dict()
     second = run("sft-decoder", tmp_path / "second", tmp_path / "first", learning_rate=0.0, weight_decay=0.0)
 
     assert all(torch.equal(second[name], tensor) for name, tensor in first.items())
@@ -37,15 +38,19 @@ def test_a_run_may_add_a_language_to_what_another_has_learned(tmp_path: Path) ->
 
 
 def test_pretraining_that_goes_on_does_not_count_its_words_anew(tmp_path: Path) -> None:
-    first = run("pretrain-encoder", tmp_path / "first")
-    second = run("pretrain-encoder", tmp_path / "second", tmp_path / "first", learning_rate=0.0, weight_decay=0.0)
+    run("pretrain-encoder", tmp_path / "first")
+    first = load_trained(tmp_path / "first")[0].state_dict()
+    second = run(
+        "pretrain-encoder-reviews", tmp_path / "second", tmp_path / "first", learning_rate=0.0, weight_decay=0.0
+    )
 
     assert all(torch.equal(second[name], tensor) for name, tensor in first.items())
 
 
 @pytest.mark.parametrize("name", ["finetune-tag", "finetune-answer", "contrastive-embed", "finetune-classify-topics"])
 def test_a_pretrained_encoder_goes_on_with_another_head(name: str, tmp_path: Path) -> None:
-    pretrained = run("pretrain-encoder", tmp_path / "pretrained")
+    run("pretrain-encoder", tmp_path / "pretrained")
+    pretrained = load_trained(tmp_path / "pretrained")[0].state_dict()
     tuned = run(name, tmp_path / "tuned", tmp_path / "pretrained", learning_rate=0.0, weight_decay=0.0)
 
     shared = [key for key in tuned if key.startswith(("embeddings.", "encoder."))]
@@ -73,10 +78,10 @@ def test_weights_of_another_shape_are_refused_by_name(tmp_path: Path) -> None:
 def test_a_run_that_began_with_other_weights_is_not_resumed(tmp_path: Path) -> None:
     for name in ("pretrain-decoder", "sft-decoder"):
         run(name, tmp_path / name, epochs=1)
-    run("pretrain-decoder-stories", tmp_path / "run", tmp_path / "pretrain-decoder", epochs=1)
+    run("sft-decoder", tmp_path / "run", tmp_path / "pretrain-decoder", epochs=1)
 
     with pytest.raises(RunError, match="begun with the weights of pretrain-decoder, and now it is sft-decoder"):
-        run("pretrain-decoder-stories", tmp_path / "run", tmp_path / "sft-decoder", epochs=1)
+        run("sft-decoder", tmp_path / "run", tmp_path / "sft-decoder", epochs=1)
 
 
 def test_a_run_just_begun_can_be_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +91,7 @@ def test_a_run_just_begun_can_be_begun_with(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(KeyboardInterrupt):
         training.run_steps()
 
-    run("pretrain-decoder-stories", tmp_path / "second", tmp_path / "first", epochs=1)
+    run("sft-decoder", tmp_path / "second", tmp_path / "first", epochs=1)
 
     assert Run(tmp_path / "second").about().minutes_before == 0
 
@@ -116,12 +121,12 @@ def test_a_folder_without_a_run_is_refused_as_a_start(tmp_path: Path) -> None:
 
 def test_a_run_is_not_resumed_where_the_run_it_began_with_has_been_trained_anew(tmp_path: Path) -> None:
     run("pretrain-decoder", tmp_path / "first", epochs=1)
-    run("pretrain-decoder-stories", tmp_path / "second", tmp_path / "first", epochs=1)
+    run("sft-decoder", tmp_path / "second", tmp_path / "first", epochs=1)
     shutil.rmtree(tmp_path / "first")
     run("pretrain-decoder", tmp_path / "first", epochs=2)
 
     with pytest.raises(RunError, match=r"was begun with weights of sha256 \w{64}, and now it is \w{64}; put back"):
-        run("pretrain-decoder-stories", tmp_path / "second", tmp_path / "first", epochs=1)
+        run("sft-decoder", tmp_path / "second", tmp_path / "first", epochs=1)
 
 
 def test_weights_without_their_tokenizer_are_refused_as_a_start(tmp_path: Path) -> None:
@@ -129,8 +134,8 @@ def test_weights_without_their_tokenizer_are_refused_as_a_start(tmp_path: Path) 
     tokenizer = tmp_path / "first" / "tokenizer.json"
     tokenizer.rename(tmp_path / "elsewhere.json")
     with pytest.raises(RunError, match=r"tokenizer\.json: its sha256 is None, and the weights beside it learned with"):
-        run("pretrain-decoder-stories", tmp_path / "second", tmp_path / "first", epochs=1)
+        run("sft-decoder", tmp_path / "second", tmp_path / "first", epochs=1)
 
     tokenizer.write_text((tmp_path / "elsewhere.json").read_text().replace("the", "teh", 1))
     with pytest.raises(RunError, match=r"its sha256 is \w{64}, and the weights beside it learned with one of \w{64}"):
-        run("pretrain-decoder-stories", tmp_path / "second", tmp_path / "first", epochs=1)
+        run("sft-decoder", tmp_path / "second", tmp_path / "first", epochs=1)

@@ -31,9 +31,8 @@ def test_packing_loses_no_text(tokenizer_of: TokenizerOf) -> None:
     objective.encode(TEXTS)
     objective.batches(64, random.Random(3))
 
-    stream = [token for block in objective.blocks for token in block[1:]]
-    tokens = sum(len(ids) for ids in objective.texts)
-    assert tokens - 8 <= sum(token != objective.end for token in stream) <= tokens
+    tokens = sum(len(ids) - 1 for ids in objective.texts)  # but the end token
+    assert tokens - 8 <= sum(objective.targets.flat != objective.end) <= tokens
 
 
 def test_the_loss_of_a_language_model_is_its_perplexity(tokenizer_of: TokenizerOf) -> None:
@@ -67,7 +66,7 @@ def test_answers_are_cut_where_the_model_ends(tokenizer_of: TokenizerOf) -> None
     objective.encode([("Write.\n", "dog " * 80), ("Write about a dog. " * 40, "dog")])
 
     assert objective.collate([0])["input_ids"].shape == (1, 32)
-    assert len(objective.examples) == 1  # the other's instruction is too long for any answer
+    assert len(objective.inputs) == 1  # the other's instruction is too long for any answer
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 20])
@@ -75,7 +74,7 @@ def test_an_instruction_of_any_length_has_as_many_targets_as_inputs(tokenizer_of
     tokenizer = tokenizer_of("stories")
     objective = Instruct(tokenizer, max_length=len(tokenizer.encode("the dog the dog").ids))
     objective.encode([(" ".join(["the dog"] * length)[: 4 * length], "dog"), ("", "dog")])
-    batch = objective.collate(range(len(objective.examples)))
+    batch = objective.collate(range(len(objective.inputs)))
 
     assert batch["input_ids"].shape == batch["targets"].shape
     assert bool((batch["targets"] != IGNORED).any(-1).all())
@@ -87,7 +86,7 @@ def test_a_translators_source_begins_with_the_language(tokenizer_of: TokenizerOf
     objective.encode([("sv", "Dan loves ice cream.", "Dan älskar glass."), ("de", "x " * 60, "y")])
     batch = objective.collate([0])
 
-    assert len(objective.pairs) == 1  # the long pair is left out
+    assert len(objective.sources) == 1  # the long pair is left out
     assert batch["source_ids"][0, 0] == tokenizer.token_to_id(">>sv<<")
     assert batch["target_ids"][0, 0] == tokenizer.token_to_id("<s>")
     kept = batch["targets"][0][batch["targets"][0] != IGNORED]
