@@ -158,6 +158,7 @@ def test_the_bundled_models_are_listed() -> None:
         "spam",
         "topics",
         "embed",
+        "entities",
         "fashion",
         "stories",
         "translate",
