@@ -85,7 +85,7 @@ async def test_a_word_has_vectors_by_its_meaning_in_each_context(open_client: Op
     river, walk, account = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in vectors)
     alike, other = (river * walk).sum(1), (river * account).sum(1)  # cosines, of each layer
     assert alike[0] == pytest.approx(other[0], abs=0.05)  # embeddings know the place, and no context
-    assert alike[-1] > 0.9
+    assert alike[-1] > 0.8
     assert other[-1] < 0.7
 
 
