@@ -52,7 +52,7 @@ def starting(make_package: MakePackage, tmp_path: Path) -> Iterator[Service]:
         "TRIFOLD_MODELS_FILE": str(tmp_path / "models.yaml"),
         "TRIFOLD_METRICS_PORT": "0",
         "TRIFOLD_LIMITS__BODY_TIMEOUT_S": "2",
-        "TRIFOLD_LIMITS__KEEP_ALIVE_S": "0.2",
+        "TRIFOLD_LIMITS__KEEP_ALIVE_S": "0.02",
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
     }
