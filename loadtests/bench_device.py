@@ -23,20 +23,17 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests.bench_models import BenchModels
+from loadtests.bench_workloads import ADMISSION, SENTENCE, decode_rate, engine_of, random_ids, translate
 from loadtests.machine import about
 from model.package import Manifest
-from service.engine.admission import AdmissionLimits
 from service.engine.batcher import Batcher
-from service.engine.beam_search import BeamParams
-from service.engine.engine import Engine
 from service.engine.inputs import TextInput
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
 
-ADMISSION = AdmissionLimits(max_waiting_slots=10_000, max_waiting_tokens=10_000_000)
 LIMITS = SchedulerLimits(max_slots=256, prefill_tokens=16384, prefix_cache_bytes=0)
-NEW_TOKENS, SENTENCE = 96, 24
+NEW_TOKENS = 96  # of a generation; a GPU is through with fewer before it is warm
 OPTIONS = SessionOptions(cuda=True)
 
 
@@ -99,8 +96,8 @@ def seconds_of(run: Callable[[], object], times: int = 10) -> float:
 
 def ids_of(rows: int, tokens: int) -> list[list[int]]:
     """Return ids that every model here has, and none that is special."""
-    ids: list[list[int]] = np.random.default_rng(0).integers(100, 30_000, (rows, tokens)).tolist()
-    return ids
+    rng = np.random.default_rng(0)
+    return [random_ids(rng, tokens) for _ in range(rows)]
 
 
 async def median_of(rounds: int, run: Callable[[], Awaitable[float]]) -> float:
@@ -111,48 +108,21 @@ async def median_of(rounds: int, run: Callable[[], Awaitable[float]]) -> float:
 
 async def decode(models: BenchModels, streams: int, prompt: int, params: SamplingParams, rounds: int) -> float:
     """Return our tokens per second from the moment when all streams have begun to the end of the last."""
-    package = models.package("gpt2")
-    engine = Engine(package, Manifest.load(package), OPTIONS, LIMITS, admission=ADMISSION)
-    prompts = ids_of(streams, prompt)
-
-    async def stream(ids: list[int]) -> list[float]:
-        times: list[float] = []
-        async for output in engine.generate(params, prompt_ids=ids):
-            times += [time.perf_counter()] * len(output.tokens)
-        return times
-
-    async def rate() -> float:
-        streams_times = await asyncio.gather(*map(stream, prompts))
-        start, end = max(times[0] for times in streams_times), max(times[-1] for times in streams_times)
-        return sum(moment > start for times in streams_times for moment in times) / (end - start)
-
-    try:
-        return await median_of(rounds, rate)
-    finally:
-        await engine.close()
+    async with engine_of(models.package("gpt2"), OPTIONS, LIMITS) as engine:
+        return await median_of(rounds, lambda: decode_rate(engine, ids_of(streams, prompt), params))
 
 
 async def translation(models: BenchModels, sentences: int, beam_size: int, rounds: int) -> float:
     """Return our tokens per second, encoder included."""
-    package = models.package("base")
-    engine = Engine(package, Manifest.load(package), OPTIONS, LIMITS, admission=ADMISSION)
-    params: SamplingParams | BeamParams = SamplingParams(max_tokens=SENTENCE, temperature=0)
-    if beam_size > 1:
-        params = BeamParams(max_tokens=SENTENCE, beam_size=beam_size)
+    async with engine_of(models.package("base"), OPTIONS, LIMITS) as engine:
 
-    async def translate(ids: list[int]) -> None:
-        async for _ in engine.generate(params, source_ids=ids):
-            pass
+        async def rate() -> float:
+            started = time.perf_counter()
+            sources = ids_of(sentences, SENTENCE)
+            await asyncio.gather(*(translate(engine, source, SENTENCE, beam_size) for source in sources))
+            return sentences * SENTENCE / (time.perf_counter() - started)
 
-    async def rate() -> float:
-        started = time.perf_counter()
-        await asyncio.gather(*map(translate, ids_of(sentences, SENTENCE)))
-        return sentences * SENTENCE / (time.perf_counter() - started)
-
-    try:
         return await median_of(rounds, rate)
-    finally:
-        await engine.close()
 
 
 async def encoding(models: BenchModels, rows: int, tokens: int, rounds: int) -> float:

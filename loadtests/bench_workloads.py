@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-import ctranslate2
 import numpy as np
 
 from loadtests.bench_models import BenchModels
@@ -55,9 +55,11 @@ def words(rows: list[list[int]]) -> list[list[str]]:
 
 
 @asynccontextmanager
-async def engine_of(package: Path) -> AsyncGenerator[Engine, None]:
+async def engine_of(
+    package: Path, options: SessionOptions = SessionOptions(THREADS), limits: SchedulerLimits = LIMITS
+) -> AsyncGenerator[Engine, None]:
     """Open a package's engine."""
-    engine = Engine(package, Manifest.load(package), SessionOptions(THREADS), LIMITS, admission=ADMISSION)
+    engine = Engine(package, Manifest.load(package), options, limits, admission=ADMISSION)
     try:
         yield engine
     finally:
@@ -82,6 +84,8 @@ def decode(name: str, streams: int, prompt: int, temperature: float = 0, top_k: 
 
     @asynccontextmanager
     async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
+        import ctranslate2  # what is measured on a GPU goes without
+
         rng = np.random.default_rng(0)
         prompts = [random_ids(rng, prompt) for _ in range(streams)]
         package = models.package(name)
@@ -166,8 +170,10 @@ def translation(name: str, sentences: int, beam_size: int) -> Workload:
     return sides
 
 
-def translator_of(models: BenchModels, name: str) -> ctranslate2.Translator:
+def translator_of(models: BenchModels, name: str) -> Any:
     """Open CTranslate2's translator."""
+    import ctranslate2
+
     return ctranslate2.Translator(
         str(models.ctranslate2(name)), compute_type="int8", inter_threads=1, intra_threads=THREADS
     )

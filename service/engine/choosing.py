@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Sequence as Several
 from functools import partial
 from typing import Protocol
@@ -20,7 +20,7 @@ from service.engine.scheduler import Choice
 from service.engine.searching import likeliest_allowed
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Array, Session
-from service.engine.shortlist import FEW, SHORTLIST, draw_from, length_for, temperature_of
+from service.engine.shortlist import draw_from, length_for, temperature_of
 
 
 class StepLogits(Protocol):
@@ -69,31 +69,23 @@ class DeviceLogits:
 
     def sample(self, slots: Several[int], rows: Several[Row]) -> list[SampledToken]:
         """Choose a token for each of some slots."""
-        ways: dict[Callable[[list[int], list[Row]], list[SampledToken]], list[int]] = {}
+        alike: dict[int | None, list[int]] = {}
         for place, row in enumerate(rows):
-            ways.setdefault(self._way(row), []).append(place)
+            alike.setdefault(_tokens_needed(row), []).append(place)
         tokens: dict[int, SampledToken] = {}
-        for way, places in ways.items():
-            chosen = way([slots[place] for place in places], [rows[place] for place in places])
+        for needed, places in alike.items():
+            chosen = self._chosen(needed, [slots[place] for place in places], [rows[place] for place in places])
             tokens.update(zip(places, chosen, strict=True))
         return [tokens[place] for place in range(len(rows))]
 
-    def _way(self, row: Row) -> Callable[[list[int], list[Row]], list[SampledToken]]:
-        length = length_for(row.params)
-        if row.held() is not None or length is None:
-            return self._by_all_logits
-        is_plain = row.params.temperature == 0 and row.params.logprobs is None
-        return self._by_the_likeliest if is_plain else self._by_few if length == FEW else self._by_many
-
-    def _by_the_likeliest(self, slots: list[int], rows: list[Row]) -> list[SampledToken]:
-        ids = self._graphs.likeliest(self._view)
-        return [SampledToken(int(ids[slot])) for slot in slots]
-
-    def _by_few(self, slots: list[int], rows: list[Row]) -> list[SampledToken]:
-        return self._by_shortlists(slots, rows, FEW)
-
-    def _by_many(self, slots: list[int], rows: list[Row]) -> list[SampledToken]:
-        return self._by_shortlists(slots, rows, SHORTLIST)
+    def _chosen(self, needed: int | None, slots: list[int], rows: list[Row]) -> list[SampledToken]:
+        """Choose for rows that need as many tokens to choose from; None: all."""
+        if needed is None:
+            return sample(self._host_rows(slots), rows)
+        if needed == 1:
+            ids = self._graphs.likeliest(self._view)
+            return [SampledToken(int(ids[slot])) for slot in slots]
+        return self._by_shortlists(slots, rows, needed)
 
     def _by_shortlists(self, slots: list[int], rows: list[Row], length: int) -> list[SampledToken]:
         temperatures = np.array([temperature_of(row.params) for row in rows])
@@ -109,9 +101,6 @@ class DeviceLogits:
                 else:
                     (tokens[place],) = sample(own, [rows[place]])
         return [tokens[place] for place in range(len(rows))]
-
-    def _by_all_logits(self, slots: list[int], rows: list[Row]) -> list[SampledToken]:
-        return sample(self._host_rows(slots), rows)
 
     def search(self, slots: Several[int], held: Mapping[int, Held], count: int) -> tuple[Array, Array]:
         """Return each slot's likeliest continuations."""
@@ -136,6 +125,14 @@ def _likeliest(candidates: Session, logits: Logits, count: int) -> tuple[Array, 
     inputs = {"logits": logits, "count": np.array([min(count, logits.shape[-1])])}
     log_probabilities, ids = candidates.run(inputs, ["log_probabilities", "ids"])
     return log_probabilities, ids
+
+
+def _tokens_needed(row: Row) -> int | None:
+    """Return how many of the likeliest tokens a row is chosen from; None where it takes all."""
+    if row.held() is not None:
+        return None
+    is_plain = row.params.temperature == 0 and row.params.logprobs is None
+    return 1 if is_plain else length_for(row.params)
 
 
 def _among_others(logits: Logits, ids: Array, row: Row) -> SampledToken:
