@@ -21,8 +21,6 @@ from service.engine.inputs import TextInput
 from service.engine.session import Array
 
 STEPS = 32
-LARGEST = 127  # the columns' scales are over this
-OLDER_NAMES = {"head.transform.dense": "pooler", "head.output": "classifier"}  # of the bundled packages' heads
 
 
 def torch_model(folder: Path, manifest: Manifest) -> TextEncoder:
@@ -33,12 +31,10 @@ def torch_model(folder: Path, manifest: Manifest) -> TextEncoder:
     assert isinstance(model, TextEncoder)
     state: dict[str, Any] = {}
     for name, parameter in model.state_dict().items():
-        part, _, kind = name.rpartition(".")
-        stored = f"model.{OLDER_NAMES.get(part, part)}.{kind}"
-        if stored in weights:
-            state[name] = weights[stored]
-        elif f"{stored}_int8" in weights:
-            state[name] = weights[f"{stored}_int8"] * weights[f"{stored}_scales"]
+        if name in weights:
+            state[name] = weights[name]
+        elif f"{name}_int8" in weights:
+            state[name] = weights[f"{name}_int8"] * weights[f"{name}_scales"]
         else:
             assert parameter is not None and ".blocks." in name, f"{name} is not in the graph"
     state |= _of_blocks(graph, weights, manifest.config["d_model"])
@@ -49,7 +45,7 @@ def torch_model(folder: Path, manifest: Manifest) -> TextEncoder:
 def _of_blocks(graph: onnx.GraphProto, weights: dict[str, Array], width: int) -> dict[str, Array]:
     """Return the matrices of the blocks, four of each: query, key and value joined, output, and feed-forward."""
     products = [node for node in graph.node if node.op_type == "MatMulIntegerToFloat"]
-    matrices = [weights[node.input[1]].T * (weights[node.input[3]] * LARGEST)[:, None] for node in products]
+    matrices = [weights[node.input[1]].T * weights[node.input[3]][:, None] for node in products]
     added = [weights[node.input[1]] for node in graph.node if node.op_type == "Add" and node.input[1] in weights]
     joined_biases = [values for values in added if values.shape == (3 * width,)]
     state: dict[str, Array] = {}
