@@ -19,10 +19,11 @@ SERVED = ("cpu", "gpu", "dev")
 ADDED = {
     "base": (
         *("ha", "monitoring", "network-policy/plain", "network-policy/gke", "network-policy/eks"),
-        *("gateway-api/plain", "gateway-api/gke", "ingress/eks"),
+        *("network-policy/store", "gateway-api/plain", "gateway-api/gke", "ingress/eks"),
     ),
     "plain": ("keda",),
 }
+PACKAGES = ("store", "volume", "image")  # of components/models: where packages in all pods come from
 # What components change in resources of others, from where they say it.
 COPIED = {
     "fault-tolerance": KUBERNETES / "components" / "ha" / "fault-tolerance.yaml",
@@ -42,8 +43,31 @@ def chart_files() -> Iterator[tuple[Path, str]]:
         for component in components:
             added = [each for each in compose(base, [component]) if _name(each) not in there]
             yield _file(component.replace("/", "-"), added)
+    for packages in PACKAGES:
+        yield _file(f"models-{packages}", [_into_pods(f"models/{packages}")])
     for name, source in COPIED.items():
         yield CHART / "files" / f"{name}.yaml", source.read_text()
+
+
+def _into_pods(component: str) -> Resource:
+    """Return what a component adds to a pod, by field; to that of plain, as to any other."""
+    before, after = (_pod(compose("plain", components)) for components in ([], [component]))
+    (of_before,), (of_after,) = before["containers"], after["containers"]
+    return {
+        "volumes": _added(before, after, "volumes"),
+        "volumeMounts": _added(of_before, of_after, "volumeMounts"),
+        "initContainers": _added(before, after, "initContainers"),
+    }
+
+
+def _pod(resources: list[Resource]) -> Resource:
+    (deployment,) = (each for each in resources if each["kind"] == "Deployment")
+    pod: Resource = deployment["spec"]["template"]["spec"]
+    return pod
+
+
+def _added(before: Resource, after: Resource, field: str) -> list[Resource]:
+    return [each for each in after.get(field, []) if each not in before.get(field, [])]
 
 
 def _name(resource: Resource) -> tuple[str, str]:
@@ -55,6 +79,6 @@ def _file(name: str, resources: list[Resource]) -> tuple[Path, str]:
     texts = [
         yaml.safe_dump(each, sort_keys=False, width=1000, allow_unicode=True)
         for each in resources
-        if each["kind"] != "Namespace"
+        if each.get("kind") != "Namespace"
     ]
     return CHART / "files" / f"{name}.yaml", "---\n".join(texts)

@@ -11,7 +11,7 @@ import yaml
 from deploy.checks.compositions import COMPOSITIONS
 from deploy.checks.entrances import PATIENCE, too_impatient
 from deploy.checks.plain import plain_problems
-from deploy.checks.pods import security_problems
+from deploy.checks.pods import file_problems, security_problems
 from deploy.checks.ray_service import budget_problems, environment_problems, operator_problems
 from deploy.checks.schemas import schema_problems
 from deploy.checks.serve import config_problems
@@ -33,6 +33,7 @@ def _checks(resource: Resource) -> Iterator[tuple[str, Iterator[str]]]:
     """Yield the checks that are for a resource of its kind, and what each finds."""
     yield "schemas", schema_problems(resource)
     yield "security", security_problems(resource)
+    yield "files", file_problems(resource)
     kind = resource["kind"]
     if kind in PATIENCE:
         yield "timeouts", too_impatient(PATIENCE[kind](resource))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Any
 
 Resource = dict[str, Any]
@@ -37,6 +38,21 @@ def security_problems(resource: Resource) -> Iterator[str]:
             yield f"{where}: must not use the node's files or network"
         for container in [*pod["containers"], *pod.get("initContainers", [])]:
             yield from _container_problems(f"{where}.{container['name']}", container)
+
+
+def file_problems(resource: Resource) -> Iterator[str]:
+    """Yield what a pod's containers are told to read, or have mounted, that is not there."""
+    claims = {claim["metadata"]["name"] for claim in resource.get("spec", {}).get("volumeClaimTemplates", [])}
+    for where, pod in _pod_specs(resource, resource["kind"]):
+        volumes = claims | {volume["name"] for volume in pod.get("volumes", [])}
+        for container in [*pod["containers"], *pod.get("initContainers", [])]:
+            mounts = {mount["mountPath"]: mount["name"] for mount in container.get("volumeMounts", [])}
+            for name in sorted(set(mounts.values()) - volumes):
+                yield f"{where}.{container['name']}: there is no volume {name} to mount"
+            for entry in container.get("env", []):
+                folder = str(PurePosixPath(entry.get("value", "")).parent)
+                if entry["name"].endswith("_FILE") and folder not in mounts:
+                    yield f"{where}.{container['name']}: {entry['name']}: nothing is mounted at {folder}"
 
 
 def _pod_specs(value: Any, where: str) -> Iterator[tuple[str, Resource]]:

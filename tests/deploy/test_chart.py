@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import helm_python
@@ -9,6 +10,7 @@ import yaml
 from deploy.chart import CHART
 from deploy.checks.__main__ import problems
 from deploy.kustomize import can_render, compose
+from model.storage.listing import read_list
 
 pytestmark = pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning")
 
@@ -39,9 +41,10 @@ def test_helm_finds_nothing_to_complain_about() -> None:
     assert [message["error"] for message in report["messages"]] == ["icon is recommended"]
 
 
+ALONE: dict[str, Any] = {"ha": {"enabled": False}, "networkPolicy": "none"}
 SAME: list[tuple[str, list[str], dict[str, Any]]] = [
     ("base", ["cpu", "ha", "network-policy/plain"], {}),
-    ("base", ["gpu"], {"served": "gpu", "ha": {"enabled": False}, "networkPolicy": "none"}),
+    ("base", ["gpu"], {**ALONE, "served": "gpu"}),
     ("base", ["dev", "ingress/eks"], {"served": "dev", "networkPolicy": "none", "entrance": {"kind": "ingress-eks"}}),
     (
         "base",
@@ -54,6 +57,13 @@ SAME: list[tuple[str, list[str], dict[str, Any]]] = [
             "entrance": {"kind": "gateway-api-gke"},
         },
     ),
+    ("base", ["gpu", "models/volume"], {**ALONE, "served": "gpu", "packages": {"from": "volume"}}),
+    (
+        "base",
+        ["dev", "models/image"],
+        {**ALONE, "served": "dev", "packages": {"from": "image", "image": "registry.example.com/trifold-models:1"}},
+    ),
+    ("plain", ["models/volume"], {**ALONE, "served": "plain", "packages": {"from": "volume"}}),
     (
         "plain",
         ["keda", "network-policy/eks", "gateway-api/plain"],
@@ -133,17 +143,88 @@ def test_models_of_ones_own_are_in_every_pod(served: str, chart: helm_python.Cha
         assert resources["RayService", "trifold"]["spec"]["serveConfigV2"] == "applications: []\n"
 
 
-def test_packages_come_from_where_the_values_say(chart: helm_python.Chart) -> None:
-    mount = {"name": "models", "mountPath": "/models", "readOnly": True}
-    volume = {"name": "models", "persistentVolumeClaim": {"claimName": "packages"}}
-    fetch = {"name": "fetch", "image": "example.com/trifold:1-cpu"}
-    resources = rendered(chart, volumes=[volume], volumeMounts=[mount], initContainers=[fetch])
-    cluster = resources["RayService", "trifold"]["spec"]["rayClusterConfig"]
+PACKAGES = [
+    {"name": "sentiment", "from": "s3://models.example.com/sentiment-2", "sha256": 64 * "7"},
+    {"name": "writer", "from": "https://huggingface.co/org/writer/resolve/0123abc"},
+]
+STORE = {"from": "store", "list": PACKAGES}
 
-    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
-        pod = group["template"]["spec"]
+
+def templates(resources: dict[tuple[str, str], Resource]) -> list[Resource]:
+    """Return the templates of all pods that have the service."""
+    if deployment := resources.get(("Deployment", "trifold")):
+        return [deployment["spec"]["template"]]
+    cluster = resources["RayService", "trifold"]["spec"]["rayClusterConfig"]
+    return [group["template"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+
+
+@pytest.mark.skipif(not can_render(), reason="needs kubectl or kustomize to render the components")
+@pytest.mark.parametrize(("base", "served"), [("base", "gpu"), ("plain", "plain")])
+def test_packages_are_fetched_as_the_components_do_it(base: str, served: str, chart: helm_python.Chart) -> None:
+    components = ["models/store", "network-policy/gke", "network-policy/store"]
+    resources = rendered(chart, **{**ALONE, "served": served, "networkPolicy": "gke", "packages": STORE})
+    found = list(problems(list(resources.values())))
+    del resources["ConfigMap", "trifold-packages"]
+    for template in templates(resources):
+        assert template["metadata"]["annotations"].pop("checksum/packages")
+
+    assert found == []
+    expected = by_name(compose(base, [*([served] if base == "base" else []), *components]))
+    for template in (*templates(resources), *templates(expected)):
+        template["metadata"].setdefault("annotations", {})
+    assert resources == expected
+
+
+def test_the_list_of_packages_is_one_that_can_be_fetched(chart: helm_python.Chart, tmp_path: Path) -> None:
+    data = rendered(chart, packages=STORE)["ConfigMap", "trifold-packages"]["data"]
+    (tmp_path / "packages.yaml").write_text(data["packages.yaml"])
+
+    assert [(name, package.sha256) for name, package in read_list(tmp_path / "packages.yaml")] == [
+        ("sentiment", 64 * "7"),
+        ("writer", None),
+    ]
+
+
+def test_another_list_of_packages_makes_new_pods(chart: helm_python.Chart) -> None:
+    one, other = (
+        [each["metadata"]["annotations"] for each in templates(rendered(chart, packages={**STORE, "list": packages}))]
+        for packages in (PACKAGES, PACKAGES[:1])
+    )
+
+    assert all(mine != theirs for mine, theirs in zip(one, other, strict=True))
+
+
+def test_what_fetches_packages_is_the_image_of_pods_without_a_gpu(chart: helm_python.Chart) -> None:
+    packages = {**STORE, "room": "90Gi", "secret": "bucket"}
+    for template in templates(rendered(chart, served="gpu", packages=packages, image=CHANGED["image"])):
+        (fetch,) = template["spec"]["initContainers"]
+        assert fetch["image"] == CHANGED["image"]["cpu"]
+        assert fetch["envFrom"] == [{"secretRef": {"name": "bucket", "optional": True}}]
+        assert fetch["resources"]["limits"]["ephemeral-storage"] == "90Gi"
+        assert {"name": "packages", "emptyDir": {"sizeLimit": "90Gi"}} in template["spec"]["volumes"]
+
+
+def test_packages_come_from_the_claim_or_image_that_the_values_name(chart: helm_python.Chart) -> None:
+    reference = "example.com/packages@sha256:" + 64 * "0"
+    sources: list[tuple[Resource, Resource]] = [
+        ({"from": "volume", "claim": "mine"}, {"persistentVolumeClaim": {"claimName": "mine", "readOnly": True}}),
+        ({"from": "image", "image": reference}, {"image": {"reference": reference, "pullPolicy": "IfNotPresent"}}),
+    ]
+    for packages, volume in sources:
+        for template in templates(rendered(chart, packages=packages)):
+            assert {"name": "packages", **volume} in template["spec"]["volumes"]
+
+
+def test_every_pod_has_the_volumes_that_the_values_add(chart: helm_python.Chart) -> None:
+    mount = {"name": "company", "mountPath": "/etc/company", "readOnly": True}
+    volume = {"name": "company", "configMap": {"name": "certificates"}}
+    before = {"name": "wait", "image": "example.com/wait:1"}
+    more: Resource = {"volumes": [volume], "volumeMounts": [mount], "initContainers": [before]}
+
+    for template in templates(rendered(chart, packages=STORE, **more)):
+        pod = template["spec"]
         assert volume in pod["volumes"] and mount in pod["containers"][0]["volumeMounts"]
-        assert pod["initContainers"] == [fetch]
+        assert [each["name"] for each in pod["initContainers"]] == ["fetch-models", "wait"]
 
 
 def test_keda_asks_for_the_metrics_of_its_own_namespace(chart: helm_python.Chart) -> None:
@@ -163,6 +244,11 @@ def test_keda_asks_for_the_metrics_of_its_own_namespace(chart: helm_python.Chart
         ({"workers": {"gpu": {"minReplica": 1}}}, "minReplica"),
         ({"image": {"cpu": "example.com/trifold:latest"}}, "cpu"),
         ({"keda": {"maxReplicas": "8"}}, "maxReplicas"),
+        ({"packages": {"from": "store"}}, "packages"),
+        ({"packages": {"list": PACKAGES}}, "packages"),
+        ({"packages": {"from": "image"}}, "packages"),
+        ({"packages": {"from": "store", "list": [{"name": "../etc", "from": "s3://models/a"}]}}, "name"),
+        ({"packages": {"from": "store", "list": [{"name": "a", "from": "ftp://models/a"}]}}, "from"),
     ],
 )
 def test_the_schema_refuses_wrong_values(values: dict[str, Any], words: str, chart: helm_python.Chart) -> None:

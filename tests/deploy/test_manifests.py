@@ -104,9 +104,10 @@ def test_every_pod_has_the_secret_for_the_registry() -> None:
 def test_packages_come_to_every_pod(source: str, order: tuple[str, ...]) -> None:
     for name, group in groups(composed(*(component.format(source) for component in order))).items():
         pod = group["template"]["spec"]
-        (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "models")
+        (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "packages")
         assert volume.keys() & {"emptyDir", "persistentVolumeClaim", "image"}, name
-        assert {"name": "models", "mountPath": "/models", "readOnly": True} in pod["containers"][0]["volumeMounts"]
+        mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+        assert (mounts["/models"], mounts["/etc/trifold"]) == ("packages", "models-file")
 
 
 def test_packages_are_fetched_by_the_image_of_the_service_before_it_starts() -> None:
@@ -204,6 +205,8 @@ MISTAKES: list[tuple[Callable[[Resource], None], str, str]] = [
     (lambda s: container(s).pop("readinessProbe"), "timeouts", "needs wget"),
     (lambda s: set_key(container(s)["securityContext"], "readOnlyRootFilesystem", False), "security", "read-only"),
     (lambda s: worker(s)["template"]["spec"].pop("securityContext"), "security", "another user than root"),
+    (lambda s: container(s)["volumeMounts"].pop(1), "files", "nothing is mounted at /etc/trifold-keys"),
+    (lambda s: worker(s)["template"]["spec"]["volumes"].pop(1), "files", "there is no volume keys"),
     (lambda s: set_key(container(s), "image", "trifold:latest"), "security", "must have a version"),
     (
         lambda s: container(s)["env"].append({"name": "TRIFOLD_API_KEYS", "value": "[]"}),

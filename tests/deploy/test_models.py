@@ -6,9 +6,11 @@ import re
 import shutil
 from pathlib import Path
 
+import helm_python
 import pytest
 import yaml
 
+from deploy.chart import CHART
 from deploy.kustomize import KUBERNETES, can_render, rendered
 from model.storage.listing import read_list
 
@@ -45,3 +47,14 @@ def test_the_overlay_that_fetches_packages_can_be_rendered(tmp_path: Path) -> No
         "trifold-models": ["models.yaml"],
         "trifold-packages": ["packages.yaml"],
     }
+
+
+def test_the_values_of_the_chart_have_the_same_list(tmp_path: Path) -> None:
+    chart, values = helm_python.Chart.load(CHART), yaml.safe_load(example("# values.yaml"))
+    chart.validate_schema(chart.merge_values(values))
+    made = chart.render(values, name="trifold", namespace="trifold")["trifold/templates/resources.yaml"]
+    (listing,) = re.findall(r"packages\.yaml: (.+)", made)
+
+    for name, text in (("ours", example("packages:")), ("chart", yaml.safe_load(listing))):
+        (tmp_path / name).write_text(text)
+    assert read_list(tmp_path / "ours") == read_list(tmp_path / "chart")

@@ -11,16 +11,37 @@
 {{ .Values.served }}
 {{- if include "trifold.ha" . }}{{ "\nha" }}{{ end }}
 {{- if .Values.monitoring.enabled }}{{ "\nmonitoring" }}{{ end }}
-{{- if ne .Values.networkPolicy "none" }}{{ "\nnetwork-policy-" }}{{ .Values.networkPolicy }}{{ end }}
+{{- if ne .Values.networkPolicy "none" }}{{ "\nnetwork-policy-" }}{{ .Values.networkPolicy }}
+{{- if eq .Values.packages.from "store" }}{{ "\nnetwork-policy-store" }}{{ end }}{{ end }}
 {{- if eq .Values.entrance.kind "gateway-api" }}{{ "\ngateway-api-plain" }}
 {{- else if ne .Values.entrance.kind "none" }}{{ "\n" }}{{ .Values.entrance.kind }}{{ end }}
 {{- if and .Values.keda.enabled (eq .Values.served "plain") }}{{ "\nkeda" }}{{ end }}
 {{- end }}
 
-{{- /* Changes a pod's specification: spec, its image's name in the values, overrides, and root. */}}
+{{- /* Where packages come from, as files/models-*.yaml adds it to a pod, with the values: root. */}}
+{{- define "trifold.packages" -}}
+{{- $packages := .root.Values.packages }}
+{{- $added := .root.Files.Get (printf "files/models-%s.yaml" $packages.from) | fromYaml }}
+{{- $volume := first $added.volumes }}
+{{- if eq $packages.from "volume" }}{{ $_ := set $volume.persistentVolumeClaim "claimName" $packages.claim }}
+{{- else if eq $packages.from "image" }}{{ $_ := set $volume.image "reference" $packages.image }}
+{{- else }}
+{{- $_ := set $volume.emptyDir "sizeLimit" $packages.room }}
+{{- $fetch := first $added.initContainers }}
+{{- with .root.Values.image.cpu }}{{ $_ := set $fetch "image" . }}{{ end }}
+{{- $_ := set $fetch "imagePullPolicy" .root.Values.image.pullPolicy }}
+{{- $_ := set (first $fetch.envFrom).secretRef "name" $packages.secret }}
+{{- range $bound := list $fetch.resources.requests $fetch.resources.limits }}
+{{- $_ := set $bound "ephemeral-storage" $packages.room }}
+{{- end }}
+{{- end }}
+{{- toYaml $added }}
+{{- end }}
+
+{{- /* Changes a pod's template: template, its image's name in the values, overrides, and root. */}}
 {{- define "trifold.pod" -}}
 {{- $values := .root.Values }}
-{{- $spec := .spec }}
+{{- $spec := .template.spec }}
 {{- $container := first $spec.containers }}
 {{- with get $values.image .image }}{{ $_ := set $container "image" . }}{{ end }}
 {{- $_ := set $container "imagePullPolicy" $values.image.pullPolicy }}
@@ -30,10 +51,16 @@
 {{- $_ := set $spec "imagePullSecrets" $secrets }}
 {{- end }}
 {{- with $values.env }}{{ $_ := set $container "env" (concat $container.env .) }}{{ end }}
-{{- with $values.volumes }}{{ $_ := set $spec "volumes" (concat $spec.volumes .) }}{{ end }}
-{{- with $values.volumeMounts }}{{ $_ := set $container "volumeMounts" (concat $container.volumeMounts .) }}{{ end }}
-{{- with $values.initContainers }}
-{{- $_ := set $spec "initContainers" (concat ($spec.initContainers | default list) .) }}
+{{- $more := list (dict "volumes" $values.volumes "volumeMounts" $values.volumeMounts "initContainers" $values.initContainers) }}
+{{- if $values.packages.from }}{{ $more = prepend $more (include "trifold.packages" . | fromYaml) }}{{ end }}
+{{- range $more }}
+{{- with .volumes }}{{ $_ := set $spec "volumes" (concat $spec.volumes .) }}{{ end }}
+{{- with .volumeMounts }}{{ $_ := set $container "volumeMounts" (concat $container.volumeMounts .) }}{{ end }}
+{{- with .initContainers }}{{ $_ := set $spec "initContainers" (concat ($spec.initContainers | default list) .) }}{{ end }}
+{{- end }}
+{{- with $values.packages.list }}
+{{- $sum := dict "checksum/packages" (toYaml . | sha256sum) }}
+{{- $_ := set $.template.metadata "annotations" (merge $sum ($.template.metadata.annotations | default dict)) }}
 {{- end }}
 {{- with .overrides.resources }}{{ $_ := set $container "resources" . }}{{ end }}
 {{- with .overrides.tolerations }}{{ $_ := set $spec "tolerations" (concat ($spec.tolerations | default list) .) }}{{ end }}
@@ -60,11 +87,11 @@
 {{- $_ := mergeOverwrite .service (.root.Files.Get "files/fault-tolerance.yaml" | fromYaml) }}
 {{- $_ := set .service.metadata "namespace" $root.Release.Namespace }}
 {{- end }}
-{{- $head := dict "spec" $cluster.headGroupSpec.template.spec "image" "cpu" "overrides" $values.head "root" $root }}
+{{- $head := dict "template" $cluster.headGroupSpec.template "image" "cpu" "overrides" $values.head "root" $root }}
 {{- include "trifold.pod" $head }}
 {{- range $group := $cluster.workerGroupSpecs }}
 {{- $overrides := get $values.workers $group.groupName }}
-{{- include "trifold.pod" (dict "spec" $group.template.spec "image" $group.groupName "overrides" $overrides "root" $root) }}
+{{- include "trifold.pod" (dict "template" $group.template "image" $group.groupName "overrides" $overrides "root" $root) }}
 {{- if hasKey $overrides "minReplicas" }}
 {{- $_ := set $group "minReplicas" $overrides.minReplicas }}
 {{- $_ := set $group "replicas" $overrides.minReplicas }}
@@ -77,7 +104,7 @@
 {{- define "trifold.deployment" -}}
 {{- $spec := .deployment.spec }}
 {{- $overrides := .root.Values.pods }}
-{{- include "trifold.pod" (dict "spec" $spec.template.spec "image" "cpu" "overrides" $overrides "root" .root) }}
+{{- include "trifold.pod" (dict "template" $spec.template "image" "cpu" "overrides" $overrides "root" .root) }}
 {{- if .root.Values.keda.enabled }}{{ $_ := unset $spec "replicas" }}
 {{- else if hasKey $overrides "replicas" }}{{ $_ := set $spec "replicas" $overrides.replicas }}{{ end }}
 {{- end }}
