@@ -132,6 +132,11 @@ class ModelSettings(BaseModel):
         0, ge=0, description="of the device, for what a replica's graphs compute with; 0: no bound"
     )
     cpu_fallback: bool = Field(False, description="run on the CPU where this machine has no GPU")
+    exact: bool = Field(
+        True,
+        description="the same answer in any company; false: an encoder may be computed by OpenVINO (extra openvino), "
+        "where that is measured to be faster as the model is loaded",
+    )
     threads: int = Field(0, ge=0, description="threads of a session; 0: all cores the replica may use")
     spin_us: int = Field(100, ge=0, le=10_000, description="how long a thread without work waits awake, in µs")
     max_slots: int = Field(64, ge=1, le=1024, description="rows of the KV cache: sequences times beams at a time")

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from model.package import Manifest
 from service.decisions import way_of
+from service.errors import ServiceError
 from service.schemas import ModelCard, Sizes
+from service.tasks.task import Task
 
 
-def model_card(manifest: Manifest) -> ModelCard:
-    """Describe a model."""
+async def card_of(task: Task) -> ModelCard:
+    """Describe a model, and what computes it, if a replica of it answers."""
+    try:
+        provider = (await task.health()).provider
+    except (ServiceError, TimeoutError):
+        provider = None
+    return _card(task.manifest, provider)
+
+
+def _card(manifest: Manifest, provider: str | None) -> ModelCard:
     return ModelCard(
         id=manifest.name,
         task=manifest.task,
@@ -31,6 +41,7 @@ def model_card(manifest: Manifest) -> ModelCard:
         max_input_tokens=manifest.limits.max_input_tokens,
         max_positions=manifest.limits.max_positions,
         evaluation=[figure.model_dump() for figure in manifest.evaluation],
+        provider=provider,
     )
 
 

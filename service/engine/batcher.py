@@ -18,11 +18,12 @@ import numpy as np
 from model.package import Manifest
 from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.errors import EngineFailed
+from service.engine.fastest import fastest_session
 from service.engine.inputs import ImageInput, OneShotInput, TextInput, collate
 from service.engine.isolation import Failure, isolated
 from service.engine.memory import trim_heap
 from service.engine.observer import Load, Observer, Silent, Step
-from service.engine.session import Array, Session, SessionOptions
+from service.engine.session import Array, Provider, Session, SessionOptions
 from service.engine.waiting import WaitingQueue
 from service.engine.worker import Worker
 
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 BATCH_TOKENS = 1024  # padded; larger batches are no faster, and waste more on padding
+MEASURED = ((1, 16), (1, 128), (8, 64))  # rows and tokens of what graphs are compared by
 
 
 @dataclass(eq=False)
@@ -55,13 +57,16 @@ class Batcher:
         batch_tokens: int = BATCH_TOKENS,
         observer: Observer | None = None,
         admission: AdmissionLimits | None = None,
+        *,
+        exact: bool = True,
     ) -> None:
+        """Open a package's encoder; one that need not be `exact` may be computed by OpenVINO, if that is faster."""
         self._batch_tokens = batch_tokens
         self.admission = Admission(admission or AdmissionLimits())
         graph = manifest.graphs["encoder"]
-        self._session = Session(folder / graph.file, options)
         self._inputs, self._outputs = graph.inputs, graph.outputs
         self._pad = manifest.special_ids.pad
+        self._session = self._opened(folder / graph.file, manifest, options, exact=exact)
         self._example = _example(manifest)
         # A first run is slow: before there is a client, not for one.
         (row,) = self._compute([self._example])
@@ -70,6 +75,17 @@ class Batcher:
         self._long = _Lane(self, f"batcher-{manifest.name}-long", yields=True)
         self._observer = observer or Silent()
         self._observer.watch(self.load)
+
+    @property
+    def provider(self) -> Provider:
+        """What computes the graph."""
+        return self._session.provider
+
+    def _opened(self, path: Path, manifest: Manifest, options: SessionOptions, *, exact: bool) -> Session:
+        if exact:
+            return Session(path, options)
+        batches = [collate(batch, self._pad, self._inputs) for batch in _measured(manifest, self._batch_tokens)]
+        return fastest_session(path, options, batches, self._outputs, manifest.name)
 
     async def run(self, permit: Permit, inputs: Sequence[OneShotInput]) -> list[Array]:
         """Return the answer to each of a request's inputs, as the model gives it.
@@ -197,3 +213,19 @@ def _example(manifest: Manifest) -> OneShotInput:
     if image is None:
         return TextInput([manifest.special_ids.pad] * 2, [0] * 2, places=[0] if manifest.task == "fill" else [])
     return ImageInput(np.zeros((image.channels, image.size, image.size), np.float32), tokens=1)
+
+
+def _measured(manifest: Manifest, batch_tokens: int) -> list[list[OneShotInput]]:
+    """Return batches as large as a model's may be, to compare graphs by."""
+    rng, image = np.random.default_rng(0), manifest.image
+    batches: list[list[OneShotInput]] = []
+    for rows, tokens in MEASURED:
+        if image is not None:
+            shape = image.channels, image.size, image.size
+            batches.append([ImageInput(rng.standard_normal(shape, np.float32), tokens=1) for _ in range(rows)])
+            continue
+        length = min(tokens, manifest.limits.max_input_tokens, batch_tokens)
+        places = [0] if manifest.task == "fill" else []
+        ids = rng.integers(0, manifest.vocab_size, (min(rows, max(1, batch_tokens // length)), length)).tolist()
+        batches.append([TextInput(row, [0] * length, places) for row in ids])
+    return batches

@@ -21,7 +21,7 @@ from service.engine.runner import Runner
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
-from service.engine.session import SessionOptions
+from service.engine.session import Provider, SessionOptions
 from service.engine.worker import Worker
 from service.turns import Turn
 
@@ -52,6 +52,11 @@ class Engine:
         observer = observer or Silent()
         observer.watch(self.load)
         self._reporter = Reporter(observer)
+
+    @property
+    def provider(self) -> Provider:
+        """What computes the graphs."""
+        return self._runner.provider
 
     def sequence(
         self,

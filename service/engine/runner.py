@@ -23,7 +23,7 @@ from service.engine.prefix_cache import BLOCK_TOKENS
 from service.engine.sampling import Logits, SamplingParams, scored
 from service.engine.scheduler import Batch, Choice, Chunk, Decode, Extent, Prefill, SchedulerLimits
 from service.engine.sequence import Sampling, Sequence
-from service.engine.session import Array, Session, SessionOptions
+from service.engine.session import Array, Provider, Session, SessionOptions
 
 # Of a prompt whose logits are looked at together. Fewer make smaller products, which are slower; more logits than 25 MB
 # (at 50k words) are memory that is touched for the first time at every run, which is slower still.
@@ -59,6 +59,11 @@ class Runner:
         )
         self._vocab_size = manifest.vocab_size
         self._decode_step = DecodeStep(self._decoder, self.cache, manifest.vocab_size, self._device)
+
+    @property
+    def provider(self) -> Provider:
+        """What computes the graphs of a step."""
+        return self._decoder.provider
 
     @property
     def may_yield(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,10 +17,13 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+logger = logging.getLogger(__name__)
+
 Array = NDArray[Any]
+Provider = Literal["cpu", "cuda", "openvino"]  # what computes a graph
 
 _DEVICE = RLock()
-CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+CPU, CUDA, OPENVINO = "CPUExecutionProvider", "CUDAExecutionProvider", "OpenVINOExecutionProvider"
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # ONNX Runtime's name of where weights lie
 
 
@@ -30,7 +35,8 @@ class SessionOptions:
     more before it sleeps. A step is hundreds of short operators, and waking a thread for each costs more than many of
     them; a tenth of a millisecond bridges them, and leaves the cores to others as soon as a step is over. 0: sleep at
     once. `cuda`: run on the device that this process sees, with at most `gpu_memory_bytes` of its memory in a session's
-    arena (0: no bound); `cpu_fallback` allows the CPU where there is none.
+    arena (0: no bound); `cpu_fallback` allows the CPU where there is none. `openvino`: run on the processor by
+    OpenVINO, which takes graphs of standard operators.
     """
 
     threads: int = 0
@@ -38,6 +44,7 @@ class SessionOptions:
     cuda: bool = False
     gpu_memory_bytes: int = 0
     cpu_fallback: bool = False
+    openvino: bool = False
 
     def providers(self, *, replays: bool = False) -> list[str | tuple[str, dict[str, str]]]:
         """Return what ONNX Runtime may run on, the preferred first; `replays`: as recorded CUDA graphs, where asked."""
@@ -53,6 +60,29 @@ class SessionOptions:
 def has_cuda() -> bool:
     """Whether the installed ONNX Runtime was built for CUDA; whether a device is there only a session shows."""
     return CUDA in onnxruntime.get_available_providers()
+
+
+@cache
+def _openvino_processors() -> tuple[onnxruntime.OrtEpDevice, ...]:
+    """Return the processor as OpenVINO's plugin for ONNX Runtime knows it, if it is installed and takes this one."""
+    try:
+        import onnxruntime_ep_openvino as plugin
+    except ImportError:
+        return ()
+    try:
+        onnxruntime.register_execution_provider_library(OPENVINO, plugin.get_library_path())
+    except Exception as error:  # ONNX Runtime's own kinds, as of a plugin that is made for another version
+        logger.warning("OpenVINO's plugin for ONNX Runtime could not be loaded: %s", error)
+        return ()
+    processor = onnxruntime.OrtHardwareDeviceType.CPU
+    return tuple(
+        each for each in onnxruntime.get_ep_devices() if each.ep_name == OPENVINO and each.device.type == processor
+    )
+
+
+def has_openvino() -> bool:
+    """Whether OpenVINO's plugin for ONNX Runtime is installed, and takes this machine's processor."""
+    return bool(_openvino_processors())
 
 
 @cache
@@ -113,7 +143,8 @@ class Session:
                 f"num_gpus asks for CUDA, and ONNX Runtime has only {', '.join(providers)} here; "
                 "install onnxruntime-gpu with CUDA's libraries, or allow the CPU with cpu_fallback: true"
             )
-        self.device: Literal["cpu", "cuda"] = "cuda" if CUDA in providers else "cpu"
+        self.provider: Provider = "cuda" if CUDA in providers else "openvino" if OPENVINO in providers else "cpu"
+        self.device: Literal["cpu", "cuda"] = "cuda" if self.provider == "cuda" else "cpu"
         # What the providers are asked for is not asked for again of a session that was opened after a refusal.
         asked: Mapping[str, str] = self._session.get_provider_options().get(CUDA, {})
         self._replays = asked.get("enable_cuda_graph") == "1"
@@ -145,6 +176,9 @@ class Session:
         session_options.log_severity_level = 3
         if model is not None:
             session_options.add_session_config_entry(WEIGHTS_FOLDER, str(path.parent))
+        if options.openvino:
+            session_options.add_provider_for_devices(_openvino_processors(), _openvino_options(options))
+            return onnxruntime.InferenceSession(path if model is None else model, session_options)
         # On the processor, add and norm in one operator is slower than apart: it is not vectorised.
         slower = [] if options.cuda and has_cuda() else ["SkipLayerNormFusion"]
         try:
@@ -204,6 +238,19 @@ class Session:
         """Run on bound memory; `recorded_as`: record the run under this number, or replay what was recorded."""
         options = self._run_options if recorded_as is None else _recorded_as(recorded_as)
         self._session.run_with_iobinding(binding, options)
+
+
+def _openvino_options(options: SessionOptions) -> dict[str, str]:
+    """Return what OpenVINO is asked for: numbers of 16 bits where the processor multiplies them, and our threads.
+
+    https://docs.openvino.ai/2026/openvino-workflow/running-inference/inference-devices-and-modes/cpu-device.html
+    """
+    abilities = _openvino_processors()[0].ep_metadata.get("OPTIMIZATION_CAPABILITIES", "").split()
+    asked = {
+        "INFERENCE_PRECISION_HINT": "bf16" if "BF16" in abilities else "f32",
+        "INFERENCE_NUM_THREADS": options.threads or usable_cores(),
+    }
+    return {"load_config": json.dumps({"CPU": asked})}
 
 
 NOT_RECORDED = -1  # ONNX Runtime's own number

@@ -10,6 +10,11 @@ from model.package import Aggregation, Embedding
 from service.schemas.decide import Way
 from service.schemas.request import Response
 
+PROVIDER = (
+    "what computes its graphs: cpu, ONNX Runtime on the processor; cuda, the same on a GPU; openvino, OpenVINO on the "
+    "processor; none while no replica answers"
+)
+
 
 class Sizes(Response):
     """How large a model is; the names are those of its configuration."""
@@ -58,6 +63,7 @@ class ModelCard(Response):
     max_input_tokens: int
     max_positions: int
     evaluation: list[dict[str, Any]]
+    provider: str | None = Field(None, description=PROVIDER)
 
 
 class ModelList(Response):
@@ -75,6 +81,7 @@ class ModelHealth(Response):
     waiting: int = Field(0, description="sequences in the queue")
     queued_tokens: int = Field(0, description="tokens of those")
     slots_used: int = Field(0, description="rows of the KV cache in use")
+    provider: str | None = Field(None, description=PROVIDER)
 
 
 class Status(Response):

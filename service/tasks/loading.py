@@ -106,7 +106,7 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
     tokenizer, pool = None if manifest.image else _tokenizer(folder, manifest), Pool()
     insights = Insights(folder, manifest)
     if set(manifest.graphs) == {"encoder"}:
-        batcher = Batcher(folder, manifest, options, model.batch_tokens, observer, admission)
+        batcher = Batcher(folder, manifest, options, model.batch_tokens, observer, admission, exact=model.exact)
         _check_width(folder, manifest, batcher.width)
         if tokenizer is None:
             images = ClassifyImages(manifest, batcher, pool, model.max_image_pixels)

@@ -138,6 +138,7 @@ class LocalTask:
             waiting=load.waiting,
             queued_tokens=load.queued_tokens,
             slots_used=load.slots_used,
+            provider=self._engine.provider,
         )
 
     @property

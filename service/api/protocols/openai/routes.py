@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
 
 from service.api.answers import json_answer
 from service.api.calls import Calls
-from service.api.cards import model_card
+from service.api.cards import card_of
 from service.api.protocols.openai import chat, completions, decisions, embeddings
 from service.api.protocols.openai.chat import ChatCompletion, ChatRequest
 from service.api.protocols.openai.completions import Completion, CompletionRequest
@@ -59,9 +60,9 @@ def add_openai_routes(router: APIRouter, calls: Calls) -> None:
     @router.get("/v1/models")
     async def models() -> ModelList:
         """List the models, what they are for, and how good they were measured to be."""
-        return ModelList(data=[model_card(task.manifest) for task in calls.tasks])
+        return ModelList(data=await asyncio.gather(*map(card_of, calls.tasks)))
 
     @router.get("/v1/models/{model}")
     async def model(model: str) -> ModelCard:
         """Tell of one model what the list tells of all."""
-        return model_card(calls.tasks.find(model, None).manifest)
+        return await card_of(calls.tasks.find(model, None))

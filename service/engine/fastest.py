@@ -1,0 +1,97 @@
+"""Which runtime computes an encoder: the package's own graph in ONNX Runtime, or a standard one in OpenVINO.
+
+Which is faster depends on the processor, its neighbours and the model's sizes, so it is measured before the first
+request, on a few shapes of batches. OpenVINO multiplies in bfloat16 where the processor has that, on Intel's of late in
+matrices (AMX); whether its answers are the same to the last bit in any company, nobody promises.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from service.engine.session import Array, Session, SessionOptions, has_openvino
+
+logger = logging.getLogger(__name__)
+
+Batch = Mapping[str, Array]  # what goes into a graph, by name
+
+TURNS = 3  # of each session at each batch; the shortest counts, as neighbours only ever make one longer
+GAIN = 1.1  # how many times as fast another graph must be to be taken: less is within what measuring errs by
+MOST_DISTANCE = 0.2  # of its answers from the own graph's, by the largest of them: what a package of int8 may differ by
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Another session beside a package's own: how many times as fast, the mean of the batches, and how far apart."""
+
+    speed: float
+    distance: float
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the other is to be taken."""
+        return self.speed >= GAIN and self.distance <= MOST_DISTANCE
+
+
+def fastest_session(
+    path: Path, options: SessionOptions, batches: Sequence[Batch], outputs: Sequence[str], name: str
+) -> Session:
+    """Open an encoder's graph, and in OpenVINO too where it is to be had; return the faster, and tell it in the log."""
+    own = Session(path, options)
+    if own.provider != "cpu":
+        return own
+    if not has_openvino():
+        logger.info(
+            "%s: exact is false, but OpenVINO's plugin for ONNX Runtime is not installed or does not take this "
+            "processor, so the package's own graph runs",
+            name,
+        )
+        return own
+    try:
+        other = _by_openvino(path, options)
+        compared = compare(own, other, batches, outputs)
+    except Exception as error:  # a graph that it cannot take is no reason not to serve
+        logger.warning("%s: OpenVINO does not run it, so the package's own graph runs: %s", name, error)
+        return own
+    logger.info(
+        "%s: OpenVINO is %.2f times as fast as the package's own graph, and its answers differ by %.2g of the largest; "
+        "%s runs",
+        name,
+        compared.speed,
+        compared.distance,
+        "it" if compared.is_better else "the package's own graph",
+    )
+    return other if compared.is_better else own
+
+
+def compare(own: Session, other: Session, batches: Sequence[Batch], outputs: Sequence[str]) -> Comparison:
+    """Let two sessions compute the same batches in turns."""
+    speeds, distances = [], []
+    for batch in batches:
+        # Both begin with a run that does not count, in which they take their memory.
+        ours, theirs = (session.run(batch, outputs)[0] for session in (own, other))
+        distances.append(float(np.abs(ours - theirs).max() / max(np.abs(ours).max(), np.finfo(np.float32).tiny)))
+        turns = [[_seconds(session, batch, outputs) for session in (own, other)] for _ in range(TURNS)]
+        least = [min(side) for side in zip(*turns, strict=True)]
+        speeds.append(math.log(least[0] / least[1]))
+    return Comparison(math.exp(sum(speeds) / len(speeds)), max(distances))
+
+
+def _by_openvino(path: Path, options: SessionOptions) -> Session:
+    # It needs a library that only this takes, and that is not there without the extra `openvino`.
+    from service.engine.standard_graph import standard_graph
+
+    return Session(path, replace(options, openvino=True), standard_graph(path))
+
+
+def _seconds(session: Session, batch: Batch, outputs: Sequence[str]) -> float:
+    started = time.perf_counter()
+    session.run(batch, outputs)
+    return time.perf_counter() - started
