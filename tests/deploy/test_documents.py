@@ -11,7 +11,8 @@ from deploy.chart import CHART
 from deploy.generate import ROOT
 from deploy.kustomize import KUBERNETES, can_render, compose
 
-DOCUMENTS = {name: (ROOT / "deploy" / name).read_text() for name in ("README.md", "reference.md", "from-nothing.md")}
+NAMES = ("README.md", "reference.md", "from-nothing.md", "models.md")
+DOCUMENTS = {name: (ROOT / "deploy" / name).read_text() for name in NAMES}
 
 
 def commands(text: str) -> list[str]:
