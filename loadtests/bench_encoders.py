@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import transformers
 
+from loadtests.bench_decode import check_multiplied
 from loadtests.bench_models import BenchModels
 from loadtests.bench_workloads import ADMISSION, THREADS, Sides, Workload, random_ids, repeated
 from model.package import Manifest
@@ -22,11 +23,11 @@ TEXTS, PEERS_BATCH = 128, 32
 Encode = Callable[[torch.Tensor], object]  # ids (B, T), 0 where there is no token
 
 
-def ragged(name: str, model_class: str, longest: int) -> Workload:
+def ragged(name: str, model_class: str, longest: int, dtype: torch.dtype = torch.float32) -> Workload:
     """Encode 128 texts of 16 to `longest` tokens beside a class of `transformers`, which gets them sorted."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(16, longest + 1, TEXTS).tolist()
-    return _beside(name, lengths, lambda models: _torch(models, name, model_class))
+    return _beside(name, lengths, lambda models: _torch(models, name, model_class, dtype))
 
 
 def alike(name: str, model_class: str, rows: int, tokens: int) -> Workload:
@@ -69,13 +70,14 @@ def _beside(name: str, lengths: Sequence[int], peer_of: Callable[[BenchModels], 
     return sides
 
 
-def _model(models: BenchModels, name: str, model_class: str) -> Any:
-    return getattr(transformers, model_class).from_pretrained(models.checkpoint(name)).eval()
+def _model(models: BenchModels, name: str, model_class: str, dtype: torch.dtype = torch.float32) -> Any:
+    return getattr(transformers, model_class).from_pretrained(models.checkpoint(name), dtype=dtype).eval()
 
 
-def _torch(models: BenchModels, name: str, model_class: str) -> Encode:
+def _torch(models: BenchModels, name: str, model_class: str, dtype: torch.dtype) -> Encode:
+    check_multiplied(dtype)
     torch.set_num_threads(THREADS)
-    model = _model(models, name, model_class)
+    model = _model(models, name, model_class, dtype)
 
     def encode(ids: torch.Tensor) -> None:
         with torch.inference_mode():

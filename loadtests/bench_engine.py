@@ -17,28 +17,40 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
 from loadtests import bench_encoders as encoders
+from loadtests import bench_llama_cpp, bench_openvino_genai
 from loadtests import bench_workloads as workloads
-from loadtests.bench_models import BenchModels
+from loadtests.bench_decode import Peer, ctranslate2, decode, in_torch
+from loadtests.bench_llama_cpp import llama_cpp
+from loadtests.bench_models import BenchModels, Programs
+from loadtests.bench_openvino_genai import openvino_genai
 from loadtests.bench_sampling import MANY_BIASES, beside_greedy, beside_no_grammar, echo
 from loadtests.bench_workloads import GREEDY
 from loadtests.machine import Steal, about
 from model.package.manifest import Precision
 from service.engine.constraints import Constraints
+from service.tasks.choosing import TEMPERATURE
 
 
 @dataclass(frozen=True)
 class Workload:
     """One row of the table: how to measure both sides, and the ratio that is aimed at."""
 
-    name: str
+    task: str
     unit: str
     floor: float
     sides: workloads.Workload
+    peer: str = ""  # empty where the task says beside what it is
     is_latency: bool = False  # smaller is better, and the floor a ceiling
+
+    @property
+    def name(self) -> str:
+        """Return what a row is called: rows of one task differ by the peer."""
+        return f"{self.task}, {self.peer}" if self.peer else self.task
 
 
 DISTURBED = 0.01  # of all cores' time, taken from one side more than from the other
@@ -51,14 +63,44 @@ SAMPLING: list[tuple[str, float, dict[str, Any]]] = [
     ("repetition_penalty 1.1", 0.85, {"constraints": Constraints(repetition_penalty=1.1)}),
     ("300 entries of logit_bias", 0.9, {"constraints": Constraints(logit_bias=MANY_BIASES)}),
 ]
+DECODERS: dict[str, Peer] = {
+    "ctranslate2": ctranslate2,
+    "llama.cpp": llama_cpp,
+    "openvino-genai": openvino_genai,
+    "transformers float32": in_torch(torch.float32),
+    "transformers bfloat16": in_torch(torch.bfloat16),
+}
+LEVEL = dict.fromkeys(DECODERS, 1.0)  # where nothing else is aimed at: no peer is faster
+# Streams, tokens of their prompts, and what is aimed at beside each peer.
+DECODES: list[tuple[int, int, dict[str, float]]] = [
+    (1, 64, {**LEVEL, "ctranslate2": 2.0}),
+    (8, 64, {**LEVEL, "ctranslate2": 1.5}),
+    (32, 64, {**LEVEL, "ctranslate2": 1.5}),
+    (32, 400, {"ctranslate2": 5.0, "llama.cpp": 1.0, "openvino-genai": 1.0}),
+]
+BY_DEFAULT = replace(GREEDY, temperature=TEMPERATURE)  # what a request gets that says nothing of it
 WORKLOADS = [
     *(
         Workload(
-            f"gpt2, 64-token prompts, decode, {n} streams", "tokens/s", floor, workloads.decode("gpt2", n, prompt=64)
+            f"gpt2, {prompt}-token prompts, decode, {n} streams",
+            "tokens/s",
+            floor,
+            decode("gpt2", n, prompt, DECODERS[peer]),
+            peer,
+        )
+        for n, prompt, floors in DECODES
+        for peer, floor in floors.items()
+    ),
+    *(
+        Workload(
+            f"gpt2, sampling by default (temperature {TEMPERATURE}), {n} streams",
+            "tokens/s",
+            floor,
+            decode("gpt2", n, 64, ctranslate2, BY_DEFAULT),
+            "ctranslate2",
         )
         for n, floor in ((1, 2.0), (8, 1.5), (32, 1.5))
     ),
-    Workload("gpt2, 400-token prompts, decode, 32 streams", "tokens/s", 5.0, workloads.decode("gpt2", 32, prompt=400)),
     *(
         Workload(f"gpt2, sampling beside greedy, {name}", "tokens/s", floor, beside_greedy(replace(GREEDY, **params)))
         for name, floor, params in SAMPLING
@@ -77,32 +119,66 @@ WORKLOADS = [
         "gpt2, sampling, temperature 0.8, top_k 50, 32 streams",
         "tokens/s",
         1.5,
-        workloads.decode("gpt2", 32, prompt=64, temperature=0.8, top_k=50),
+        decode("gpt2", 32, 64, ctranslate2, replace(BY_DEFAULT, top_k=50)),
+        "ctranslate2",
     ),
     *(
         Workload(
-            f"base, 24 → 24, greedy, {n} sentences", "tokens/s", floor, workloads.translation("base", n, beam_size=1)
+            f"base, 24 → 24, greedy, {n} sentences",
+            "tokens/s",
+            floor,
+            workloads.translation("base", n, beam_size=1),
+            "ctranslate2",
         )
         for n, floor in ((1, 3.0), (8, 1.5), (32, 1.5))
     ),
     *(
         Workload(
-            f"base, 24 → 24, beam 4, {n} sentences", "tokens/s", floor, workloads.translation("base", n, beam_size=4)
+            f"base, 24 → 24, beam 4, {n} sentences",
+            "tokens/s",
+            floor,
+            workloads.translation("base", n, beam_size=4),
+            "ctranslate2",
         )
         for n, floor in ((1, 2.5), (8, 1.4), (32, 1.3))
     ),
-    Workload("base, Poisson arrivals, p95 latency", "ms", 0.6, workloads.arrivals, is_latency=True),
+    Workload("base, Poisson arrivals, p95 latency", "ms", 0.6, workloads.arrivals, "ctranslate2", is_latency=True),
     *(
         Workload(
-            f"smollm2, 64-token prompts, decode, {n} streams", "tokens/s", floor, workloads.decode("smollm2", n, 64)
+            f"smollm2, 64-token prompts, decode, {n} streams",
+            "tokens/s",
+            floor,
+            decode("smollm2", n, 64, ctranslate2),
+            "ctranslate2",
         )
         for n, floor in ((1, 1.5), (8, 1.5), (32, 1.3))
     ),
-    Workload("t5, 24 → 24, greedy, 8 sentences", "tokens/s", 2.0, workloads.translation("t5", 8, beam_size=1)),
-    Workload("bert, 16–256 tokens ragged", "sequences/s", 3.0, encoders.ragged("bert", BERT, longest=256)),
-    Workload("minilm, 16–128 tokens ragged", "sequences/s", 3.0, encoders.ragged("minilm", "BertModel", longest=128)),
+    Workload(
+        "t5, 24 → 24, greedy, 8 sentences",
+        "tokens/s",
+        2.0,
+        workloads.translation("t5", 8, beam_size=1),
+        "ctranslate2",
+    ),
     *(
-        Workload(f"bert, {n} × {t} tokens, openvino", "sequences/s", 1.0, encoders.alike("bert", BERT, n, t))
+        Workload(
+            "bert, 16–256 tokens ragged",
+            "sequences/s",
+            3.0,
+            encoders.ragged("bert", BERT, longest=256, dtype=dtype),
+            f"transformers {word}",
+        )
+        for word, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16))
+    ),
+    Workload(
+        "minilm, 16–128 tokens ragged",
+        "sequences/s",
+        3.0,
+        encoders.ragged("minilm", "BertModel", longest=128),
+        "transformers float32",
+    ),
+    *(
+        Workload(f"bert, {n} × {t} tokens", "sequences/s", 1.0, encoders.alike("bert", BERT, n, t), "openvino")
         for n, t in ((1, 16), (1, 128), (8, 64), (8, 128), (32, 64), (32, 256))
     ),
     Workload("gpt2, one stream, of the memory's bandwidth", "GB/s", 0.7, workloads.bandwidth),
@@ -136,9 +212,14 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=Path("runs/bench"), help="folder for the models, made once")
     precisions = get_args(Precision)
     parser.add_argument("--precision", choices=precisions, default="int8", help="of our packages, one for all loads")
+    parser.add_argument("--llama-server", type=Path, metavar="PATH", help="llama.cpp's server, a peer")
+    parser.add_argument(
+        "--openvino-genai", type=Path, metavar="PYTHON", help="of an environment with openvino-genai, a peer"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")
     options = parser.parse_args()
-    models, console = BenchModels(options.models, options.precision), Console()
+    programs = Programs(options.llama_server, options.openvino_genai)
+    models, console = BenchModels(options.models, options.precision, programs), Console()
     chosen = [workload for workload in WORKLOADS if options.only in workload.name]
     if not chosen:
         parser.error(f"--only {options.only!r}: no such workload; there are: {'; '.join(w.name for w in WORKLOADS)}")
@@ -150,16 +231,29 @@ def main() -> None:
         except ModuleNotFoundError as error:
             console.print(f"{workload.name}: left out, as {error.name} is not installed; the extra `peers` has it")
             continue
+        except workloads.Missing as error:
+            console.print(f"{workload.name}: left out, as {error}")
+            continue
         measured.append((result, workload))
         console.print(row_of(result, workload))
     console.print(table_of(measured))
     if options.json:
+        said = about()
         found = {
-            "about": about(),
+            "about": {**said, "libraries": {**said["libraries"], **versions(programs)}},
             "precision": options.precision,
             "results": [asdict(result) for result, _ in measured],
         }
         options.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+def versions(programs: Programs) -> dict[str, str]:
+    """Return the versions of the peers that are programs of their own."""
+    found = {
+        "llama.cpp": programs.llama_server and bench_llama_cpp.version_of(programs.llama_server),
+        "openvino-genai": programs.openvino_genai and bench_openvino_genai.version_of(programs.openvino_genai),
+    }
+    return {name: version for name, version in found.items() if version}
 
 
 async def measure(workload: Workload, models: BenchModels, seconds: float, rounds: int) -> Result:

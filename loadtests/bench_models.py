@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sysconfig
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +118,19 @@ MODULES: dict[str, dict[str, Any]] = {
 END_TOKENS = {"gpt2": 50256, "base": 2, "bert": 0, "smollm2": 2, "t5": 1, "minilm": 0}
 
 
-class BenchModels:
-    """The folder of the models, filled as they are asked for."""
+@dataclass(frozen=True)
+class Programs:
+    """Peers that are programs of their own, or have an environment of their own, where they are to be had."""
 
-    def __init__(self, folder: Path, precision: Precision = "int8") -> None:
-        self.folder, self._precision = folder, precision
+    llama_server: Path | None = None
+    openvino_genai: Path | None = None  # the Python of its environment
+
+
+class BenchModels:
+    """The folder of the models, filled as they are asked for, and the programs that take theirs from it."""
+
+    def __init__(self, folder: Path, precision: Precision = "int8", programs: Programs = Programs()) -> None:
+        self.folder, self._precision, self.programs = folder, precision, programs
 
     def checkpoint(self, name: str) -> Path:
         """Return the folder of a Hugging Face checkpoint."""

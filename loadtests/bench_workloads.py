@@ -43,6 +43,10 @@ class Sides:
 Workload = Callable[[BenchModels, float], AbstractAsyncContextManager[Sides]]
 
 
+class Missing(Exception):
+    """A peer is not to be had here; the message says why, as the end of a sentence."""
+
+
 def random_ids(rng: np.random.Generator, length: int) -> list[int]:
     """Return ids that every model here has, and none that is special."""
     ids: list[int] = rng.integers(100, 30_000, length).tolist()
@@ -74,52 +78,6 @@ async def repeated(seconds: float, run: Callable[[], float | Awaitable[float]]) 
         value = run()
         values.append(await value if isinstance(value, Awaitable) else value)
     return median(values)
-
-
-def decode(name: str, streams: int, prompt: int, temperature: float = 0, top_k: int = 1) -> Workload:
-    """Decode after prompts, prefill not counted: ours by the times of streamed tokens, theirs by a difference.
-
-    A temperature of 0 is greedy, for which theirs has a top-k of 1.
-    """
-
-    @asynccontextmanager
-    async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
-        import ctranslate2  # what is measured on a GPU goes without
-
-        rng = np.random.default_rng(0)
-        prompts = [random_ids(rng, prompt) for _ in range(streams)]
-        package = models.package(name)
-        generator = ctranslate2.Generator(
-            str(models.ctranslate2(name)), compute_type="int8", inter_threads=1, intra_threads=THREADS
-        )
-
-        def theirs() -> float:
-            def took(tokens: int) -> float:
-                started = time.perf_counter()
-                generator.generate_batch(
-                    words(prompts),
-                    max_length=tokens,
-                    min_length=tokens,
-                    sampling_topk=top_k,
-                    sampling_temperature=temperature or 1,
-                    include_prompt_in_result=False,
-                )
-                return time.perf_counter() - started
-
-            return streams * (NEW_TOKENS - 1) / (took(NEW_TOKENS) - took(1))
-
-        async with engine_of(package) as engine:
-
-            async def peer() -> float:
-                return await repeated(seconds, theirs)
-
-            async def ours() -> float:
-                params = SamplingParams(NEW_TOKENS, temperature=temperature, top_k=top_k)
-                return await repeated(seconds, lambda: decode_rate(engine, prompts, params))
-
-            yield Sides(ours, peer)
-
-    return sides
 
 
 async def decode_rate(engine: Engine, prompts: list[list[int]], params: SamplingParams) -> float:

@@ -61,6 +61,11 @@ def instructions() -> list[str]:
     return [name for name in INSTRUCTIONS if name in words]
 
 
+def multiplies_bfloat16() -> bool:
+    """Whether the processor has an instruction for products of bfloat16."""
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(instructions())
+
+
 def libraries() -> dict[str, str]:
     """Return the versions of those that are installed."""
     found = {}

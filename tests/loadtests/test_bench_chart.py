@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.bench_chart import draw, results, table, times_as_fast, title
+from loadtests.bench_chart import draw, places_of, results, table, times_as_fast, title
 from loadtests.bench_engine import WORKLOADS, Result
 from loadtests.machine import about
 
@@ -37,6 +37,15 @@ def test_workloads_of_older_runs_are_left_out() -> None:
     old = {**RUN, "results": [{**asdict(FOUND[0]), "workload": "no such thing"}]}
 
     assert results(old) == []
+
+
+def test_the_peers_of_one_task_stand_together_and_no_bar_hides_another() -> None:
+    others = [workload for workload in WORKLOADS if workload.task == DECODE.task]
+    results = [asdict(Result(workload.name, 1.0, 1.0, workload.unit, 1.0, 1.0)) for workload in others]
+    places = places_of([RUN, {**RUN, "results": results}])
+
+    assert len(others) > 3 and [places[workload.name] for workload in others] == list(range(len(others)))
+    assert places[POISSON.name] > len(others)
 
 
 @pytest.mark.parametrize("runs", [1, 2])
