@@ -194,6 +194,18 @@ def test_another_list_of_packages_makes_new_pods(chart: helm_python.Chart) -> No
     assert all(mine != theirs for mine, theirs in zip(one, other, strict=True))
 
 
+@pytest.mark.parametrize(("served", "is_new"), [("plain", True), ("cpu", False)])
+def test_another_models_file_makes_new_pods_only_where_nobody_else_tells_them(
+    served: str, is_new: bool, chart: helm_python.Chart
+) -> None:
+    one, other = (
+        templates(rendered(chart, served=served, models=models, serveConfig="applications: []\n"))
+        for models in (MODELS, MODELS + "    max_slots: 16\n")
+    )
+
+    assert (one != other) is is_new
+
+
 def test_what_fetches_packages_is_the_image_of_pods_without_a_gpu(chart: helm_python.Chart) -> None:
     packages = {**STORE, "room": "90Gi", "secret": "bucket"}
     for template in templates(rendered(chart, served="gpu", packages=packages, image=CHANGED["image"])):

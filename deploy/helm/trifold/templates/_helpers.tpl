@@ -58,9 +58,14 @@
 {{- with .volumeMounts }}{{ $_ := set $container "volumeMounts" (concat $container.volumeMounts .) }}{{ end }}
 {{- with .initContainers }}{{ $_ := set $spec "initContainers" (concat ($spec.initContainers | default list) .) }}{{ end }}
 {{- end }}
-{{- with $values.packages.list }}
-{{- $sum := dict "checksum/packages" (toYaml . | sha256sum) }}
-{{- $_ := set $.template.metadata "annotations" (merge $sum ($.template.metadata.annotations | default dict)) }}
+{{- /* What a pod reads at its start alone: of the models file a Ray cluster's pods are told by Serve. */}}
+{{- $sums := dict }}
+{{- with $values.packages.list }}{{ $_ := set $sums "checksum/packages" (toYaml . | sha256sum) }}{{ end }}
+{{- if and $values.models (eq $values.served "plain") }}
+{{- $_ := set $sums "checksum/models" (sha256sum $values.models) }}
+{{- end }}
+{{- if $sums }}
+{{- $_ := set .template.metadata "annotations" (merge $sums (.template.metadata.annotations | default dict)) }}
 {{- end }}
 {{- with .overrides.resources }}{{ $_ := set $container "resources" . }}{{ end }}
 {{- with .overrides.tolerations }}{{ $_ := set $spec "tolerations" (concat ($spec.tolerations | default list) .) }}{{ end }}
