@@ -16,6 +16,7 @@ class Inputs:
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
+        self._due_s: float | None = None
 
     def length(self, median: float, sigma: float, most: int) -> int:
         """Draw a length: half are shorter than the median; the larger sigma, the more are much longer."""
@@ -52,3 +53,12 @@ class Inputs:
     def pause(self, mean_s: float) -> float:
         """Draw the time to the next request of a Poisson process, in seconds."""
         return self._rng.expovariate(1 / mean_s)
+
+    def until_next(self, mean_s: float, now_s: float) -> float:
+        """Return how long to wait for the next request of a Poisson process that keeps its own times.
+
+        Who comes late to one waits that much less for the next, so that a busy load generator sends as many as it
+        should.
+        """
+        self._due_s = (now_s if self._due_s is None else self._due_s) + self.pause(mean_s)
+        return max(0.0, self._due_s - now_s)

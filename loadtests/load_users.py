@@ -118,15 +118,21 @@ class TaskUser(Asker):
     def wait_time(self) -> float:
         """Return the pause before the next request, in seconds; `--rate` is shared by all users that there may be."""
         options = given(self.environment)
-        return self.inputs.pause((options.num_users or 1) / options.rate if options.rate else options.pause)
+        mean_s = (options.num_users or 1) / options.rate if options.rate else options.pause
+        return self.inputs.until_next(mean_s, time.monotonic()) if self.is_open() else self.inputs.pause(mean_s)
+
+    def is_open(self) -> bool:
+        """Tell whether requests come at their own times, whether or not earlier ones were answered."""
+        options = given(self.environment)
+        return bool(options.rate) or options.arrivals == "open"
 
     @task
     def ask(self) -> None:
         """Ask once; in open loop without waiting for the answer."""
-        body, options = getattr(self.inputs, self.kind)(), given(self.environment)
+        body = getattr(self.inputs, self.kind)()
         if run.has_ended:
             return
-        if options.rate or options.arrivals == "open":
+        if self.is_open():
             run.underway.add(gevent.spawn(self.request, self.kind, body, streams=self.streams))
         else:
             self.request(self.kind, body, streams=self.streams)

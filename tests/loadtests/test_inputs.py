@@ -38,6 +38,14 @@ def test_pauses_are_those_of_a_poisson_process() -> None:
     assert statistics.stdev(pauses) == pytest.approx(2, rel=0.1)
 
 
+def test_requests_of_an_open_loop_come_as_often_as_they_should_from_a_user_who_is_always_late() -> None:
+    inputs, now = Inputs(1), 0.0
+    for _ in range(4000):
+        now += inputs.until_next(0.3, now) + 0.05
+
+    assert now / 4000 == pytest.approx(0.3, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("shape", "users"),
     [
