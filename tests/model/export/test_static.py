@@ -104,6 +104,23 @@ def test_channels_are_evened_out_without_another_answer(tmp_path: Path, placemen
     assert verify(model, open_graphs(files), batches=2).max_relative_error < 1e-4
 
 
+def test_channels_that_are_even_already_cost_no_node(tmp_path: Path) -> None:
+    config = dataclasses.replace(TINY["sentiment"], norm=NormConfig("layer", placement="post"))
+    nodes = {}
+    for loud in (1, 100):
+        torch.manual_seed(0)
+        model = build(config).eval()
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if name.endswith("norm.weight"):
+                    weight[3] *= loud
+        write_graphs(model, tmp_path, "int8-static", some_samples(config.vocab_size))
+        nodes[loud] = [node.op_type for node in onnx.load(tmp_path / "encoder.onnx").graph.node]
+
+    products = nodes[1].count("MatMulIntegerToFloat")
+    assert nodes[100].count("Mul") - nodes[1].count("Mul") == products / 2  # of four products two are behind a norm
+
+
 def test_numbers_within_a_range_are_kept_to_a_step() -> None:
     values = np.random.default_rng(0).normal(2, 3, (50, 8)).astype(np.float32)
     seen = Range.empty(8)
