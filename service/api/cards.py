@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from model.package import Manifest
 from service.decisions import way_of
 from service.errors import ServiceError
@@ -9,10 +11,14 @@ from service.schemas import ModelCard, Sizes
 from service.tasks.task import Task
 
 
+PATIENCE_S = 1.0  # with a replica that may not be there: all else of a card is known without it
+
+
 async def card_of(task: Task) -> ModelCard:
-    """Describe a model, and what computes it, if a replica of it answers."""
+    """Describe a model, and what computes it, if a replica of it answers soon."""
     try:
-        provider = (await task.health()).provider
+        async with asyncio.timeout(PATIENCE_S):
+            provider = (await task.health()).provider
     except (ServiceError, TimeoutError):
         provider = None
     return _card(task.manifest, provider)

@@ -113,6 +113,23 @@ async def test_a_model_that_serve_does_not_know_yet_is_not_ready(
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
 
 
+async def test_a_model_without_a_replica_is_described_all_the_same(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Gone(Replica):
+        async def remote(self, *_: object) -> ModelHealth:
+            await asyncio.sleep(60)
+            raise AssertionError("nobody waits for so long")
+
+    monkeypatch.setattr("service.api.cards.PATIENCE_S", 0.01)
+    task = RemoteTask(sentiment.manifest, cast("Any", Gone()), "sentiment", may_sleep=False)
+    transport = httpx.ASGITransport(create_app([task], Settings()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        (card,) = (await client.get("/v1/models")).json()["data"]
+
+    assert (card["id"], card["provider"]) == ("sentiment", None)
+
+
 async def test_the_gateway_answers_at_a_models_own_address_until_haproxy_does(
     sentiment: TinyPackage, stories: TinyPackage
 ) -> None:

@@ -13,6 +13,7 @@ async def test_a_card_is_what_openais_clients_and_ours_ask_for(client: Client) -
         assert card["object"] == "model" and isinstance(card["created"], int) and card["owned_by"]
     assert cards["chat"]["chat"] and not cards["stories"]["chat"]
     assert cards["stories"]["max_positions"] == 128
+    assert {card["provider"] for card in cards.values()} == {"cpu"}
 
 
 async def test_a_card_says_how_large_a_model_is(client: Client, make_package: MakePackage) -> None:
