@@ -10,7 +10,6 @@ from service.errors import ServiceError
 from service.schemas import ModelCard, Sizes
 from service.tasks.task import Task
 
-
 PATIENCE_S = 1.0  # with a replica that may not be there: all else of a card is known without it
 
 
