@@ -160,7 +160,7 @@ def test_a_file_for_llama_cpp_has_all_weights_and_products_in_eight_bits(tiny: B
 
 
 @pytest.mark.skipif("LLAMA_SERVER" not in os.environ, reason="LLAMA_SERVER is not the path of llama.cpp's server")
-async def test_llama_cpp_computes_what_transformers_does(tiny: BenchModels) -> None:
+async def test_llama_cpp_decodes(tiny: BenchModels) -> None:
     pytest.importorskip("gguf", reason="the extra `peers` is not installed")
     programs = Programs(llama_server=Path(os.environ["LLAMA_SERVER"]))
     models = BenchModels(tiny.folder, programs=programs)
