@@ -118,11 +118,11 @@ def gguf_of(models: BenchModels, name: str) -> Path:
 
     That converter wants a vocabulary that it knows; what is measured speaks ids, so here a word is a number.
     """
-    import gguf
-
     path = models.folder / name / "q8_0.gguf"
     if path.exists():
         return path
+    import gguf  # what is made already is read without it
+
     checkpoint = models.checkpoint(name)
     config = json.loads((checkpoint / "config.json").read_text())
     assert config["model_type"] == "gpt2", f"bug: a checkpoint of {config['model_type']}"
