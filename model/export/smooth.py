@@ -4,7 +4,7 @@ A few channels of a norm's output are far larger than all others, and one scale 
 integers. So each channel is divided by a number of its own, and the matrices' rows are multiplied by it: the answer is
 the same (Xiao et al. 2023, "SmoothQuant", equation 4 with α = 0.5). Where products alone take a norm's output its own
 weights are divided, which costs nothing; where the sum around a block takes it too, the products' copy is, by a node,
-unless channels are of like size already: a step of one sentence is slower by a tenth with such nodes.
+unless channels are of like size already: a step of one sentence takes longer with such nodes.
 Vectors of MiniLM-L6, whose norms are all of the second kind, come to a least cosine of 0.993 to the exact ones instead
 of 0.980; doing the same before every product, without a norm, was no better (0.983).
 """
