@@ -71,7 +71,9 @@ function router(screens) {
     }
     main.dataset.family = screen.family;
     main.replaceChildren(...main.querySelectorAll("form.key"), opened.get(screen.id));
-    nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+    // Not by scrollIntoView, behind which the keyboard would go on: the first Tab is to reach what skips the navigation.
+    const current = nav.querySelector("[aria-current]");
+    if (current) nav.scrollLeft = current.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
     if (event) main.focus({ preventScroll: true });
   };
 }
