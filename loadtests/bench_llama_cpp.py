@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 import subprocess
 import time
 from collections.abc import AsyncGenerator, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 import httpx2
 from safetensors.torch import load_file
 
+from deploy.monitoring.local import free_port
 from loadtests.bench_decode import Prompts, Rate, without_prompts
 from loadtests.bench_models import END_TOKENS, BenchModels
 from loadtests.bench_workloads import NEW_TOKENS, THREADS, Missing
@@ -77,9 +77,7 @@ async def llama_cpp(
 @contextmanager
 def serving(command: list[str]) -> Iterator[str]:
     """Run a server on a free port of this machine alone; its URL may not answer yet. It is gone afterwards."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen(
         [*command, "--host", "127.0.0.1", "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

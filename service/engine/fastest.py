@@ -8,11 +8,11 @@ matrices (AMX); whether its answers are the same to the last bit in any company,
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import geometric_mean
 
 import numpy as np
 
@@ -80,8 +80,8 @@ def compare(own: Session, other: Session, batches: Sequence[Batch], outputs: Seq
         distances.append(float(np.abs(ours - theirs).max() / max(np.abs(ours).max(), np.finfo(np.float32).tiny)))
         turns = [[_seconds(session, batch, outputs) for session in (own, other)] for _ in range(TURNS)]
         least = [min(side) for side in zip(*turns, strict=True)]
-        speeds.append(math.log(least[0] / least[1]))
-    return Comparison(math.exp(sum(speeds) / len(speeds)), max(distances))
+        speeds.append(least[0] / least[1])
+    return Comparison(geometric_mean(speeds), max(distances))
 
 
 def _by_openvino(path: Path, options: SessionOptions) -> Session:

@@ -155,17 +155,10 @@ class _Rewrite:
         halves = [f"{given}_first", f"{given}_second"]
         self._nodes.append(helper.make_node("Split", [given], halves, axis=-1, num_outputs=2))
         (first, second), (c, s) = halves, angles
-        products = {
-            name: self._node("Mul", [half, angle], f"{given}_{name}")
-            for name, half, angle in (
-                ("first_cos", first, c),
-                ("second_sin", second, s),
-                ("second_cos", second, c),
-                ("first_sin", first, s),
-            )
-        }
-        left = self._node("Sub", [products["first_cos"], products["second_sin"]], f"{given}_left")
-        right = self._node("Add", [products["second_cos"], products["first_sin"]], f"{given}_right")
+        across = [self._node("Mul", [half, c], f"{half}_across") for half in (first, second)]
+        up = [self._node("Mul", [half, s], f"{half}_up") for half in (first, second)]
+        left = self._node("Sub", [across[0], up[1]], f"{given}_left")
+        right = self._node("Add", [across[1], up[0]], f"{given}_right")
         return self._node("Concat", [left, right], f"{given}_turned", axis=-1)
 
     def _repeated(self, given: str, pairs: int, times: int) -> str:
