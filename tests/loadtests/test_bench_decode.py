@@ -109,9 +109,10 @@ async def test_a_prompt_that_was_remembered_is_told(
 
 def test_a_server_is_gone_afterwards(server: Given) -> None:
     mine = psutil.Process()
+    before = {*mine.children()}  # of other tests of this process
     with serving([str(server("0"))]) as url:
         assert url.startswith("http://127.0.0.1:")
-        (child,) = mine.children()
+        (child,) = {*mine.children()} - before
     assert not child.is_running()
     with pytest.raises(httpx.TransportError):
         httpx.get(f"{url}/health")
