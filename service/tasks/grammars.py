@@ -7,6 +7,7 @@ busy, then here.
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -34,6 +35,13 @@ ONE_LINE = {
     "key_separator": ": ?",
     "json_allowed_escapes": 'nrbtf\\"',
 }
+# Characters that JSON can write by \u alone: llguidance would leave one out of a text or a key without a word.
+CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
+# A pattern's parts, and those that are one such character alone; classes of several characters lose nothing but these.
+PARTS = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\(?:[xuU]\{[^}]*\}|x..|u.{4}|U.{8}|.)|.", re.DOTALL)
+SPELT = re.compile(
+    r"\[?\\(?:[av]|(?:x|u00|U0{6})(?:0[0-7bBeEfF]|1[0-9a-fA-F]|7[fF])|[xuU]\{0*(?:[0-7bBeEfF]|1[0-9a-fA-F]|7[fF])\})\]?"
+)
 # Masks allow every way to encode a text, so nothing is ever encoded for them.
 OPTIONS = '%llguidance {"no_forcing": true}\n'
 
@@ -111,6 +119,7 @@ def _is_spaced(text: bytes | None) -> bool:
 def _form_of(asked: Grammar) -> str:
     """Return what may stand behind a rule's name, or all rules that a request has written itself."""
     if asked.json_schema is not None:
+        _check_characters(asked.json_schema)
         form = "%json " + json.dumps({**asked.json_schema, "x-guidance": ONE_LINE})
         if '"minProperties"' in form:
             _check_counts(asked.json_schema)
@@ -123,6 +132,25 @@ def _form_of(asked: Grammar) -> str:
     if "%llguidance" in asked.lark:
         raise InvalidRequest("grammar: lark has %llguidance, whose options are ours to choose; leave it out", "grammar")
     return asked.lark
+
+
+def _check_characters(schema: object, name: str = "") -> None:
+    """Refuse texts, keys and patterns with characters for which JSON has no escape but that by number."""
+    if isinstance(schema, str):
+        found = CONTROL.search(schema)
+        if found is not None or (name == "pattern" and any(map(SPELT.fullmatch, PARTS.findall(schema)))):
+            raise InvalidRequest(
+                f"grammar: json_schema has a control character in {json.dumps(schema)[:SHOWN]}; "
+                "a text may have \\n, \\r, \\t, \\b and \\f, and no other",
+                "grammar",
+            )
+    elif isinstance(schema, dict):
+        for key, part in schema.items():
+            _check_characters(key, "pattern" if name == "patternProperties" else "")
+            _check_characters(part, key)
+    elif isinstance(schema, list):
+        for part in schema:
+            _check_characters(part)
 
 
 def _check_counts(schema: object) -> None:

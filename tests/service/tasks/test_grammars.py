@@ -178,6 +178,33 @@ def test_two_properties_without_names_cannot_be_asked_for(task: LocalTask, loop:
         loop.run_until_complete(ask(task, Grammar(json_schema={"items": {"type": "object", "minProperties": 2}})))
 
 
+CONTROLS = [
+    {"const": "0\x1f"},
+    {"items": {"enum": ["a", {"b": ["\x7f"]}]}},
+    {"properties": {"a\x02": {}}},
+    {"required": ["\x00"]},
+    *({"pattern": pattern} for pattern in ["a\x01", r"^0\x1f$", r"\v", r"\u{1f}", r"[\x7F]", r"\\\a", r"\u001F"]),
+    {"patternProperties": {r"\x1f": {}}},
+]
+
+
+@pytest.mark.parametrize("schema", CONTROLS)
+def test_a_control_character_that_would_be_left_out_is_refused(schema: Schema) -> None:
+    with pytest.raises(InvalidRequest, match="control character in"):
+        lark_of(Grammar(json_schema=schema))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"const": "\n\r\t\b\f\x85"},
+        *({"pattern": p} for p in [r"^[^\x00-\x1f]*$", r"\\a", r"\x0a", r"[\x1f-~]", r"\x1"]),
+    ],
+)
+def test_characters_that_json_can_write_by_themselves_are_taken(schema: Schema) -> None:
+    assert lark_of(Grammar(json_schema=schema))
+
+
 def test_a_grammar_has_no_options_of_its_own(task: LocalTask, loop: asyncio.AbstractEventLoop) -> None:
     with pytest.raises(InvalidRequest, match="%llguidance"):
         loop.run_until_complete(ask(task, Grammar(lark='%llguidance {"no_forcing": false}\nstart: "a"')))
