@@ -175,7 +175,8 @@ def judge(looks: Sequence[Look], settle_s: float, report: sweep.Report) -> list[
     }
     rays = ", ".join(f"{what} × {figures[2]:.3f}" for what, figures in of_rays.items())
     total = report["total"]
-    errors = f"{total['errors']} of {total['sent']}, {total['refused']} refused, {total['unfinished']} unfinished"
+    failed = sum(total["errors"].values())
+    errors = f"{failed} of {total['sent']:,}, {total['refused']} refused, {total['unfinished']} unfinished"
     return [
         Verdict("no request fails", not total["errors"] and not total["refused"] and total["answered"] > 0, errors),
         *grown,
