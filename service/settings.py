@@ -137,7 +137,9 @@ class ModelSettings(BaseModel):
         description="the same answer in any company; false: an encoder may be computed by OpenVINO (extra openvino), "
         "where that is measured to be faster as the model is loaded",
     )
-    threads: int = Field(0, ge=0, description="threads of a session; 0: all cores the replica may use")
+    threads: int = Field(
+        0, ge=0, description="threads of a session; 0: all cores the replica may use, or fewer while those are faster"
+    )
     spin_us: int = Field(100, ge=0, le=10_000, description="how long a thread without work waits awake, in µs")
     max_slots: int = Field(64, ge=1, le=1024, description="rows of the KV cache: sequences times beams at a time")
     prefill_tokens: int = Field(512, ge=16, description="padded tokens of one prefill step")

@@ -25,7 +25,7 @@ from service.engine.memory import trim_heap
 from service.engine.observer import Load, Observer, Silent, Step
 from service.engine.session import Array, Provider, Session, SessionOptions
 from service.engine.waiting import WaitingQueue
-from service.engine.worker import Worker
+from service.engine.worker import REST_S, Worker
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class Batcher:
         graph = manifest.graphs["encoder"]
         self._inputs, self._outputs = graph.inputs, graph.outputs
         self._pad = manifest.special_ids.pad
+        self._ran_at = -REST_S
         self._session = self._opened(folder / graph.file, manifest, options, exact=exact)
         self._example = _example(manifest)
         # A first run is slow: before there is a client, not for one.
@@ -144,7 +145,10 @@ class Batcher:
 
     def compute(self, batch: Sequence[_Item]) -> list[Array | Failure]:
         """Return the graph's answer for each item."""
-        return isolated(self._compute, [item.input for item in batch])
+        try:
+            return isolated(self._compute, [item.input for item in batch])
+        finally:
+            self._ran_at = time.monotonic()
 
     def _compute(self, batch: Sequence[OneShotInput]) -> list[Array]:
         with self._session.turn:
@@ -152,7 +156,9 @@ class Batcher:
         return list(np.asarray(rows))
 
     def rest(self) -> None:
-        """Give memory back while nothing runs."""
+        """Give memory back while nothing runs; of two lanes, the one that has run last does."""
+        if time.monotonic() - self._ran_at < REST_S:
+            return
         with self._session.shrinking():
             self._compute([self._example])
         trim_heap()

@@ -12,10 +12,13 @@ from functools import cache
 from pathlib import Path
 from threading import RLock
 from typing import Any, Literal
+from weakref import WeakSet
 
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
+
+from service.engine.teams import Teams, fewer_threads
 
 logger = logging.getLogger(__name__)
 
@@ -31,12 +34,12 @@ WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # ONNX 
 class SessionOptions:
     """How sessions use the machine.
 
-    `threads` 0 means as many as this process may use. `spin_us`: how long a thread that has run out of work looks for
-    more before it sleeps. A step is hundreds of short operators, and waking a thread for each costs more than many of
-    them; a tenth of a millisecond bridges them, and leaves the cores to others as soon as a step is over. 0: sleep at
-    once. `cuda`: run on the device that this process sees, with at most `gpu_memory_bytes` of its memory in a session's
-    arena (0: no bound); `cpu_fallback` allows the CPU where there is none. `openvino`: run on the processor by
-    OpenVINO, which takes graphs of standard operators.
+    `threads` 0 means as many as this process may use, or fewer where those are faster (`teams.py`). `spin_us`: how long
+    a thread that has run out of work looks for more before it sleeps. A step is hundreds of short operators, and waking
+    a thread for each costs more than many of them; a tenth of a millisecond bridges them, and leaves the cores to
+    others as soon as a step is over. 0: sleep at once. `cuda`: run on the device that this process sees, with at most
+    `gpu_memory_bytes` of its memory in a session's arena (0: no bound); `cpu_fallback` allows the CPU where there is
+    none. `openvino`: run on the processor by OpenVINO, which takes graphs of standard operators.
     """
 
     threads: int = 0
@@ -149,6 +152,15 @@ class Session:
         asked: Mapping[str, str] = self._session.get_provider_options().get(CUDA, {})
         self._replays = asked.get("enable_cuda_graph") == "1"
         self._run_options = self._once()
+        threads = options.threads or usable_cores()
+        is_chosen = not options.threads and self.provider == "cpu" and model is None
+        self._bound: WeakSet[BoundSession] = WeakSet()
+        self._teams: Teams[onnxruntime.InferenceSession] = Teams(
+            path,
+            self._session,
+            fewer_threads(path, threads) if is_chosen else [threads],
+            lambda threads: self._opened(path, replace(options, threads=threads), None, replays=False),
+        )
 
     @property
     def keeps_on_device(self) -> bool:
@@ -204,12 +216,17 @@ class Session:
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Return the named outputs."""
-        answers: list[Array] = self._session.run(list(outputs), dict(inputs), self._run_options)
+        shape = next(iter(inputs.values())).shape
+        answers: list[Array] = self._teams.run(
+            shape, lambda team: team.run(list(outputs), dict(inputs), self._run_options)
+        )
         return answers
 
     def bound(self) -> BoundSession:
         """Return a form of this session that runs on memory of the caller's."""
-        return BoundSession(self)
+        bound = BoundSession(self)
+        self._bound.add(bound)
+        return bound
 
     @contextmanager
     def shrinking(self) -> Iterator[None]:
@@ -221,7 +238,10 @@ class Session:
         self._run_options = self._once() or onnxruntime.RunOptions()
         self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         try:
-            yield
+            with self._teams.shrinking():
+                for bound in self._bound:
+                    bound.forget_teams()
+                yield
         finally:
             self._run_options = self._once()
 
@@ -230,14 +250,10 @@ class Session:
         """Whether bound runs can be recorded and replayed."""
         return self._replays
 
-    def binding(self) -> onnxruntime.IOBinding:
-        """Return what memory is bound to for `run_bound`."""
-        return self._session.io_binding()
-
-    def run_bound(self, binding: onnxruntime.IOBinding, recorded_as: int | None = None) -> None:
+    def run_bound(self, bound: BoundSession, recorded_as: int | None = None) -> None:
         """Run on bound memory; `recorded_as`: record the run under this number, or replay what was recorded."""
         options = self._run_options if recorded_as is None else _recorded_as(recorded_as)
-        self._session.run_with_iobinding(binding, options)
+        self._teams.run(bound.shape, lambda team: team.run_with_iobinding(bound.binding(team), options))
 
 
 def _openvino_options(options: SessionOptions) -> dict[str, str]:
@@ -291,20 +307,41 @@ class BoundSession:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._binding = session.binding()
-        self._bound: dict[str, Array | View] = {}
+        self._inputs: Mapping[str, Array | View] = {}
+        self._outputs: Mapping[str, Array | View] = {}
+        self._bindings: dict[onnxruntime.InferenceSession, onnxruntime.IOBinding] = {}
+        self._stale: set[onnxruntime.InferenceSession] = set()  # bound to what was bound before
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Of the first input."""
+        return next(iter(self._inputs.values())).shape
 
     def bind(self, inputs: Mapping[str, Array | View], outputs: Mapping[str, Array | View]) -> None:
         """Read inputs from this memory and write outputs into this; the same may be both."""
-        for bind, memory in ((self._binding.bind_input, inputs), (self._binding.bind_output, outputs)):
-            for name, bound in memory.items():
-                view = bound if isinstance(bound, View) else View.of(bound)
-                bind(name, view.device, 0, view.dtype.type, view.shape, view.address)
-        self._bound |= {**inputs, **{f"{name} (out)": bound for name, bound in outputs.items()}}
+        self._inputs, self._outputs = inputs, outputs
+        self._stale.update(self._bindings)
+
+    def forget_teams(self) -> None:
+        """Hold none of those that run the graph, until they run it again."""
+        self._bindings.clear()
+        self._stale.clear()
+
+    def binding(self, team: onnxruntime.InferenceSession) -> onnxruntime.IOBinding:
+        """Return what is bound, for one of those that run the graph."""
+        binding = self._bindings.get(team)
+        if binding is None or team in self._stale:
+            binding = self._bindings[team] = binding or team.io_binding()
+            self._stale.discard(team)
+            for bind, memory in ((binding.bind_input, self._inputs), (binding.bind_output, self._outputs)):
+                for name, bound in memory.items():
+                    view = bound if isinstance(bound, View) else View.of(bound)
+                    bind(name, view.device, 0, view.dtype.type, view.shape, view.address)
+        return binding
 
     def run(self, recorded_as: int | None = None) -> None:
         """Run the graph on what is bound; `recorded_as`: replay it under this number, once it was recorded so.
 
         What is replayed must be bound to the same memory as when it was recorded.
         """
-        self._session.run_bound(self._binding, recorded_as)
+        self._session.run_bound(self, recorded_as)

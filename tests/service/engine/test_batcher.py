@@ -16,7 +16,7 @@ from service.engine.errors import EngineFailed, Overloaded
 from service.engine.inputs import OneShotInput, TextInput
 from service.engine.observer import Step
 from service.engine.session import Array, SessionOptions
-from service.engine.worker import YIELDING
+from service.engine.worker import REST_S, YIELDING
 from tests.conftest import MakePackage, TinyPackage
 
 
@@ -179,6 +179,20 @@ async def test_a_short_request_does_not_wait_for_a_long_one(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux alone")
+async def test_memory_is_given_back_only_while_neither_long_nor_short_requests_run(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(sentiment, batch_tokens=8) as batcher:
+        seen = spy_on(batcher, monkeypatch)
+        await run(batcher, item(4))
+        await asyncio.to_thread(batcher.rest)  # as the lane of long requests may, which has had none
+        assert seen == [[4]]
+        batcher._ran_at -= REST_S
+        await asyncio.to_thread(batcher.rest)
+
+    assert seen == [[4], [2]]
+
+
 async def test_long_requests_run_in_a_thread_that_yields_to_others(
     sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,179 @@
+"""How many threads compute a graph: as many as were the fastest of late, for each size of batch.
+
+All cores are the fastest on a quiet machine. Where others want the cores too, each operator waits for the thread that
+has to share one, and fewer threads, at the least the caller's alone, are faster. ONNX Runtime gives a session its
+threads once and for all, so the graph is opened once more for each number that is tried.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Generic, TypeVar
+
+logger = logging.getLogger(__name__)
+
+Team = TypeVar("Team")  # a session
+Answer = TypeVar("Answer")
+
+FIRST_S = 0.25  # of runs before the first trial
+# A trial is of both ways: so many runs of each, and so long, as a neighbour takes a core for milliseconds from time to
+# time; behind a run that does not count, whose weights are in no cache yet.
+RUNS, TRIAL_S = 3, 0.03
+SHORTEST, LONGEST = 8, 32  # how many times as long as a trial it is to the next: twice after each that changes nothing
+GAIN = 1.05  # how many times as fast another number has to be
+REOPEN_S = 60.0  # between two openings of a graph for the same number, which take a core for up to a second
+# Weights that are held again for each further number of threads, in all. Larger graphs keep all threads, by which they
+# lose least: their operators are long beside the waiting.
+MOST_BYTES = 128 * 2**20
+
+
+class Choice:
+    """The fastest of several ways to run batches of one size, found out while they run: the neighbours of the best."""
+
+    def __init__(self, ways: int) -> None:
+        self.best = 0
+        self._ways = ways
+        self._other = 1
+        self._patience = SHORTEST
+        self._wait_s = FIRST_S
+        self._tallies = _Tally(), _Tally()  # of the other, of the best
+
+    def way(self) -> int:
+        """Return which way to run now."""
+        return self.best if self._wait_s > 0 or self._tallies[0].is_enough else self._other
+
+    def postpone(self) -> None:
+        """Be told that the way to be tried cannot be gone yet."""
+        self._begin_again(FIRST_S)
+
+    def took(self, way: int, seconds: float, tokens: int) -> None:
+        """Be told how long a run took, and of how much."""
+        if self._wait_s > 0:
+            self._wait_s -= seconds
+            return
+        other, best = self._tallies
+        if way in (self._other, self.best):
+            (other if way == self._other else best).add(seconds, tokens)
+        if other.is_enough and best.is_enough:
+            self._decide(other, best)
+
+    def _decide(self, other: _Tally, best: _Tally) -> None:
+        if other.seconds_per_token * GAIN < best.seconds_per_token:
+            self.best, self._other = self._other, self.best
+            self._patience = SHORTEST
+        else:
+            neighbours = [way for way in (self.best - 1, self.best + 1) if 0 <= way < self._ways]
+            self._other = neighbours[-1] if self._other == neighbours[0] else neighbours[0]
+            self._patience = min(2 * self._patience, LONGEST)
+        self._begin_again(self._patience * (other.seconds + best.seconds))
+
+    def _begin_again(self, wait_s: float) -> None:
+        self._wait_s, self._tallies = wait_s, (_Tally(), _Tally())
+
+
+class _Tally:
+    """What the runs of one way took in a trial."""
+
+    def __init__(self) -> None:
+        self._runs, self.seconds, self._tokens = -1, 0.0, 0
+
+    @property
+    def is_enough(self) -> bool:
+        return self._runs >= RUNS and self.seconds >= TRIAL_S
+
+    @property
+    def seconds_per_token(self) -> float:
+        return self.seconds / self._tokens
+
+    def add(self, seconds: float, tokens: int) -> None:
+        self._runs += 1
+        if self._runs:
+            self.seconds += seconds
+            self._tokens += tokens
+
+
+class Teams(Generic[Team]):
+    """A graph, opened for as many threads as there are, and when it is busy for fewer, to see which is faster."""
+
+    def __init__(
+        self,
+        path: Path,
+        largest: Team,
+        counts: Sequence[int],
+        opened: Callable[[int], Team],
+    ) -> None:
+        """`largest` is the graph at `path`, opened for the first of `counts`; `opened` opens it for another one."""
+        self._path, self._counts, self._open = path, counts, opened
+        self._largest = largest
+        self._files = _files(path)
+        self._teams = {0: largest}
+        self._choices: dict[tuple[int, ...], Choice] = {}
+        self._opens, self._opened_at = Lock(), [-REOPEN_S] * len(counts)
+        self._is_shrinking = False
+
+    def run(self, shape: Sequence[int], run: Callable[[Team], Answer]) -> Answer:
+        """Run a batch, whose first array has this shape, on the team that was the fastest of late."""
+        if self._is_shrinking:
+            return [run(team) for team in self._teams.values()][-1]
+        if len(self._counts) == 1:
+            return run(self._largest)
+        size = tuple(map(int.bit_length, shape[:2]))
+        if (choice := self._choices.get(size)) is None:
+            choice = self._choices[size] = Choice(len(self._counts))
+        way = choice.way()
+        if (team := self._teams.get(way)) is None:
+            choice.postpone()
+            self._ask_for(way)
+            way, team = 0, self._largest
+        started = time.perf_counter()
+        answer = run(team)
+        choice.took(way, time.perf_counter() - started, max(1, math.prod(shape[:2])))
+        return answer
+
+    @contextmanager
+    def shrinking(self) -> Iterator[None]:
+        """Dismiss the teams that are the fastest for nothing; meanwhile let all others do whatever is run."""
+        wanted = {0, *(choice.best for choice in self._choices.values())}
+        self._teams = {way: team for way, team in self._teams.items() if way in wanted}
+        self._is_shrinking = True
+        try:
+            yield
+        finally:
+            self._is_shrinking = False
+
+    def _ask_for(self, way: int) -> None:
+        """Open the graph for another number of threads, beside the runs."""
+        if time.monotonic() - self._opened_at[way] >= REOPEN_S and self._opens.acquire(blocking=False):
+            self._opened_at[way] = time.monotonic()
+            Thread(target=self._open_one, args=(way,), name=f"opening-{self._path.parent.name}").start()
+
+    def _open_one(self, way: int) -> None:
+        try:
+            team = self._open(self._counts[way])
+            if _files(self._path) == self._files:  # else another package lies there by now
+                self._teams[way] = team
+        except Exception:
+            logger.warning("%s could not be opened for %d threads", self._path, self._counts[way], exc_info=True)
+        finally:
+            self._opens.release()
+
+
+def fewer_threads(path: Path, threads: int) -> list[int]:
+    """Return the numbers of threads that a graph may be opened for, the most first: each half of the one before."""
+    weights = sum(size for _, size, _ in _files(path))
+    counts = [threads]
+    while counts[-1] > 1 and len(counts) * weights <= MOST_BYTES:
+        counts.append(counts[-1] // 2)
+    return counts
+
+
+def _files(path: Path) -> list[tuple[int, int, int]]:
+    """Return what shows whether a graph's file, and that with the weights of a large one, are the same as before."""
+    files = [path.stat(), *(each.stat() for each in path.parent.glob(f"{path.name}.data"))]
+    return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in files]
