@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +29,12 @@ RUNS, TRIAL_S = 3, 0.03
 SHORTEST, LONGEST = 8, 32  # how many times as long as a trial it is to the next: twice after each that changes nothing
 GAIN = 1.05  # how many times as fast another number has to be
 REOPEN_S = 60.0  # between two openings of a graph for the same number, which take a core for up to a second
-# Weights that are held again for each further number of threads, in all. Larger graphs keep all threads, by which they
-# lose least: their operators are long beside the waiting.
+# Weights that a process holds again for further numbers of threads, of all its models. Larger graphs keep all threads,
+# by which they lose least: their operators are long beside the waiting.
 MOST_BYTES = 128 * 2**20
+
+_ALL: WeakSet[Teams[Any]] = WeakSet()  # of this process
+_LOOKS = Lock()  # at all of them
 
 
 class Choice:
@@ -112,10 +116,18 @@ class Teams(Generic[Team]):
         self._path, self._counts, self._open = path, counts, opened
         self._largest = largest
         self._files = _files(path)
+        self._weights = _size(self._files)
         self._teams = {0: largest}
         self._choices: dict[tuple[int, ...], Choice] = {}
         self._opens, self._opened_at = Lock(), [-REOPEN_S] * len(counts)
         self._is_shrinking = False
+        with _LOOKS:
+            _ALL.add(self)
+
+    @property
+    def held_again(self) -> int:
+        """Bytes of weights in all teams but the largest; one that is being opened counts already."""
+        return (len(self._teams) - 1 + self._opens.locked()) * self._weights
 
     def run(self, shape: Sequence[int], run: Callable[[Team], Answer]) -> Answer:
         """Run a batch, whose first array has this shape, on the team that was the fastest of late."""
@@ -148,8 +160,14 @@ class Teams(Generic[Team]):
             self._is_shrinking = False
 
     def _ask_for(self, way: int) -> None:
-        """Open the graph for another number of threads, beside the runs."""
-        if time.monotonic() - self._opened_at[way] >= REOPEN_S and self._opens.acquire(blocking=False):
+        """Open the graph for another number of threads, beside the runs, if there is memory left for it."""
+        if time.monotonic() - self._opened_at[way] < REOPEN_S:
+            return
+        with _LOOKS:
+            held_again = sum(each.held_again for each in _ALL)
+        if held_again + self._weights > MOST_BYTES:
+            return
+        if self._opens.acquire(blocking=False):
             self._opened_at[way] = time.monotonic()
             Thread(target=self._open_one, args=(way,), name=f"opening-{self._path.parent.name}").start()
 
@@ -166,11 +184,14 @@ class Teams(Generic[Team]):
 
 def fewer_threads(path: Path, threads: int) -> list[int]:
     """Return the numbers of threads that a graph may be opened for, the most first: each half of the one before."""
-    weights = sum(size for _, size, _ in _files(path))
     counts = [threads]
-    while counts[-1] > 1 and len(counts) * weights <= MOST_BYTES:
+    while counts[-1] > 1 and len(counts) * _size(_files(path)) <= MOST_BYTES:
         counts.append(counts[-1] // 2)
     return counts
+
+
+def _size(files: Sequence[tuple[int, int, int]]) -> int:
+    return sum(size for _, size, _ in files)
 
 
 def _files(path: Path) -> list[tuple[int, int, int]]:

@@ -153,6 +153,25 @@ def test_a_busy_graph_is_opened_for_fewer_threads_which_are_dismissed_at_rest(
     assert teams_of(session) == {0}
 
 
+def test_all_models_of_a_process_together_hold_so_much_again_and_no_more(
+    eager: None, sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, inputs = sentiment.folder / "encoder.onnx", inputs_of(2, 5)
+    opened = [Session(path, SessionOptions()) for _ in range(3)]
+    held = sum(each.held_again for each in teams._ALL)
+    monkeypatch.setattr(teams, "MOST_BYTES", held + 2 * path.stat().st_size)
+
+    def step() -> None:
+        for session in opened:
+            session.run(inputs, ["logits"])
+
+    run_until(lambda: sum(len(teams_of(session)) - 1 for session in opened) == 2, step)
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:
+        step()
+    assert sum(len(teams_of(session)) - 1 for session in opened) == 2
+
+
 def test_a_number_that_was_asked_for_is_kept(eager: None, sentiment: TinyPackage) -> None:
     session, inputs = Session(sentiment.folder / "encoder.onnx", SessionOptions(threads=2)), inputs_of(2, 5)
     for _ in range(100):
