@@ -23,7 +23,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from loadtests.bench_workloads import ADMISSION, THREADS, engine_of
+from loadtests.bench_workloads import ADMISSION, PACKAGES, STORIES, THREADS, engine_of
 from loadtests.machine import Steal, about
 from model.package import Manifest
 from service.engine.batcher import Batcher
@@ -31,7 +31,6 @@ from service.engine.inputs import TextInput
 from service.engine.sampling import SamplingParams
 from service.engine.session import SessionOptions
 
-BUNDLED = Path(__file__).parent.parent / "model" / "packages"
 STREAMS = (1, 8, 32)
 TEXTS = ((1, 16), (1, 128), (8, 64))  # rows, tokens
 NEW_TOKENS = 64
@@ -63,7 +62,7 @@ class Pair:
 def main() -> None:
     """Measure, and print the tables."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench_threads", description=__doc__)
-    parser.add_argument("packages", type=Path, nargs="*", default=[BUNDLED / "stories", BUNDLED / "sentiment"])
+    parser.add_argument("packages", type=Path, nargs="*", default=[STORIES, PACKAGES / "sentiment"])
     parser.add_argument("--seconds", type=float, default=6.0, help="of each number of threads at each workload")
     parser.add_argument("--json", type=Path, help="file for what was measured")
     options = parser.parse_args()
@@ -140,22 +139,22 @@ async def workloads(package: Path, threads: int) -> AsyncIterator[dict[str, Work
 
 async def measure(package: Path, fixed: list[int], seconds: float) -> list[Row]:
     """Return a row for each workload: how often its piece was done a second, by number of threads, in turns."""
-    rows = []
+    model, rows = Manifest.read(package).name, []
     async with AsyncExitStack() as stack:
         opened = {n: await stack.enter_async_context(workloads(package, n)) for n in (*fixed, CHOSEN)}
         for name in opened[CHOSEN]:
-            await repeated(opened[CHOSEN][name], seconds)  # until it has chosen
+            await rate_of(opened[CHOSEN][name], seconds)  # until it has chosen
             turns: dict[int, list[float]] = {threads: [] for threads in opened}
             steal, end = Steal(), time.perf_counter() + seconds * len(opened)
             while time.perf_counter() < end:
                 for threads, works in opened.items():
-                    turns[threads].append(await repeated(works[name], AT_A_TIME_S))
+                    turns[threads].append(await rate_of(works[name], AT_A_TIME_S))
             rates = {threads: median(turn) for threads, turn in turns.items()}
-            rows.append(Row(Manifest.read(package).name, name, rates, steal.share()))
+            rows.append(Row(model, name, rates, steal.share()))
     return rows
 
 
-async def repeated(work: Work, seconds: float) -> float:
+async def rate_of(work: Work, seconds: float) -> float:
     """Return how often a piece is done a second."""
     started, count = time.perf_counter(), 0
     while not count or time.perf_counter() < started + seconds:
@@ -171,7 +170,7 @@ async def together(one: Path, other: Path, seconds: float) -> Pair:
     """
     async with AsyncExitStack() as stack:
         works = [list((await stack.enter_async_context(workloads(path, CHOSEN))).values())[1] for path in (one, other)]
-        alone = [await repeated(work, seconds) for work in works]
+        alone = [await rate_of(work, seconds) for work in works]
         steal = Steal()
 
         async def times(work: Work, count: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from loadtests.bench_models import BenchModels
+from loadtests.machine import ROOT
 from model.package import Manifest
 from service.engine.admission import AdmissionLimits
 from service.engine.beam_search import BeamParams
@@ -29,7 +30,8 @@ ADMISSION = AdmissionLimits(max_waiting_slots=10_000, max_waiting_tokens=1_000_0
 NEW_TOKENS = 48  # of a generation
 GREEDY = SamplingParams(NEW_TOKENS, temperature=0)
 SENTENCE = 24  # tokens of a source and of its translation
-STORIES = Path(__file__).parent.parent / "model" / "packages" / "stories"
+PACKAGES = ROOT / "model" / "packages"  # that come with the project
+STORIES = PACKAGES / "stories"
 
 
 @dataclass(frozen=True)

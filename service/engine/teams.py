@@ -105,16 +105,9 @@ class _Tally:
 class Teams(Generic[Team]):
     """A graph, opened for as many threads as there are, and when it is busy for fewer, to see which is faster."""
 
-    def __init__(
-        self,
-        path: Path,
-        largest: Team,
-        counts: Sequence[int],
-        opened: Callable[[int], Team],
-    ) -> None:
+    def __init__(self, path: Path, largest: Team, counts: Sequence[int], opened: Callable[[int], Team]) -> None:
         """`largest` is the graph at `path`, opened for the first of `counts`; `opened` opens it for another one."""
         self._path, self._counts, self._open = path, counts, opened
-        self._largest = largest
         self._files = _files(path)
         self._weights = _size(self._files)
         self._teams = {0: largest}
@@ -134,7 +127,7 @@ class Teams(Generic[Team]):
         if self._is_shrinking:
             return [run(team) for team in self._teams.values()][-1]
         if len(self._counts) == 1:
-            return run(self._largest)
+            return run(self._teams[0])
         size = tuple(map(int.bit_length, shape[:2]))
         if (choice := self._choices.get(size)) is None:
             choice = self._choices[size] = Choice(len(self._counts))
@@ -142,7 +135,7 @@ class Teams(Generic[Team]):
         if (team := self._teams.get(way)) is None:
             choice.postpone()
             self._ask_for(way)
-            way, team = 0, self._largest
+            way, team = 0, self._teams[0]
         started = time.perf_counter()
         answer = run(team)
         choice.took(way, time.perf_counter() - started, max(1, math.prod(shape[:2])))
@@ -184,8 +177,8 @@ class Teams(Generic[Team]):
 
 def fewer_threads(path: Path, threads: int) -> list[int]:
     """Return the numbers of threads that a graph may be opened for, the most first: each half of the one before."""
-    counts = [threads]
-    while counts[-1] > 1 and len(counts) * _size(_files(path)) <= MOST_BYTES:
+    weights, counts = _size(_files(path)), [threads]
+    while counts[-1] > 1 and len(counts) * weights <= MOST_BYTES:
         counts.append(counts[-1] // 2)
     return counts
 

@@ -6,14 +6,15 @@ import os
 import pytest
 from rich.console import Console
 
-from loadtests.bench_threads import BUNDLED, CHOSEN, measure, neighbour, table_of, table_of_pairs, together
+from loadtests.bench_threads import CHOSEN, measure, neighbour, table_of, table_of_pairs, together
+from loadtests.bench_workloads import PACKAGES
 
 
 @pytest.mark.parametrize(
     ("package", "works"), [("stories", "streams"), ("sentiment", "tokens"), ("translate", "streams")]
 )
 def test_every_workload_is_measured_with_every_number_of_threads(package: str, works: str) -> None:
-    rows = asyncio.run(measure(BUNDLED / package, [1, 2], seconds=0.01))
+    rows = asyncio.run(measure(PACKAGES / package, [1, 2], seconds=0.01))
 
     assert len(rows) == 3 and all(works in row.work for row in rows)
     assert all(set(row.rates) == {1, 2, CHOSEN} and min(row.rates.values()) > 0 for row in rows)
@@ -23,7 +24,7 @@ def test_every_workload_is_measured_with_every_number_of_threads(package: str, w
 
 
 def test_two_models_are_timed_at_once() -> None:
-    pair = asyncio.run(together(BUNDLED / "sentiment", BUNDLED / "topics", seconds=0.05))
+    pair = asyncio.run(together(PACKAGES / "sentiment", PACKAGES / "topics", seconds=0.05))
 
     assert len(pair.ratios) == 3 and all(0.1 < ratio < 10 for ratio in pair.ratios)
     with (console := Console(width=200)).capture() as printed:
