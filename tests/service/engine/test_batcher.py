@@ -10,6 +10,7 @@ from threading import Event, get_native_id
 import numpy as np
 import pytest
 
+from service.engine import worker
 from service.engine.admission import AdmissionLimits
 from service.engine.batcher import BATCH_TOKENS, Batcher
 from service.engine.errors import EngineFailed, Overloaded
@@ -182,6 +183,7 @@ async def test_a_short_request_does_not_wait_for_a_long_one(
 async def test_memory_is_given_back_only_while_neither_long_nor_short_requests_run(
     sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(worker, "REST_S", 3600.0)  # the lanes' own rests stay away, however slow the machine is
     async with running(sentiment, batch_tokens=8) as batcher:
         seen = spy_on(batcher, monkeypatch)
         await run(batcher, item(4))
