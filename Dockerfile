@@ -12,11 +12,21 @@ RUN ["python", "-m", "venv", "/opt/venv"]
 # hadolint ignore=DL3059
 RUN ["/opt/venv/bin/pip", "install", "--no-cache-dir", "--no-deps", "--require-hashes", "--requirement", "/requirements.txt"]
 
+# Operators of our own for ONNX Runtime; what runs has no compiler.
+FROM ${PYTHON} AS operators
+# Debian keeps only the newest package of a release, so a version cannot be named.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
+WORKDIR /native
+COPY service/engine/native .
+RUN ["python", "library.py"]
+
 FROM ${PYTHON} AS code
 WORKDIR /app
 COPY LICENSE NOTICE ./
 COPY model model
 COPY service service
+COPY --from=operators /native/__pycache__ service/engine/native/__pycache__
 RUN ["python", "-m", "compileall", "-q", "model", "service"]
 
 FROM ${PYTHON} AS cpu

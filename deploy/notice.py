@@ -10,7 +10,8 @@ _CODE = """\
 Trifold
 Copyright The Trifold Authors
 
-The code is licensed under the Apache License, Version 2.0 (LICENSE).
+The code is licensed under the Apache License, Version 2.0 (LICENSE). service/engine/native/onnxruntime has the header
+of ONNX Runtime's C API, Copyright (c) Microsoft Corporation, under the MIT License that lies beside it.
 
 The bundled models (model/packages) were trained from nothing on the data below, and are under the terms of these data,
 not of the code. Where terms are said to be unclear, none were ever published: such a model is for research and

@@ -95,7 +95,7 @@ def neighbour() -> Iterator[int]:
 
 
 @asynccontextmanager
-async def workloads(package: Path, threads: int) -> AsyncIterator[dict[str, Work]]:
+async def workloads(package: Path, options: SessionOptions) -> AsyncIterator[dict[str, Work]]:
     """Open a package; yield what it is to do, by name."""
     manifest, rng = Manifest.load(package), np.random.default_rng(0)
 
@@ -104,7 +104,7 @@ async def workloads(package: Path, threads: int) -> AsyncIterator[dict[str, Work
         return drawn
 
     if "decoder" not in manifest.graphs:
-        batcher = Batcher(package, manifest, SessionOptions(threads), admission=ADMISSION)
+        batcher = Batcher(package, manifest, options, admission=ADMISSION)
 
         def encode(rows: int, tokens: int) -> Work:
             texts = [TextInput(ids(tokens), [0] * tokens) for _ in range(rows)]
@@ -118,7 +118,7 @@ async def workloads(package: Path, threads: int) -> AsyncIterator[dict[str, Work
         yield {f"{rows} × {tokens} tokens": encode(rows, tokens) for rows, tokens in TEXTS}
         await batcher.close()
         return
-    async with engine_of(package, SessionOptions(threads)) as engine:
+    async with engine_of(package, options) as engine:
         params = SamplingParams(NEW_TOKENS, temperature=0)
         name = "source_ids" if "encoder" in manifest.graphs else "prompt_ids"
 
@@ -141,7 +141,10 @@ async def measure(package: Path, fixed: list[int], seconds: float) -> list[Row]:
     """Return a row for each workload: how often its piece was done a second, by number of threads, in turns."""
     model, rows = Manifest.read(package).name, []
     async with AsyncExitStack() as stack:
-        opened = {n: await stack.enter_async_context(workloads(package, n)) for n in (*fixed, CHOSEN)}
+        opened = {
+            threads: await stack.enter_async_context(workloads(package, SessionOptions(threads)))
+            for threads in (*fixed, CHOSEN)
+        }
         for name in opened[CHOSEN]:
             await rate_of(opened[CHOSEN][name], seconds)  # until it has chosen
             turns: dict[int, list[float]] = {threads: [] for threads in opened}
@@ -169,7 +172,8 @@ async def together(one: Path, other: Path, seconds: float) -> Pair:
     Each does what is in the middle of its list; the work of both takes as long alone.
     """
     async with AsyncExitStack() as stack:
-        works = [list((await stack.enter_async_context(workloads(path, CHOSEN))).values())[1] for path in (one, other)]
+        opened = [await stack.enter_async_context(workloads(path, SessionOptions(CHOSEN))) for path in (one, other)]
+        works = [list(each.values())[1] for each in opened]
         alone = [await rate_of(work, seconds) for work in works]
         steal = Steal()
 

@@ -140,6 +140,11 @@ class ModelSettings(BaseModel):
     threads: int = Field(
         0, ge=0, description="threads of a session; 0: all cores the replica may use, or fewer while those are faster"
     )
+    native: bool = Field(
+        True,
+        description="multiply integers of 8 bits by operators of our own where the processor has AVX-512 VNNI; "
+        "the answers are the same to the last bit",
+    )
     spin_us: int = Field(100, ge=0, le=10_000, description="how long a thread without work waits awake, in µs")
     max_slots: int = Field(64, ge=1, le=1024, description="rows of the KV cache: sequences times beams at a time")
     prefill_tokens: int = Field(512, ge=16, description="padded tokens of one prefill step")

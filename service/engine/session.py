@@ -18,7 +18,9 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from service.engine.teams import Teams, fewer_threads
+from service.engine.native.graph import native_graph
+from service.engine.native.library import NoLibrary, find_library
+from service.engine.teams import Teams, fewer_threads, size_of
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +41,8 @@ class SessionOptions:
     a thread for each costs more than many of them; a tenth of a millisecond bridges them, and leaves the cores to
     others as soon as a step is over. 0: sleep at once. `cuda`: run on the device that this process sees, with at most
     `gpu_memory_bytes` of its memory in a session's arena (0: no bound); `cpu_fallback` allows the CPU where there is
-    none. `openvino`: run on the processor by OpenVINO, which takes graphs of standard operators.
+    none. `openvino`: run on the processor by OpenVINO, which takes graphs of standard operators. `native`: multiply by
+    operators of our own where the processor has the instructions for them; answers are the same to the last bit.
     """
 
     threads: int = 0
@@ -48,6 +51,7 @@ class SessionOptions:
     gpu_memory_bytes: int = 0
     cpu_fallback: bool = False
     openvino: bool = False
+    native: bool = True
 
     def providers(self, *, replays: bool = False) -> list[str | tuple[str, dict[str, str]]]:
         """Return what ONNX Runtime may run on, the preferred first; `replays`: as recorded CUDA graphs, where asked."""
@@ -86,6 +90,18 @@ def _openvino_processors() -> tuple[onnxruntime.OrtEpDevice, ...]:
 def has_openvino() -> bool:
     """Whether OpenVINO's plugin for ONNX Runtime is installed, and takes this machine's processor."""
     return bool(_openvino_processors())
+
+
+@cache
+def native_library() -> Path | None:
+    """Return the library of our own operators, if it was built and takes this processor; the log says why it is not."""
+    try:
+        library = find_library(lambda path: onnxruntime.SessionOptions().register_custom_ops_library(str(path)))
+        logger.info("our own operators multiply integers of 8 bits (AVX-512 VNNI)")
+        return library
+    except NoLibrary as reason:
+        logger.info("ONNX Runtime's operators multiply, not our own: %s", reason)
+        return None
 
 
 @cache
@@ -138,6 +154,11 @@ class Session:
         cuda_is_there = options.cuda and has_cuda()
         if cuda_is_there:
             preload_cuda()
+        library = native_library() if options.native and model is None and not options.openvino else None
+        self._native = native_graph(path) if library is not None and not cuda_is_there else None
+        self._beside: dict[str, onnxruntime.OrtValue] = {}  # its weights, which all that run it share
+        if self._native is not None:
+            self._beside = {name: _over(values) for name, values in self._native.weights.items()}
         self._session = self._opened(path, options, model, replays=replays and cuda_is_there)
         providers = self._session.get_providers()
         # Where the provider is installed, but its libraries or the driver are not, the CPU is taken in silence.
@@ -155,10 +176,12 @@ class Session:
         threads = options.threads or usable_cores()
         is_chosen = not options.threads and self.provider == "cpu" and model is None
         self._bound: WeakSet[BoundSession] = WeakSet()
+        weights = size_of(path) if self._native is None else 0  # what is beside a graph is not held again
         self._teams: Teams[onnxruntime.InferenceSession] = Teams(
             path,
+            weights,
             self._session,
-            fewer_threads(path, threads) if is_chosen else [threads],
+            fewer_threads(weights, threads) if is_chosen else [threads],
             lambda threads: self._opened(path, replace(options, threads=threads), None, replays=False),
         )
 
@@ -186,6 +209,11 @@ class Session:
         # A memory pattern is kept for every shape that was ever run; a ragged batch has a new one at each step.
         session_options.enable_mem_pattern = False
         session_options.log_severity_level = 3
+        if self._native is not None:
+            session_options.register_custom_ops_library(str(native_library()))
+            for name, weight in self._beside.items():
+                session_options.add_initializer(name, weight)
+            model = self._native.model
         if model is not None:
             session_options.add_session_config_entry(WEIGHTS_FOLDER, str(path.parent))
         if options.openvino:
@@ -267,6 +295,11 @@ def _openvino_options(options: SessionOptions) -> dict[str, str]:
         "INFERENCE_NUM_THREADS": options.threads or usable_cores(),
     }
     return {"load_config": json.dumps({"CPU": asked})}
+
+
+def _over(array: Array) -> onnxruntime.OrtValue:
+    """Return what ONNX Runtime reads an array by; it has no copy of it, but keeps it alive."""
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
 
 NOT_RECORDED = -1  # ONNX Runtime's own number

@@ -17,6 +17,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from service.engine.unused import drop_unused
+
 LEAST = -1e9  # what is added where a token does not look: a softmax of it is 0 in float32 and in bfloat16
 
 
@@ -62,15 +64,10 @@ class _Rewrite:
                 raise NotStandard(f"{node.op_type} has no standard form here")
             else:
                 self._nodes.append(node)
-        needed, kept = {output.name for output in graph.output}, []
-        for node in reversed(self._nodes):
-            if needed & set(node.output):
-                kept.append(node)
-                needed |= set(node.input)
-        weights = [*(each for each in graph.initializer if each.name in needed), *self._constants.values()]
-        for field, values in ((graph.node, kept[::-1]), (graph.initializer, weights)):
-            del field[:]
-            field.extend(values)
+        del graph.node[:]
+        graph.node.extend(self._nodes)
+        graph.initializer.extend(self._constants.values())
+        drop_unused(graph)
         content: bytes = self._model.SerializeToString()
         return content
 

@@ -105,11 +105,15 @@ class _Tally:
 class Teams(Generic[Team]):
     """A graph, opened for as many threads as there are, and when it is busy for fewer, to see which is faster."""
 
-    def __init__(self, path: Path, largest: Team, counts: Sequence[int], opened: Callable[[int], Team]) -> None:
-        """`largest` is the graph at `path`, opened for the first of `counts`; `opened` opens it for another one."""
-        self._path, self._counts, self._open = path, counts, opened
+    def __init__(
+        self, path: Path, weights: int, largest: Team, counts: Sequence[int], opened: Callable[[int], Team]
+    ) -> None:
+        """`largest` is the graph at `path`, opened for the first of `counts`; `opened` opens it for another one.
+
+        That holds so many bytes of weights again.
+        """
+        self._path, self._weights, self._counts, self._open = path, weights, counts, opened
         self._files = _files(path)
-        self._weights = _size(self._files)
         self._teams = {0: largest}
         self._choices: dict[tuple[int, ...], Choice] = {}
         self._opens, self._opened_at = Lock(), [-REOPEN_S] * len(counts)
@@ -175,16 +179,17 @@ class Teams(Generic[Team]):
             self._opens.release()
 
 
-def fewer_threads(path: Path, threads: int) -> list[int]:
-    """Return the numbers of threads that a graph may be opened for, the most first: each half of the one before."""
-    weights, counts = _size(_files(path)), [threads]
+def fewer_threads(weights: int, threads: int) -> list[int]:
+    """Return the numbers of threads that a graph of so many bytes may be opened for, each half of the one before."""
+    counts = [threads]
     while counts[-1] > 1 and len(counts) * weights <= MOST_BYTES:
         counts.append(counts[-1] // 2)
     return counts
 
 
-def _size(files: Sequence[tuple[int, int, int]]) -> int:
-    return sum(size for _, size, _ in files)
+def size_of(path: Path) -> int:
+    """Return the bytes of a graph's file, and of that with the weights of a large one."""
+    return sum(size for _, size, _ in _files(path))
 
 
 def _files(path: Path) -> list[tuple[int, int, int]]:

@@ -101,6 +101,7 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
         cuda=wants_device(model),
         gpu_memory_bytes=model.gpu_memory_mib * 2**20 // len(manifest.graphs),
         cpu_fallback=model.cpu_fallback,
+        native=model.native,
     )
     admission = AdmissionLimits(model.max_waiting_slots, model.max_waiting_tokens)
     tokenizer, pool = None if manifest.image else _tokenizer(folder, manifest), Pool()

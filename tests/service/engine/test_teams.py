@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from service.engine.engine import Engine
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import Session, SessionOptions
-from service.engine.teams import MOST_BYTES, Choice, fewer_threads
+from service.engine.teams import MOST_BYTES, Choice, fewer_threads, size_of
 from tests.conftest import MakePackage, TinyPackage
 
 # Seconds of a run with all threads, and with one: on a quiet machine, and on a busy one.
@@ -199,16 +198,20 @@ def test_another_package_in_the_same_place_is_not_opened(
     np.testing.assert_array_equal(session.run(inputs, ["logits"])[0], expected)
 
 
-def test_weights_are_held_again_for_small_graphs_only(tmp_path: Path) -> None:
-    path = tmp_path / "graph.onnx"
-    path.write_bytes(b"")
-    weights = tmp_path / "graph.onnx.data"
-    assert fewer_threads(path, 1) == [1]
-    assert fewer_threads(path, 6) == [6, 3, 1]
-    for size, counts in [(MOST_BYTES // 2, [8, 4, 2]), (MOST_BYTES, [8, 4]), (MOST_BYTES + 1, [8])]:
-        weights.touch()
-        os.truncate(weights, size)
-        assert fewer_threads(path, 8) == counts
+@pytest.mark.parametrize(
+    ("weights", "counts"),
+    [(0, [8, 4, 2, 1]), (MOST_BYTES // 2, [8, 4, 2]), (MOST_BYTES, [8, 4]), (MOST_BYTES + 1, [8])],
+)
+def test_weights_are_held_again_for_small_graphs_only(weights: int, counts: list[int]) -> None:
+    assert fewer_threads(weights, 8) == counts
+    assert fewer_threads(weights, 1) == [1]
+
+
+def test_a_graph_is_as_large_as_its_file_and_that_with_its_weights(tmp_path: Path) -> None:
+    (path := tmp_path / "graph.onnx").write_bytes(b"123")
+    assert size_of(path) == 3
+    (tmp_path / "graph.onnx.data").write_bytes(b"12345")
+    assert size_of(path) == 8
 
 
 @pytest.fixture

@@ -1,0 +1,248 @@
+"""A package's graph with `trifold.Linear` where it multiplies 8-bit integers: the same answers to the last bit.
+
+A product is several nodes, of which the rounding of activations alone goes over memory three times (`int8`: Abs,
+ReduceMax, Div, QuantizeLinear, MatMulIntegerToFloat, Mul, Add; `int8-static`: QuantizeLinear, MatMulIntegerToFloat).
+Here it is one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from service.engine.unused import drop_unused
+
+Array = NDArray[Any]
+
+DOMAIN = "trifold"
+PANEL_COLUMNS, GROUP = 32, 4  # as `linear.h` reads matrices
+ALIGNMENT = 64  # bytes, of a register and of a cache's line: one that lies across two lines is read twice
+NOWHERE = 2**60  # bytes, behind the end of any file
+SMALL = 4096  # bytes of a weight that stays in the graph
+
+
+@dataclass(frozen=True)
+class NativeGraph:
+    """A graph, and its weights beside it, which all sessions that run it can share."""
+
+    model: bytes
+    weights: Mapping[str, Array]
+
+
+def native_graph(path: Path) -> NativeGraph | None:
+    """Read a graph and write it with our operators; None if there is nothing for them in it."""
+    rewrite = _Rewrite(onnx.load(path, load_external_data=False), path)
+    return rewrite.written() if rewrite.run() else None
+
+
+def panels_of(matrix: Array) -> Array:
+    """Return a matrix (depth, columns) in the order in which `linear.cpp` reads it.
+
+    That is (panels, groups, columns of a panel, numbers of a group), filled up with zeros.
+    """
+    depth, columns = matrix.shape
+    panels, groups = -(-columns // PANEL_COLUMNS), -(-depth // GROUP)
+    ordered = aligned((panels, groups, PANEL_COLUMNS, GROUP), np.int8)
+    for panel in range(panels):  # one at a time: a copy of a whole vocabulary would take as much memory again
+        some = matrix[:, panel * PANEL_COLUMNS : (panel + 1) * PANEL_COLUMNS]
+        filled = np.pad(some, ((0, groups * GROUP - depth), (0, PANEL_COLUMNS - some.shape[1])))
+        ordered[panel] = filled.reshape(groups, GROUP, PANEL_COLUMNS).transpose(0, 2, 1)
+    return ordered
+
+
+def aligned(shape: Sequence[int], dtype: Any) -> Array:
+    """Take memory that begins with a cache line."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    values: Array = memory[start : start + size].view(dtype).reshape(shape)
+    return values
+
+
+def _copied(values: Array) -> Array:
+    copy = aligned(values.shape, values.dtype)
+    copy[...] = values
+    return copy
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product as a graph has it, and which nodes of it one node can stand for."""
+
+    given: str
+    matrix: str
+    is_transposed: bool
+    depth: int
+    columns: int
+    scales: Array
+    step: float
+    zero_point: int
+    by_rows: bool
+    bias: str
+    last: onnx.NodeProto
+
+
+class _Rewrite:
+    def __init__(self, model: onnx.ModelProto, path: Path) -> None:
+        self._model, self._path = model, path
+        self._initializers = {each.name: each for each in model.graph.initializer}
+        self._makers = {name: node for node in model.graph.node for name in node.output if name}
+        self._users: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+        for node in model.graph.node:
+            for name in node.input:
+                self._users[name].append(node)
+        self._outputs = {output.name for output in model.graph.output}
+        self._weights: dict[str, Array] = {}
+
+    def run(self) -> bool:
+        """Put our operator where a product is; return whether there was one."""
+        found = (self._product(node) for node in self._model.graph.node if node.op_type == "MatMulIntegerToFloat")
+        by_last = {id(product.last): product for product in found if product is not None}
+        if not by_last:
+            return False
+        nodes = [self._linear(by_last[id(node)]) if id(node) in by_last else node for node in self._model.graph.node]
+        del self._model.graph.node[:]
+        self._model.graph.node.extend(nodes)
+        drop_unused(self._model.graph)
+        return True
+
+    def written(self) -> NativeGraph:
+        """Take out of the graph what our operators read, and the tables that rows are looked up in.
+
+        Any other weight may be read by whoever prepares a graph to run, as by those who fuse operators.
+        """
+        others = {
+            name
+            for node in self._model.graph.node
+            for place, name in enumerate(node.input)
+            if node.domain != DOMAIN and not (node.op_type == "Gather" and place == 0)
+        }
+        for tensor in self._model.graph.initializer:
+            if tensor.name in others:
+                continue
+            if tensor.name not in self._weights:
+                values = self._values(tensor.name)
+                if values.nbytes < SMALL:
+                    continue
+                self._weights[tensor.name] = _copied(values)
+            self._place_beside(tensor)
+        self._model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+        used = {tensor.name for tensor in self._model.graph.initializer}
+        weights = {name: values for name, values in self._weights.items() if name in used}
+        return NativeGraph(self._model.SerializeToString(), weights)
+
+    def _place_beside(self, tensor: onnx.TensorProto) -> None:
+        """Leave of a weight its name and shape: sessions are given the rest, and never read it where it is said to be.
+
+        That must be a file, and is the graph's own, at a place behind its end, so that reading it would fail.
+        """
+        name, kind, shape = tensor.name, tensor.data_type, list(tensor.dims)
+        tensor.Clear()
+        tensor.name, tensor.data_type, tensor.data_location = name, kind, onnx.TensorProto.EXTERNAL
+        tensor.dims.extend(shape)
+        for key, value in (("location", self._path.name), ("offset", str(NOWHERE))):
+            tensor.external_data.add(key=key, value=value)
+
+    def _product(self, node: onnx.NodeProto) -> _Product | None:
+        """Return what a product consists of, if it is of a form that our operator has."""
+        rounded, matrix, step, scales, zero_point, matrix_zero_point, bias = [*node.input, *[""] * 7][:7]
+        transposition = self._makers.get(matrix)
+        if transposition is not None and transposition.op_type == "Transpose":
+            matrix = transposition.input[0]
+        rounding = self._makers.get(rounded)
+        constants = [matrix, step, scales, zero_point, *filter(None, [bias])]
+        if matrix_zero_point or rounding is None or rounding.op_type != "QuantizeLinear":
+            return None
+        if not all(name in self._initializers for name in [*constants, *rounding.input[1:]]):
+            return None
+        own_step, own_zero_point = (self._values(name) for name in rounding.input[1:3])
+        if own_step.size != 1 or own_zero_point.dtype != np.uint8 or own_zero_point != self._values(zero_point):
+            return None
+        shape = self._initializers[matrix].dims
+        depth, columns = shape if transposition is None else reversed(shape)
+        given, last = rounding.input[0], node
+        if by_rows := self._by_rows(given, node):
+            given, last = by_rows
+        if not bias and (addition := self._bias_behind(last, columns)) is not None:
+            last, bias = addition
+        return _Product(
+            given,
+            matrix,
+            transposition is not None,
+            depth,
+            columns,
+            np.broadcast_to(self._values(step) * self._values(scales), (columns,)),
+            float(own_step),
+            int(own_zero_point),
+            bool(by_rows),
+            bias,
+            last,
+        )
+
+    def _by_rows(self, scaled: str, node: onnx.NodeProto) -> tuple[str, onnx.NodeProto] | None:
+        """Return rows before they were divided by their largest numbers, and the product once it has these again."""
+        division = self._makers.get(scaled)
+        if division is None or division.op_type != "Div":
+            return None
+        given, largest = division.input
+        maximum = self._makers.get(largest)
+        size = self._makers.get(maximum.input[0]) if maximum is not None and maximum.op_type == "ReduceMax" else None
+        if size is None or size.op_type != "Abs" or size.input[0] != given:
+            return None
+        multiplication = self._only_user(node)
+        if multiplication is None or multiplication.op_type != "Mul" or largest not in multiplication.input:
+            return None
+        return given, multiplication
+
+    def _bias_behind(self, node: onnx.NodeProto, columns: int) -> tuple[onnx.NodeProto, str] | None:
+        addition = self._only_user(node)
+        if addition is None or addition.op_type != "Add":
+            return None
+        (other,) = [name for name in addition.input if name != node.output[0]] or [""]
+        bias = self._initializers.get(other)
+        return (addition, other) if bias is not None and list(bias.dims) == [columns] else None
+
+    def _only_user(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
+        (output,) = node.output
+        users = self._users[output]
+        return users[0] if len(users) == 1 and output not in self._outputs else None
+
+    def _linear(self, product: _Product) -> onnx.NodeProto:
+        order = "columns" if product.is_transposed else "rows"
+        weights, offsets = f"{product.matrix}_panels_of_{order}", f"{product.matrix}_offsets_{product.zero_point}"
+        if weights not in self._weights:
+            matrix = self._values(product.matrix)
+            matrix = matrix.T if product.is_transposed else matrix
+            self._add(weights, panels_of(matrix))
+        if offsets not in self._weights:
+            sums = self._weights[weights].sum(axis=(1, 3), dtype=np.int32)
+            self._add(offsets, _copied(-product.zero_point * sums.ravel()))
+        scales = f"{product.last.output[0]}_scales_of_panels"
+        self._add(scales, _copied(np.pad(product.scales, (0, -product.columns % PANEL_COLUMNS))))
+        return helper.make_node(
+            "Linear",
+            [product.given, weights, scales, offsets, *filter(None, [product.bias])],
+            product.last.output[:1],
+            domain=DOMAIN,
+            depth=product.depth,
+            columns=product.columns,
+            step=product.step,
+            zero_point=product.zero_point,
+            by_rows=int(product.by_rows),
+        )
+
+    def _add(self, name: str, values: Array) -> None:
+        self._weights[name] = values
+        kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+        self._model.graph.initializer.append(onnx.TensorProto(name=name, data_type=kind, dims=values.shape))
+
+    def _values(self, name: str) -> Array:
+        return numpy_helper.to_array(self._initializers[name], str(self._path.parent))

@@ -1,0 +1,111 @@
+"""The operators' library is built where there is a compiler, and is not missed where there is none."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.engine import session as sessions
+from service.engine.native import library
+from service.engine.native.library import FOLDER, NoLibrary, build, find_library, places
+from service.engine.session import Session, SessionOptions, native_library
+from tests.conftest import MakePackage
+from tests.service.engine.native.machine import needs_compiler
+from tests.service.engine.test_teams import inputs_of
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The sources lie in another folder, where nothing was built, and nothing is in the cache."""
+    folder = tmp_path / "native"
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(library, "FOLDER", folder)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return folder
+
+
+@needs_compiler
+def test_the_library_is_built_once_beside_its_sources(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = find_library(lambda path: None)
+    assert path.parent == elsewhere / "__pycache__"
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+    monkeypatch.setattr(library, "COMPILERS", ())
+    assert find_library(lambda path: None) == path
+
+
+@needs_compiler
+def test_other_sources_are_another_library(elsewhere: Path) -> None:
+    before = build()
+    (elsewhere / "linear.h").write_text((elsewhere / "linear.h").read_text() + "// another\n")
+
+    assert build() != before
+
+
+@needs_compiler
+def test_who_may_not_write_beside_the_sources_has_the_library_in_a_cache(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (elsewhere / "__pycache__").write_text("a file, where nobody can make a folder")
+
+    assert build() == places()[1]
+    assert places()[1].is_relative_to(Path("~").expanduser())
+
+
+def test_where_nothing_can_be_written_the_reason_is_told(elsewhere: Path, tmp_path: Path) -> None:
+    (elsewhere / "__pycache__").write_text("")
+    (tmp_path / "home").write_text("")
+
+    with pytest.raises(NoLibrary, match=r"nothing can be written|no C\+\+ compiler"):
+        build()
+
+
+def test_without_a_compiler_the_reason_is_told(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "COMPILERS", ("no-such-compiler",))
+    with pytest.raises(NoLibrary, match=r"no C\+\+ compiler"):
+        find_library(lambda path: None)
+
+
+def test_what_a_compiler_says_is_told_and_nothing_is_left_behind(
+    elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\necho 'linear.cpp:1: error: all is wrong' >&2\nexit 1\n")
+    compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(library, "COMPILERS", (str(compiler),))
+
+    with pytest.raises(NoLibrary, match="error: all is wrong"):
+        find_library(lambda path: None)
+    assert list((elsewhere / "__pycache__").iterdir()) == []
+
+
+@needs_compiler
+def test_a_library_that_cannot_be_loaded_is_not_taken(elsewhere: Path) -> None:
+    def refuse(path: Path) -> None:
+        raise RuntimeError("the processor has no AVX-512 VNNI")
+
+    with pytest.raises(NoLibrary, match="AVX-512"):
+        find_library(refuse)
+
+
+def test_without_the_library_the_graph_runs_as_it_is(
+    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch, elsewhere: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    package, inputs = make_package("sentiment", "int8"), inputs_of(3, 7)
+    path = package.folder / "encoder.onnx"
+    (expected,) = Session(path, SessionOptions(1)).run(inputs, ["logits"])
+    monkeypatch.setattr(library, "COMPILERS", ())
+    native_library.cache_clear()
+    try:
+        with caplog.at_level("INFO", sessions.logger.name):
+            session = Session(path, SessionOptions(1))
+    finally:
+        native_library.cache_clear()
+
+    assert "no C++ compiler" in caplog.text
+    assert session._native is None
+    np.testing.assert_array_equal(session.run(inputs, ["logits"])[0], expected)
