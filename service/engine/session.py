@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from service.engine.native.graph import native_graph
+from service.engine.native.graph import NativeGraph, has_products, native_graph
 from service.engine.native.library import NoLibrary, find_library
 from service.engine.teams import Teams, fewer_threads, size_of
 
@@ -94,7 +94,7 @@ def has_openvino() -> bool:
 
 @cache
 def native_library() -> Path | None:
-    """Return the library of our own operators, if it was built and takes this processor; the log says why it is not."""
+    """Return the library of our own operators, if it can be had and takes this processor; the log says why not."""
     try:
         library = find_library(lambda path: onnxruntime.SessionOptions().register_custom_ops_library(str(path)))
         logger.info("our own operators multiply integers of 8 bits (AVX-512 VNNI)")
@@ -141,6 +141,15 @@ def _cgroup_quota() -> int | None:
     return None
 
 
+def _native(path: Path) -> NativeGraph | None:
+    """Return a graph with our own operators, if it has anything for them and they can be had here."""
+    try:
+        return native_graph(path) if has_products(path) and native_library() is not None else None
+    except Exception:  # to be faster must not decide whether a model is served
+        logger.warning("%s runs as it is: our own operators could not be put in", path, exc_info=True)
+        return None
+
+
 class Session:
     """One graph, run by the thread that calls, and by several at a time on arrays of their own."""
 
@@ -154,12 +163,20 @@ class Session:
         cuda_is_there = options.cuda and has_cuda()
         if cuda_is_there:
             preload_cuda()
-        library = native_library() if options.native and model is None and not options.openvino else None
-        self._native = native_graph(path) if library is not None and not cuda_is_there else None
-        self._beside: dict[str, onnxruntime.OrtValue] = {}  # its weights, which all that run it share
+        self._native: NativeGraph | None = None
+        self._shared: dict[str, onnxruntime.OrtValue] = {}  # its weights, which all that run it read
+        if options.native and model is None and not options.openvino and not cuda_is_there:
+            self._native = _native(path)
         if self._native is not None:
-            self._beside = {name: _over(values) for name, values in self._native.weights.items()}
-        self._session = self._opened(path, options, model, replays=replays and cuda_is_there)
+            self._shared = {name: _value_over(values) for name, values in self._native.weights.items()}
+        try:
+            self._session = self._opened(path, options, model, replays=replays and cuda_is_there)
+        except Exception:
+            if self._native is None:
+                raise
+            logger.warning("%s runs as it is: with our own operators it could not be opened", path, exc_info=True)
+            self._native, self._shared = None, {}
+            self._session = self._opened(path, options, model, replays=False)
         providers = self._session.get_providers()
         # Where the provider is installed, but its libraries or the driver are not, the CPU is taken in silence.
         if options.cuda and not options.cpu_fallback and CUDA not in providers:
@@ -176,7 +193,7 @@ class Session:
         threads = options.threads or usable_cores()
         is_chosen = not options.threads and self.provider == "cpu" and model is None
         self._bound: WeakSet[BoundSession] = WeakSet()
-        weights = size_of(path) if self._native is None else 0  # what is beside a graph is not held again
+        weights = size_of(path) if self._native is None else len(self._native.model)  # what is shared is not held again
         self._teams: Teams[onnxruntime.InferenceSession] = Teams(
             path,
             weights,
@@ -211,11 +228,12 @@ class Session:
         session_options.log_severity_level = 3
         if self._native is not None:
             session_options.register_custom_ops_library(str(native_library()))
-            for name, weight in self._beside.items():
+            for name, weight in self._shared.items():
                 session_options.add_initializer(name, weight)
             model = self._native.model
         if model is not None:
-            session_options.add_session_config_entry(WEIGHTS_FOLDER, str(path.parent))
+            folder = path.parent if self._native is None else path.resolve().parent
+            session_options.add_session_config_entry(WEIGHTS_FOLDER, str(folder))
         if options.openvino:
             session_options.add_provider_for_devices(_openvino_processors(), _openvino_options(options))
             return onnxruntime.InferenceSession(path if model is None else model, session_options)
@@ -297,7 +315,7 @@ def _openvino_options(options: SessionOptions) -> dict[str, str]:
     return {"load_config": json.dumps({"CPU": asked})}
 
 
-def _over(array: Array) -> onnxruntime.OrtValue:
+def _value_over(array: Array) -> onnxruntime.OrtValue:
     """Return what ONNX Runtime reads an array by; it has no copy of it, but keeps it alive."""
     return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 

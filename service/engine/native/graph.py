@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ Array = NDArray[Any]
 DOMAIN = "trifold"
 PANEL_COLUMNS, GROUP = 32, 4  # as `linear.h` reads matrices
 ALIGNMENT = 64  # bytes, of a register and of a cache's line: one that lies across two lines is read twice
+INT8, UINT8, FLOAT = onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.FLOAT
 NOWHERE = 2**60  # bytes, behind the end of any file
 SMALL = 4096  # bytes of a weight that stays in the graph
 
@@ -37,9 +39,18 @@ class NativeGraph:
     weights: Mapping[str, Array]
 
 
+def has_products(path: Path) -> bool:
+    """Tell whether a graph's file names the operator that ours stands for; it is searched and not read as a graph."""
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        return content.find(b"MatMulIntegerToFloat") >= 0
+
+
 def native_graph(path: Path) -> NativeGraph | None:
     """Read a graph and write it with our operators; None if there is nothing for them in it."""
-    rewrite = _Rewrite(onnx.load(path, load_external_data=False), path)
+    model = onnx.load(path, load_external_data=False)
+    if any(each.HasField("g") or each.graphs for node in model.graph.node for each in node.attribute):
+        return None  # what a loop or a branch reads of its surroundings is not looked for
+    rewrite = _Rewrite(model, path.resolve())
     return rewrite.written() if rewrite.run() else None
 
 
@@ -93,7 +104,8 @@ class _Product:
 class _Rewrite:
     def __init__(self, model: onnx.ModelProto, path: Path) -> None:
         self._model, self._path = model, path
-        self._initializers = {each.name: each for each in model.graph.initializer}
+        inputs = {each.name for each in model.graph.input}  # may be given with a run, although they have a value
+        self._initializers = {each.name: each for each in model.graph.initializer if each.name not in inputs}
         self._makers = {name: node for node in model.graph.node for name in node.output if name}
         self._users: dict[str, list[onnx.NodeProto]] = defaultdict(list)
         for node in model.graph.node:
@@ -123,7 +135,7 @@ class _Rewrite:
             name
             for node in self._model.graph.node
             for place, name in enumerate(node.input)
-            if node.domain != DOMAIN and not (node.op_type == "Gather" and place == 0)
+            if node.domain != DOMAIN and not (place == 0 and self._looks_up(node))
         }
         for tensor in self._model.graph.initializer:
             if tensor.name in others:
@@ -138,6 +150,10 @@ class _Rewrite:
         used = {tensor.name for tensor in self._model.graph.initializer}
         weights = {name: values for name, values in self._weights.items() if name in used}
         return NativeGraph(self._model.SerializeToString(), weights)
+
+    def _looks_up(self, node: onnx.NodeProto) -> bool:
+        """Tell whether a node looks up rows that a request asks for: others may be looked up before there is one."""
+        return node.op_type == "Gather" and node.input[1] in {each.name for each in self._model.graph.input}
 
     def _place_beside(self, tensor: onnx.TensorProto) -> None:
         """Leave of a weight its name and shape: sessions are given the rest, and never read it where it is said to be.
@@ -154,38 +170,51 @@ class _Rewrite:
     def _product(self, node: onnx.NodeProto) -> _Product | None:
         """Return what a product consists of, if it is of a form that our operator has."""
         rounded, matrix, step, scales, zero_point, matrix_zero_point, bias = [*node.input, *[""] * 7][:7]
-        transposition = self._makers.get(matrix)
-        if transposition is not None and transposition.op_type == "Transpose":
-            matrix = transposition.input[0]
+        matrix, is_transposed = self._behind_transposition(matrix)
         rounding = self._makers.get(rounded)
-        constants = [matrix, step, scales, zero_point, *filter(None, [bias])]
-        if matrix_zero_point or rounding is None or rounding.op_type != "QuantizeLinear":
+        if matrix_zero_point or rounding is None or rounding.op_type != "QuantizeLinear" or len(rounding.input) != 3:
             return None
-        if not all(name in self._initializers for name in [*constants, *rounding.input[1:]]):
+        given, *own = rounding.input
+        kinds = {matrix: INT8, step: FLOAT, scales: FLOAT, zero_point: UINT8, own[0]: FLOAT, own[1]: UINT8}
+        if bias:
+            kinds[bias] = FLOAT
+        if any(name not in self._initializers or self._initializers[name].data_type != kinds[name] for name in kinds):
             return None
-        own_step, own_zero_point = (self._values(name) for name in rounding.input[1:3])
-        if own_step.size != 1 or own_zero_point.dtype != np.uint8 or own_zero_point != self._values(zero_point):
+        shape, count = self._initializers[matrix].dims, self._values(scales).size
+        own_step, own_zero_point, other_step, other_zero_point = singles = [
+            *map(self._values, [*own, step, zero_point])
+        ]
+        if len(shape) != 2 or any(each.size != 1 for each in singles):
             return None
-        shape = self._initializers[matrix].dims
-        depth, columns = shape if transposition is None else reversed(shape)
-        given, last = rounding.input[0], node
-        if by_rows := self._by_rows(given, node):
+        depth, columns = reversed(shape) if is_transposed else shape
+        if not depth * columns or count not in (1, columns) or own_zero_point.item() != other_zero_point.item():
+            return None
+        last = node
+        by_rows = None if bias else self._by_rows(given, node)
+        if by_rows is not None:
             given, last = by_rows
         if not bias and (addition := self._bias_behind(last, columns)) is not None:
             last, bias = addition
         return _Product(
             given,
             matrix,
-            transposition is not None,
+            is_transposed,
             depth,
             columns,
-            np.broadcast_to(self._values(step) * self._values(scales), (columns,)),
-            float(own_step),
-            int(own_zero_point),
-            bool(by_rows),
+            np.broadcast_to(other_step.item() * self._values(scales).ravel(), (columns,)),
+            own_step.item(),
+            own_zero_point.item(),
+            by_rows is not None,
             bias,
             last,
         )
+
+    def _behind_transposition(self, matrix: str) -> tuple[str, bool]:
+        """Return a matrix before it was transposed, and whether it was; one of other dimensions than two never is."""
+        node = self._makers.get(matrix)
+        if node is None or node.op_type != "Transpose" or [list(each.ints) for each in node.attribute] != [[1, 0]]:
+            return matrix, False
+        return node.input[0], True
 
     def _by_rows(self, scaled: str, node: onnx.NodeProto) -> tuple[str, onnx.NodeProto] | None:
         """Return rows before they were divided by their largest numbers, and the product once it has these again."""
@@ -194,7 +223,9 @@ class _Rewrite:
             return None
         given, largest = division.input
         maximum = self._makers.get(largest)
-        size = self._makers.get(maximum.input[0]) if maximum is not None and maximum.op_type == "ReduceMax" else None
+        if maximum is None or maximum.op_type != "ReduceMax" or not self._is_of_rows(maximum):
+            return None
+        size = self._makers.get(maximum.input[0])
         if size is None or size.op_type != "Abs" or size.input[0] != given:
             return None
         multiplication = self._only_user(node)
@@ -202,13 +233,20 @@ class _Rewrite:
             return None
         return given, multiplication
 
+    def _is_of_rows(self, maximum: onnx.NodeProto) -> bool:
+        """Tell whether it is that of the last axis, which stays."""
+        keeps = all(each.i for each in maximum.attribute if each.name == "keepdims")
+        is_known = len(maximum.input) == 2 and maximum.input[1] in self._initializers
+        return keeps and is_known and self._values(maximum.input[1]).tolist() == [-1]
+
     def _bias_behind(self, node: onnx.NodeProto, columns: int) -> tuple[onnx.NodeProto, str] | None:
+        """Return the addition of a constant to each column, and the constant."""
         addition = self._only_user(node)
         if addition is None or addition.op_type != "Add":
             return None
         (other,) = [name for name in addition.input if name != node.output[0]] or [""]
         bias = self._initializers.get(other)
-        return (addition, other) if bias is not None and list(bias.dims) == [columns] else None
+        return (addition, other) if bias is not None and (bias.data_type, *bias.dims) == (FLOAT, columns) else None
 
     def _only_user(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
         (output,) = node.output
@@ -217,7 +255,8 @@ class _Rewrite:
 
     def _linear(self, product: _Product) -> onnx.NodeProto:
         order = "columns" if product.is_transposed else "rows"
-        weights, offsets = f"{product.matrix}_panels_of_{order}", f"{product.matrix}_offsets_{product.zero_point}"
+        weights = f"{product.matrix}_panels_of_{order}"
+        offsets = f"{weights}_offsets_{product.zero_point}"
         if weights not in self._weights:
             matrix = self._values(product.matrix)
             matrix = matrix.T if product.is_transposed else matrix

@@ -1,8 +1,8 @@
 """The operators' library: built of its sources where it is first needed, if there is a C++ compiler.
 
 It is kept as Python keeps what it has compiled: beside the sources, and for whoever may not write there in their own
-cache. Its name has a digest of the sources, so that no other than theirs is ever loaded. An image has it already
-(`python library.py`), and needs no compiler.
+cache. Its name has a digest of the sources, so that one of another version is never taken for it. An image has it
+already (`python library.py`), and needs no compiler.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 FOLDER = Path(__file__).parent
 COMPILERS = ("c++", "g++", "clang++")
-FLAGS = ("-std=c++17", "-O3", "-fvisibility=hidden", "-fPIC", "-shared")
+# Nothing is contracted: a product and a sum that become one instruction are rounded once less.
+FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-fPIC", "-shared")
 PATIENCE_S = 120  # for a compiler, which takes two or three
 
 
@@ -26,13 +30,18 @@ class NoLibrary(RuntimeError):
 
 
 def find_library(load: Callable[[Path], object]) -> Path:
-    """Return the library's file, built now if it is not there, once `load` has taken it; raises `NoLibrary`."""
-    path = next(filter(Path.exists, places()), None) or build()
-    try:
-        load(path)
-    except Exception as error:  # ONNX Runtime's own kinds, as where the processor lacks the instructions
-        raise NoLibrary(str(error)) from error
-    return path
+    """Return the library's file, built now if it is nowhere, once `load` has taken it; raises `NoLibrary`."""
+    there = [place for place in places() if os.path.exists(place)]  # noqa: PTH110  # Path's raises where it may not look
+    failures = []
+    for path in there or [build()]:
+        try:
+            _check_owner(path)
+            load(path)
+        except Exception as error:  # ONNX Runtime's own kinds, as where the processor lacks the instructions
+            failures.append(f"{path}: {error}")
+        else:
+            return path
+    raise NoLibrary("; ".join(failures))
 
 
 def places() -> list[Path]:
@@ -41,7 +50,10 @@ def places() -> list[Path]:
     for source in sorted([*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h"), *FOLDER.glob("onnxruntime/*.h")]):
         digest.update(source.read_bytes())
     name = f"operators-{digest.hexdigest()[:16]}.so"
-    return [FOLDER / "__pycache__" / name, Path("~/.cache/trifold").expanduser() / name]
+    folders = [FOLDER / "__pycache__"]
+    with suppress(RuntimeError):  # a user who has no home
+        folders.append(Path("~/.cache/trifold").expanduser())
+    return [folder / name for folder in folders]
 
 
 def build() -> Path:
@@ -49,35 +61,43 @@ def build() -> Path:
 
     Processes that build at the same time do it side by side, and the last one's file stays.
     """
+    if platform.machine() not in {"x86_64", "AMD64"}:
+        raise NoLibrary("they are for x86-64 processors alone")
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         raise NoLibrary("they are not built, as there is no C++ compiler (c++, g++ or clang++)")
     reason = ""
     for place in places():
-        partial = place.with_name(f"{place.name}.{os.getpid()}")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            partial.touch()
+            with TemporaryDirectory(dir=place.parent) as folder:
+                built = Path(folder) / place.name
+                _compile(compiler, built)
+                built.replace(place)
         except OSError as error:
             reason = f"they are not built, as nothing can be written: {error}"
-            continue
-        try:
-            _compile(compiler, partial)
-            partial.replace(place)
-        finally:
-            partial.unlink(missing_ok=True)
-        return place
+        else:
+            return place
     raise NoLibrary(reason)
 
 
+def _check_owner(path: Path) -> None:
+    """Refuse what somebody else could have put there: it would run as this user."""
+    for each in (path, path.parent):
+        status = each.stat()
+        if status.st_uid not in {0, os.geteuid()} or status.st_mode & stat.S_IWOTH:
+            raise NoLibrary(f"{each} is another user's, or may be written by all")
+
+
 def _compile(compiler: str, target: Path) -> None:
-    command = [compiler, *FLAGS, *map(str, sorted(FOLDER.glob("*.cpp"))), "-o", str(target)]
+    sources = sorted(FOLDER.glob("*.cpp"))
+    command = ["env", "LC_ALL=C", compiler, *FLAGS, *map(str, sources), "-o", str(target)]  # English messages
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)  # noqa: S603  # our own words
     except subprocess.CalledProcessError as error:
-        lines = [line for line in error.stderr.splitlines() if "error" in line] or ["it says nothing"]
+        lines = [line for line in error.stderr.splitlines() if "error" in line] or [error.stderr.strip()[:200]]
         raise NoLibrary(f"{compiler} cannot build them: {lines[0]}") from error
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
         raise NoLibrary(f"{compiler} cannot build them: {error}") from error
 
 

@@ -12,7 +12,8 @@ namespace trifold {
 constexpr int64_t kPanelColumns = 32;
 constexpr int64_t kGroup = 4;
 
-// y = round(x / step) · W · scales + bias, where W (depth, columns) are integers and round(x / step) of 8 bits.
+// y = (q · W) · scales + bias, with q = clamp(round(x / step), −zero_point, 255 − zero_point), and W (depth, columns) of
+// 8-bit integers. By rows: y = (q · W) · scales · max|x| + bias, with x / max|x| in the place of x.
 struct Linear {
   int64_t depth, columns;
   float step;          // of the rows' 8-bit numbers
@@ -39,7 +40,7 @@ bool IsSupported();
 // How much memory `Multiply` needs beside inputs and outputs.
 size_t ScratchBytes(const Linear& linear, int64_t rows);
 
-// Writes y (rows, columns) for x (rows, depth).
+// Writes y (rows, columns) for x (rows, depth), of which there is one at least, all finite. Throws nothing.
 void Multiply(const Linear& linear, const float* x, int64_t rows, float* y, void* scratch, const Threads& threads);
 
 }  // namespace trifold

@@ -1,6 +1,7 @@
 // Trifold's operators for ONNX Runtime: `trifold.Linear`, which `graph.py` puts in the place of several others.
 //
-// Inputs: x (..., depth), and the constants weights, scales, offsets and, maybe, bias of `linear.h`. Output: (..., columns).
+// Inputs: x (..., depth), and the constants weights, scales, offsets and, maybe, bias of `linear.h`.
+// Output: (..., columns).
 
 #include <memory>
 
@@ -24,8 +25,8 @@ enum Input : size_t { kX, kWeights, kScales, kOffsets, kBias, kInputs };
 
 const OrtApi* api;
 
-struct ThreadsOfRun : trifold::Threads {
-  explicit ThreadsOfRun(const OrtKernelContext* context) : context(context) {}
+struct Workers : trifold::Threads {
+  explicit Workers(const OrtKernelContext* context) : context(context) {}
 
   void ForEach(size_t count, void (*run)(void*, size_t), void* data) const override {
     if (count == 1) return run(data, 0);
@@ -47,6 +48,28 @@ struct Kernel {
   }
 };
 
+OrtStatus* Invalid(const char* message) { return api->CreateStatus(ORT_INVALID_ARGUMENT, message); }
+
+// Points at a constant's numbers, of which there must be so many; they are the session's, which outlives its kernels.
+template <typename T>
+OrtStatus* Find(const OrtKernelInfo* info, Input place, int64_t count, const T** data) {
+  int is_constant = 0;
+  const OrtValue* value = nullptr;
+  RETURN_IF_FAILED(api->KernelInfoGetConstantInput_tensor(info, place, &is_constant, &value));
+  if (!is_constant || value == nullptr) return Invalid("trifold.Linear: an input is no constant");
+  OrtTensorTypeAndShapeInfo* shape;
+  size_t found;
+  RETURN_IF_FAILED(api->GetTensorTypeAndShape(value, &shape));
+  OrtStatus* status = api->GetTensorShapeElementCount(shape, &found);
+  api->ReleaseTensorTypeAndShapeInfo(shape);
+  RETURN_IF_FAILED(status);
+  if (static_cast<int64_t>(found) != count) return Invalid("trifold.Linear: a constant has another size");
+  void* address;
+  RETURN_IF_FAILED(api->GetTensorMutableData(const_cast<OrtValue*>(value), &address));
+  *data = static_cast<const T*>(address);
+  return nullptr;
+}
+
 OrtStatus* Create(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo* info, void** created) {
   auto kernel = std::make_unique<Kernel>();
   trifold::Linear& linear = kernel->linear;
@@ -56,33 +79,29 @@ OrtStatus* Create(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo* info, 
   RETURN_IF_FAILED(api->KernelInfoGetAttribute_float(info, "step", &linear.step));
   RETURN_IF_FAILED(api->KernelInfoGetAttribute_int64(info, "zero_point", &zero_point));
   RETURN_IF_FAILED(api->KernelInfoGetAttribute_int64(info, "by_rows", &by_rows));
-  RETURN_IF_FAILED(api->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &kernel->memory));
+  if (linear.depth < 1 || linear.columns < 1) return Invalid("trifold.Linear: depth and columns are 1 at least");
   linear.zero_point = static_cast<int32_t>(zero_point);
   linear.by_rows = by_rows != 0;
+
+  const int64_t padded = linear.Panels() * trifold::kPanelColumns;
+  const int64_t numbers = padded * linear.Groups() * trifold::kGroup;
+  RETURN_IF_FAILED(Find(info, kWeights, numbers, &linear.weights));
+  RETURN_IF_FAILED(Find(info, kScales, padded, &linear.scales));
+  RETURN_IF_FAILED(Find(info, kOffsets, padded, &linear.offsets));
+  size_t inputs;
+  RETURN_IF_FAILED(api->KernelInfo_GetInputCount(info, &inputs));
+  if (inputs > kBias) RETURN_IF_FAILED(Find(info, kBias, linear.columns, &linear.bias));
+  RETURN_IF_FAILED(api->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &kernel->memory));
   *created = kernel.release();
   return nullptr;
 }
 
-template <typename T>
-OrtStatus* Read(const OrtKernelContext* context, Input place, const T** data) {
-  const OrtValue* value = nullptr;
-  RETURN_IF_FAILED(api->KernelContext_GetInput(context, place, &value));
-  *data = nullptr;
-  if (value == nullptr) return nullptr;  // of an input that need not be there
-  void* address;
-  RETURN_IF_FAILED(api->GetTensorMutableData(const_cast<OrtValue*>(value), &address));
-  *data = static_cast<const T*>(address);
-  return nullptr;
-}
-
-OrtStatus* Shape(const OrtKernelContext* context, int64_t* dimensions, size_t* rank) {
-  const OrtValue* value;
+OrtStatus* Shape(const OrtValue* value, int64_t* dimensions, size_t* rank) {
   OrtTensorTypeAndShapeInfo* info;
-  RETURN_IF_FAILED(api->KernelContext_GetInput(context, kX, &value));
   RETURN_IF_FAILED(api->GetTensorTypeAndShape(value, &info));
   OrtStatus* status = api->GetDimensionsCount(info, rank);
   if (status == nullptr && (*rank == 0 || *rank > kMostDimensions))
-    status = api->CreateStatus(ORT_INVALID_ARGUMENT, "trifold.Linear takes one to eight dimensions");
+    status = Invalid("trifold.Linear takes one to eight dimensions");
   if (status == nullptr) status = api->GetDimensions(info, dimensions, *rank);
   api->ReleaseTensorTypeAndShapeInfo(info);
   return status;
@@ -90,19 +109,15 @@ OrtStatus* Shape(const OrtKernelContext* context, int64_t* dimensions, size_t* r
 
 OrtStatus* Compute(void* created, OrtKernelContext* context) {
   const Kernel& kernel = *static_cast<const Kernel*>(created);
-  trifold::Linear linear = kernel.linear;
-  const float* x;
-  RETURN_IF_FAILED(Read(context, kX, &x));
-  RETURN_IF_FAILED(Read(context, kWeights, &linear.weights));
-  RETURN_IF_FAILED(Read(context, kScales, &linear.scales));
-  RETURN_IF_FAILED(Read(context, kOffsets, &linear.offsets));
-  RETURN_IF_FAILED(Read(context, kBias, &linear.bias));
-
+  const trifold::Linear& linear = kernel.linear;
+  const OrtValue* input;
+  void* x;
+  RETURN_IF_FAILED(api->KernelContext_GetInput(context, kX, &input));
+  RETURN_IF_FAILED(api->GetTensorMutableData(const_cast<OrtValue*>(input), &x));
   int64_t dimensions[kMostDimensions];
   size_t rank;
-  RETURN_IF_FAILED(Shape(context, dimensions, &rank));
-  if (dimensions[rank - 1] != linear.depth)
-    return api->CreateStatus(ORT_INVALID_ARGUMENT, "trifold.Linear: rows are not as long as its matrix is deep");
+  RETURN_IF_FAILED(Shape(input, dimensions, &rank));
+  if (dimensions[rank - 1] != linear.depth) return Invalid("trifold.Linear: rows have another length");
   int64_t rows = 1;
   for (size_t i = 0; i + 1 < rank; ++i) rows *= dimensions[i];
   dimensions[rank - 1] = linear.columns;
@@ -117,7 +132,7 @@ OrtStatus* Compute(void* created, OrtKernelContext* context) {
   RETURN_IF_FAILED(api->KernelContext_GetAllocator(context, kernel.memory, &allocator));
   OrtStatus* status = api->AllocatorAlloc(allocator, trifold::ScratchBytes(linear, rows), &scratch);
   if (status == nullptr) {
-    trifold::Multiply(linear, x, rows, static_cast<float*>(y), scratch, ThreadsOfRun(context));
+    trifold::Multiply(linear, static_cast<const float*>(x), rows, static_cast<float*>(y), scratch, Workers(context));
     status = api->AllocatorFree(allocator, scratch);
   }
   api->ReleaseAllocator(allocator);
@@ -161,7 +176,8 @@ OrtStatus* MakeDomain(OrtCustomOpDomain** domain) {
 
 // What ONNX Runtime calls when it is given this library; fails where the processor has not what the operators need.
 extern "C" EXPORTED OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base) {
-  api = base->GetApi(kApiVersion);
+  static const OrtApi* const found = api = base->GetApi(kApiVersion);
+  if (found == nullptr) return nullptr;  // an ONNX Runtime older than any that Trifold runs with; it knows no operator
   if (!trifold::IsSupported()) return api->CreateStatus(ORT_NOT_IMPLEMENTED, "the processor has no AVX-512 VNNI");
   static OrtCustomOpDomain* domain = nullptr;  // of the process: sessions refer to it for as long as they live
   static OrtStatus* const failure = MakeDomain(&domain);

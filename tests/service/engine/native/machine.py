@@ -9,10 +9,10 @@ import pytest
 
 from service.engine.native.library import COMPILERS
 
-_FLAGS = Path("/proc/cpuinfo")
+_CPUINFO = Path("/proc/cpuinfo")
 
 needs_compiler = pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="there is no C++ compiler here")
 needs_instructions = pytest.mark.skipif(
-    not any(map(shutil.which, COMPILERS)) or not _FLAGS.exists() or "avx512_vnni" not in _FLAGS.read_text(),
+    not any(map(shutil.which, COMPILERS)) or not _CPUINFO.exists() or "avx512_vnni" not in _CPUINFO.read_text(),
     reason="needs a C++ compiler and a processor with AVX-512 VNNI",
 )

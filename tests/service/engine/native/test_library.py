@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +56,36 @@ def test_who_may_not_write_beside_the_sources_has_the_library_in_a_cache(
 
     assert build() == places()[1]
     assert places()[1].is_relative_to(Path("~").expanduser())
+
+
+@needs_compiler
+def test_who_has_no_home_has_the_library_beside_the_sources(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", nobody)
+
+    assert find_library(lambda path: None) == places()[0]
+
+
+@needs_compiler
+def test_what_another_could_have_put_there_is_not_loaded(elsewhere: Path) -> None:
+    path, loaded = build(), list[Path]()
+    path.parent.chmod(0o777)
+
+    with pytest.raises(NoLibrary, match="may be written by all"):
+        find_library(loaded.append)
+    assert loaded == []
+
+
+@needs_compiler
+def test_threads_that_build_at_the_same_time_do_not_mix_their_files(elsewhere: Path) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        built = list(threads.map(lambda _: build(), range(3)))
+
+    assert len(set(built)) == 1
+    assert list(built[0].parent.iterdir()) == built[:1]
+    ctypes.CDLL(str(built[0]))
 
 
 def test_where_nothing_can_be_written_the_reason_is_told(elsewhere: Path, tmp_path: Path) -> None:
