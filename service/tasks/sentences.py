@@ -16,6 +16,8 @@ WITHOUT_SPACES = frozenset(
     {"bo", "dz", "ja", "km", "lo", "my", "th", "wuu", "yue", "zh"}
 )  # between sentences and words
 READ = 2_048  # characters read at a time: its rules look for the end of a quotation from each beginning of one
+# White space beyond ASCII, behind which and a capital sentencex does not bear a full stop; to it a space is as good.
+_WIDE_SPACES = str.maketrans({chr(code): " " for code in range(0x80, 0x3001) if chr(code).isspace()})
 LONG = 400  # characters of a sentence that is cut at any end that there may be
 _INK = re.compile(r"\S")
 # . ! ? or … and whatever closes a quotation, where white space follows, and ink. It begins with the rarest of what it
@@ -97,7 +99,7 @@ def _pieces(text: str, start: int, stop: int, language: str) -> Iterator[tuple[i
     """
     while start < stop:
         window = min(start + READ, stop)
-        segments = [found for found in segment(language, text[start:window]) if found]
+        segments = [found for found in segment(language, text[start:window].translate(_WIDE_SPACES)) if found]
         places = list(accumulate(map(len, segments), initial=start))
         if places[-1] != window:  # it has left something out
             places = [start, window]

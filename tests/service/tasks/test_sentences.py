@@ -46,6 +46,14 @@ def test_languages_have_rules_of_their_own(language: str, text: str, sentences: 
     assert [part for part in split(text, language)[::2] if part] == sentences
 
 
+@pytest.mark.parametrize("space", ["\xa0", "\u2028", "\u202f", "\u3000"])
+def test_white_space_of_any_kind_may_stand_before_a_full_stop(space: str) -> None:
+    assert split(f"This is plan B{space}. Here is another one.")[::2] == [
+        f"This is plan B{space}.",
+        "Here is another one.",
+    ]
+
+
 def test_a_quotation_stays_whole_unless_it_is_long() -> None:
     quoted = 'He said: "I am here. You are there."'
 
@@ -54,7 +62,7 @@ def test_a_quotation_stays_whole_unless_it_is_long() -> None:
 
 
 @given(
-    text=st.text(alphabet="aB.!?… \n\r\t\u2028\x1c\"'«»“„()。1:;é", max_size=60),
+    text=st.text(alphabet="aB.!?… \n\r\t\xa0\u2028\u3000\x1c\"'«»“„()。1:;é", max_size=60),
     language=st.sampled_from(["en", "fr", "zh"]),
 )
 @settings(max_examples=500, deadline=None)
