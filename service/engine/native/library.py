@@ -31,11 +31,9 @@ class NoLibrary(RuntimeError):
 
 def find_library(load: Callable[[Path], object]) -> Path:
     """Return the library's file, built now if it is nowhere, once `load` has taken it; raises `NoLibrary`."""
-    there = [place for place in places() if os.path.exists(place)]  # noqa: PTH110  # Path's raises where it may not look
     failures = []
-    for path in there or [build()]:
+    for path in [place for place in places() if _is_ours(place) and _is_ours(place.parent)] or [build()]:
         try:
-            _check_owner(path)
             load(path)
         except Exception as error:  # ONNX Runtime's own kinds, as where the processor lacks the instructions
             failures.append(f"{path}: {error}")
@@ -70,6 +68,9 @@ def build() -> Path:
     for place in places():
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
+            if not _is_ours(place.parent):
+                reason = f"they are not built, as {place.parent} is another user's, or may be written by all"
+                continue
             with TemporaryDirectory(dir=place.parent) as folder:
                 built = Path(folder) / place.name
                 _compile(compiler, built)
@@ -81,12 +82,13 @@ def build() -> Path:
     raise NoLibrary(reason)
 
 
-def _check_owner(path: Path) -> None:
-    """Refuse what somebody else could have put there: it would run as this user."""
-    for each in (path, path.parent):
-        status = each.stat()
-        if status.st_uid not in {0, os.geteuid()} or status.st_mode & stat.S_IWOTH:
-            raise NoLibrary(f"{each} is another user's, or may be written by all")
+def _is_ours(path: Path) -> bool:
+    """Tell whether something is there that nobody else could have put there: the library will run as this user."""
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return status.st_uid in {0, os.geteuid()} and not status.st_mode & stat.S_IWOTH
 
 
 def _compile(compiler: str, target: Path) -> None:
