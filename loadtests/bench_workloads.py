@@ -20,9 +20,10 @@ from model.package import Manifest
 from service.engine.admission import AdmissionLimits
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
+from service.engine.machine import usable_cores
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
-from service.engine.session import SessionOptions, usable_cores
+from service.engine.session import SessionOptions
 
 THREADS = usable_cores()
 LIMITS = SchedulerLimits(max_slots=256, prefill_tokens=4096, prefix_cache_bytes=0)

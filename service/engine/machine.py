@@ -1,4 +1,4 @@
-"""How much memory this process may use: the machine's, or its container's."""
+"""How much memory and how many cores this process may use: the machine's, or its container's."""
 
 from __future__ import annotations
 
@@ -42,3 +42,24 @@ def _limit(path: Path) -> int | None:
 def kv_cache_bytes(share: float, limit: int) -> int:
     """Return what a model's KV cache may take when it has a share of what all may."""
     return int(limit * KV_FRACTION * share)
+
+
+def usable_cores() -> int:
+    """Return the cores this process may use: its affinity, and its cgroup's quota rounded up (cgroup v2, then v1)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, _cgroup_quota() or cores))
+
+
+def _cgroup_quota() -> int | None:
+    for quota_file, period_file in (
+        ("/sys/fs/cgroup/cpu.max", None),
+        ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
+    ):
+        try:
+            words = Path(quota_file).read_text().split()
+            quota, period = words if period_file is None else (words[0], Path(period_file).read_text())
+            if quota.isdigit():
+                return -(-int(quota) // int(period))
+        except (OSError, ValueError):
+            continue
+    return None

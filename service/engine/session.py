@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from service.engine.machine import usable_cores
 from service.engine.native.graph import NativeGraph, has_products, native_graph
 from service.engine.native.library import NoLibrary, find_library
 from service.engine.teams import Teams, fewer_threads, size_of
@@ -118,27 +118,6 @@ def runtime_version() -> str:
 
 class DeviceUnavailable(RuntimeError):
     """A model asks for a GPU that is not there."""
-
-
-def usable_cores() -> int:
-    """Return the cores this process may use: its affinity, and its cgroup's quota rounded up (cgroup v2, then v1)."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, _cgroup_quota() or cores))
-
-
-def _cgroup_quota() -> int | None:
-    for quota_file, period_file in (
-        ("/sys/fs/cgroup/cpu.max", None),
-        ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
-    ):
-        try:
-            words = Path(quota_file).read_text().split()
-            quota, period = words if period_file is None else (words[0], Path(period_file).read_text())
-            if quota.isdigit():
-                return -(-int(quota) // int(period))
-        except (OSError, ValueError):
-            continue
-    return None
 
 
 def _native(path: Path) -> NativeGraph | None:

@@ -7,7 +7,6 @@ whoever runs it chooses how to multiply. What it answers differs from the packag
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from service.engine.unused import drop_unused
+from service.engine.wiring import drop_unused, makers_of, users_of
 
 LEAST = -1e9  # what is added where a token does not look: a softmax of it is 0 in float32 and in bfloat16
 
@@ -42,11 +41,7 @@ class _Rewrite:
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
         self._values: set[str] = set()  # made by the nodes so far
-        self._makers = {name: node for node in model.graph.node for name in node.output if name}
-        self._users: dict[str, list[onnx.NodeProto]] = defaultdict(list)
-        for node in model.graph.node:
-            for name in node.input:
-                self._users[name].append(node)
+        self._makers, self._users = makers_of(model.graph), users_of(model.graph)
         self._done: set[int] = set()  # nodes that another's standard form stands for, too
         self._rewritten: Mapping[str, Callable[[onnx.NodeProto], None]] = {
             "GroupQueryAttention": self._attention,

@@ -7,7 +7,6 @@ Here it is one.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
@@ -19,7 +18,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from service.engine.unused import drop_unused
+from service.engine.wiring import drop_unused, makers_of, users_of
 
 Array = NDArray[Any]
 
@@ -104,13 +103,9 @@ class _Product:
 class _Rewrite:
     def __init__(self, model: onnx.ModelProto, path: Path) -> None:
         self._model, self._path = model, path
-        inputs = {each.name for each in model.graph.input}  # may be given with a run, although they have a value
-        self._initializers = {each.name: each for each in model.graph.initializer if each.name not in inputs}
-        self._makers = {name: node for node in model.graph.node for name in node.output if name}
-        self._users: dict[str, list[onnx.NodeProto]] = defaultdict(list)
-        for node in model.graph.node:
-            for name in node.input:
-                self._users[name].append(node)
+        self._inputs = {each.name for each in model.graph.input}  # may be given with a run, although they have a value
+        self._initializers = {each.name: each for each in model.graph.initializer if each.name not in self._inputs}
+        self._makers, self._users = makers_of(model.graph), users_of(model.graph)
         self._outputs = {output.name for output in model.graph.output}
         self._weights: dict[str, Array] = {}
 
@@ -153,7 +148,7 @@ class _Rewrite:
 
     def _looks_up(self, node: onnx.NodeProto) -> bool:
         """Tell whether a node looks up rows that a request asks for: others may be looked up before there is one."""
-        return node.op_type == "Gather" and node.input[1] in {each.name for each in self._model.graph.input}
+        return node.op_type == "Gather" and node.input[1] in self._inputs
 
     def _place_beside(self, tensor: onnx.TensorProto) -> None:
         """Leave of a weight its name and shape: sessions are given the rest, and never read it where it is said to be.

@@ -145,9 +145,12 @@ using AnyTile = void (*)(const Product&, int64_t row, int64_t panel, int64_t ahe
 constexpr AnyTile kTiles[kTileRows] = {Tile<1>, Tile<2>, Tile<3>, Tile<4>,  Tile<5>,  Tile<6>,
                                        Tile<7>, Tile<8>, Tile<9>, Tile<10>, Tile<11>, Tile<12>};
 
+// Rows that a thread rounds at a time.
+int64_t RowsToRound(const Linear& linear) { return std::max<int64_t>(1, kRowsTaskNumbers / linear.depth); }
+
 void RoundRows(void* data, size_t task) {
   const Product& product = *static_cast<const Product*>(data);
-  const int64_t count = std::max<int64_t>(1, kRowsTaskNumbers / product.linear.depth);
+  const int64_t count = RowsToRound(product.linear);
   const int64_t first = static_cast<int64_t>(task) * count;
   for (int64_t row = first; row < std::min(product.rows, first + count); ++row) RoundRow(product, row);
 }
@@ -187,7 +190,7 @@ void Multiply(const Linear& linear, const float* x, int64_t rows, float* y, void
   const int64_t stride = Stride(linear);
   float* largest = static_cast<float*>(scratch);
   Product product{linear, x, reinterpret_cast<uint8_t*>(largest + rows), largest, y, rows, stride, 0, 0, 0};
-  const int64_t rounding = std::max<int64_t>(1, kRowsTaskNumbers / linear.depth);
+  const int64_t rounding = RowsToRound(linear);
   threads.ForEach(static_cast<size_t>((rows + rounding - 1) / rounding), RoundRows, &product);
 
   const int64_t blocks = (rows * stride + kBlockBytes - 1) / kBlockBytes;

@@ -8,8 +8,9 @@ import onnxruntime
 import pytest
 
 from model.package.inputs import encoder_inputs
+from service.engine.machine import usable_cores
 from service.engine.memory import trim_heap
-from service.engine.session import CPU, CUDA, DeviceUnavailable, Session, SessionOptions, usable_cores
+from service.engine.session import CPU, CUDA, DeviceUnavailable, Session, SessionOptions
 from tests.conftest import MakePackage, TinyPackage
 from tests.service.engine.test_memory import resident_bytes
 
