@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,7 @@ from service.engine.sampling_params import Ids
 SCORED_ROWS = 32  # looked at together; small arrays are made for each of a prompt's pieces
 
 
-@dataclass(frozen=True)
-class SampledToken:
+class SampledToken(NamedTuple):
     """A chosen token; with `logprobs` asked for, its natural-log probability and the likeliest alternatives.
 
     Its grammar may end the output: it is met with this token, or nothing may come, and this token is none.

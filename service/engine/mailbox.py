@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 from service.engine.beam_search import Hypothesis
 from service.engine.sampling import SampledToken
@@ -12,8 +12,7 @@ from service.engine.sampling import SampledToken
 FinishReason = Literal["stop", "length", "grammar", "error"]
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """What a sequence has produced since the last one; the last carries the finish reason (and a search's result).
 
     A search's tokens come as soon as they are certain; in the end they are the best hypothesis. `prompt` holds the
@@ -21,10 +20,10 @@ class Output:
     not one of its tokens.
     """
 
-    tokens: list[SampledToken] = field(default_factory=list)
+    tokens: Sequence[SampledToken] = ()
     finish_reason: FinishReason | None = None
-    hypotheses: list[Hypothesis] = field(default_factory=list)
-    prompt: list[SampledToken] = field(default_factory=list)
+    hypotheses: Sequence[Hypothesis] = ()
+    prompt: Sequence[SampledToken] = ()
     end: SampledToken | None = None
 
     def followed_by(self, later: Output) -> Output:

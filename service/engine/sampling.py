@@ -6,9 +6,6 @@ No vocabulary is sorted. `python -m loadtests.bench_engine --only sampling` meas
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-
-import numpy as np
 
 from service.engine.columns import take
 from service.engine.drawing import draw
@@ -40,7 +37,7 @@ def settled(row: Row, token: SampledToken) -> SampledToken:
     """Take a chosen token for good: return it with the end that its row's grammar makes."""
     held = row.held()
     end = None if held is None else held.take(token.id)
-    return token if end is None else replace(token, end=end)
+    return token if end is None else token._replace(end=end)
 
 
 def _certain(token: int, alternatives: int | None) -> SampledToken:
@@ -54,7 +51,7 @@ def _with_logprobs(logits: Logits, rows: Sequence[Row], tokens: Ids) -> list[Sam
     chosen = [SampledToken(token) for token in tokens.tolist()]
     alternatives = {place: row.params.logprobs for place, row in enumerate(rows) if row.params.logprobs is not None}
     if alternatives:
-        places = np.array(list(alternatives))
+        places = list(alternatives)
         tokens_scored = scored(take(logits, places), tokens[places], list(alternatives.values()))
         for place, token in zip(alternatives, tokens_scored, strict=True):
             chosen[place] = token

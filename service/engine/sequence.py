@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -156,7 +156,7 @@ class Sequence:
             rows, output = self.decoding.advance(choice)
         if output is not None:
             # The prompt's own tokens go out with the first of the output.
-            output = replace(output, prompt=self.prompt_tokens) if self.prompt_tokens else output
+            output = output._replace(prompt=self.prompt_tokens) if self.prompt_tokens else output
             self.mailbox.put(self.place, output)
             self.prompt_tokens = []
         return rows

@@ -112,7 +112,7 @@ class SearchedChoices:
 
 
 def echo(
-    tokenizer: PackageTokenizer, request: GenerateRequest, prompt: list[int], scored: list[SampledToken], index: int
+    tokenizer: PackageTokenizer, request: GenerateRequest, prompt: list[int], scored: Sequence[SampledToken], index: int
 ) -> Piece:
     """Return the prompt as the first piece of a choice; `scored` are its tokens behind the first."""
     tokens = None
