@@ -52,7 +52,7 @@ class HostLogits:
 
     def _rows(self, slots: Several[int]) -> Logits:
         """Return the logits of some slots, without a copy where they are consecutive."""
-        return take(self._values, np.array(slots))
+        return take(self._values, list(slots))
 
 
 class DeviceLogits:
@@ -145,42 +145,38 @@ def _among_others(logits: Logits, ids: Array, row: Row) -> SampledToken:
     return scored(logits, token, [row.params.logprobs])[0]
 
 
-def choose(logits: StepLogits, sequences: list[Sequence]) -> list[Choice]:
+def choose(logits: StepLogits, sequences: Several[Sequence]) -> list[Choice]:
     """Choose from the logits of all slots: sampled rows together, and searched rows together.
 
     Repeatable: the logits are left as they were, and after an error the seeded generators too.
     """
-    chosen: dict[Sequence, Choice] = {}
-    sampled = {s.slots[0]: (s, s.decoding.row) for s in sequences if isinstance(s.decoding, Sampling)}
-    seeded = [row.rng.bit_generator for _, row in sampled.values() if row.params.seed is not None]
+    rows = {s.slots[0]: s.decoding.row for s in sequences if isinstance(s.decoding, Sampling)}
+    seeded = [row.rng.bit_generator for row in rows.values() if row.params.seed is not None]
     states = [generator.state for generator in seeded]
     try:
-        slots = sorted(sampled)  # the order of the memory: rows that are all there are need no copy
-        tokens = logits.sample(slots, [sampled[slot][1] for slot in slots]) if slots else []
-        chosen.update(_search(logits, sequences))
+        slots = sorted(rows)  # the order of the memory: rows that are all there are need no copy
+        tokens = logits.sample(slots, [rows[slot] for slot in slots]) if slots else []
+        searches = {s: s.decoding for s in sequences if isinstance(s.decoding, Search)}
+        candidates = _search(logits, searches) if searches else {}
     except Exception:
         for generator, state in zip(seeded, states, strict=True):
             generator.state = state
         raise
-    for slot, token in zip(slots, tokens, strict=True):
-        sequence, row = sampled[slot]
-        chosen[sequence] = settled(row, token)
-    return [chosen[sequence] for sequence in sequences]
+    sampled = {slot: settled(rows[slot], token) for slot, token in zip(slots, tokens, strict=True)}
+    return [candidates[s] if s in candidates else sampled[s.slots[0]] for s in sequences]
 
 
-def _search(logits: StepLogits, sequences: list[Sequence]) -> dict[Sequence, Choice]:
-    """Return what each search among the sequences gets."""
-    chosen: dict[Sequence, Choice] = {}
-    searches = {s: s.decoding for s in sequences if isinstance(s.decoding, Search)}
-    if searches:
-        most = max(search.candidates for search in searches.values())
-        rows = [held for search in searches.values() for held in search.held()]
-        held = {place: row for place, row in enumerate(rows) if row is not None}
-        slots = [slot for sequence in searches for slot in sequence.slots]
-        log_probabilities, ids = logits.search(slots, held, most)
-        start = 0
-        for sequence, search in searches.items():
-            rows_of, count = slice(start, start + len(sequence.slots)), search.candidates
-            chosen[sequence] = Candidates(log_probabilities[rows_of, :count], ids[rows_of, :count])
-            start += len(sequence.slots)
+def _search(logits: StepLogits, searches: Mapping[Sequence, Search]) -> dict[Sequence, Candidates]:
+    """Return what each search gets."""
+    chosen: dict[Sequence, Candidates] = {}
+    most = max(search.candidates for search in searches.values())
+    rows = [held for search in searches.values() for held in search.held()]
+    held = {place: row for place, row in enumerate(rows) if row is not None}
+    slots = [slot for sequence in searches for slot in sequence.slots]
+    log_probabilities, ids = logits.search(slots, held, most)
+    start = 0
+    for sequence, search in searches.items():
+        rows_of, count = slice(start, start + len(sequence.slots)), search.candidates
+        chosen[sequence] = Candidates(log_probabilities[rows_of, :count], ids[rows_of, :count])
+        start += len(sequence.slots)
     return chosen

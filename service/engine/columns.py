@@ -66,11 +66,10 @@ def pieces(rows: int, size: int = PIECE_ROWS) -> Iterator[slice]:
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
-def take(values: Floats, places: Ids) -> Floats:
+def take(values: Floats, places: list[int]) -> Floats:
     """Return some rows, without a copy where they are consecutive."""
-    first = int(places[0])
-    is_run = np.array_equal(places, np.arange(first, first + len(places)))
-    return values[first : first + len(places)] if is_run else values[places]
+    start, stop = places[0], places[0] + len(places)
+    return values[start:stop] if places == list(range(start, stop)) else values[places]
 
 
 def likeliest(logits: Floats, maxima: Floats, counts: Sequence[int]) -> tuple[Floats, Ids]:

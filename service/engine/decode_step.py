@@ -12,6 +12,7 @@ from service.engine.kv_cache import KVCache
 from service.engine.sampling import Logits
 from service.engine.sequence import Sequence
 from service.engine.session import Array, BoundSession, Session, View
+from service.engine.slots import slots_of
 
 logger = logging.getLogger(__name__)
 
@@ -159,8 +160,3 @@ def _stretches(slots: Several[int]) -> list[tuple[int, int]]:
         else:
             stretches.append((slot, 1))
     return stretches
-
-
-def slots_of(sequences: Several[Sequence]) -> list[int]:
-    """Return the slots of some sequences, in their order."""
-    return [slot for sequence in sequences for slot in sequence.slots]

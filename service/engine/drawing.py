@@ -44,10 +44,12 @@ def draw(logits: Floats, rows: Sequence[Row]) -> Ids:
     ways: dict[Draw, list[int]] = {}
     for place, row in enumerate(rows):
         ways.setdefault(_way(row.params, logits.shape[1]), []).append(place)
+    if len(ways) == 1:  # as mostly
+        (way,) = ways
+        return way(logits, rows)
     drawn = np.empty(len(rows), np.int64)
-    for way, of_way in ways.items():
-        places = np.array(of_way)
-        drawn[places] = way(take(logits, places), [rows[place] for place in of_way])
+    for way, places in ways.items():
+        drawn[places] = way(take(logits, places), [rows[place] for place in places])
     return drawn
 
 

@@ -27,9 +27,9 @@ def isolated(run: Callable[[Sequence[Item]], Sequence[Result]], items: Sequence[
     repetition leave the same behind.
     """
     try:
-        results = list(run(items))
+        results: list[Result | Failure] = [*run(items)]
         assert len(results) == len(items), "bug: a run returned too few results"
-        return [*results]
+        return results
     except Exception as error:
         if len(items) == 1:
             logger.exception("the graphs failed on one sequence or input; it ends, and the others go on")

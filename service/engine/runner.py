@@ -13,7 +13,7 @@ import numpy as np
 from model.package import Manifest
 from model.package.inputs import encoder_inputs, pad_rows
 from service.engine.choosing import DeviceLogits, HostLogits, StepLogits, choose
-from service.engine.decode_step import DecodeStep, slots_of
+from service.engine.decode_step import DecodeStep
 from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.device_memory import DeviceMemory
 from service.engine.isolation import Failure, isolated
@@ -24,6 +24,7 @@ from service.engine.sampling import Logits, SamplingParams, scored
 from service.engine.scheduler import Batch, Choice, Chunk, Decode, Extent, Prefill, SchedulerLimits
 from service.engine.sequence import Sampling, Sequence
 from service.engine.session import Array, Provider, Session, SessionOptions
+from service.engine.slots import slots_of
 
 # Of a prompt whose logits are looked at together. Fewer make smaller products, which are slower; more logits than 25 MB
 # (at 50k words) are memory that is touched for the first time at every run, which is slower still.
@@ -109,11 +110,10 @@ class Runner:
         self._decode_step.feed(sequences, slots_in_use)
         slots = sorted(slots_of(sequences))
         rows = isolated(self._decode_step.run, slots)
-        failures = {slot: row for slot, row in zip(slots, rows, strict=True) if isinstance(row, Failure)}
-        failed = {s: failures[slot] for s in sequences for slot in s.slots if slot in failures}
-        whole = [sequence for sequence in sequences if sequence not in failed]
-        logits = self._logits()
-        choices = isolated(lambda part: choose(logits, list(part)), whole) if whole else []
+        failures = {slot: row for slot, row in zip(slots, rows, strict=True) if row is not None}
+        failed = {s: failures[slot] for s in sequences for slot in s.slots if slot in failures} if failures else {}
+        whole = [sequence for sequence in sequences if sequence not in failed] if failed else sequences
+        choices = isolated(partial(choose, self._logits()), whole) if whole else []
         of_sequence: dict[Sequence, Choice | Failure] = {**failed, **dict(zip(whole, choices, strict=True))}
         return [of_sequence[sequence] for sequence in sequences]
 

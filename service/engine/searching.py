@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,9 +42,9 @@ def likeliest_allowed(
     return log_probabilities, ids
 
 
-def _totals(logits: Logits, places: Sequence[int]) -> dict[int, np.float32]:
+def _totals(logits: Logits, places: list[int]) -> dict[int, np.float32]:
     """Return the logarithms of the sums of exponentials of some rows."""
-    rows = take(logits, np.array(places))
+    rows = take(logits, places)
     totals = log_sum_exp(rows, column_maxima(rows))[:, 0].astype(np.float32)
     return dict(zip(places, totals, strict=True))
 

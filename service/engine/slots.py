@@ -47,6 +47,10 @@ class Slots:
 
         No copy's origin is another's target: a slot is free only if no row continues it.
         """
+        slots = slots_of(sequences)
+        dense, self._dense = self._dense, len(slots)
+        if sorted(slots) == list(range(len(slots))):  # as at most steps
+            return []
         rows = [(sequence, slot) for sequence in sequences for slot in sequence.slots]
         taken: set[int] = set()
         stays: list[bool] = []
@@ -54,7 +58,6 @@ class Slots:
             stays.append(slot < len(rows) and slot not in taken)
             taken.add(slot)
         free = [slot for slot in range(len(rows)) if slot not in taken]
-        dense, self._dense = self._dense, len(rows)
         for sequence in sequences:
             sequence.slots = []
         copies: list[Copy] = []
@@ -92,6 +95,11 @@ class Slots:
             start = min(alike, replaced.tokens)
         self._contents[target] = _Content(sequence, sequence.computed, content.output_ids)
         return Copy(target, origin, start, sequence.computed, with_source=not is_sibling)
+
+
+def slots_of(sequences: Several[Sequence]) -> list[int]:
+    """Return the slots of some sequences, in their order."""
+    return [slot for sequence in sequences for slot in sequence.slots]
 
 
 def _agreement(first: list[int], second: list[int]) -> int:

@@ -67,6 +67,6 @@ def test_the_likeliest_are_those_of_a_stable_sort(vocab_size: int, counts: list[
 def test_consecutive_rows_are_taken_without_a_copy() -> None:
     values = coarse(6, 10)
 
-    assert np.shares_memory(take(values, np.array([2, 3, 4])), values)
-    assert take(values, np.array([4, 1])).tolist() == values[[4, 1]].tolist()
-    assert take(values, np.array([2, 1, 4])).tolist() == values[[2, 1, 4]].tolist()
+    assert np.shares_memory(take(values, [2, 3, 4]), values)
+    assert take(values, [4, 1]).tolist() == values[[4, 1]].tolist()
+    assert take(values, [2, 1, 4]).tolist() == values[[2, 1, 4]].tolist()
