@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Set
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from service.engine.admission import three_quarters
 from service.engine.beam_search import Candidates
@@ -25,7 +26,7 @@ from service.engine.room import Room, tokens_of
 from service.engine.sampling import SampledToken
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.shares import Shares
-from service.engine.slots import Slots
+from service.engine.slots import Slots, slots_of
 from service.engine.waiting import WaitingQueue
 
 Choice = SampledToken | Candidates
@@ -60,8 +61,7 @@ class Chunk:
     sharers: list[Sequence] = field(default_factory=list)  # have the same prompt, and get a copy of its slot
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(NamedTuple):
     """How much of the cache all running sequences take."""
 
     slots: int
@@ -239,14 +239,14 @@ class Scheduler:
 
     def _extent(self, copies: Several[Copy], chunks: Several[Chunk] = ()) -> Extent:
         running = self.running
-        origins = [copy.origin for copy in copies]
         new = [chunk.sequence.computed + chunk.tokens for chunk in chunks]
-        stored = [s.slots[-1] for s in self._prefilling if s.has_source] + [s for d in self._decoding for s in d.slots]
+        stored = [copy.origin for copy in copies] + slots_of(self._decoding)
+        stored += [sequence.slots[-1] for sequence in self._prefilling if sequence.has_source]
         return Extent(
-            slots=1 + max([slot for sequence in running for slot in sequence.slots] + origins),
-            live=1 + max(stored + origins, default=-1),
+            slots=1 + max(stored + slots_of(self._prefilling)),
+            live=1 + max(stored, default=-1),
             length=max([sequence.computed + 1 for sequence in running] + new),
-            source_length=max(len(sequence.source_ids or ()) for sequence in running),
+            source_length=max([len(sequence.source_ids) for sequence in running if sequence.source_ids], default=0),
         )
 
     def _of(self, clients: Set[str], sequences: Several[Sequence]) -> list[Sequence]:
