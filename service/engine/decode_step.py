@@ -67,10 +67,13 @@ class DecodeStep:
         assert isinstance(self._logits, DeviceArray)
         return self._logits
 
-    def feed(self, sequences: list[Sequence], slots_in_use: int) -> None:
-        """Take each row's newest token; `slots_in_use` have sequences, those that rest included."""
-        slots = slots_of(sequences)
-        self.rows = 1 + max(slots)
+    def feed(self, sequences: Several[Sequence], slots_in_use: int) -> list[int]:
+        """Take each row's newest token; return the rows' slots, which ascend.
+
+        `slots_in_use` have sequences, those that rest included.
+        """
+        slots = sorted(slots_of(sequences))
+        self.rows = 1 + slots[-1]
         bound = self.rows
         if self._on_device:
             self._is_recorded = self._session.replays and slots_in_use == self.rows
@@ -84,8 +87,9 @@ class DecodeStep:
             for slot, token in zip(sequence.slots, sequence.next_tokens(), strict=True):
                 tokens[slot], positions[slot] = token, sequence.computed
         inputs["input_ids"][:bound, 0] = tokens
-        inputs["position_ids"][:bound, 0] = inputs["last_positions"][:bound] = positions
-        for first, count in _stretches(sorted(slots)):
+        inputs["position_ids"][:bound, 0] = positions
+        inputs["last_positions"][:bound] = inputs["position_ids"][:bound, 0]
+        for first, count in _stretches(slots):
             self._cache.hold(first, inputs["last_positions"][first : first + count] + 1)
         if self._cache.has_cross:
             inputs["source_last_positions"][:bound] = self._cache.source_lengths[:bound] - 1
@@ -96,6 +100,7 @@ class DecodeStep:
             self._total_lengths["total_length"][...] = max(positions) + 1
             if self._cache.has_cross:
                 self._total_lengths["source_total_length"][...] = self._cache.source_lengths[:bound].max()
+        return slots
 
     def run(self, slots: Several[int]) -> Several[None]:
         """Compute the logits of slots that were fed, in their order; repeatable, as it writes the same again."""

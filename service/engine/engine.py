@@ -22,6 +22,7 @@ from service.engine.sampling import SamplingParams
 from service.engine.scheduler import Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Provider, SessionOptions
+from service.engine.slots import slots_of
 from service.engine.worker import Worker
 from service.turns import Turn
 
@@ -160,7 +161,7 @@ class Engine:
         try:
             while (batch := self.scheduler.schedule()) is not None:
                 started, padded = time.perf_counter(), self._runner.prefilled_tokens
-                rows = sum(len(sequence.slots) for sequence in batch.sequences)
+                rows = len(slots_of(batch.sequences))
                 yields = self._runner.may_yield and self.scheduler.may_wait(batch)
                 results = await self._worker.run(self._runner.run, batch, yields=yields)
                 self.scheduler.update(batch, results, time.perf_counter() - started)

@@ -24,7 +24,6 @@ from service.engine.sampling import Logits, SamplingParams, scored
 from service.engine.scheduler import Batch, Choice, Chunk, Decode, Extent, Prefill, SchedulerLimits
 from service.engine.sequence import Sampling, Sequence
 from service.engine.session import Array, Provider, Session, SessionOptions
-from service.engine.slots import slots_of
 
 # Of a prompt whose logits are looked at together. Fewer make smaller products, which are slower; more logits than 25 MB
 # (at 50k words) are memory that is touched for the first time at every run, which is slower still.
@@ -107,8 +106,7 @@ class Runner:
         trim_heap()
 
     def _decode(self, sequences: list[Sequence], slots_in_use: int) -> list[Choice | Failure | None]:
-        self._decode_step.feed(sequences, slots_in_use)
-        slots = sorted(slots_of(sequences))
+        slots = self._decode_step.feed(sequences, slots_in_use)
         rows = isolated(self._decode_step.run, slots)
         failures = {slot: row for slot, row in zip(slots, rows, strict=True) if row is not None}
         failed = {s: failures[slot] for s in sequences for slot in s.slots if slot in failures} if failures else {}

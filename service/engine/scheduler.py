@@ -234,7 +234,7 @@ class Scheduler:
         """Return how many decode steps come before the next prefill; only one before a prompt's next chunk."""
         if self._of(clients, self._prefilling):
             return 1
-        rows = sum(len(sequence.slots) for sequence in decoding)
+        rows = len(slots_of(decoding))
         return max(1, min(rows // ROWS_A_DECODE, self.limits.max_decodes_between))
 
     def _extent(self, copies: Several[Copy], chunks: Several[Chunk] = ()) -> Extent:

@@ -9,10 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, get_native_id
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +25,7 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(NamedTuple):
     function: Callable[[Any], Any]
     argument: Any
     answer: asyncio.Future[Any]
