@@ -96,7 +96,7 @@ def test_a_choice_is_one_of_those_given(
 
 
 @pytest.mark.parametrize("prompt", ["", "Once"])
-@pytest.mark.parametrize("regex", ["a/b|c", r" ?\d{3}(/\d\d)+ ", "", "[^a]{4}", "(?i)yes|no", "ä?ö+[.]"])
+@pytest.mark.parametrize("regex", ["a/b|c", r" ?[0-9]{3}(/[0-9][0-9])+ ", "", "[^a]{4}", "(?i)yes|no", "ä?ö+[.]"])
 def test_a_text_matches_its_regular_expression(
     task: LocalTask, loop: asyncio.AbstractEventLoop, regex: str, prompt: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ EVERYWHERE = Look()
 
 
 class Recorder:
-    """What a torch model's attentions and blocks do while it runs."""
+    """What a copy of a torch model, whose other users are left alone, does in its attentions and blocks."""
 
     def __init__(self, model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
         self.weights: list[Array] = []
@@ -40,7 +41,8 @@ class Recorder:
             return weights
 
         monkeypatch.setattr(layers, "attention_weights", recorded)
-        for part in model.modules():
+        self.model = copy.deepcopy(model)
+        for part in self.model.modules():
             if isinstance(part, Block):
                 part.register_forward_pre_hook(lambda _, args: self.states.append(args[0][0].numpy()))
             if isinstance(part, Stack):
@@ -82,7 +84,7 @@ def test_attention_and_hidden_states_are_those_of_torch(
 ) -> None:
     folder, model, manifest = prepared(name, tmp_path, make_package)
     recorder = Recorder(model, monkeypatch)
-    logits = run_torch(model, SOURCE, TARGET)
+    logits = run_torch(recorder.model, SOURCE, TARGET)
 
     insight = explained(Explainer(folder, manifest), model, SOURCE, TARGET)
 
