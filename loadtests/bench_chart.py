@@ -45,8 +45,14 @@ def title(run: Run) -> str:
     libraries = ", ".join(f"{name} {version}" for name, version in about["libraries"].items())
     steal = max((share for result in results(run) for share in result.steal), default=0.0)
     instructions = " ".join(about["instructions"])
-    measured = f"{about['processor']} ({instructions}), {run['precision']}, at most {steal:.1%} taken by neighbours"
+    measured = f"{about['processor']} ({instructions}), {precision_of(run)}, at most {steal:.1%} taken by neighbours"
     return f"{measured}; commit {(about['commit'] or 'unknown')[:8]}, {libraries}"
+
+
+def precision_of(run: Run) -> str:
+    """Return what our packages were of, and their caches where these had 16 bits."""
+    cache = ", cache of 16 bits" if run.get("kv_cache") == "float16" else ""
+    return f"{run['precision']}{cache}"
 
 
 def table(run: Run) -> str:
@@ -114,7 +120,7 @@ def _draw_panel(axes: Any, run: Run, places: dict[str, float]) -> None:
     axes.axvline(0, color="black", linewidth=1)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("times as fast as the peer", fontsize=8)
-    axes.set_title(f"{run['about']['processor']}, {run['precision']}", fontsize=9)
+    axes.set_title(f"{run['about']['processor']}, {precision_of(run)}", fontsize=9)
 
 
 if __name__ == "__main__":

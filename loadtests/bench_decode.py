@@ -23,7 +23,7 @@ from loadtests.bench_workloads import (
     Sides,
     Workload,
     decode_rate,
-    engine_of,
+    engine_for,
     random_ids,
     repeated,
     words,
@@ -44,7 +44,7 @@ def decode(name: str, streams: int, prompt: int, peer: Peer, params: SamplingPar
     async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
         rng = np.random.default_rng(0)
         prompts = [random_ids(rng, prompt) for _ in range(streams)]
-        async with peer(models, name, prompts, params) as rate, engine_of(models.package(name)) as engine:
+        async with peer(models, name, prompts, params) as rate, engine_for(models, models.package(name)) as engine:
 
             async def ours() -> float:
                 return await repeated(seconds, lambda: decode_rate(engine, prompts, params))

@@ -212,6 +212,8 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=Path("runs/bench"), help="folder for the models, made once")
     precisions = get_args(Precision)
     parser.add_argument("--precision", choices=precisions, default="int8", help="of our packages, one for all loads")
+    caches = ("float32", "float16")
+    parser.add_argument("--kv-cache", choices=caches, default="float32", help="what our keys and values are kept in")
     parser.add_argument("--llama-server", type=Path, metavar="PATH", help="llama.cpp's server, a peer")
     parser.add_argument(
         "--openvino-genai", type=Path, metavar="PYTHON", help="of an environment with openvino-genai, a peer"
@@ -219,7 +221,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")
     options = parser.parse_args()
     programs = Programs(options.llama_server, options.openvino_genai)
-    models, console = BenchModels(options.models, options.precision, programs), Console()
+    half_cache = options.kv_cache == "float16"
+    models, console = BenchModels(options.models, options.precision, programs, half_cache=half_cache), Console()
     chosen = [workload for workload in WORKLOADS if options.only in workload.name]
     if not chosen:
         parser.error(f"--only {options.only!r}: no such workload; there are: {'; '.join(w.name for w in WORKLOADS)}")
@@ -242,6 +245,7 @@ def main() -> None:
         found = {
             "about": {**said, "libraries": {**said["libraries"], **versions(programs)}},
             "precision": options.precision,
+            "kv_cache": options.kv_cache,
             "results": [asdict(result) for result, _ in measured],
         }
         options.json.write_text(json.dumps(found, indent=2) + "\n")

@@ -127,10 +127,20 @@ class Programs:
 
 
 class BenchModels:
-    """The folder of the models, filled as they are asked for, and the programs that take theirs from it."""
+    """The folder of the models, filled as they are asked for, and the programs that take theirs from it.
 
-    def __init__(self, folder: Path, precision: Precision = "int8", programs: Programs = Programs()) -> None:
-        self.folder, self._precision, self.programs = folder, precision, programs
+    `half_cache`: our engines keep keys and values in 16 bits.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        precision: Precision = "int8",
+        programs: Programs = Programs(),
+        *,
+        half_cache: bool = False,
+    ) -> None:
+        self.folder, self._precision, self.programs, self.half_cache = folder, precision, programs, half_cache
 
     def checkpoint(self, name: str) -> Path:
         """Return the folder of a Hugging Face checkpoint."""

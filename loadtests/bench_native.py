@@ -45,25 +45,30 @@ def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench_native", description=__doc__)
     parser.add_argument("packages", type=Path, nargs="*", default=BUNDLED)
+    parser.add_argument("--half-cache", action="store_true", help="keep our keys and values in 16 bits")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each side at each workload")
     parser.add_argument("--json", type=Path, help="file for what was measured")
     options = parser.parse_args()
     if native_library() is None:
         sys.exit("our operators cannot be had here: they need a C++ compiler and a processor with AVX-512 VNNI")
-    rows = [row for path in options.packages for row in asyncio.run(measure(path, options.seconds))]
+    rows = [
+        row
+        for path in options.packages
+        for row in asyncio.run(measure(path, options.seconds, half_cache=options.half_cache))
+    ]
     Console(width=None if sys.stdout.isatty() else 120).print(table_of(rows))
     if options.json is not None:
         report = {"about": about(), "rows": [asdict(row) for row in rows]}
         options.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
-async def measure(package: Path, seconds: float) -> list[Row]:
+async def measure(package: Path, seconds: float, *, half_cache: bool = False) -> list[Row]:
     """Return a row for each workload."""
     manifest, rows = Manifest.read(package), []
     async with AsyncExitStack() as stack:
         own, plain = [
-            await stack.enter_async_context(workloads(package, SessionOptions(THREADS, native=native)))
-            for native in (True, False)
+            await stack.enter_async_context(workloads(package, options))
+            for options in (SessionOptions(THREADS, half_cache=half_cache), SessionOptions(THREADS, native=False))
         ]
         for name in own:
             turns: tuple[list[float], list[float]] = [], []

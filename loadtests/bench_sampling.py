@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from loadtests.bench_models import BenchModels
-from loadtests.bench_workloads import GREEDY, Sides, Workload, decode_rate, engine_of, random_ids, repeated
+from loadtests.bench_workloads import GREEDY, Sides, Workload, decode_rate, engine_for, random_ids, repeated
 from model.package import Manifest
 from service.engine.constraints import Constraints
 from service.engine.engine import Engine
@@ -49,7 +49,7 @@ def beside_greedy(params: SamplingParams) -> Workload:
     async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
         rng = np.random.default_rng(0)
         prompts = [random_ids(rng, 64) for _ in range(STREAMS)]
-        async with engine_of(models.package("gpt2")) as engine:
+        async with engine_for(models, models.package("gpt2")) as engine:
 
             async def ours() -> float:
                 return await repeated(seconds, lambda: decode_rate(engine, prompts, params))
@@ -75,7 +75,7 @@ def beside_no_grammar(params: SamplingParams) -> Workload:
         vocabulary = Vocabulary(models.spelling(manifest.vocab_size), manifest.vocab_size - 1, manifest.vocab_size)
         grammar = vocabulary.grammar(lark_of(Grammar(json_schema=RECORD)))
         held = replace(params, constraints=Constraints(grammar=grammar))
-        async with engine_of(package) as engine:
+        async with engine_for(models, package) as engine:
 
             async def ours() -> float:
                 return await repeated(seconds, lambda: decode_rate(engine, prompts, held))
@@ -94,7 +94,7 @@ async def echo(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, Non
     rng = np.random.default_rng(0)
     prompts = [random_ids(rng, 400) for _ in range(ECHOED)]
     plain = replace(GREEDY, max_tokens=1)
-    async with engine_of(models.package("gpt2")) as engine:
+    async with engine_for(models, models.package("gpt2")) as engine:
 
         async def ours() -> float:
             echoed = replace(plain, logprobs=5, prompt_logprobs=5)

@@ -61,6 +61,11 @@ def words(rows: list[list[int]]) -> list[list[str]]:
     return [[f"t{token}" for token in row] for row in rows]
 
 
+def engine_for(models: BenchModels, package: Path) -> AbstractAsyncContextManager[Engine]:
+    """Open a package's engine as its models are to be run."""
+    return engine_of(package, SessionOptions(THREADS, half_cache=models.half_cache))
+
+
 @asynccontextmanager
 async def engine_of(
     package: Path, options: SessionOptions = SessionOptions(THREADS), limits: SchedulerLimits = LIMITS
@@ -113,7 +118,7 @@ def translation(name: str, sentences: int, beam_size: int) -> Workload:
             )
             return sentences * SENTENCE / (time.perf_counter() - started)
 
-        async with engine_of(models.package(name)) as engine:
+        async with engine_for(models, models.package(name)) as engine:
 
             async def translate_all() -> float:
                 started = time.perf_counter()
@@ -193,7 +198,7 @@ async def arrivals(models: BenchModels, seconds: float) -> AsyncGenerator[Sides,
         await asyncio.gather(*tasks)
         return 1000 * float(np.quantile(latencies, 0.95))
 
-    async with engine_of(models.package("base")) as engine:
+    async with engine_for(models, models.package("base")) as engine:
 
         async def ours() -> float:
             return await all_latencies(lambda length: translate(engine, random_ids(rng, length), length))
@@ -259,7 +264,7 @@ async def bandwidth(models: BenchModels, seconds: float) -> AsyncGenerator[Sides
             thread.join()
         return 2 * origin.nbytes / (time.perf_counter() - started) / 1e9  # read, and written
 
-    async with engine_of(package) as engine:
+    async with engine_for(models, package) as engine:
 
         async def peer() -> float:
             return await repeated(seconds, copy)
@@ -277,7 +282,7 @@ def overhead(name: str) -> Workload:
     @asynccontextmanager
     async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
         package = STORIES if name == "stories" else models.package(name)
-        async with engine_of(package) as engine:
+        async with engine_for(models, package) as engine:
             rng, vocab_size = np.random.default_rng(0), Manifest.load(package).vocab_size
             prompts = [rng.integers(5, vocab_size, 16).tolist() for _ in range(8)]
             session = engine._runner._decode_step._all_rows

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
@@ -142,8 +142,8 @@ class ModelSettings(BaseModel):
     )
     native: bool = Field(
         True,
-        description="multiply integers of 8 bits by operators of our own where the processor has AVX-512 VNNI; "
-        "the answers are the same to the last bit",
+        description="multiply integers of 8 bits, and attend to the KV cache, by operators of our own where the "
+        "processor has AVX-512 VNNI",
     )
     spin_us: int = Field(100, ge=0, le=10_000, description="how long a thread without work waits awake, in µs")
     max_slots: int = Field(64, ge=1, le=1024, description="rows of the KV cache: sequences times beams at a time")
@@ -154,6 +154,11 @@ class ModelSettings(BaseModel):
         ge=1,
         description="memory of the KV cache; none: its share of half of what this machine or container has, "
         "and on a device what all slots take",
+    )
+    kv_cache_dtype: Literal["auto", "float16"] = Field(
+        "auto",
+        description="numbers that keys and values are kept in; auto: those that the graphs compute with; float16: 16 "
+        "bits, half the memory and less to read, for native models on a processor with AVX-512 VNNI",
     )
     max_positions: int | None = Field(
         None, ge=1, description="at most so many tokens of prompt and output, or of a text, together; none: the model's"

@@ -55,7 +55,7 @@ TINY: dict[str, TransformerConfig] = {
         architecture="decoder",
         vocab_size=320,
         d_model=32,
-        attention=AttentionConfig(4, num_kv_heads=2),
+        attention=AttentionConfig(2, num_kv_heads=1),  # heads of 16 numbers, which our own operator takes
         feed_forward=FeedForwardConfig(64),
         num_decoder_layers=2,
         max_positions=128,
@@ -64,7 +64,7 @@ TINY: dict[str, TransformerConfig] = {
         architecture="encoder_decoder",
         vocab_size=320,
         d_model=32,
-        attention=AttentionConfig(4),
+        attention=AttentionConfig(2),
         feed_forward=FeedForwardConfig(64, "relu"),
         num_encoder_layers=2,
         num_decoder_layers=2,

@@ -59,6 +59,11 @@ class Engine:
         """What computes the graphs."""
         return self._runner.provider
 
+    @property
+    def has_half_cache(self) -> bool:
+        """Whether keys and values are kept in 16 bits."""
+        return self._runner.cache.is_half
+
     def sequence(
         self,
         params: SamplingParams | BeamParams,

@@ -52,11 +52,13 @@ class KVCache:
         max_length: int,
         has_cross: bool,
         capacity_bytes: int | None = None,
+        is_half: bool = False,
         allocate: Callable[[MemoryShape], Memory] = HostMemory,
     ) -> None:
-        self.shape, self.has_cross = shape, has_cross
+        """`is_half`: keys and values are kept in 16 bits, whatever the graph computes with, which `shape` says."""
+        self.shape, self.has_cross, self.is_half = shape, has_cross, is_half
         self.max_slots, self.max_length = max_slots, max_length
-        self._whole = whole = _memory_shape(shape, max_slots, max_length)
+        self._whole = whole = _memory_shape(shape, max_slots, max_length, is_half=is_half)
         self._own = allocate(whole)
         self._cross = allocate(whole) if has_cross else None
         # Of each source the last token, (L, R, 1, 1, K·D), and the length.
@@ -169,29 +171,29 @@ class KVCache:
         return [memory.view(array, first, count) for array in range(self._whole.arrays)]
 
 
-def bytes_of_longest(manifest: Manifest) -> int:
+def bytes_of_longest(manifest: Manifest, *, is_half: bool = False) -> int:
     """Return what one sequence of a model's full length takes, a translator's with the longest source."""
-    token_bytes, step = _of_one_sequence(manifest)
+    token_bytes, step = _of_one_sequence(manifest, is_half=is_half)
     return token_bytes * -(-manifest.limits.max_positions // step) * step
 
 
-def longest_that_fits(manifest: Manifest, capacity_bytes: int) -> int:
+def longest_that_fits(manifest: Manifest, capacity_bytes: int, *, is_half: bool = False) -> int:
     """Return how many tokens the longest sequence has for which the memory is enough, as many in a translator's source.
 
     A multiple of what fills whole pages; 0 where the memory is too small for any.
     """
-    token_bytes, step = _of_one_sequence(manifest)
+    token_bytes, step = _of_one_sequence(manifest, is_half=is_half)
     return capacity_bytes // token_bytes // step * step
 
 
-def _of_one_sequence(manifest: Manifest) -> tuple[int, int]:
+def _of_one_sequence(manifest: Manifest, *, is_half: bool) -> tuple[int, int]:
     """Return the bytes of a token, with one of a source, and the tokens that fill whole pages."""
     assert manifest.cache is not None, "bug: a manifest of a decoder has a cache"
-    shape = _memory_shape(manifest.cache, 1, 1)
+    shape = _memory_shape(manifest.cache, 1, 1, is_half=is_half)
     return shape.token_bytes * (2 if "encoder" in manifest.graphs else 1), shape.length
 
 
-def _memory_shape(shape: CacheShape, slots: int, length: int) -> MemoryShape:
-    head_bytes = shape.head_dim * np.dtype(shape.dtype).itemsize
-    length = whole_pages(length, head_bytes)
-    return MemoryShape(2 * shape.num_layers, slots, shape.num_kv_heads, length, shape.head_dim, shape.dtype)
+def _memory_shape(shape: CacheShape, slots: int, length: int, *, is_half: bool) -> MemoryShape:
+    dtype = "float16" if is_half else shape.dtype
+    length = whole_pages(length, shape.head_dim * np.dtype(dtype).itemsize)
+    return MemoryShape(2 * shape.num_layers, slots, shape.num_kv_heads, length, shape.head_dim, dtype)

@@ -114,6 +114,7 @@ class HostMemory:
     def __init__(self, shape: MemoryShape) -> None:
         self._shape = shape
         self._dtype = np.dtype(shape.dtype)
+        self._bounds = np.finfo(self._dtype).min, np.finfo(self._dtype).max  # beyond which numbers would be infinite
         self._array_bytes = shape.slots * shape.heads * shape.length * shape.head_bytes
         self._mapping = _reserved(shape.arrays * self._array_bytes)
         self._held = np.zeros(shape.slots, np.int64)  # tokens of each slot
@@ -162,7 +163,7 @@ class HostMemory:
         """Put tokens into a slot."""
         stop = start + tokens[0].shape[1]
         for values, new in zip(self._values, tokens, strict=True):
-            values[slot, :, start:stop] = new
+            values[slot, :, start:stop] = new if new.dtype == self._dtype else np.clip(new, *self._bounds)
         self._note(slot, stop)
 
     def project(self, encoder: Session, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from contextlib import ExitStack
@@ -25,6 +26,8 @@ from service.engine.scheduler import Batch, Choice, Chunk, Decode, Extent, Prefi
 from service.engine.sequence import Sampling, Sequence
 from service.engine.session import Array, Provider, Session, SessionOptions
 
+logger = logging.getLogger(__name__)
+
 # Of a prompt whose logits are looked at together. Fewer make smaller products, which are slower; more logits than 25 MB
 # (at 50k words) are memory that is touched for the first time at every run, which is slower still.
 LOGPROB_TOKENS = 128
@@ -41,6 +44,12 @@ class Runner:
             for name, graph in manifest.graphs.items()
         }
         self._encoder, self._decoder, self._candidates = graphs.get("encoder"), graphs["decoder"], graphs["candidates"]
+        if options.half_cache and not self._decoder.has_half_cache and manifest.cache.dtype != "float16":
+            logger.warning(
+                "%s: keys and values are kept in 32 bits, as our own operator does not attend: see above, or the model "
+                "has native: false, or heads of a width that is no multiple of 16",
+                manifest.name,
+            )
         self._cross_outputs = manifest.graphs["encoder"].outputs if self._encoder else []
         self._pad = manifest.special_ids.pad
         self.prefilled_tokens = 0  # by all prefills and encoders so far, padding included
@@ -55,6 +64,7 @@ class Runner:
             max_length=manifest.limits.max_positions,
             has_cross=self._encoder is not None,
             capacity_bytes=limits.kv_cache_bytes,
+            is_half=self._decoder.has_half_cache,
             allocate=allocate,
         )
         self._vocab_size = manifest.vocab_size

@@ -18,7 +18,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from service.engine.machine import usable_cores
-from service.engine.native.graph import NativeGraph, has_products, native_graph
+from service.engine.native.graph import NativeGraph, may_be_native, native_graph
 from service.engine.native.library import NoLibrary, find_library
 from service.engine.teams import Teams, fewer_threads, size_of
 
@@ -41,8 +41,9 @@ class SessionOptions:
     a thread for each costs more than many of them; a tenth of a millisecond bridges them, and leaves the cores to
     others as soon as a step is over. 0: sleep at once. `cuda`: run on the device that this process sees, with at most
     `gpu_memory_bytes` of its memory in a session's arena (0: no bound); `cpu_fallback` allows the CPU where there is
-    none. `openvino`: run on the processor by OpenVINO, which takes graphs of standard operators. `native`: multiply by
-    operators of our own where the processor has the instructions for them; answers are the same to the last bit.
+    none. `openvino`: run on the processor by OpenVINO, which takes graphs of standard operators. `native`: multiply and
+    attend by operators of our own where the processor has the instructions for them. `half_cache`: let these keep keys
+    and values in 16 bits.
     """
 
     threads: int = 0
@@ -52,6 +53,7 @@ class SessionOptions:
     cpu_fallback: bool = False
     openvino: bool = False
     native: bool = True
+    half_cache: bool = False
 
     def providers(self, *, replays: bool = False) -> list[str | tuple[str, dict[str, str]]]:
         """Return what ONNX Runtime may run on, the preferred first; `replays`: as recorded CUDA graphs, where asked."""
@@ -97,10 +99,10 @@ def native_library() -> Path | None:
     """Return the library of our own operators, if it can be had and takes this processor; the log says why not."""
     try:
         library = find_library(lambda path: onnxruntime.SessionOptions().register_custom_ops_library(str(path)))
-        logger.info("our own operators multiply integers of 8 bits (AVX-512 VNNI)")
+        logger.info("our own operators multiply integers of 8 bits and attend to caches (AVX-512 VNNI)")
         return library
     except NoLibrary as reason:
-        logger.info("ONNX Runtime's operators multiply, not our own: %s", reason)
+        logger.info("ONNX Runtime's operators multiply and attend, not our own: %s", reason)
         return None
 
 
@@ -120,10 +122,12 @@ class DeviceUnavailable(RuntimeError):
     """A model asks for a GPU that is not there."""
 
 
-def _native(path: Path) -> NativeGraph | None:
+def _native(path: Path, *, half_cache: bool) -> NativeGraph | None:
     """Return a graph with our own operators, if it has anything for them and they can be had here."""
     try:
-        return native_graph(path) if has_products(path) and native_library() is not None else None
+        if not may_be_native(path) or native_library() is None:
+            return None
+        return native_graph(path, half_cache=half_cache)
     except Exception:  # to be faster must not decide whether a model is served
         logger.warning("%s runs as it is: our own operators could not be put in", path, exc_info=True)
         return None
@@ -145,7 +149,7 @@ class Session:
         self._native: NativeGraph | None = None
         self._shared: dict[str, onnxruntime.OrtValue] = {}  # its weights, which all that run it read
         if options.native and model is None and not options.openvino and not cuda_is_there:
-            self._native = _native(path)
+            self._native = _native(path, half_cache=options.half_cache)
         if self._native is not None:
             self._shared = {name: _value_over(values) for name, values in self._native.weights.items()}
         try:
@@ -172,7 +176,7 @@ class Session:
         threads = options.threads or usable_cores()
         is_chosen = not options.threads and self.provider == "cpu" and model is None
         self._bound: WeakSet[BoundSession] = WeakSet()
-        weights = size_of(path) if self._native is None else len(self._native.model)  # what is shared is not held again
+        weights = size_of(path) if self._native is None else self._native.own_bytes  # what is shared is not held again
         self._teams: Teams[onnxruntime.InferenceSession] = Teams(
             path,
             weights,
@@ -185,6 +189,11 @@ class Session:
     def keeps_on_device(self) -> bool:
         """Whether memory that outlasts a run belongs on a device."""
         return self.device != "cpu"
+
+    @property
+    def has_half_cache(self) -> bool:
+        """Whether its keys and values are kept in 16 bits, as was asked."""
+        return self._native is not None and self._native.has_half_cache
 
     @property
     def turn(self) -> AbstractContextManager[object]:

@@ -9,19 +9,22 @@ from service.settings import ModelSettings
 from service.tasks.devices import runs_on_device
 
 
-def kv_budget(model: ModelSettings, manifest: Manifest) -> int:
+def kv_budget(model: ModelSettings, manifest: Manifest, *, may_be_half: bool = True) -> int:
     """Return the KV cache's budget: what is set, or the model's share; raises `PackageError` if no sequence fits.
 
-    On a device, where the cache is taken whole, all slots have to fit into what is set.
+    On a device, where the cache is taken whole, all slots have to fit into what is set. `may_be_half`: whether 16 bits,
+    if they are asked for, can be had.
     """
     if runs_on_device(model) and not model.cpu_fallback:
         return _on_device(model, manifest)
-    budget, needed = _budget(model), bytes_of_longest(manifest)
+    is_half = may_be_half and wants_half_cache(model)
+    budget, needed = _budget(model), bytes_of_longest(manifest, is_half=is_half)
     if needed > budget:
+        most = longest_that_fits(manifest, budget, is_half=is_half)
         raise PackageError(
             f"{model.package}: its KV cache may take {budget / 2**20:.1f} MiB, but one sequence of max_positions, "
             f"{manifest.limits.max_positions}, needs {needed / 2**20:.1f} MiB; raise kv_cache_mib in the models file, "
-            f"or the memory of the container, or set max_positions, at most {longest_that_fits(manifest, budget)}"
+            f"or the memory of the container, or set max_positions, at most {most}"
         )
     return budget
 
@@ -42,9 +45,17 @@ def _on_device(model: ModelSettings, manifest: Manifest) -> int:
 
 def fitting_positions(model: ModelSettings, manifest: Manifest) -> int | None:
     """Return how many tokens a decoder's sequence may have for its memory, or None where its `max_positions` fit."""
-    if manifest.cache is None or runs_on_device(model) or bytes_of_longest(manifest) <= _budget(model):
+    is_half = wants_half_cache(model)
+    if manifest.cache is None or runs_on_device(model):
         return None
-    return longest_that_fits(manifest, _budget(model))
+    if bytes_of_longest(manifest, is_half=is_half) <= _budget(model):
+        return None
+    return longest_that_fits(manifest, _budget(model), is_half=is_half)
+
+
+def wants_half_cache(model: ModelSettings) -> bool:
+    """Tell whether keys and values are to be kept in 16 bits."""
+    return model.kv_cache_dtype == "float16"
 
 
 def _budget(model: ModelSettings) -> int:

@@ -45,7 +45,7 @@ from service.tasks.fill import Fill
 from service.tasks.generate import Generate
 from service.tasks.grammars import Grammars
 from service.tasks.images import ClassifyImages
-from service.tasks.kv_budget import kv_budget
+from service.tasks.kv_budget import kv_budget, wants_half_cache
 from service.tasks.likelihood import DecideByLikelihood
 from service.tasks.pool import Pool
 from service.tasks.rerank import Rerank
@@ -102,6 +102,7 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
         gpu_memory_bytes=model.gpu_memory_mib * 2**20 // len(manifest.graphs),
         cpu_fallback=model.cpu_fallback,
         native=model.native,
+        half_cache=wants_half_cache(model),
     )
     admission = AdmissionLimits(model.max_waiting_slots, model.max_waiting_tokens)
     tokenizer, pool = None if manifest.image else _tokenizer(folder, manifest), Pool()
@@ -125,6 +126,8 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
         kv_cache_bytes=kv_budget(model, manifest),
     )
     engine = Engine(folder, manifest, options, slots, observer, admission)
+    if wants_half_cache(model) and not engine.has_half_cache:
+        kv_budget(model, manifest, may_be_half=False)  # 32 bits must fit as well
     trials = Pool("grammars")
     several = _of_decoder(Explained(manifest, tokenizer, engine, insights), pool, trials, limits)
     return LocalTask(

@@ -1,13 +1,17 @@
-"""A package's graph with `trifold.Linear` where it multiplies 8-bit integers: the same answers to the last bit.
+"""A package's graph with operators of our own: for products of 8-bit integers, and for attention to a KV cache.
 
 A product is several nodes, of which the rounding of activations alone goes over memory three times (`int8`: Abs,
 ReduceMax, Div, QuantizeLinear, MatMulIntegerToFloat, Mul, Add; `int8-static`: QuantizeLinear, MatMulIntegerToFloat).
-Here it is one.
+As `trifold.Linear` it is one, with the same answers to the last bit.
+
+`trifold.Attention` stands for GroupQueryAttention. Its sums go in another order, so answers differ in their last bits;
+a token's are the same whether it is computed alone or among others, and the cache may have numbers of 16 bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -16,16 +20,16 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper
 
-from service.engine.wiring import drop_unused, makers_of, users_of
+from service.engine.native.attention import DOMAIN, own_attention
+from service.engine.native.products import Product, Products
+from service.engine.wiring import drop_unused, users_of
 
 Array = NDArray[Any]
 
-DOMAIN = "trifold"
 PANEL_COLUMNS, GROUP = 32, 4  # as `linear.h` reads matrices
 ALIGNMENT = 64  # bytes, of a register and of a cache's line: one that lies across two lines is read twice
-INT8, UINT8, FLOAT = onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.FLOAT
 NOWHERE = 2**60  # bytes, behind the end of any file
 SMALL = 4096  # bytes of a weight that stays in the graph
 
@@ -36,20 +40,28 @@ class NativeGraph:
 
     model: bytes
     weights: Mapping[str, Array]
+    own_bytes: int  # of the weights that each session reads out of the file for itself
+    has_half_cache: bool  # keys and values are kept in 16 bits
 
 
-def has_products(path: Path) -> bool:
-    """Tell whether a graph's file names the operator that ours stands for; it is searched and not read as a graph."""
+def may_be_native(path: Path) -> bool:
+    """Tell whether a graph's file names what ours stand for; it is searched and not read as a graph."""
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-        return content.find(b"MatMulIntegerToFloat") >= 0
+        return any(
+            all(content.find(name) >= 0 for name in names)
+            for names in ((b"MatMulIntegerToFloat",), (b"GroupQueryAttention", b"past_key"))
+        )
 
 
-def native_graph(path: Path) -> NativeGraph | None:
-    """Read a graph and write it with our operators; None if there is nothing for them in it."""
+def native_graph(path: Path, *, half_cache: bool = False) -> NativeGraph | None:
+    """Read a graph and write it with our operators; None if there is nothing for them in it.
+
+    `half_cache`: let it keep keys and values in 16 bits, if all that read them are our own.
+    """
     model = onnx.load(path, load_external_data=False)
     if any(each.HasField("g") or each.graphs for node in model.graph.node for each in node.attribute):
         return None  # what a loop or a branch reads of its surroundings is not looked for
-    rewrite = _Rewrite(model, path.resolve())
+    rewrite = _Rewrite(model, path.resolve(), half_cache=half_cache)
     return rewrite.written() if rewrite.run() else None
 
 
@@ -61,9 +73,11 @@ def panels_of(matrix: Array) -> Array:
     depth, columns = matrix.shape
     panels, groups = -(-columns // PANEL_COLUMNS), -(-depth // GROUP)
     ordered = aligned((panels, groups, PANEL_COLUMNS, GROUP), np.int8)
+    filled = np.zeros((groups * GROUP, PANEL_COLUMNS), np.int8)
     for panel in range(panels):  # one at a time: a copy of a whole vocabulary would take as much memory again
         some = matrix[:, panel * PANEL_COLUMNS : (panel + 1) * PANEL_COLUMNS]
-        filled = np.pad(some, ((0, groups * GROUP - depth), (0, PANEL_COLUMNS - some.shape[1])))
+        filled[:depth, : some.shape[1]] = some
+        filled[:, some.shape[1] :] = 0
         ordered[panel] = filled.reshape(groups, GROUP, PANEL_COLUMNS).transpose(0, 2, 1)
     return ordered
 
@@ -83,39 +97,23 @@ def _copied(values: Array) -> Array:
     return copy
 
 
-@dataclass(frozen=True)
-class _Product:
-    """A product as a graph has it, and which nodes of it one node can stand for."""
-
-    given: str
-    matrix: str
-    is_transposed: bool
-    depth: int
-    columns: int
-    scales: Array
-    step: float
-    zero_point: int
-    by_rows: bool
-    bias: str
-    last: onnx.NodeProto
-
-
 class _Rewrite:
-    def __init__(self, model: onnx.ModelProto, path: Path) -> None:
-        self._model, self._path = model, path
-        self._inputs = {each.name for each in model.graph.input}  # may be given with a run, although they have a value
-        self._initializers = {each.name: each for each in model.graph.initializer if each.name not in self._inputs}
-        self._makers, self._users = makers_of(model.graph), users_of(model.graph)
-        self._outputs = {output.name for output in model.graph.output}
+    def __init__(self, model: onnx.ModelProto, path: Path, *, half_cache: bool) -> None:
+        self._model, self._path, self._wants_half_cache = model, path, half_cache
+        self._has_half_cache = False
+        self._inputs = {each.name for each in model.graph.input}
+        self._products = Products(model.graph, str(path.parent))
         self._weights: dict[str, Array] = {}
 
     def run(self) -> bool:
-        """Put our operator where a product is; return whether there was one."""
-        found = (self._product(node) for node in self._model.graph.node if node.op_type == "MatMulIntegerToFloat")
-        by_last = {id(product.last): product for product in found if product is not None}
-        if not by_last:
+        """Put our operators where a product or an attention is; return whether there was one."""
+        old = list(self._model.graph.node)
+        products = (self._products.of(node) for node in old if node.op_type == "MatMulIntegerToFloat")
+        ours = {id(product.last): self._linear(product) for product in products if product is not None}
+        ours |= self._attentions([node for node in old if node.op_type == "GroupQueryAttention"])
+        if not ours:
             return False
-        nodes = [self._linear(by_last[id(node)]) if id(node) in by_last else node for node in self._model.graph.node]
+        nodes = [ours.get(id(node), node) for node in old]
         del self._model.graph.node[:]
         self._model.graph.node.extend(nodes)
         drop_unused(self._model.graph)
@@ -124,7 +122,8 @@ class _Rewrite:
     def written(self) -> NativeGraph:
         """Take out of the graph what our operators read, and the tables that rows are looked up in.
 
-        Any other weight may be read by whoever prepares a graph to run, as by those who fuse operators.
+        Any other weight may be read by whoever prepares a graph to run, as by those who fuse operators: it is read out
+        of the file, as the graph that is handed on would be held as long as the session.
         """
         others = {
             name
@@ -136,124 +135,54 @@ class _Rewrite:
             if tensor.name in others:
                 continue
             if tensor.name not in self._weights:
-                values = self._values(tensor.name)
+                values = self._products.values(tensor.name)
                 if values.nbytes < SMALL:
                     continue
                 self._weights[tensor.name] = _copied(values)
-            self._place_beside(tensor)
+            self._place_beside(tensor, NOWHERE)
+        self._leave_in_the_file(others)
         self._model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
         used = {tensor.name for tensor in self._model.graph.initializer}
         weights = {name: values for name, values in self._weights.items() if name in used}
-        return NativeGraph(self._model.SerializeToString(), weights)
+        own_bytes = sum(_size(tensor) for tensor in self._model.graph.initializer if tensor.name not in weights)
+        return NativeGraph(self._model.SerializeToString(), weights, own_bytes, self._has_half_cache)
+
+    def _leave_in_the_file(self, names: Set[str]) -> None:
+        """Say of large weights with these names where in the graph's own file they are."""
+        with self._path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            place = 0
+            for tensor in self._model.graph.initializer:
+                length = len(tensor.raw_data)
+                if tensor.name not in names or length < SMALL:
+                    continue
+                found = content.find(tensor.raw_data, place)  # they are in the graph's order
+                if found >= 0:
+                    place = found + length
+                    self._place_beside(tensor, found, length)
 
     def _looks_up(self, node: onnx.NodeProto) -> bool:
         """Tell whether a node looks up rows that a request asks for: others may be looked up before there is one."""
         return node.op_type == "Gather" and node.input[1] in self._inputs
 
-    def _place_beside(self, tensor: onnx.TensorProto) -> None:
-        """Leave of a weight its name and shape: sessions are given the rest, and never read it where it is said to be.
+    def _place_beside(self, tensor: onnx.TensorProto, offset: int, length: int | None = None) -> None:
+        """Leave of a weight its name and shape, and where the rest is in the graph's file.
 
-        That must be a file, and is the graph's own, at a place behind its end, so that reading it would fail.
+        `NOWHERE`: sessions are given it, and never read it where it is said to be, as that would fail.
         """
         name, kind, shape = tensor.name, tensor.data_type, list(tensor.dims)
         tensor.Clear()
         tensor.name, tensor.data_type, tensor.data_location = name, kind, onnx.TensorProto.EXTERNAL
         tensor.dims.extend(shape)
-        for key, value in (("location", self._path.name), ("offset", str(NOWHERE))):
+        said = {"location": self._path.name, "offset": str(offset)}
+        for key, value in (said if length is None else {**said, "length": str(length)}).items():
             tensor.external_data.add(key=key, value=value)
 
-    def _product(self, node: onnx.NodeProto) -> _Product | None:
-        """Return what a product consists of, if it is of a form that our operator has."""
-        rounded, matrix, step, scales, zero_point, matrix_zero_point, bias = [*node.input, *[""] * 7][:7]
-        matrix, is_transposed = self._behind_transposition(matrix)
-        rounding = self._makers.get(rounded)
-        if matrix_zero_point or rounding is None or rounding.op_type != "QuantizeLinear" or len(rounding.input) != 3:
-            return None
-        given, *own = rounding.input
-        kinds = {matrix: INT8, step: FLOAT, scales: FLOAT, zero_point: UINT8, own[0]: FLOAT, own[1]: UINT8}
-        if bias:
-            kinds[bias] = FLOAT
-        if any(name not in self._initializers or self._initializers[name].data_type != kinds[name] for name in kinds):
-            return None
-        shape, count = self._initializers[matrix].dims, self._values(scales).size
-        own_step, own_zero_point, other_step, other_zero_point = singles = [
-            *map(self._values, [*own, step, zero_point])
-        ]
-        if len(shape) != 2 or any(each.size != 1 for each in singles):
-            return None
-        depth, columns = reversed(shape) if is_transposed else shape
-        if not depth * columns or count not in (1, columns) or own_zero_point.item() != other_zero_point.item():
-            return None
-        last = node
-        by_rows = None if bias else self._by_rows(given, node)
-        if by_rows is not None:
-            given, last = by_rows
-        if not bias and (addition := self._bias_behind(last, columns)) is not None:
-            last, bias = addition
-        return _Product(
-            given,
-            matrix,
-            is_transposed,
-            depth,
-            columns,
-            np.broadcast_to(other_step.item() * self._values(scales).ravel(), (columns,)),
-            own_step.item(),
-            own_zero_point.item(),
-            by_rows is not None,
-            bias,
-            last,
-        )
-
-    def _behind_transposition(self, matrix: str) -> tuple[str, bool]:
-        """Return a matrix before it was transposed, and whether it was; one of other dimensions than two never is."""
-        node = self._makers.get(matrix)
-        if node is None or node.op_type != "Transpose" or [list(each.ints) for each in node.attribute] != [[1, 0]]:
-            return matrix, False
-        return node.input[0], True
-
-    def _by_rows(self, scaled: str, node: onnx.NodeProto) -> tuple[str, onnx.NodeProto] | None:
-        """Return rows before they were divided by their largest numbers, and the product once it has these again."""
-        division = self._makers.get(scaled)
-        if division is None or division.op_type != "Div":
-            return None
-        given, largest = division.input
-        maximum = self._makers.get(largest)
-        if maximum is None or maximum.op_type != "ReduceMax" or not self._is_of_rows(maximum):
-            return None
-        size = self._makers.get(maximum.input[0])
-        if size is None or size.op_type != "Abs" or size.input[0] != given:
-            return None
-        multiplication = self._only_user(node)
-        if multiplication is None or multiplication.op_type != "Mul" or largest not in multiplication.input:
-            return None
-        return given, multiplication
-
-    def _is_of_rows(self, maximum: onnx.NodeProto) -> bool:
-        """Tell whether it is that of the last axis, which stays."""
-        keeps = all(each.i for each in maximum.attribute if each.name == "keepdims")
-        is_known = len(maximum.input) == 2 and maximum.input[1] in self._initializers
-        return keeps and is_known and self._values(maximum.input[1]).tolist() == [-1]
-
-    def _bias_behind(self, node: onnx.NodeProto, columns: int) -> tuple[onnx.NodeProto, str] | None:
-        """Return the addition of a constant to each column, and the constant."""
-        addition = self._only_user(node)
-        if addition is None or addition.op_type != "Add":
-            return None
-        (other,) = [name for name in addition.input if name != node.output[0]] or [""]
-        bias = self._initializers.get(other)
-        return (addition, other) if bias is not None and (bias.data_type, *bias.dims) == (FLOAT, columns) else None
-
-    def _only_user(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
-        (output,) = node.output
-        users = self._users[output]
-        return users[0] if len(users) == 1 and output not in self._outputs else None
-
-    def _linear(self, product: _Product) -> onnx.NodeProto:
+    def _linear(self, product: Product) -> onnx.NodeProto:
         order = "columns" if product.is_transposed else "rows"
         weights = f"{product.matrix}_panels_of_{order}"
         offsets = f"{weights}_offsets_{product.zero_point}"
         if weights not in self._weights:
-            matrix = self._values(product.matrix)
+            matrix = self._products.values(product.matrix)
             matrix = matrix.T if product.is_transposed else matrix
             self._add(weights, panels_of(matrix))
         if offsets not in self._weights:
@@ -273,10 +202,31 @@ class _Rewrite:
             by_rows=int(product.by_rows),
         )
 
+    def _attentions(self, nodes: Sequence[onnx.NodeProto]) -> dict[int, onnx.NodeProto]:
+        """Return for each attention to a cache the node of ours that stands for it."""
+        inputs = {each.name: each.type.tensor_type for each in self._model.graph.input}
+        attentions = {id(node): own_attention(node, inputs) for node in nodes}
+        ours = {key: attention for key, attention in attentions.items() if attention is not None}
+        cached = {name for node in ours.values() for name in (*node.input[3:5], *node.output[1:3])}
+        users = users_of(self._model.graph)
+        readers = {id(user) for name in cached for user in users.get(name, [])}
+        self._has_half_cache = self._wants_half_cache and bool(ours) and readers <= ours.keys()
+        if self._has_half_cache:
+            for value in (*self._model.graph.input, *self._model.graph.output):
+                if value.name in cached:
+                    value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+            for node in ours.values():
+                node.op_type = "HalfAttention"
+        return ours
+
     def _add(self, name: str, values: Array) -> None:
         self._weights[name] = values
         kind = helper.np_dtype_to_tensor_dtype(values.dtype)
         self._model.graph.initializer.append(onnx.TensorProto(name=name, data_type=kind, dims=values.shape))
 
-    def _values(self, name: str) -> Array:
-        return numpy_helper.to_array(self._initializers[name], str(self._path.parent))
+
+def _size(tensor: onnx.TensorProto) -> int:
+    """Return the bytes of a weight."""
+    dtype: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    size: int = math.prod(tensor.dims) * dtype.itemsize
+    return size

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "threads.h"
+
 namespace trifold {
 
 // Columns of a matrix lie in panels of so many, and in a panel so many numbers of a column side by side: what two
@@ -29,12 +31,7 @@ struct Linear {
   int64_t Groups() const { return (depth + kGroup - 1) / kGroup; }
 };
 
-// Calls run(data, i) for every i below count, on as many threads as there are.
-struct Threads {
-  virtual void ForEach(size_t count, void (*run)(void* data, size_t i), void* data) const = 0;
-};
-
-// Whether this processor has the instructions that `Multiply` is made of.
+// Whether this processor has the instructions that our operators are made of.
 bool IsSupported();
 
 // How much memory `Multiply` needs beside inputs and outputs.

@@ -26,6 +26,13 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def test_numbers_that_16_bits_do_not_hold_become_the_greatest_that_they_do() -> None:
+    memory = HostMemory(MemoryShape(arrays=2, slots=2, heads=1, length=64, width=16, dtype="float16"))
+    memory.store(1, [np.full((1, 1, 3, 16), value, np.float32) for value in (1e6, -1e6)], np.array([3]))
+
+    assert memory.read(1, 0, 3)[:, 0, 0, 0].tolist() == [65504, -65504]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the resident memory is read from /proc")
 @pytest.mark.parametrize("name", ["stories", "translate"])
 async def test_ragged_requests_leave_memory_where_it_was(make_package: MakePackage, name: str) -> None:

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from model.package.inputs import encoder_inputs
 from model.package.manifest import Precision
 from service.engine import session as sessions
 from service.engine import teams
 from service.engine.engine import Engine
+from service.engine.native import graph as native_graphs
 from service.engine.native.graph import aligned, native_graph, panels_of
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
@@ -146,13 +148,34 @@ async def generated(package: TinyPackage, native: bool) -> list[list[tuple[int, 
 @needs_instructions
 @pytest.mark.parametrize("precision", ["int8", "int8-static"])
 @pytest.mark.parametrize("name", ["stories", "translate"])
-async def test_what_is_generated_is_the_same_to_the_last_bit(
-    make_package: MakePackage, name: str, precision: Precision
+async def test_what_is_generated_with_our_products_is_the_same_to_the_last_bit(
+    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch, name: str, precision: Precision
 ) -> None:
+    monkeypatch.setattr(native_graphs, "own_attention", lambda *_: None)
     package = make_package(name, precision)
     assert "MatMulIntegerToFloat" not in operators(package.folder / "decoder.onnx")
 
     assert await generated(package, native=True) == await generated(package, native=False)
+
+
+def test_weights_that_stay_in_a_graph_are_read_out_of_its_file_and_counted(make_package: MakePackage) -> None:
+    package = make_package("stories")
+    path = package.folder / "decoder.onnx"
+    weights = sum(numpy_helper.to_array(each).nbytes for each in onnx.load(path).graph.initializer)
+    graph = native_graph(path)
+    assert graph is not None
+
+    assert len(graph.model) < path.stat().st_size / 4
+    assert graph.own_bytes == weights - sum(values.nbytes for values in graph.weights.values())
+
+
+def test_weights_beside_a_graph_are_counted_too(make_package: MakePackage, tmp_path: Path) -> None:
+    path = make_package("stories").folder / "decoder.onnx"
+    within = native_graph(path)
+    onnx.save(onnx.load(path), tmp_path / "decoder.onnx", save_as_external_data=True, location="decoder.onnx.data")
+    beside = native_graph(tmp_path / "decoder.onnx")
+
+    assert within is not None and beside is not None and beside.own_bytes == within.own_bytes
 
 
 @needs_instructions

@@ -1,0 +1,406 @@
+// Attention head by head: a task takes one key and value head of a row and all queries that read it, or a few tokens'.
+//
+// With one new token the time is that of reading the cache, so each key and value is read once. Scores and weights are
+// made for a stretch of tokens at a time, and what was summed up so far is scaled when a greater score comes (Milakov
+// and Gimelshein, "Online normalizer calculation for softmax", 2018), so they stay in the core's nearest cache.
+//
+// Stretches and blocks begin at multiples of their length, and each query's sums go over its own tokens in ascending
+// order. So what else is computed with it, and where its own computation began, does not change a bit.
+
+#include "attention.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
+#define INLINE AVX512 inline __attribute__((always_inline))
+
+namespace trifold {
+namespace {
+
+constexpr int64_t kLanes = 16;             // 32-bit numbers in a register, and tokens of a block
+constexpr int64_t kStretch = 512;          // tokens whose scores are held
+constexpr int64_t kTileQueries = 16;       // that read a key from the nearest cache before the next is fetched
+constexpr int64_t kAhead = 4 * 1024;       // bytes between what is read and what is asked for of memory
+// Products of a query's and a key's numbers that a thread takes at a time: so many at least and at most, and between
+// them a part of all that leaves no thread waiting for long at the end. Fewer in all are done before others are woken.
+constexpr int64_t kLeastTask = 8 * 1024, kMostTask = 64 * 1024, kTasks = 16, kTooSmall = 32 * 1024;
+constexpr float kGreatestHalf = 65504;
+constexpr float kNothing = -std::numeric_limits<float>::infinity();  // the score of a token that is not seen
+
+INLINE __m512 Load(const float* numbers) { return _mm512_loadu_ps(numbers); }
+INLINE __m512 Load(const uint16_t* numbers) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(numbers)));
+}
+
+INLINE void Store(float* to, __m512 numbers) { _mm512_storeu_ps(to, numbers); }
+INLINE void Store(uint16_t* to, __m512 numbers) {
+  const __m512 most = _mm512_set1_ps(kGreatestHalf), least = _mm512_set1_ps(-kGreatestHalf);
+  const __m512 bounded = _mm512_max_ps(least, _mm512_min_ps(most, numbers));
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(bounded, kNearest));
+}
+
+// e^x for x ≤ 0, by the polynomial of Moshier's Cephes library (expf).
+INLINE __m512 Exp(__m512 x) {
+  x = _mm512_max_ps(_mm512_set1_ps(-104.0f), x);  // below it is nothing; in this order what is no number stays none
+  const __m512 power = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)), 0);
+  x = _mm512_fnmadd_ps(power, _mm512_set1_ps(0.693359375f), x);
+  x = _mm512_fnmadd_ps(power, _mm512_set1_ps(-2.12194440e-4f), x);
+  __m512 sum = _mm512_set1_ps(1.9875691500e-4f);
+  for (float factor : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+    sum = _mm512_fmadd_ps(sum, x, _mm512_set1_ps(factor));
+  sum = _mm512_fmadd_ps(sum, _mm512_mul_ps(x, x), _mm512_add_ps(x, _mm512_set1_ps(1)));
+  return _mm512_scalef_ps(sum, power);
+}
+
+AVX512 float Exp(float x) { return _mm512_cvtss_f32(Exp(_mm512_set1_ps(x))); }
+
+// Asks for what will be read kAhead bytes behind what is read now: of the same keys or values, which end somewhere, or
+// of what is read next (null: nothing). Few processors look ahead over the end of a page by themselves.
+INLINE void FetchAhead(const void* now, int64_t bytes, const void* end, const void* next) {
+  const char* place = static_cast<const char*>(now) + kAhead;
+  if (place >= end) {
+    if (next == nullptr) return;
+    place = static_cast<const char*>(next) + (place - static_cast<const char*>(end));
+  }
+  for (int64_t line = 0; line < bytes; line += 64) _mm_prefetch(place + line, _MM_HINT_T0);
+}
+
+// Of two registers one with the sums of each one's halves (of 8, 4, 2, 1 numbers), the first's before the second's.
+template <int Low, int High>
+INLINE __m512 FoldQuarters(__m512 first, __m512 second) {
+  return _mm512_add_ps(_mm512_shuffle_f32x4(first, second, Low), _mm512_shuffle_f32x4(first, second, High));
+}
+template <int Low, int High>
+INLINE __m512 FoldNumbers(__m512 first, __m512 second) {
+  return _mm512_add_ps(_mm512_shuffle_ps(first, second, Low), _mm512_shuffle_ps(first, second, High));
+}
+
+// The products of a query with sixteen keys.
+template <typename Number>
+INLINE __m512 Score(const float* query, const Number* keys, int64_t width) {
+  __m512 sums[kLanes];
+#pragma GCC unroll 16
+  for (int token = 0; token < kLanes; ++token) sums[token] = _mm512_setzero_ps();
+  for (int64_t d = 0; d < width; d += kLanes) {
+    const __m512 part = _mm512_loadu_ps(query + d);
+#pragma GCC unroll 16
+    for (int token = 0; token < kLanes; ++token)
+      sums[token] = _mm512_fmadd_ps(part, Load(keys + token * width + d), sums[token]);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) sums[i] = FoldQuarters<0x44, 0xee>(sums[i], sums[i + 8]);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) sums[i] = FoldQuarters<0x88, 0xdd>(sums[i], sums[i + 4]);
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) sums[i] = FoldNumbers<0x44, 0xee>(sums[i], sums[i + 2]);
+  const __m512 folded = FoldNumbers<0x88, 0xdd>(sums[0], sums[1]);
+  // The folds have left token t's sum where this says it is.
+  const __m512i places = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
+  return _mm512_permutexvar_ps(places, folded);
+}
+
+// Adds to the sums of `Queries` queries, of `Parts` · 16 numbers each, the values of `count` tokens by their weights.
+template <typename Number, int Queries, int Parts>
+AVX512 void Weigh(const Number* values, int64_t width, const float* weights, int64_t count, float* sums) {
+  __m512 held[Queries][Parts];
+#pragma GCC unroll 4
+  for (int query = 0; query < Queries; ++query)
+#pragma GCC unroll 4
+    for (int part = 0; part < Parts; ++part)
+      held[query][part] = _mm512_loadu_ps(sums + query * kGreatestWidth + part * kLanes);
+  for (int64_t token = 0; token < count; ++token, values += width) {
+    __m512 value[Parts];
+#pragma GCC unroll 4
+    for (int part = 0; part < Parts; ++part) value[part] = Load(values + part * kLanes);
+#pragma GCC unroll 4
+    for (int query = 0; query < Queries; ++query) {
+      const __m512 weight = _mm512_set1_ps(weights[query * kStretch + token]);
+#pragma GCC unroll 4
+      for (int part = 0; part < Parts; ++part)
+        held[query][part] = _mm512_fmadd_ps(weight, value[part], held[query][part]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int query = 0; query < Queries; ++query)
+#pragma GCC unroll 4
+    for (int part = 0; part < Parts; ++part)
+      _mm512_storeu_ps(sums + query * kGreatestWidth + part * kLanes, held[query][part]);
+}
+
+constexpr int kMostQueries = 4, kMostParts = 4;  // whose sums fill half of the registers
+
+template <typename Number>
+using AnyWeigh = void (*)(const Number*, int64_t, const float*, int64_t, float*);
+template <typename Number>
+constexpr AnyWeigh<Number> kWeigh[kMostQueries][kMostParts] = {
+    {Weigh<Number, 1, 1>, Weigh<Number, 1, 2>, Weigh<Number, 1, 3>, Weigh<Number, 1, 4>},
+    {Weigh<Number, 2, 1>, Weigh<Number, 2, 2>, Weigh<Number, 2, 3>, Weigh<Number, 2, 4>},
+    {Weigh<Number, 3, 1>, Weigh<Number, 3, 2>, Weigh<Number, 3, 3>, Weigh<Number, 3, 4>},
+    {Weigh<Number, 4, 1>, Weigh<Number, 4, 2>, Weigh<Number, 4, 3>, Weigh<Number, 4, 4>}};
+
+// Turns a head at a position.
+AVX512 void Turn(const Rotary& rotary, int64_t position, float* head) {
+  const float* cosines = rotary.cosines + position * rotary.pairs;
+  const float* sines = rotary.sines + position * rotary.pairs;
+  for (int64_t d = 0; d < rotary.pairs; ++d) {
+    const float first = head[d], second = head[d + rotary.pairs];
+    head[d] = first * cosines[d] - second * sines[d];
+    head[d + rotary.pairs] = second * cosines[d] + first * sines[d];
+  }
+}
+
+// A new token's attention in one head.
+struct Query {
+  int64_t begin, end;  // of the tokens that it sees
+  const float* bias;   // of token 0, or null
+  float* output;
+  float greatest, sum;  // score so far, and of all weights
+};
+
+// The queries that a task takes at a time, and what is computed of them.
+struct Tile {
+  Query queries[kTileQueries];
+  int64_t count = 0;
+  alignas(64) float numbers[kTileQueries][kGreatestWidth];  // the queries, turned and scaled
+  alignas(64) float sums[kTileQueries][kGreatestWidth];     // of values so far
+  alignas(64) float lanes[kTileQueries][kLanes];            // of weights so far
+  alignas(64) float scores[kTileQueries][kStretch];         // of a stretch; then weights
+  alignas(64) float block[kLanes * kGreatestWidth];         // keys
+};
+
+struct Work {
+  const Attention& attention;
+  const AttentionRun& run;
+  int64_t tile_tokens, tiles;       // of a row
+  int64_t units, units_a_task;  // of a row's head and tile
+
+  int64_t Offset(int64_t row, int64_t kv_head) const {
+    return (row * attention.kv_heads + kv_head) * run.capacity * attention.width;
+  }
+};
+
+// Puts a head's new keys and values behind those that the cache has.
+template <typename Number>
+AVX512 void Append(const Work& work, int64_t row, int64_t kv_head) {
+  const AttentionRun& run = work.run;
+  const int64_t width = work.attention.width, before = run.Before(row);
+  const int64_t offset = work.Offset(row, kv_head) + before * width;
+  Number* keys = static_cast<Number*>(run.cache.keys) + offset;
+  Number* values = static_cast<Number*>(run.cache.values) + offset;
+  alignas(64) float key[kGreatestWidth];
+  for (int64_t token = 0; token < run.tokens; ++token, keys += width, values += width) {
+    const int64_t place = row * run.tokens + token;
+    std::memcpy(key, run.keys.data + place * run.keys.stride + kv_head * width, width * sizeof(float));
+    Turn(run.rotary, before + token, key);
+    const float* value = run.values.data + place * run.values.stride + kv_head * width;
+    for (int64_t d = 0; d < width; d += kLanes) {
+      Store(keys + d, Load(key + d));
+      Store(values + d, Load(value + d));
+    }
+  }
+}
+
+// Takes the queries of some tokens that share a head; what is padding has its answer at once.
+AVX512 void Take(const Work& work, int64_t row, int64_t kv_head, int64_t first, int64_t last, Tile* tile) {
+  const Attention& attention = work.attention;
+  const AttentionRun& run = work.run;
+  const int64_t group = attention.heads / attention.kv_heads, width = attention.width;
+  for (int64_t token = first; token < last; ++token) {
+    const int64_t place = row * run.tokens + token, position = run.Before(row) + token;
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      float* output = run.output + (place * attention.heads + head) * width;
+      if (position > run.last[row]) {
+        std::memset(output, 0, width * sizeof(float));
+        continue;
+      }
+      Query& query = tile->queries[tile->count];
+      query = {0, position + 1, nullptr, output, kNothing, 0};
+      if (attention.window > 0) query.begin = std::max<int64_t>(0, query.end - attention.window);
+      if (run.bias.data != nullptr)
+        query.bias = run.bias.data + row * run.bias.row + head * run.bias.head + token * run.bias.token;
+      float* numbers = tile->numbers[tile->count];
+      std::memcpy(numbers, run.queries.data + place * run.queries.stride + head * width, width * sizeof(float));
+      Turn(run.rotary, position, numbers);
+      for (int64_t d = 0; d < width; ++d) numbers[d] *= attention.scale;
+      std::memset(tile->sums[tile->count], 0, width * sizeof(float));
+      std::memset(tile->lanes[tile->count], 0, sizeof tile->lanes[0]);
+      ++tile->count;
+    }
+  }
+}
+
+// Fills the scores of tokens begin … end−1, of a stretch that begins at `stretch`.
+template <typename Number>
+AVX512 void ScoreStretch(const Number* keys, int64_t width, int64_t stretch, int64_t begin, int64_t end,
+                         const Number* next, Tile* tile) {
+  for (int64_t token = begin; token < end; token += kLanes) {
+    const Number* block = keys + token * width;
+    const int64_t count = std::min(kLanes, end - token);
+    FetchAhead(block, count * width * sizeof(Number), keys + end * width, next);
+    const bool is_whole = count == kLanes;
+    if (!is_whole || (sizeof(Number) < sizeof(float) && tile->count > 1)) {
+      for (int64_t i = 0; i < count * width; i += kLanes) Store(tile->block + i, Load(block + i));
+      if (!is_whole) std::memset(tile->block + count * width, 0, (kLanes - count) * width * sizeof(float));
+      for (int64_t query = 0; query < tile->count; ++query)
+        Store(tile->scores[query] + token - stretch, Score(tile->numbers[query], tile->block, width));
+    } else {
+      for (int64_t query = 0; query < tile->count; ++query)
+        Store(tile->scores[query] + token - stretch, Score(tile->numbers[query], block, width));
+    }
+  }
+}
+
+// The lanes of a block whose tokens lie within begin … end−1.
+INLINE __mmask16 Lanes(int64_t token, int64_t begin, int64_t end) {
+  const int64_t first = std::max<int64_t>(0, begin - token), last = std::min<int64_t>(kLanes, end - token);
+  return first >= last ? 0 : ((1u << last) - 1) & ~((1u << first) - 1);
+}
+
+// Makes weights of a query's scores, and scales what it has summed up to the greatest score that there was.
+AVX512 void WeightsOf(int64_t width, int64_t stretch, int64_t begin, int64_t end, int64_t place, Tile* tile) {
+  Query& query = tile->queries[place];
+  float* scores = tile->scores[place];
+  const int64_t first = std::max(begin, query.begin), last = std::min(end, query.end);
+  if (first >= last) {
+    for (int64_t token = begin; token < end; token += kLanes) Store(scores + token - stretch, _mm512_setzero_ps());
+    return;
+  }
+  __m512 greatest = _mm512_set1_ps(query.greatest);
+  for (int64_t token = begin; token < end; token += kLanes) {
+    const __mmask16 lanes = Lanes(token, first, last);
+    __m512 score = _mm512_mask_mov_ps(_mm512_set1_ps(kNothing), lanes, Load(scores + token - stretch));
+    if (query.bias != nullptr) score = _mm512_add_ps(score, _mm512_maskz_loadu_ps(lanes, query.bias + token));
+    Store(scores + token - stretch, score);
+    greatest = _mm512_max_ps(greatest, score);
+  }
+  const float most = _mm512_reduce_max_ps(greatest);
+  const float base = most == kNothing ? 0 : most;
+  if (query.greatest != most) {
+    const float factor = query.greatest == kNothing ? 0 : Exp(query.greatest - base);
+    for (int64_t d = 0; d < width; ++d) tile->sums[place][d] *= factor;
+    for (int64_t lane = 0; lane < kLanes; ++lane) tile->lanes[place][lane] *= factor;
+    query.greatest = most;
+  }
+  __m512 sums = Load(tile->lanes[place]);
+  for (int64_t token = begin; token < end; token += kLanes) {
+    const __m512 score = _mm512_sub_ps(Load(scores + token - stretch), _mm512_set1_ps(base));
+    const __m512 weight = _mm512_maskz_mov_ps(Lanes(token, first, last), Exp(score));
+    Store(scores + token - stretch, weight);
+    sums = _mm512_add_ps(sums, weight);
+  }
+  Store(tile->lanes[place], sums);
+}
+
+// Adds to the sums of all queries the values of tokens begin … end−1 by their weights.
+template <typename Number>
+AVX512 void WeighStretch(const Number* values, int64_t width, int64_t stretch, int64_t begin, int64_t end,
+                         const Number* next, Tile* tile) {
+  for (int64_t token = begin; token < end; token += kLanes) {
+    const Number* block = values + token * width;
+    const int64_t count = std::min(kLanes, end - token);
+    FetchAhead(block, count * width * sizeof(Number), values + end * width, next);
+    for (int64_t query = 0; query < tile->count; query += kMostQueries) {
+      const int64_t queries = std::min<int64_t>(kMostQueries, tile->count - query);
+      for (int64_t d = 0; d < width; d += kMostParts * kLanes) {
+        const int64_t parts = std::min<int64_t>(kMostParts, (width - d) / kLanes);
+        kWeigh<Number>[queries - 1][parts - 1](block + d, width, tile->scores[query] + token - stretch, count,
+                                               tile->sums[query] + d);
+      }
+    }
+  }
+}
+
+// `next`: the keys that are read behind this tile's.
+template <typename Number>
+AVX512 void AttendTile(const Work& work, int64_t row, int64_t kv_head, int64_t first_token, int64_t last_token,
+                       const Number* next) {
+  Tile tile;
+  Take(work, row, kv_head, first_token, last_token, &tile);
+  if (tile.count == 0) return;
+  const int64_t width = work.attention.width, offset = work.Offset(row, kv_head);
+  const Number* keys = static_cast<const Number*>(work.run.cache.keys) + offset;
+  const Number* values = static_cast<const Number*>(work.run.cache.values) + offset;
+  // Queries are in the order of their tokens, so the first sees the first of all, and the last the last.
+  const int64_t from = tile.queries[0].begin / kLanes * kLanes, to = tile.queries[tile.count - 1].end;
+  for (int64_t stretch = from / kStretch * kStretch; stretch < to; stretch += kStretch) {
+    const int64_t begin = std::max(stretch, from), end = std::min(stretch + kStretch, to);
+    ScoreStretch(keys, width, stretch, begin, end, values + begin * width, &tile);
+    for (int64_t query = 0; query < tile.count; ++query) WeightsOf(width, stretch, begin, end, query, &tile);
+    WeighStretch(values, width, stretch, begin, end, end < to ? keys + end * width : next, &tile);
+  }
+  for (int64_t query = 0; query < tile.count; ++query) {
+    const __m512 sum = _mm512_set1_ps(_mm512_reduce_add_ps(Load(tile.lanes[query])));
+    for (int64_t d = 0; d < width; d += kLanes)
+      Store(tile.queries[query].output + d, _mm512_div_ps(Load(tile.sums[query] + d), sum));
+  }
+}
+
+template <typename Number>
+void AppendTask(void* data, size_t task) {
+  const Work& work = *static_cast<const Work*>(data);
+  const int64_t unit = static_cast<int64_t>(task), kv_heads = work.attention.kv_heads;
+  Append<Number>(work, unit / kv_heads, unit % kv_heads);
+}
+
+template <typename Number>
+void AttendTask(void* data, size_t task) {
+  const Work& work = *static_cast<const Work*>(data);
+  const int64_t first = static_cast<int64_t>(task) * work.units_a_task;
+  for (int64_t unit = first; unit < std::min(work.units, first + work.units_a_task); ++unit) {
+    const int64_t tile = unit % work.tiles, head = unit / work.tiles;
+    const int64_t row = head / work.attention.kv_heads, kv_head = head % work.attention.kv_heads;
+    if (work.run.tokens == 1) Append<Number>(work, row, kv_head);
+    const int64_t token = tile * work.tile_tokens;
+    const bool is_last = unit + 1 == std::min(work.units, first + work.units_a_task);
+    const Number* keys = static_cast<const Number*>(work.run.cache.keys);
+    const Number* next = is_last ? nullptr : keys + work.Offset(row, kv_head + 1);
+    AttendTile<Number>(work, row, kv_head, token, std::min(work.run.tokens, token + work.tile_tokens), next);
+  }
+}
+
+template <typename Number>
+void AttendAll(Work* work, const Threads& threads) {
+  if (work->run.tokens > 1)
+    threads.ForEach(static_cast<size_t>(work->run.rows * work->attention.kv_heads), AppendTask<Number>, work);
+  const int64_t tasks = (work->units + work->units_a_task - 1) / work->units_a_task;
+  threads.ForEach(static_cast<size_t>(tasks), AttendTask<Number>, work);
+}
+
+}  // namespace
+
+void Attend(const Attention& attention, const AttentionRun& run, const Threads& threads) {
+  const int64_t group = attention.heads / attention.kv_heads;
+  int64_t seen = 0;
+  for (int64_t row = 0; row < run.rows; ++row) seen += run.last[row] + 1;
+  Work work{attention, run, std::max<int64_t>(1, kTileQueries / group), 0, 0, 0};
+  work.tiles = (run.tokens + work.tile_tokens - 1) / work.tile_tokens;
+  work.units = run.rows * attention.kv_heads * work.tiles;
+  const int64_t length = std::max<int64_t>(1, seen / run.rows);
+  const int64_t numbers = length * attention.width * group * std::min(run.tokens, work.tile_tokens);
+  const int64_t share = std::clamp(work.units / kTasks * numbers, kLeastTask, kMostTask);
+  work.units_a_task = work.units * numbers < kTooSmall ? work.units : std::max<int64_t>(1, share / numbers);
+  if (run.cache.is_half) {
+    AttendAll<uint16_t>(&work, threads);
+  } else {
+    AttendAll<float>(&work, threads);
+  }
+}
+
+}  // namespace trifold
+
+#else  // another processor or compiler: see linear.cpp
+
+namespace trifold {
+
+void Attend(const Attention&, const AttentionRun&, const Threads&) {}
+
+}  // namespace trifold
+
+#endif

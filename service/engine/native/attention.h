@@ -1,0 +1,70 @@
+// Attention of new tokens to themselves and to those before them, which a cache keeps.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "threads.h"
+
+namespace trifold {
+
+constexpr int64_t kWidthUnit = 16;     // a head's width is a multiple of it,
+constexpr int64_t kGreatestWidth = 256;  // and at most this
+
+// What an operator's runs have in common: H query heads share K key and value heads, of D numbers each.
+struct Attention {
+  int64_t heads, kv_heads, width;
+  int64_t window;  // how many tokens one sees, itself included; 0: all before it
+  float scale;     // of queries times keys
+};
+
+// New numbers of rows × tokens, each token's heads side by side, `stride` from one token to the next.
+struct NewTokens {
+  const float* data;
+  int64_t stride;
+};
+
+// A table (positions, pairs) by which heads are turned (rotary embeddings: Su et al., "RoFormer", 2021): the number at
+// d and that at d + pairs are a pair. Nothing is turned if `pairs` is 0.
+struct Rotary {
+  const float* cosines;
+  const float* sines;
+  int64_t pairs;
+};
+
+// What is added to scores: of row b, head h and new token t the numbers from data + b·row + h·head + t·token on, one
+// for each token that it may see. Nothing if `data` is null.
+struct Bias {
+  const float* data;
+  int64_t row, head, token;
+};
+
+// What keys and values are kept in: rows × K heads × capacity × D numbers of 32 or 16 bits.
+struct Cache {
+  void* keys;
+  void* values;
+  bool is_half;
+};
+
+// One run: B rows of T new tokens each. Row b's last real token is at last[b]: what lies behind is padding, whose keys
+// and values are kept and whose output is 0.
+struct AttentionRun {
+  NewTokens queries, keys, values;
+  Cache cache;
+  int64_t rows, tokens, capacity;
+  int64_t before;  // how many tokens every row has in its cache already, if T is more than 1
+  const int32_t* last;
+  Rotary rotary;
+  Bias bias;
+  float* output;  // (B, T, H·D)
+
+  // How many tokens a row has in its cache already.
+  int64_t Before(int64_t row) const { return tokens == 1 ? last[row] : before; }
+};
+
+// Writes keys and values into the cache and what each token attends to into the output. A token's answer is the same to
+// the last bit, whichever tokens and rows are computed with it, if all of its row's numbers are finite. Throws nothing.
+void Attend(const Attention& attention, const AttentionRun& run, const Threads& threads);
+
+}  // namespace trifold

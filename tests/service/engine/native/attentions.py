@@ -1,0 +1,116 @@
+"""Graphs of one attention to a cache, as the exporter writes them, and what to run them on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from service.engine.session import Array, Session, SessionOptions
+
+POSITIONS = 1200  # in the tables of turns
+OUTPUTS = ["output", "present_key", "present_value"]
+
+
+@dataclass(frozen=True)
+class Form:
+    """An attention's sizes, and what it has."""
+
+    heads: int = 4
+    kv_heads: int = 2
+    width: int = 16
+    is_packed: bool = False  # query, key and value in one
+    turns: bool = False
+    turned: int = 0  # numbers of a head, all of them if 0
+    window: int = 0
+    has_bias: bool = False
+
+    def write(self, path: Path) -> Path:
+        """Write the graph."""
+        queries, keys = self.heads * self.width, self.kv_heads * self.width
+        shapes: dict[str, list[int | str]] = {
+            "query": ["rows", "tokens", queries + 2 * keys if self.is_packed else queries],
+            "key": ["rows", "tokens", keys],
+            "value": ["rows", "tokens", keys],
+            "past_key": ["rows", self.kv_heads, "capacity", self.width],
+            "past_value": ["rows", self.kv_heads, "capacity", self.width],
+            "bias": ["bias rows", self.heads, "tokens", "total"],
+        }
+        names = ["query", *(["", ""] if self.is_packed else ["key", "value"]), "past_key", "past_value"]
+        names += ["last_positions", "total_length"]
+        names += ["cosines", "sines"] if self.turns else ["", ""]
+        names += ["", "bias"] if self.has_bias else []
+        attributes: dict[str, Any] = {"num_heads": self.heads, "kv_num_heads": self.kv_heads}
+        attributes |= {"do_rotary": 1} if self.turns else {}
+        attributes |= {"local_window_size": self.window} if self.window else {}
+        node = helper.make_node("GroupQueryAttention", names, OUTPUTS, domain="com.microsoft", **attributes)
+        inputs = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in shapes.items()
+            if name in names
+        ]
+        inputs.append(helper.make_tensor_value_info("last_positions", TensorProto.INT32, ["rows"]))
+        inputs.append(helper.make_tensor_value_info("total_length", TensorProto.INT32, []))
+        outputs: dict[str, list[int | str]] = {
+            **dict.fromkeys(OUTPUTS, shapes["past_key"]),
+            "output": ["rows", "tokens", queries],
+        }
+        graph = helper.make_graph(
+            [node],
+            "attention",
+            inputs,
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()],
+            [numpy_helper.from_array(*table) for table in self._tables()] if self.turns else [],
+        )
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+        return path
+
+    def _tables(self) -> list[tuple[Array, str]]:
+        pairs = (self.turned or self.width) // 2
+        speeds = 10_000.0 ** (-np.arange(pairs) / pairs)
+        angles = np.arange(POSITIONS)[:, None] * speeds
+        return [(np.cos(angles).astype(np.float32), "cosines"), (np.sin(angles).astype(np.float32), "sines")]
+
+    def inputs(self, last: list[int], tokens: int = 1, before: int = 0, capacity: int = 96) -> dict[str, Array]:
+        """Draw the inputs of a run over rows whose last real tokens are at `last`.
+
+        Rows of several tokens begin at `before`; those of a single one at their last position.
+        """
+        rng, rows = np.random.default_rng([*last, tokens]), len(last)
+        total = before + tokens if tokens > 1 else max(last) + 1
+        queries, keys = self.heads * self.width, self.kv_heads * self.width
+
+        def drawn(*shape: int) -> NDArray[np.float32]:
+            return rng.standard_normal(shape, np.float32)
+
+        new = {"query": drawn(rows, tokens, queries), "key": drawn(rows, tokens, keys)}
+        new["value"] = drawn(rows, tokens, keys)
+        if self.is_packed:
+            new = {"query": np.concatenate(list(new.values()), axis=-1)}
+        past = {name: drawn(rows, self.kv_heads, capacity, self.width) for name in ("past_key", "past_value")}
+        lengths = {"last_positions": np.array(last, np.int32), "total_length": np.array(total, np.int32)}
+        bias = {"bias": drawn(rows if tokens == 1 else 1, self.heads, tokens, total)} if self.has_bias else {}
+        return {**new, **past, **lengths, **bias}
+
+
+def run(session: Session, inputs: dict[str, Array]) -> list[Array]:
+    """Return the output, and the keys and values with the new ones."""
+    return session.run(inputs, OUTPUTS)
+
+
+def ours(path: Path, threads: int = 1, *, half_cache: bool = False) -> Session:
+    """Open a graph with our own operator in it."""
+    session = Session(path, SessionOptions(threads, half_cache=half_cache))
+    assert session._native is not None and session.has_half_cache == half_cache
+    return session
+
+
+def halved(inputs: dict[str, Array]) -> dict[str, Array]:
+    """Return inputs whose past is in 16 bits."""
+    return {name: array.astype(np.float16) if "past" in name else array for name, array in inputs.items()}

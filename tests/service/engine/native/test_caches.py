@@ -1,0 +1,154 @@
+"""Generators and translators whose attention is our own, with caches of 32 and of 16 bits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from model.package import PackageError
+from model.package.manifest import Precision
+from service.engine import session as sessions
+from service.engine.beam_search import BeamParams
+from service.engine.engine import Engine
+from service.engine.kv_cache import bytes_of_longest
+from service.engine.sampling import SamplingParams
+from service.engine.scheduler import SchedulerLimits
+from service.engine.session import SessionOptions
+from service.settings import Limits, ModelSettings
+from service.tasks import kv_budget as kv_budgets
+from service.tasks.kv_budget import fitting_positions, kv_budget
+from service.tasks.loading import load_task
+from tests.conftest import MakePackage, TinyPackage
+from tests.service.engine.native.machine import needs_instructions
+
+Answer = list[tuple[int, float | None]]
+PARAMS = SamplingParams(max_tokens=20, temperature=0, logprobs=0)
+IDS = [[5, 6, 7, 8, 9], list(range(20, 55)), [100], list(range(5, 100, 3))]
+
+
+@asynccontextmanager
+async def running(package: TinyPackage, options: SessionOptions, **limits: int) -> AsyncIterator[Engine]:
+    engine = Engine(package.folder, package.manifest, options, SchedulerLimits(max_slots=16, **limits))
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def answer(engine: Engine, package: TinyPackage, ids: list[int]) -> Answer:
+    given = {"source_ids" if package.manifest.task == "translate" else "prompt_ids": ids}
+    outputs = [output async for output in engine.generate(PARAMS, **given)]
+    return [(token.id, token.logprob) for output in outputs for token in output.tokens]
+
+
+@needs_instructions
+@pytest.mark.parametrize("half_cache", [False, True], ids=["", "16 bits"])
+@pytest.mark.parametrize("name", ["stories", "translate"])
+async def test_answers_are_near_those_of_the_runtimes_attention(
+    make_package: MakePackage, name: str, half_cache: bool
+) -> None:
+    package = make_package(name)
+    async with (
+        running(package, SessionOptions(1, native=False)) as plain,
+        running(package, SessionOptions(1, half_cache=half_cache)) as own,
+    ):
+        assert own._runner._decoder.has_half_cache == half_cache
+        assert own._runner.cache.bytes_per_token * (2 if half_cache else 1) == plain._runner.cache.bytes_per_token
+        for ids in IDS:
+            (token, logprob), *_ = await answer(own, package, ids)
+            (expected, expected_logprob), *_ = await answer(plain, package, ids)
+            assert token == expected
+            assert logprob == pytest.approx(expected_logprob, abs=0.02 if half_cache else 1e-4)
+
+
+@needs_instructions
+@pytest.mark.parametrize("precision", ["float32", "int8", "int8-static"])
+@pytest.mark.parametrize("name", ["stories", "translate"])
+async def test_with_a_cache_of_16_bits_answers_do_not_depend_on_company(
+    make_package: MakePackage, name: str, precision: Precision
+) -> None:
+    package = make_package(name, precision)
+    async with running(package, SessionOptions(2, half_cache=True)) as engine:
+        alone = [await answer(engine, package, ids) for ids in IDS]
+        together = await asyncio.gather(*(answer(engine, package, ids) for ids in IDS))
+
+    assert list(together) == alone
+
+
+@needs_instructions
+async def test_beams_part_and_end_with_a_cache_of_16_bits(make_package: MakePackage) -> None:
+    package = make_package("translate")
+    params = BeamParams(max_tokens=12, beam_size=4)
+    async with running(package, SessionOptions(1, half_cache=True)) as engine:
+        outputs = [output async for output in engine.generate(params, source_ids=IDS[1])]
+
+    assert outputs[-1].finish_reason in {"stop", "length"} and outputs[-1].hypotheses
+
+
+@needs_instructions
+@pytest.mark.parametrize("half_cache", [False, True], ids=["", "16 bits"])
+async def test_a_known_beginning_of_a_prompt_changes_no_bit(make_package: MakePackage, half_cache: bool) -> None:
+    package = make_package("stories", "int8-static")
+    async with running(package, SessionOptions(2, half_cache=half_cache)) as engine:
+        first = await answer(engine, package, IDS[1])
+        again = await answer(engine, package, IDS[1])
+        assert engine.scheduler.prefix_cache.hit_tokens > 0
+
+    assert again == first
+
+
+@needs_instructions
+@pytest.mark.parametrize("half_cache", [False, True], ids=["", "16 bits"])
+async def test_a_prompt_in_chunks_is_the_same_to_the_last_bit_as_whole(
+    make_package: MakePackage, half_cache: bool
+) -> None:
+    package = make_package("stories", "int8-static")
+    options = SessionOptions(2, half_cache=half_cache)
+    async with running(package, options) as whole, running(package, options, prefill_tokens=9) as in_chunks:
+        for ids in IDS:
+            assert await answer(whole, package, ids) == await answer(in_chunks, package, ids)
+
+
+@needs_instructions
+async def test_a_models_setting_gives_it_a_cache_of_16_bits(make_package: MakePackage) -> None:
+    settings = ModelSettings(package=make_package("stories").folder, threads=1, kv_cache_dtype="float16")
+    task = load_task(settings, Limits())
+    engine = task._engine
+    assert isinstance(engine, Engine)
+
+    assert engine.has_half_cache
+    await task.close()
+
+
+async def test_a_cache_of_16_bits_fits_where_one_of_32_does_not(
+    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package("stories")
+    plain = ModelSettings(package=package.folder, threads=1)
+    half = plain.model_copy(update={"kv_cache_dtype": "float16"})
+    fitting = bytes_of_longest(package.manifest, is_half=True)
+    assert 2 * fitting == bytes_of_longest(package.manifest)
+    monkeypatch.setattr(kv_budgets, "_budget", lambda _: fitting)
+
+    with pytest.raises(PackageError, match="raise kv_cache_mib"):
+        kv_budget(plain, package.manifest)
+    assert kv_budget(half, package.manifest) == fitting
+    assert fitting_positions(half, package.manifest) is None
+    monkeypatch.setattr(sessions, "native_library", lambda: None)
+    with pytest.raises(PackageError, match="raise kv_cache_mib"):
+        load_task(half, Limits())
+
+
+async def test_without_our_operators_a_cache_of_16_bits_is_one_of_32_and_the_log_says_so(
+    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sessions, "native_library", lambda: None)
+    package = make_package("stories")
+    async with running(package, SessionOptions(1, half_cache=True)) as engine:
+        assert not engine._runner._decoder.has_half_cache
+        assert await answer(engine, package, IDS[0])
+
+    assert "stories: keys and values are kept in 32 bits" in caplog.text
