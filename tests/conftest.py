@@ -55,7 +55,7 @@ TINY: dict[str, TransformerConfig] = {
         architecture="decoder",
         vocab_size=320,
         d_model=32,
-        attention=AttentionConfig(2, num_kv_heads=1),  # heads of 16 numbers, which our own operator takes
+        attention=AttentionConfig(4, num_kv_heads=2),
         feed_forward=FeedForwardConfig(64),
         num_decoder_layers=2,
         max_positions=128,
@@ -64,7 +64,7 @@ TINY: dict[str, TransformerConfig] = {
         architecture="encoder_decoder",
         vocab_size=320,
         d_model=32,
-        attention=AttentionConfig(2),
+        attention=AttentionConfig(4),
         feed_forward=FeedForwardConfig(64, "relu"),
         num_encoder_layers=2,
         num_decoder_layers=2,
@@ -76,6 +76,9 @@ TINY: dict[str, TransformerConfig] = {
 }
 
 
+# With heads of 16 numbers, which our own operator attends with.
+TINY["wide_stories"] = replace(TINY["stories"], attention=AttentionConfig(2, num_kv_heads=1))
+TINY["wide_translate"] = replace(TINY["translate"], attention=AttentionConfig(2))
 TINY["embed"] = replace(TINY["sentiment"], head=default_head("embed"))
 TINY["entities"] = replace(TINY["sentiment"], head=default_head("tag", len(cards.ENTITIES.labels)))
 TINY["answers"] = replace(TINY["sentiment"], head=default_head("answer", 2))
@@ -94,7 +97,12 @@ TINY["fashion"] = TransformerConfig(
     vision=VisionConfig(28, 7, num_channels=1, patch_overlap=2),
 )
 
-RECIPE_OF = {**PACKAGES, "encoder": "pretrain-encoder"}
+RECIPE_OF = {
+    **PACKAGES,
+    "encoder": "pretrain-encoder",
+    "wide_stories": PACKAGES["stories"],
+    "wide_translate": PACKAGES["translate"],
+}
 # Of what can be served and no recipe makes.
 CARDS = {
     "ranker": replace(cards.PARAPHRASE, name="ranker", task="rerank", labels=("fits",), activation="sigmoid"),

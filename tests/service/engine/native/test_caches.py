@@ -46,7 +46,7 @@ async def answer(engine: Engine, package: TinyPackage, ids: list[int]) -> Answer
 
 @needs_instructions
 @pytest.mark.parametrize("half_cache", [False, True], ids=["", "16 bits"])
-@pytest.mark.parametrize("name", ["stories", "translate"])
+@pytest.mark.parametrize("name", ["wide_stories", "wide_translate"])
 async def test_answers_are_near_those_of_the_runtimes_attention(
     make_package: MakePackage, name: str, half_cache: bool
 ) -> None:
@@ -66,7 +66,7 @@ async def test_answers_are_near_those_of_the_runtimes_attention(
 
 @needs_instructions
 @pytest.mark.parametrize("precision", ["float32", "int8", "int8-static"])
-@pytest.mark.parametrize("name", ["stories", "translate"])
+@pytest.mark.parametrize("name", ["wide_stories", "wide_translate"])
 async def test_with_a_cache_of_16_bits_answers_do_not_depend_on_company(
     make_package: MakePackage, name: str, precision: Precision
 ) -> None:
@@ -80,7 +80,7 @@ async def test_with_a_cache_of_16_bits_answers_do_not_depend_on_company(
 
 @needs_instructions
 async def test_beams_part_and_end_with_a_cache_of_16_bits(make_package: MakePackage) -> None:
-    package = make_package("translate")
+    package = make_package("wide_translate")
     params = BeamParams(max_tokens=12, beam_size=4)
     async with running(package, SessionOptions(1, half_cache=True)) as engine:
         outputs = [output async for output in engine.generate(params, source_ids=IDS[1])]
@@ -91,7 +91,7 @@ async def test_beams_part_and_end_with_a_cache_of_16_bits(make_package: MakePack
 @needs_instructions
 @pytest.mark.parametrize("half_cache", [False, True], ids=["", "16 bits"])
 async def test_a_known_beginning_of_a_prompt_changes_no_bit(make_package: MakePackage, half_cache: bool) -> None:
-    package = make_package("stories", "int8-static")
+    package = make_package("wide_stories", "int8-static")
     async with running(package, SessionOptions(2, half_cache=half_cache)) as engine:
         first = await answer(engine, package, IDS[1])
         again = await answer(engine, package, IDS[1])
@@ -105,7 +105,7 @@ async def test_a_known_beginning_of_a_prompt_changes_no_bit(make_package: MakePa
 async def test_a_prompt_in_chunks_is_the_same_to_the_last_bit_as_whole(
     make_package: MakePackage, half_cache: bool
 ) -> None:
-    package = make_package("stories", "int8-static")
+    package = make_package("wide_stories", "int8-static")
     options = SessionOptions(2, half_cache=half_cache)
     async with running(package, options) as whole, running(package, options, prefill_tokens=9) as in_chunks:
         for ids in IDS:
@@ -114,7 +114,7 @@ async def test_a_prompt_in_chunks_is_the_same_to_the_last_bit_as_whole(
 
 @needs_instructions
 async def test_a_models_setting_gives_it_a_cache_of_16_bits(make_package: MakePackage) -> None:
-    settings = ModelSettings(package=make_package("stories").folder, threads=1, kv_cache_dtype="float16")
+    settings = ModelSettings(package=make_package("wide_stories").folder, threads=1, kv_cache_dtype="float16")
     task = load_task(settings, Limits())
     engine = task._engine
     assert isinstance(engine, Engine)
@@ -126,7 +126,7 @@ async def test_a_models_setting_gives_it_a_cache_of_16_bits(make_package: MakePa
 async def test_a_cache_of_16_bits_fits_where_one_of_32_does_not(
     make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = make_package("stories")
+    package = make_package("wide_stories")
     plain = ModelSettings(package=package.folder, threads=1)
     half = plain.model_copy(update={"kv_cache_dtype": "float16"})
     fitting = bytes_of_longest(package.manifest, is_half=True)
@@ -146,7 +146,7 @@ async def test_without_our_operators_a_cache_of_16_bits_is_one_of_32_and_the_log
     make_package: MakePackage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sessions, "native_library", lambda: None)
-    package = make_package("stories")
+    package = make_package("wide_stories")
     async with running(package, SessionOptions(1, half_cache=True)) as engine:
         assert not engine._runner._decoder.has_half_cache
         assert await answer(engine, package, IDS[0])

@@ -159,7 +159,7 @@ async def test_what_is_generated_with_our_products_is_the_same_to_the_last_bit(
 
 
 def test_weights_that_stay_in_a_graph_are_read_out_of_its_file_and_counted(make_package: MakePackage) -> None:
-    package = make_package("stories")
+    package = make_package("wide_stories")
     path = package.folder / "decoder.onnx"
     weights = sum(numpy_helper.to_array(each).nbytes for each in onnx.load(path).graph.initializer)
     graph = native_graph(path)
@@ -170,7 +170,7 @@ def test_weights_that_stay_in_a_graph_are_read_out_of_its_file_and_counted(make_
 
 
 def test_weights_beside_a_graph_are_counted_too(make_package: MakePackage, tmp_path: Path) -> None:
-    path = make_package("stories").folder / "decoder.onnx"
+    path = make_package("wide_stories").folder / "decoder.onnx"
     within = native_graph(path)
     onnx.save(onnx.load(path), tmp_path / "decoder.onnx", save_as_external_data=True, location="decoder.onnx.data")
     beside = native_graph(tmp_path / "decoder.onnx")
