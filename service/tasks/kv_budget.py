@@ -45,12 +45,12 @@ def _on_device(model: ModelSettings, manifest: Manifest) -> int:
 
 def fitting_positions(model: ModelSettings, manifest: Manifest) -> int | None:
     """Return how many tokens a decoder's sequence may have for its memory, or None where its `max_positions` fit."""
-    is_half = wants_half_cache(model)
     if manifest.cache is None or runs_on_device(model):
         return None
-    if bytes_of_longest(manifest, is_half=is_half) <= _budget(model):
+    budget, is_half = _budget(model), wants_half_cache(model)
+    if bytes_of_longest(manifest, is_half=is_half) <= budget:
         return None
-    return longest_that_fits(manifest, _budget(model), is_half=is_half)
+    return longest_that_fits(manifest, budget, is_half=is_half)
 
 
 def wants_half_cache(model: ModelSettings) -> bool:

@@ -245,14 +245,15 @@ AVX512 void ScoreStretch(const Number* keys, int64_t width, int64_t stretch, int
     const int64_t count = std::min(kLanes, end - token);
     FetchAhead(block, count * width * sizeof(Number), keys + end * width, next);
     const bool is_whole = count == kLanes;
-    if (!is_whole || (sizeof(Number) < sizeof(float) && tile->count > 1)) {
+    const bool is_copied = !is_whole || (sizeof(Number) < sizeof(float) && tile->count > 1);
+    if (is_copied) {
       for (int64_t i = 0; i < count * width; i += kLanes) Store(tile->block + i, Load(block + i));
-      if (!is_whole) std::memset(tile->block + count * width, 0, (kLanes - count) * width * sizeof(float));
-      for (int64_t query = 0; query < tile->count; ++query)
-        Store(tile->scores[query] + token - stretch, Score(tile->numbers[query], tile->block, width));
-    } else {
-      for (int64_t query = 0; query < tile->count; ++query)
-        Store(tile->scores[query] + token - stretch, Score(tile->numbers[query], block, width));
+      std::memset(tile->block + count * width, 0, (kLanes - count) * width * sizeof(float));
+    }
+    for (int64_t query = 0; query < tile->count; ++query) {
+      const float* numbers = tile->numbers[query];
+      const __m512 scores = is_copied ? Score(numbers, tile->block, width) : Score(numbers, block, width);
+      Store(tile->scores[query] + token - stretch, scores);
     }
   }
 }
@@ -353,14 +354,14 @@ template <typename Number>
 void AttendTask(void* data, size_t task) {
   const Work& work = *static_cast<const Work*>(data);
   const int64_t first = static_cast<int64_t>(task) * work.units_a_task;
-  for (int64_t unit = first; unit < std::min(work.units, first + work.units_a_task); ++unit) {
+  const int64_t last = std::min(work.units, first + work.units_a_task);
+  for (int64_t unit = first; unit < last; ++unit) {
     const int64_t tile = unit % work.tiles, head = unit / work.tiles;
     const int64_t row = head / work.attention.kv_heads, kv_head = head % work.attention.kv_heads;
     if (work.run.tokens == 1) Append<Number>(work, row, kv_head);
     const int64_t token = tile * work.tile_tokens;
-    const bool is_last = unit + 1 == std::min(work.units, first + work.units_a_task);
     const Number* keys = static_cast<const Number*>(work.run.cache.keys);
-    const Number* next = is_last ? nullptr : keys + work.Offset(row, kv_head + 1);
+    const Number* next = unit + 1 < last ? keys + work.Offset(row, kv_head + 1) : nullptr;
     AttendTile<Number>(work, row, kv_head, token, std::min(work.run.tokens, token + work.tile_tokens), next);
   }
 }

@@ -24,7 +24,7 @@ from onnx import helper
 
 from service.engine.native.attention import DOMAIN, own_attention
 from service.engine.native.products import Product, Products
-from service.engine.wiring import drop_unused, users_of
+from service.engine.wiring import drop_unused
 
 Array = NDArray[Any]
 
@@ -208,8 +208,7 @@ class _Rewrite:
         attentions = {id(node): own_attention(node, inputs) for node in nodes}
         ours = {key: attention for key, attention in attentions.items() if attention is not None}
         cached = {name for node in ours.values() for name in (*node.input[3:5], *node.output[1:3])}
-        users = users_of(self._model.graph)
-        readers = {id(user) for name in cached for user in users.get(name, [])}
+        readers = {id(user) for name in cached for user in self._products.users.get(name, [])}
         self._has_half_cache = self._wants_half_cache and bool(ours) and readers <= ours.keys()
         if self._has_half_cache:
             for value in (*self._model.graph.input, *self._model.graph.output):

@@ -41,7 +41,7 @@ class Products:
         self._folder = folder
         inputs = {each.name for each in graph.input}  # may be given with a run, although they have a value
         self._initializers = {each.name: each for each in graph.initializer if each.name not in inputs}
-        self._makers, self._users = makers_of(graph), users_of(graph)
+        self._makers, self.users = makers_of(graph), users_of(graph)
         self._outputs = {output.name for output in graph.output}
 
     def values(self, name: str) -> Array:
@@ -130,5 +130,5 @@ class Products:
 
     def _only_user(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
         (output,) = node.output
-        users = self._users[output]
+        users = self.users[output]
         return users[0] if len(users) == 1 and output not in self._outputs else None
