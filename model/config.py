@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
@@ -25,6 +26,9 @@ HEADS_OF: dict[Architecture, tuple[HeadKind, ...]] = {
 }
 
 
+_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)  # else most of the time to read a manifest
+
+
 class ConfigError(ValueError):
     """A field of a configuration has a value that is not allowed."""
 
@@ -43,7 +47,7 @@ class _Checked:
             self._check(field, getattr(self, field) >= least, f"at least {least}")
 
     def _check_choices(self) -> None:
-        for field, hint in get_type_hints(type(self)).items():
+        for field, hint in _hints(type(self)).items():
             if get_origin(hint) is Literal:
                 allowed = get_args(hint)
                 self._check(field, getattr(self, field) in allowed, f"one of {', '.join(allowed)}")
@@ -51,7 +55,7 @@ class _Checked:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Read what `to_dict` wrote; raises `ConfigError` for a field that is unknown, missing, or wrong."""
-        hints = {field.name: get_type_hints(cls)[field.name] for field in fields(cls)}  # type: ignore[arg-type]  # all are
+        hints = {field.name: _hints(cls)[field.name] for field in fields(cls)}  # type: ignore[arg-type]  # all are
         if unknown := values.keys() - hints.keys():
             raise ConfigError(f"{cls.GROUP}{min(unknown)} is no field; one of {', '.join(hints)} is")
         needed = [field.name for field in fields(cls) if field.default is MISSING]  # type: ignore[arg-type]  # all are

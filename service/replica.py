@@ -45,7 +45,7 @@ class Replica:
             [loads[0]()] if len(loads) == 1 else [ReopenedTask(load) for load in loads]
         )
         self._by_name = {task.manifest.name: task for task in self._tasks}
-        _spare_the_collector()
+        _settle_memory()
         sys.setswitchinterval(SWITCH_S)
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
@@ -114,12 +114,15 @@ def _of_this_process() -> tuple[Settings, Metrics]:
     return settings, metrics
 
 
-def _spare_the_collector() -> None:
-    """Keep the collector of garbage from what lives as long as the process: everybody would wait while it looks.
+def _settle_memory() -> None:
+    """Give back what opening the models took, and keep the collector of garbage from what lives as long as the process.
 
-    The second time it finds next to nothing. It looks through all when a quarter of what it last found has come anew,
-    and a quarter of the libraries' objects would be many requests that failed, each with its body of megabytes.
+    Everybody would wait while it looks through that. The second time it finds next to nothing. It looks through all
+    when a quarter of what it last found has come anew, and a quarter of the libraries' objects would be many requests
+    that failed, each with its body of megabytes.
     """
-    gc.collect()
+    from service.engine.memory import trim_heap
+
+    trim_heap()
     gc.freeze()
     gc.collect()

@@ -70,7 +70,8 @@ class Batcher:
         self._session = self._opened(folder / graph.file, manifest, options, exact=exact)
         self._example = _example(manifest)
         # A first run is slow: before there is a client, not for one.
-        (row,) = self._compute([self._example])
+        with self._session.shrinking():
+            (row,) = self._compute([self._example])
         self.width = row.shape[-1]  # of each input's answer: labels, dimensions or the vocabulary
         self._short = _Lane(self, f"batcher-{manifest.name}")
         self._long = _Lane(self, f"batcher-{manifest.name}-long", yields=True)

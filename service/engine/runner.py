@@ -81,7 +81,17 @@ class Runner:
         return self._device is None
 
     def warm_up(self) -> None:
-        """Run each graph once: a first run is slow, and better before there is a client."""
+        """Run each graph once, as a first run is slow, and better before there is a client; no memory is kept of it."""
+        counted = self.prefilled_tokens
+        with ExitStack() as stack:
+            for session in (self._encoder, self._decoder, self._candidates):
+                if session is not None:
+                    stack.enter_context(session.shrinking())
+            self._run_each_graph()
+        self.prefilled_tokens = counted
+        self.cache.release_all()
+
+    def _run_each_graph(self) -> None:
         prompt = [self._pad] * (1 if self._encoder else 3)
         sequence = Sequence(prompt, Sampling(SamplingParams(1), prompt), prompt if self._encoder else None, slots=[0])
         extent = Extent(slots=1, live=0, length=len(prompt), source_length=len(prompt))
@@ -105,14 +115,7 @@ class Runner:
 
     def rest(self) -> None:
         """Give memory back while nothing runs: of the cache, of the sessions and of the heap."""
-        counted = self.prefilled_tokens
-        with ExitStack() as stack:
-            for session in (self._encoder, self._decoder, self._candidates):
-                if session is not None:
-                    stack.enter_context(session.shrinking())
-            self.warm_up()
-        self.prefilled_tokens = counted
-        self.cache.release_all()
+        self.warm_up()  # which gives back what larger runs took
         trim_heap()
 
     def _decode(self, sequences: list[Sequence], slots_in_use: int) -> list[Choice | Failure | None]:

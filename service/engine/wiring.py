@@ -23,12 +23,12 @@ def users_of(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
 
 def drop_unused(graph: onnx.GraphProto) -> None:
     """Drop the nodes and weights of a sorted graph that none of its outputs comes of."""
-    needed, nodes = {output.name for output in graph.output}, []
-    for node in reversed(graph.node):
-        if needed & set(node.output):
-            nodes.append(node)
-            needed |= set(node.input)
-    weights = [each for each in graph.initializer if each.name in needed]
-    for field, kept in ((graph.node, nodes[::-1]), (graph.initializer, weights)):
-        del field[:]
-        field.extend(kept)
+    needed = {output.name for output in graph.output}
+    for place in reversed(range(len(graph.node))):
+        if needed.isdisjoint(graph.node[place].output):
+            del graph.node[place]
+        else:
+            needed.update(graph.node[place].input)
+    for place in reversed(range(len(graph.initializer))):  # one by one, as a list of those that stay would copy them
+        if graph.initializer[place].name not in needed:
+            del graph.initializer[place]

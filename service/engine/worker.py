@@ -35,13 +35,13 @@ class Worker:
     """Owner of the threads, of the loop's task, and of the time of the last progress.
 
     One function runs at a time, in one thread; in another, which yields the cores to all others, if its work may wait.
-    When there has been no work for `REST_S`, `rest` is called, once before there is work again.
+    When there has been no work for `REST_S` since the last, `rest` is called, once before there is work again.
     """
 
     def __init__(self, name: str, work: Callable[[], Coroutine[Any, Any, None]], rest: Callable[[], None]) -> None:
         self._name, self._work, self._rest = name, work, rest
         self._runs = Lock()
-        self._has_rested = False
+        self._has_rested = True  # who opens a model gives back what that took
         self._thread = _CallThread(name, self._runs, self._rest_if_idle)
         self._yielding_thread: _CallThread | None = None  # made when it is first needed
         self._loop: asyncio.Task[None] | None = None
