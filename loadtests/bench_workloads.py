@@ -26,7 +26,8 @@ from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
 
 THREADS = usable_cores()
-LIMITS = SchedulerLimits(max_slots=256, prefill_tokens=4096, prefix_cache_bytes=0)
+# Random weights say the same again and again, which drafts would guess: `bench_drafts` measures these.
+LIMITS = SchedulerLimits(max_slots=256, prefill_tokens=4096, prefix_cache_bytes=0, has_drafts=False)
 ADMISSION = AdmissionLimits(max_waiting_slots=10_000, max_waiting_tokens=1_000_000)
 NEW_TOKENS = 48  # of a generation
 GREEDY = SamplingParams(NEW_TOKENS, temperature=0)

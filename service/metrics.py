@@ -108,6 +108,8 @@ class Metrics:
         self.finished = self._counter("finished_sequences", "Sequences that have ended.", [*model, "reason"])
         self.prompt_tokens = self._counter("prompt_tokens", "Tokens of admitted prompts, sources and texts.", model)
         self.generated_tokens = self._counter("generated_tokens", "Tokens decoded.", model)
+        self.drafted_tokens = self._counter("draft_tokens", "Tokens of drafts that were computed.", model)
+        self.accepted_drafts = self._counter("accepted_draft_tokens", "Tokens of drafts that came.", model)
         self.running = self._gauge("sequences_running", "Sequences in the running batch.", model)
         self.waiting = self._gauge("sequences_waiting", "Choices, beams, sentences and inputs that wait.", model)
         self.queued_tokens = self._gauge("queued_tokens", "Tokens that wait to be computed.", model)

@@ -57,7 +57,7 @@ class EngineMetrics:
         self._prompts = _Buffer(metrics.prompt_length.labels(model))
         self._outputs = _Buffer(metrics.output_length.labels(model))
         self._phases: dict[Phase, _PhaseBuffers] = {}
-        self._prompt_tokens = self._generated_tokens = 0
+        self._prompt_tokens = self._generated_tokens = self._drafted = self._accepted = 0
         self._written = Load(0, 0, 0, 0)
         self._load: Callable[[], Load] = lambda: self._written
         self._last_step = time.time()
@@ -77,6 +77,8 @@ class EngineMetrics:
         buffers.rows.add(step.rows)
         buffers.tokens.add(step.tokens)
         buffers.padding.add(1 - step.tokens / step.padded_tokens if step.padded_tokens else 0.0)
+        self._drafted += step.drafted
+        self._accepted += step.accepted
         self._last_step, self._busy_since = time.time(), None
         self._will_flush()
 
@@ -143,7 +145,9 @@ class EngineMetrics:
             buffer.flush()
         metrics.prompt_tokens.labels(model).inc(self._prompt_tokens)
         metrics.generated_tokens.labels(model).inc(self._generated_tokens)
-        self._prompt_tokens = self._generated_tokens = 0
+        metrics.drafted_tokens.labels(model).inc(self._drafted)
+        metrics.accepted_drafts.labels(model).inc(self._accepted)
+        self._prompt_tokens = self._generated_tokens = self._drafted = self._accepted = 0
         metrics.prefix_queries.labels(model).inc(load.prefix_queried - self._written.prefix_queried)
         metrics.prefix_hits.labels(model).inc(load.prefix_hit - self._written.prefix_hit)
         self._written = load

@@ -135,7 +135,7 @@ class ModelSettings(BaseModel):
     exact: bool = Field(
         True,
         description="the same answer in any company; false: an encoder may be computed by OpenVINO (extra openvino), "
-        "where that is measured to be faster as the model is loaded",
+        "where that is measured to be faster as the model is loaded, and a decoder of any precision may have drafts",
     )
     threads: int = Field(
         0, ge=0, description="threads of a session; 0: all cores the replica may use, or fewer while those are faster"
@@ -159,6 +159,11 @@ class ModelSettings(BaseModel):
         "auto",
         description="numbers that keys and values are kept in; auto: those that the graphs compute with; float16: 16 "
         "bits, half the memory and less to read, for native models on a processor with AVX-512 VNNI",
+    )
+    prompt_lookup: bool = Field(
+        True,
+        description="let up to 4 sequences have several tokens a step where their text repeats itself, in native "
+        "decoders of int8 and int8-static, or of any precision where they need not be exact",
     )
     max_positions: int | None = Field(
         None, ge=1, description="at most so many tokens of prompt and output, or of a text, together; none: the model's"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from collections.abc import Sequence as Several
 from functools import partial
@@ -21,6 +22,8 @@ from service.engine.searching import likeliest_allowed
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Array, Session
 from service.engine.shortlist import draw_from, length_for, temperature_of
+
+logger = logging.getLogger(__name__)
 
 
 class StepLogits(Protocol):
@@ -164,6 +167,64 @@ def choose(logits: StepLogits, sequences: Several[Sequence]) -> list[Choice]:
         raise
     sampled = {slot: settled(rows[slot], token) for slot, token in zip(slots, tokens, strict=True)}
     return [candidates[s] if s in candidates else sampled[s.slots[0]] for s in sequences]
+
+
+def choose_with_drafts(
+    logits: StepLogits,
+    sequences: Several[Sequence],
+    drafts: Mapping[Sequence, list[int]],
+    first_rows: Mapping[int, int],
+) -> list[Choice]:
+    """Choose where slots have several rows: of those of a draft as many tokens as it has guessed right, and one more.
+
+    `first_rows` are those of the slots. Repeatable as `choose` is, as long as no token of a draft was taken.
+    """
+    choices = dict(zip(sequences, choose(_Behind(logits, first_rows, 0), sequences), strict=True))
+    taken: dict[Sequence, list[SampledToken]] = {}
+    for sequence in drafts:
+        choice = choices[sequence]
+        assert isinstance(choice, SampledToken), "bug: a search has a draft"
+        taken[sequence] = [choice]
+    going = list(drafts)
+    for place in range(max(map(len, drafts.values()))):
+        going = [s for s in going if _is_right(drafts[s], taken[s], s.decoding)]
+        if not going:
+            break
+        try:
+            following = choose(_Behind(logits, first_rows, place + 1), going)
+        except Exception:  # who is the culprit shows when it is computed alone
+            logger.exception("tokens of drafts could not be chosen; they will be in steps of their own")
+            break
+        for sequence, choice in zip(going, following, strict=True):
+            assert isinstance(choice, SampledToken)
+            taken[sequence].append(choice)
+    return [taken.get(sequence, choice) for sequence, choice in choices.items()]
+
+
+def _is_right(draft: list[int], taken: list[SampledToken], decoding: Sampling | Search) -> bool:
+    """Tell whether the last token is what a draft has there, and one comes behind it."""
+    place, token = len(taken) - 1, taken[-1]
+    return (
+        place < len(draft) and token.id == draft[place] and isinstance(decoding, Sampling) and decoding.continues(token)
+    )
+
+
+class _Behind:
+    """The logits of slots that have several rows: of each those so many rows behind its first."""
+
+    def __init__(self, logits: StepLogits, first_rows: Mapping[int, int], behind: int) -> None:
+        self._logits, self._first_rows, self._behind = logits, first_rows, behind
+
+    def sample(self, slots: Several[int], rows: Several[Row]) -> list[SampledToken]:
+        """Choose a token for each of some slots."""
+        return self._logits.sample(self._rows(slots), rows)
+
+    def search(self, slots: Several[int], held: Mapping[int, Held], count: int) -> tuple[Array, Array]:
+        """Return each slot's likeliest continuations."""
+        return self._logits.search(self._rows(slots), held, count)
+
+    def _rows(self, slots: Several[int]) -> list[int]:
+        return [self._first_rows[slot] + self._behind for slot in slots]
 
 
 def _search(logits: StepLogits, searches: Mapping[Sequence, Search]) -> dict[Sequence, Candidates]:

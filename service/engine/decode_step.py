@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from collections.abc import Sequence as Several
 
 import numpy as np
 
 from service.engine.device import DeviceArray, DeviceGraphs
+from service.engine.drafting import LONGEST, MOST_ROWS
 from service.engine.kv_cache import KVCache
+from service.engine.native.attention import SLOTS
 from service.engine.sampling import Logits
 from service.engine.sequence import Sequence
 from service.engine.session import Array, BoundSession, Session, View
@@ -27,6 +30,8 @@ class DecodeStep:
     A device is given a step's hundreds of operators at once, as a recording made for each number of rows. So that there
     are few of them, rows that nobody has are computed too, as far as no sequence has their slots: they write to the
     first token of slots that hold nothing. Recordings take lengths of the cache, not of the longest row.
+
+    With drafts a slot has several rows, of tokens that are one behind the other, if the session `takes_slots`.
     """
 
     def __init__(self, session: Session, cache: KVCache, vocab_size: int, device: DeviceGraphs | None) -> None:
@@ -36,14 +41,18 @@ class DecodeStep:
         self._is_recorded = False
         self._spoilt: set[int] = set()  # numbers of rows that are not recorded any more
         self.rows = 0  # of the last step
-        slots = cache.max_slots
-        self._longs, self._ints = np.zeros((3, slots), np.int64), np.zeros((2, slots), np.int32)
+        self._bound_with_drafts: dict[tuple[int, int], BoundSession] = {}  # by rows and slots, of one generation
+        self._generation_with_drafts = cache.generation
+        self._with_drafts: BoundSession | None = None  # of the last step
+        rows = cache.max_slots + (MOST_ROWS * LONGEST if session.takes_slots else 0)
+        self._longs, self._ints = np.zeros((3, rows), np.int64), np.zeros((2, rows), np.int32)
+        self._slots = np.zeros(rows, np.int32)
         self._inputs = {name: self._longs[place][:, None] for place, name in enumerate(LONGS)}
         self._inputs |= {name: self._ints[place] for place, name in enumerate(INTS) if place == 0 or cache.has_cross}
         self._total_lengths = {"total_length": np.array(cache.max_length, np.int32)}
         if cache.has_cross:
             self._total_lengths["source_total_length"] = np.array(cache.max_length, np.int32)
-        shape = (slots, 1, vocab_size)
+        shape = (rows, 1, vocab_size)
         self._on_device = device is not None
         self._logits: Array | DeviceArray
         if device is None:
@@ -63,7 +72,7 @@ class DecodeStep:
 
     @property
     def device_logits(self) -> DeviceArray:
-        """What the last run has left on a device, (slots, 1, vocab_size)."""
+        """What the last run has left on a device, (rows, 1, vocab_size)."""
         assert isinstance(self._logits, DeviceArray)
         return self._logits
 
@@ -101,6 +110,59 @@ class DecodeStep:
             if self._cache.has_cross:
                 self._total_lengths["source_total_length"][...] = self._cache.source_lengths[:bound].max()
         return slots
+
+    def feed_with_drafts(
+        self, sequences: Several[Sequence], drafts: Mapping[Sequence, list[int]]
+    ) -> dict[int, int] | None:
+        """Take each row's newest token and what its draft has behind that; return each slot's first row.
+
+        None if slots are not 0 … n−1, as where others are between them.
+        """
+        fed: dict[int, list[int]] = {}
+        computed: dict[int, int] = {}
+        for sequence in sequences:
+            for slot, token in zip(sequence.slots, sequence.next_tokens(), strict=True):
+                fed[slot], computed[slot] = [token, *drafts.get(sequence, ())], sequence.computed
+        if max(fed) >= len(fed):
+            return None
+        first_rows: dict[int, int] = {}
+        tokens: list[int] = []
+        positions: list[int] = []
+        for slot in range(len(fed)):
+            first_rows[slot] = start = len(tokens)
+            tokens += fed[slot]
+            positions += range(computed[slot], computed[slot] + len(fed[slot]))
+            self._slots[start : len(tokens)] = slot
+        self.rows = rows = len(tokens)
+        self._inputs["input_ids"][:rows, 0] = tokens
+        self._inputs["position_ids"][:rows, 0] = self._inputs["last_positions"][:rows] = positions
+        self._total_lengths["total_length"][...] = max(positions) + 1
+        if self._cache.has_cross:
+            lengths = self._cache.source_lengths[self._slots[:rows]]
+            self._inputs["source_last_positions"][:rows] = lengths - 1
+            self._total_lengths["source_total_length"][...] = lengths.max()
+        # What is behind a token that turns out to be another is written over by the next step.
+        self._cache.hold(0, np.array([computed[slot] + len(fed[slot]) for slot in range(len(fed))]))
+        self._with_drafts = self._of_rows(rows, len(fed))
+        return first_rows
+
+    def run_with_drafts(self) -> None:
+        """Compute the logits of all rows that were fed with drafts."""
+        assert self._with_drafts is not None, "bug: nothing was fed"
+        self._with_drafts.run()
+
+    def _of_rows(self, rows: int, slots: int) -> BoundSession:
+        """Return the session for so many rows of so many slots."""
+        if self._generation_with_drafts != self._cache.generation:
+            self._generation_with_drafts = self._cache.generation
+            self._bound_with_drafts.clear()
+        if (session := self._bound_with_drafts.get((rows, slots))) is None:
+            session = self._bound_with_drafts[rows, slots] = self._session.bound()
+            cached, updated = self._cache.bind(0, slots)
+            assert isinstance(self._logits, np.ndarray), "bug: drafts on a device"
+            inputs = {name: array[:rows] for name, array in self._inputs.items()} | {SLOTS: self._slots[:rows]}
+            session.bind({**inputs, **self._total_lengths, **cached}, {"logits": self._logits[:rows], **updated})
+        return session
 
     def run(self, slots: Several[int]) -> Several[None]:
         """Compute the logits of slots that were fed, in their order; repeatable, as it writes the same again."""

@@ -46,7 +46,8 @@ class Engine:
         self._runner = Runner(folder, manifest, options, limits)
         block_bytes = BLOCK_TOKENS * self._runner.cache.bytes_per_token
         prefix_cache = PrefixCache(limits.prefix_cache_bytes // block_bytes)
-        self.scheduler = Scheduler(limits, prefix_cache, self._runner.cache.budget)
+        budget = self._runner.cache.budget
+        self.scheduler = Scheduler(limits, prefix_cache, budget, takes_drafts=self._runner.takes_drafts)
         self.admission = Admission(admission or AdmissionLimits())
         self._runner.warm_up()
         self._worker = Worker(f"engine-{manifest.name}", self._work, self._runner.rest)
@@ -74,7 +75,7 @@ class Engine:
         prompt_ids = prompt_ids or [self._start]
         if isinstance(params, BeamParams):
             return Sequence(prompt_ids, Search(params, self._end, prompt_ids), source_ids)
-        return Sequence(prompt_ids, Sampling(params, prompt_ids), source_ids)
+        return Sequence(prompt_ids, Sampling(params, prompt_ids, source_ids), source_ids)
 
     async def run(self, permit: Permit, sequences: Iterable[Sequence]) -> AsyncGenerator[tuple[Sequence, Output], None]:
         """Decode a request's sequences; yields their outputs as they come, the last of each with a finish reason.
@@ -170,7 +171,7 @@ class Engine:
                 yields = self._runner.may_yield and self.scheduler.may_wait(batch)
                 results = await self._worker.run(self._runner.run, batch, yields=yields)
                 self.scheduler.update(batch, results, time.perf_counter() - started)
-                self._reporter.tell(batch, rows, self._runner.prefilled_tokens - padded, started)
+                self._reporter.tell(batch, results, rows, self._runner.prefilled_tokens - padded, started)
         except Exception:
             # The runner answers for the graphs; whatever else fails is a bug, after which no state can be trusted.
             logger.exception("the engine's loop failed; all sequences end, and the replica asks to be replaced")

@@ -16,7 +16,9 @@ class Step(NamedTuple):
     seconds: float
     rows: int
     tokens: int  # that were asked for
-    padded_tokens: int  # that were computed, padding included
+    padded_tokens: int  # that were computed, padding and drafts included
+    drafted: int = 0  # tokens of drafts
+    accepted: int = 0  # of them those that came
 
 
 class Load(NamedTuple):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from collections.abc import Sequence as Several
 
 from service.engine.observer import Ending, Observer, Step
 from service.engine.scheduler import Batch, Prefill
@@ -16,13 +18,21 @@ class Reporter:
         self._observer = observer
         self._last_decode_at = -1.0
 
-    def tell(self, batch: Batch, rows: int, prefilled: int, started: float) -> None:
-        """Tell of a step of so many rows, which computed `prefilled` tokens, padding included."""
+    def tell(self, batch: Batch, results: Several[object], rows: int, prefilled: int, started: float) -> None:
+        """Tell of a step of so many rows and its results, which computed `prefilled` tokens, padding included."""
         ended = time.perf_counter()
         if isinstance(batch, Prefill):
             self._tell_prefill(batch, rows, prefilled, started, ended)
+        elif batch.drafts:
+            counts = {
+                s: len(result) for s, result in zip(batch.sequences, results, strict=True) if isinstance(result, list)
+            }
+            self._tell_tokens(batch, ended, counts)
+            drafted, accepted = sum(len(batch.drafts[s]) for s in counts), sum(counts.values()) - len(counts)
+            tokens, computed = rows + accepted, rows + drafted
+            self._observer.stepped(Step("decode", ended - started, rows, tokens, computed, drafted, accepted))
         else:
-            self._tell_tokens(batch, ended)
+            self._tell_tokens(batch, ended, {})
             self._observer.stepped(Step("decode", ended - started, rows, rows, rows))
 
     def tell_end(self, sequence: Sequence, ending: Ending) -> None:
@@ -40,12 +50,22 @@ class Reporter:
                 self._observer.admitted(started - sequence.arrived_at, sequence.waiting_tokens)
         self._observer.stepped(Step("prefill", ended - started, rows, tokens, max(tokens, prefilled)))
 
-    def _tell_tokens(self, batch: Batch, ended: float) -> None:
-        """Tell of each sequence's token; those that had one in the decode before, most of them, are told together."""
+    def _tell_tokens(self, batch: Batch, ended: float, counts: Mapping[Sequence, int]) -> None:
+        """Tell of each sequence's token; those that had one in the decode before, most of them, are told together.
+
+        `counts` are those of sequences that may have several: each of these took its part of the time.
+        """
         together = 0
         for sequence in batch.sequences:
             before, sequence.last_token_at = sequence.last_token_at, ended
-            if before == self._last_decode_at:
+            if (count := counts.get(sequence, 1)) > 1:
+                if before is None:
+                    sequence.first_token_at = ended
+                    self._observer.first_token(ended - sequence.arrived_at)
+                    self._observer.next_tokens(0.0, count - 1)
+                else:
+                    self._observer.next_tokens((ended - before) / count, count)
+            elif before == self._last_decode_at:
                 together += 1
             elif before is None:
                 sequence.first_token_at = ended

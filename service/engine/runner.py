@@ -13,7 +13,7 @@ import numpy as np
 
 from model.package import Manifest
 from model.package.inputs import encoder_inputs, pad_rows
-from service.engine.choosing import DeviceLogits, HostLogits, StepLogits, choose
+from service.engine.choosing import DeviceLogits, HostLogits, StepLogits, choose, choose_with_drafts
 from service.engine.decode_step import DecodeStep
 from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.device_memory import DeviceMemory
@@ -76,6 +76,11 @@ class Runner:
         return self._decoder.provider
 
     @property
+    def takes_drafts(self) -> bool:
+        """Whether a step may compute several tokens of a sequence."""
+        return self._decoder.takes_slots
+
+    @property
     def may_yield(self) -> bool:
         """Whether another thread may run a step; what a device has recorded is its thread's."""
         return self._device is None
@@ -111,15 +116,18 @@ class Runner:
             self.cache.copy(batch.copies)
             if isinstance(batch, Prefill):
                 return isolated(self._prefill, batch.chunks)
-            return self._decode(batch.sequences, extent.slots)
+            return self._decode(batch)
 
     def rest(self) -> None:
         """Give memory back while nothing runs: of the cache, of the sessions and of the heap."""
         self.warm_up()  # which gives back what larger runs took
         trim_heap()
 
-    def _decode(self, sequences: list[Sequence], slots_in_use: int) -> list[Choice | Failure | None]:
-        slots = self._decode_step.feed(sequences, slots_in_use)
+    def _decode(self, batch: Decode) -> list[Choice | Failure | None]:
+        if batch.drafts and (drawn := self._decode_with_drafts(batch)) is not None:
+            return [*drawn]
+        sequences = batch.sequences
+        slots = self._decode_step.feed(sequences, batch.extent.slots)
         rows = isolated(self._decode_step.run, slots)
         failures = {slot: row for slot, row in zip(slots, rows, strict=True) if row is not None}
         failed = {s: failures[slot] for s in sequences for slot in s.slots if slot in failures} if failures else {}
@@ -127,6 +135,18 @@ class Runner:
         choices = isolated(partial(choose, self._logits()), whole) if whole else []
         of_sequence: dict[Sequence, Choice | Failure] = {**failed, **dict(zip(whole, choices, strict=True))}
         return [of_sequence[sequence] for sequence in sequences]
+
+    def _decode_with_drafts(self, batch: Decode) -> list[Choice] | None:
+        """Run a step with its drafts, if that can be done."""
+        first_rows = self._decode_step.feed_with_drafts(batch.sequences, batch.drafts)
+        if first_rows is None:
+            return None
+        try:
+            self._decode_step.run_with_drafts()
+            return choose_with_drafts(self._logits(), batch.sequences, batch.drafts, first_rows)
+        except Exception:  # who is the culprit is looked for without them
+            logger.exception("a step with drafts failed, and is run again without")
+            return None
 
     def _prefill(self, chunks: Several[Chunk]) -> list[None]:
         """Compute each prompt's next part, which is empty for prompts of a single token: decode computes that."""

@@ -12,13 +12,14 @@ Whose turn it is says the `WaitingQueue`; who fits says the `Room`; whose rows r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from service.engine.admission import three_quarters
 from service.engine.beam_search import Candidates
+from service.engine.drafting import MOST_ROWS, Costs
 from service.engine.isolation import Failure
 from service.engine.kv_cache import Copy, KVBudget
 from service.engine.prefix_cache import BLOCK_TOKENS, Block, PrefixCache
@@ -29,7 +30,7 @@ from service.engine.shares import Shares
 from service.engine.slots import Slots, slots_of
 from service.engine.waiting import WaitingQueue
 
-Choice = SampledToken | Candidates
+Choice = SampledToken | list[SampledToken] | Candidates  # a list where there was a draft
 
 ROWS_A_DECODE = 8  # so many rows' progress is worth letting newcomers wait for one step more
 
@@ -43,6 +44,7 @@ class SchedulerLimits:
     max_decodes_between: int = 4  # decode steps for which newcomers are let gather while many rows run
     prefix_cache_bytes: int = 64 * 1024 * 1024
     kv_cache_bytes: int | None = None  # none: all slots at their greatest length
+    has_drafts: bool = True  # several tokens of a sequence in a step, where the graph can (`drafting.py`)
 
     @property
     def max_width(self) -> int:
@@ -86,11 +88,15 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Decode:
-    """One token for every row of the sequences; if nobody rests, their slots are 0 … n−1."""
+    """One token for every row of the sequences; if nobody rests, their slots are 0 … n−1.
+
+    `drafts`: what some may go on with behind that.
+    """
 
     sequences: list[Sequence]
     copies: list[Copy]
     extent: Extent
+    drafts: Mapping[Sequence, list[int]] = field(default_factory=dict)
 
 
 Batch = Prefill | Decode
@@ -99,8 +105,12 @@ Batch = Prefill | Decode
 class Scheduler:
     """Owner of the queue, and of who runs."""
 
-    def __init__(self, limits: SchedulerLimits, prefix_cache: PrefixCache, budget: KVBudget) -> None:
+    def __init__(
+        self, limits: SchedulerLimits, prefix_cache: PrefixCache, budget: KVBudget, *, takes_drafts: bool = False
+    ) -> None:
+        """`takes_drafts`: whether the graph can compute them."""
         self.limits, self.budget = limits, budget
+        self._has_drafts, self._costs = limits.has_drafts and takes_drafts, Costs()
         self.prefix_cache = prefix_cache
         self._waiting: WaitingQueue[Sequence] = WaitingQueue()
         self._clients: set[str] = set()  # that were ever here
@@ -187,7 +197,12 @@ class Scheduler:
         if not decoding:
             return None
         self._decodes += 1
-        return Decode(decoding, copies, self._extent(copies))
+        drafts = self._drafts(decoding) if self._has_drafts else {}
+        extent = self._extent(copies)
+        if drafts:
+            computed = max(sequence.computed + 1 + len(draft) for sequence, draft in drafts.items())
+            extent = extent._replace(length=max(extent.length, computed))
+        return Decode(decoding, copies, extent, drafts)
 
     def may_wait(self, batch: Batch) -> bool:
         """Whether a step is only for clients who have had more time than others who were here lately."""
@@ -205,14 +220,17 @@ class Scheduler:
         if isinstance(batch, Prefill):
             self._update_prefilled(batch, results)
             return
+        if self._has_drafts and (rows := len(slots_of(batch.sequences))) <= MOST_ROWS:
+            self._costs.took(rows, sum(map(len, batch.drafts.values())), seconds)
         for sequence, choice in zip(batch.sequences, results, strict=True):
             assert choice is not None, "bug: a decoding sequence without a choice"
-            sequence.computed += 1
-            if isinstance(choice, Failure):
-                sequence.fail()
-            elif not sequence.is_aborted:
-                beams = sequence.decoding.beams if isinstance(sequence.decoding, Search) else []
-                self._slots.advance(sequence, sequence.advance(choice), beams)
+            for each in choice if isinstance(choice, list) else [choice]:
+                sequence.computed += 1
+                if isinstance(each, Failure):
+                    sequence.fail()
+                elif not sequence.is_aborted:
+                    beams = sequence.decoding.beams if isinstance(sequence.decoding, Search) else []
+                    self._slots.advance(sequence, sequence.advance(each), beams)
 
     def _update_prefilled(self, batch: Prefill, results: Several[Choice | Failure | None]) -> None:
         for chunk, result in zip(batch.chunks, results, strict=True):
@@ -236,6 +254,15 @@ class Scheduler:
             return 1
         rows = len(slots_of(decoding))
         return max(1, min(rows // ROWS_A_DECODE, self.limits.max_decodes_between))
+
+    def _drafts(self, decoding: list[Sequence]) -> dict[Sequence, list[int]]:
+        """Return what sequences may go on with, where that pays; nothing while others rest between their slots."""
+        rows = len(slots_of(decoding))
+        if rows > MOST_ROWS or not self._costs.may_pay(rows) or len(decoding) < len(self._decoding):
+            return {}
+        least = self._costs.least_chance(rows)
+        drafts = {s: s.decoding.draft(least) for s in decoding if isinstance(s.decoding, Sampling)}
+        return {sequence: draft for sequence, draft in drafts.items() if draft}
 
     def _extent(self, copies: Several[Copy], chunks: Several[Chunk] = ()) -> Extent:
         running = self.running

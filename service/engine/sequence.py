@@ -11,6 +11,7 @@ import numpy as np
 from service.engine.admission import Permit
 from service.engine.beam_search import BeamParams, BeamSearch, Candidates
 from service.engine.constraints import FREE, Held
+from service.engine.drafting import Lookup
 from service.engine.mailbox import Mailbox, Output
 from service.engine.observer import Ending
 from service.engine.sampling import Row, SampledToken, SamplingParams
@@ -21,14 +22,27 @@ class Sampling:
 
     width = 1
 
-    def __init__(self, params: SamplingParams, prompt_ids: Ids[int]) -> None:
+    def __init__(self, params: SamplingParams, prompt_ids: Ids[int], source_ids: Ids[int] | None = None) -> None:
         self.params = params
         self.output_ids: list[int] = []
         self.row = Row(params, prompt_ids, self.output_ids, np.random.default_rng(params.seed))
+        # What constraints ask of a token depends on all before it, which a draft's are not yet.
+        self._lookup = (
+            Lookup([*(source_ids or ()), *prompt_ids], self.output_ids) if params.constraints == FREE else None
+        )
 
     def last_tokens(self) -> list[int]:
         """Return the newest token of every row, none before the first step."""
         return self.output_ids[-1:]
+
+    def draft(self, least: float) -> list[int]:
+        """Return tokens that may come next, each with at least this chance, and one fewer than may come at all."""
+        most = self.params.max_tokens - len(self.output_ids) - 1
+        return self._lookup.draft(most, least) if self._lookup is not None and most > 0 else []
+
+    def continues(self, token: SampledToken) -> bool:
+        """Whether another token could come behind this one."""
+        return token.id not in self.params.stop_ids
 
     def advance(self, token: SampledToken) -> tuple[list[int], Output | None]:
         """Take the chosen token; return the rows to go on with, and what the reader gets."""

@@ -196,6 +196,11 @@ class Session:
         return self._native is not None and self._native.has_half_cache
 
     @property
+    def takes_slots(self) -> bool:
+        """Whether several of its rows may be tokens of one sequence: see `native.attention.SLOTS`."""
+        return self._native is not None and self._native.takes_slots
+
+    @property
     def turn(self) -> AbstractContextManager[object]:
         """What to hold while working on a device: one thread of a process at a time.
 

@@ -54,6 +54,8 @@ from service.tasks.tag import Tag
 from service.tasks.task import ByRequest, LocalTask, Work
 from service.tasks.translate import Translate
 
+EXACT = {"int8", "int8-static"}  # precisions in which a row's answer does not depend on the other rows
+
 # Of each task that an encoder of texts has: the request, and what answers it.
 TASKS_OF_TEXTS: Mapping[Task, tuple[type[AnyRequest], Callable[[Encoder], Answering]]] = {
     "classify": (ClassifyRequest, Classify),
@@ -124,6 +126,7 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
         prefill_tokens=model.prefill_tokens,
         prefix_cache_bytes=model.prefix_cache_mib * 2**20,
         kv_cache_bytes=kv_budget(model, manifest),
+        has_drafts=model.prompt_lookup and (manifest.precision in EXACT or not model.exact),
     )
     engine = Engine(folder, manifest, options, slots, observer, admission)
     if wants_half_cache(model) and not engine.has_half_cache:

@@ -178,27 +178,27 @@ struct Tile {
 struct Work {
   const Attention& attention;
   const AttentionRun& run;
-  int64_t tile_tokens, tiles;       // of a row
-  int64_t units, units_a_task;  // of a row's head and tile
+  int64_t tile_tokens, tiles;       // of a segment
+  int64_t units, units_a_task;  // of a segment's head and tile
 
-  int64_t Offset(int64_t row, int64_t kv_head) const {
-    return (row * attention.kv_heads + kv_head) * run.capacity * attention.width;
+  int64_t Offset(int64_t slot, int64_t kv_head) const {
+    return (slot * attention.kv_heads + kv_head) * run.capacity * attention.width;
   }
 };
 
 // Puts a head's new keys and values behind those that the cache has.
 template <typename Number>
-AVX512 void Append(const Work& work, int64_t row, int64_t kv_head) {
+AVX512 void Append(const Work& work, const Segment& segment, int64_t kv_head) {
   const AttentionRun& run = work.run;
-  const int64_t width = work.attention.width, before = run.Before(row);
-  const int64_t offset = work.Offset(row, kv_head) + before * width;
+  const int64_t width = work.attention.width;
+  const int64_t offset = work.Offset(segment.slot, kv_head) + segment.before * width;
   Number* keys = static_cast<Number*>(run.cache.keys) + offset;
   Number* values = static_cast<Number*>(run.cache.values) + offset;
   alignas(64) float key[kGreatestWidth];
-  for (int64_t token = 0; token < run.tokens; ++token, keys += width, values += width) {
-    const int64_t place = row * run.tokens + token;
+  for (int64_t token = 0; token < segment.tokens; ++token, keys += width, values += width) {
+    const int64_t place = segment.place + token;
     std::memcpy(key, run.keys.data + place * run.keys.stride + kv_head * width, width * sizeof(float));
-    Turn(run.rotary, before + token, key);
+    Turn(run.rotary, segment.before + token, key);
     const float* value = run.values.data + place * run.values.stride + kv_head * width;
     for (int64_t d = 0; d < width; d += kLanes) {
       Store(keys + d, Load(key + d));
@@ -208,12 +208,13 @@ AVX512 void Append(const Work& work, int64_t row, int64_t kv_head) {
 }
 
 // Takes the queries of some tokens that share a head; what is padding has its answer at once.
-AVX512 void Take(const Work& work, int64_t row, int64_t kv_head, int64_t first, int64_t last, Tile* tile) {
+AVX512 void Take(const Work& work, const Segment& segment, int64_t kv_head, int64_t first, int64_t last, Tile* tile) {
   const Attention& attention = work.attention;
   const AttentionRun& run = work.run;
   const int64_t group = attention.heads / attention.kv_heads, width = attention.width;
   for (int64_t token = first; token < last; ++token) {
-    const int64_t place = row * run.tokens + token, position = run.Before(row) + token;
+    const int64_t place = segment.place + token, position = segment.before + token;
+    const int64_t row = place / run.tokens;
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       float* output = run.output + (place * attention.heads + head) * width;
       if (position > run.last[row]) {
@@ -224,7 +225,7 @@ AVX512 void Take(const Work& work, int64_t row, int64_t kv_head, int64_t first, 
       query = {0, position + 1, nullptr, output, kNothing, 0};
       if (attention.window > 0) query.begin = std::max<int64_t>(0, query.end - attention.window);
       if (run.bias.data != nullptr)
-        query.bias = run.bias.data + row * run.bias.row + head * run.bias.head + token * run.bias.token;
+        query.bias = run.bias.data + row * run.bias.row + head * run.bias.head + place % run.tokens * run.bias.token;
       float* numbers = tile->numbers[tile->count];
       std::memcpy(numbers, run.queries.data + place * run.queries.stride + head * width, width * sizeof(float));
       Turn(run.rotary, position, numbers);
@@ -320,12 +321,12 @@ AVX512 void WeighStretch(const Number* values, int64_t width, int64_t stretch, i
 
 // `next`: the keys that are read behind this tile's.
 template <typename Number>
-AVX512 void AttendTile(const Work& work, int64_t row, int64_t kv_head, int64_t first_token, int64_t last_token,
-                       const Number* next) {
+AVX512 void AttendTile(const Work& work, const Segment& segment, int64_t kv_head, int64_t first_token,
+                       int64_t last_token, const Number* next) {
   Tile tile;
-  Take(work, row, kv_head, first_token, last_token, &tile);
+  Take(work, segment, kv_head, first_token, last_token, &tile);
   if (tile.count == 0) return;
-  const int64_t width = work.attention.width, offset = work.Offset(row, kv_head);
+  const int64_t width = work.attention.width, offset = work.Offset(segment.slot, kv_head);
   const Number* keys = static_cast<const Number*>(work.run.cache.keys) + offset;
   const Number* values = static_cast<const Number*>(work.run.cache.values) + offset;
   // Queries are in the order of their tokens, so the first sees the first of all, and the last the last.
@@ -347,7 +348,7 @@ template <typename Number>
 void AppendTask(void* data, size_t task) {
   const Work& work = *static_cast<const Work*>(data);
   const int64_t unit = static_cast<int64_t>(task), kv_heads = work.attention.kv_heads;
-  Append<Number>(work, unit / kv_heads, unit % kv_heads);
+  Append<Number>(work, work.run.At(unit / kv_heads), unit % kv_heads);
 }
 
 template <typename Number>
@@ -357,19 +358,21 @@ void AttendTask(void* data, size_t task) {
   const int64_t last = std::min(work.units, first + work.units_a_task);
   for (int64_t unit = first; unit < last; ++unit) {
     const int64_t tile = unit % work.tiles, head = unit / work.tiles;
-    const int64_t row = head / work.attention.kv_heads, kv_head = head % work.attention.kv_heads;
-    if (work.run.tokens == 1) Append<Number>(work, row, kv_head);
+    const Segment segment = work.run.At(head / work.attention.kv_heads);
+    const int64_t kv_head = head % work.attention.kv_heads;
+    if (work.run.LongestSegment() == 1 && work.run.HasNewKeys(work.attention))
+      Append<Number>(work, segment, kv_head);
     const int64_t token = tile * work.tile_tokens;
     const Number* keys = static_cast<const Number*>(work.run.cache.keys);
-    const Number* next = unit + 1 < last ? keys + work.Offset(row, kv_head + 1) : nullptr;
-    AttendTile<Number>(work, row, kv_head, token, std::min(work.run.tokens, token + work.tile_tokens), next);
+    const Number* next = unit + 1 < last ? keys + work.Offset(segment.slot, kv_head + 1) : nullptr;
+    AttendTile<Number>(work, segment, kv_head, token, std::min(segment.tokens, token + work.tile_tokens), next);
   }
 }
 
 template <typename Number>
 void AttendAll(Work* work, const Threads& threads) {
-  if (work->run.tokens > 1)
-    threads.ForEach(static_cast<size_t>(work->run.rows * work->attention.kv_heads), AppendTask<Number>, work);
+  if (work->run.LongestSegment() > 1)
+    threads.ForEach(static_cast<size_t>(work->run.Segments() * work->attention.kv_heads), AppendTask<Number>, work);
   const int64_t tasks = (work->units + work->units_a_task - 1) / work->units_a_task;
   threads.ForEach(static_cast<size_t>(tasks), AttendTask<Number>, work);
 }
@@ -381,10 +384,11 @@ void Attend(const Attention& attention, const AttentionRun& run, const Threads& 
   int64_t seen = 0;
   for (int64_t row = 0; row < run.rows; ++row) seen += run.last[row] + 1;
   Work work{attention, run, std::max<int64_t>(1, kTileQueries / group), 0, 0, 0};
-  work.tiles = (run.tokens + work.tile_tokens - 1) / work.tile_tokens;
-  work.units = run.rows * attention.kv_heads * work.tiles;
+  const int64_t longest = run.LongestSegment();
+  work.tiles = (longest + work.tile_tokens - 1) / work.tile_tokens;
+  work.units = run.Segments() * attention.kv_heads * work.tiles;
   const int64_t length = std::max<int64_t>(1, seen / run.rows);
-  const int64_t numbers = length * attention.width * group * std::min(run.tokens, work.tile_tokens);
+  const int64_t numbers = length * attention.width * group * std::min(longest, work.tile_tokens);
   const int64_t share = std::clamp(work.units / kTasks * numbers, kLeastTask, kMostTask);
   work.units_a_task = work.units * numbers < kTooSmall ? work.units : std::max<int64_t>(1, share / numbers);
   if (run.cache.is_half) {

@@ -17,6 +17,7 @@ struct Attention {
   int64_t heads, kv_heads, width;
   int64_t window;  // how many tokens one sees, itself included; 0: all before it
   float scale;     // of queries times keys
+  bool is_to_source;  // keys and values are a source's, which the cache has whole; its last are handed in again
 };
 
 // New numbers of rows × tokens, each token's heads side by side, `stride` from one token to the next.
@@ -47,20 +48,38 @@ struct Cache {
   bool is_half;
 };
 
+// New tokens of one sequence: `tokens` of them, the first at `place` among all new tokens of a run, go behind the
+// `before` that `slot` of the cache has already.
+struct Segment {
+  int64_t place, tokens, slot, before;
+};
+
 // One run: B rows of T new tokens each. Row b's last real token is at last[b]: what lies behind is padding, whose keys
-// and values are kept and whose output is 0.
+// and values are kept and whose output is 0. Row b is that of slot b in the cache; or, with T = 1, rows are those of
+// `segments`, which are told apart as several rows may be one sequence's. To a source each of these attends alone, and
+// nothing is handed in again.
 struct AttentionRun {
   NewTokens queries, keys, values;
   Cache cache;
   int64_t rows, tokens, capacity;
   int64_t before;  // how many tokens every row has in its cache already, if T is more than 1
   const int32_t* last;
+  const Segment* segments;  // null: each row is one
+  int64_t segment_count, longest_segment;
   Rotary rotary;
   Bias bias;
   float* output;  // (B, T, H·D)
 
   // How many tokens a row has in its cache already.
   int64_t Before(int64_t row) const { return tokens == 1 ? last[row] : before; }
+
+  bool HasNewKeys(const Attention& attention) const { return segments == nullptr || !attention.is_to_source; }
+  int64_t Segments() const { return segments == nullptr ? rows : segment_count; }
+  int64_t LongestSegment() const { return segments == nullptr ? tokens : longest_segment; }
+  Segment At(int64_t segment) const {
+    if (segments != nullptr) return segments[segment];
+    return {segment * tokens, tokens, segment, Before(segment)};
+  }
 };
 
 // Writes keys and values into the cache and what each token attends to into the output. A token's answer is the same to

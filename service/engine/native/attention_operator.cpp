@@ -3,11 +3,16 @@
 //
 // Inputs, as GroupQueryAttention of ONNX Runtime has them: query (B, T, H·D), key and value (B, T, K·D), or all
 // three in query, (B, T, (H + 2K)·D); past_key and past_value (B, K, S, D); last_positions (B) and total_length () int32;
-// where heads are turned cosines and sines (positions, pairs); and maybe a bias that broadcasts to (B, H, T, total_length).
+// where heads are turned cosines and sines (positions, pairs); maybe a bias that broadcasts to (B, H, T, total_length); and
+// maybe slots (B) int32. Where these are given, and not empty, the past has other rows than the new tokens: T is 1, row b
+// is that of slot slots[b] of the past, and rows of one slot, which stand side by side, are tokens in a row. Where the past
+// is a source (`is_to_source`), key and value are its last token of each slot, and rows of one slot see all of it.
 // Outputs: (B, T, H·D), and past_key and past_value with the new tokens, in place if they are bound so.
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "attention.h"
 #include "operators.h"
@@ -26,6 +31,7 @@ enum Input : size_t {
   kCosines,
   kSines,
   kBias,
+  kSlots,
   kInputs
 };
 enum Output : size_t { kOutput, kPresentKey, kPresentValue, kOutputs };
@@ -52,6 +58,9 @@ OrtStatus* Create(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo* info, 
   RETURN_IF_FAILED(api->KernelInfoGetAttribute_int64(info, "width", &attention.width));
   RETURN_IF_FAILED(api->KernelInfoGetAttribute_int64(info, "window", &attention.window));
   RETURN_IF_FAILED(api->KernelInfoGetAttribute_float(info, "scale", &attention.scale));
+  int64_t is_to_source;
+  RETURN_IF_FAILED(api->KernelInfoGetAttribute_int64(info, "is_to_source", &is_to_source));
+  attention.is_to_source = is_to_source != 0;
   const int64_t kv_heads = attention.kv_heads, width = attention.width;
   if (kv_heads < 1 || attention.heads < kv_heads || attention.heads % kv_heads != 0)
     return Invalid("trifold.Attention: as many query heads must share each key head");
@@ -74,6 +83,8 @@ OrtStatus* ReadAll(const OrtKernelContext* context, Tensor* inputs) {
   return nullptr;
 }
 
+bool HasSlots(const Tensor* inputs) { return inputs[kSlots].data != nullptr && inputs[kSlots].shape.sizes[0] > 0; }
+
 bool Has(const Tensor& tensor, int64_t rows, int64_t tokens, int64_t numbers) {
   const Shape& shape = tensor.shape;
   return shape.rank == 3 && shape.sizes[0] == rows && shape.sizes[1] == tokens && shape.sizes[2] == numbers;
@@ -90,8 +101,10 @@ OrtStatus* FindNewTokens(const Attention& attention, const Tensor* inputs, Atten
     run->values = {query + queries + keys, all};
     return nullptr;
   }
-  if (!Has(inputs[kQuery], run->rows, run->tokens, queries) || !Has(inputs[kKey], run->rows, run->tokens, keys) ||
-      inputs[kValue].data == nullptr || !Has(inputs[kValue], run->rows, run->tokens, keys))
+  const bool is_by_slots = attention.is_to_source && HasSlots(inputs);
+  const int64_t key_rows = is_by_slots ? inputs[kPastKey].shape.sizes[0] : run->rows;
+  if (!Has(inputs[kQuery], run->rows, run->tokens, queries) || !Has(inputs[kKey], key_rows, run->tokens, keys) ||
+      inputs[kValue].data == nullptr || !Has(inputs[kValue], key_rows, run->tokens, keys))
     return Invalid("trifold.Attention: query, key or value has another shape");
   run->queries = {query, queries};
   run->keys = {static_cast<const float*>(inputs[kKey].data), keys};
@@ -102,7 +115,7 @@ OrtStatus* FindNewTokens(const Attention& attention, const Tensor* inputs, Atten
 // Says where each row's past ends; new tokens must have room behind it.
 OrtStatus* FindPast(const Attention& attention, const Tensor* inputs, AttentionRun* run) {
   const Shape& shape = inputs[kPastKey].shape;
-  if (shape.rank != 4 || shape.sizes[0] != run->rows || shape.sizes[1] != attention.kv_heads ||
+  if (shape.rank != 4 || (!HasSlots(inputs) && shape.sizes[0] != run->rows) || shape.sizes[1] != attention.kv_heads ||
       shape.sizes[3] != attention.width || inputs[kPastValue].shape.rank != 4 ||
       std::memcmp(shape.sizes, inputs[kPastValue].shape.sizes, 4 * sizeof shape.sizes[0]) != 0)
     return Invalid("trifold.Attention: the past has another shape");
@@ -117,6 +130,34 @@ OrtStatus* FindPast(const Attention& attention, const Tensor* inputs, AttentionR
     if (before < 0 || run->last[row] < before || before + run->tokens > run->capacity)
       return Invalid("trifold.Attention: a row's tokens have no room in the cache");
   }
+  return nullptr;
+}
+
+// Puts rows of one slot together, if slots are given; `segments` keeps what is found.
+OrtStatus* FindSegments(const Attention& attention, const Tensor* inputs, std::unique_ptr<Segment[]>* segments,
+                        AttentionRun* run) {
+  const Shape& shape = inputs[kSlots].shape;
+  if (!HasSlots(inputs)) return nullptr;
+  if (shape.rank != 1 || shape.sizes[0] != run->rows || run->tokens != 1)
+    return Invalid("trifold.Attention: there is one slot a row, and one token");
+  segments->reset(new (std::nothrow) Segment[run->rows]);
+  if (*segments == nullptr) return Invalid("trifold.Attention: there is no memory left");
+  const int32_t* slots = static_cast<const int32_t*>(inputs[kSlots].data);
+  for (int64_t row = 0; row < run->rows; ++row) {
+    Segment* last = run->segment_count > 0 ? segments->get() + run->segment_count - 1 : nullptr;
+    if (slots[row] < 0 || slots[row] >= inputs[kPastKey].shape.sizes[0] || (last && slots[row] < last->slot))
+      return Invalid("trifold.Attention: slots ascend, and are rows of the past");
+    if (last == nullptr || slots[row] != last->slot || attention.is_to_source) {
+      (*segments)[run->segment_count++] = {row, 1, slots[row], run->last[row]};
+    } else if (run->last[row] == last->before + last->tokens) {
+      ++last->tokens;
+    } else {
+      return Invalid("trifold.Attention: rows of one slot are tokens in a row");
+    }
+  }
+  run->segments = segments->get();
+  for (int64_t i = 0; i < run->segment_count; ++i)
+    run->longest_segment = std::max(run->longest_segment, run->segments[i].tokens);
   return nullptr;
 }
 
@@ -172,6 +213,8 @@ OrtStatus* Compute(void* created, OrtKernelContext* context) {
   run.tokens = inputs[kQuery].shape.sizes[1];
   RETURN_IF_FAILED(FindNewTokens(attention, inputs, &run));
   RETURN_IF_FAILED(FindPast(attention, inputs, &run));
+  std::unique_ptr<Segment[]> segments;
+  RETURN_IF_FAILED(FindSegments(attention, inputs, &segments, &run));
   RETURN_IF_FAILED(FindRotary(attention, inputs, &run));
   RETURN_IF_FAILED(FindBias(attention, inputs, &run));
 
@@ -188,7 +231,7 @@ OrtStatus* Compute(void* created, OrtKernelContext* context) {
 
 template <ONNXTensorElementDataType Cached>
 ONNXTensorElementDataType InputType(const OrtCustomOp*, size_t place) {
-  if (place == kLastPositions || place == kTotalLength) return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32;
+  if (place == kLastPositions || place == kTotalLength || place == kSlots) return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32;
   return place == kPastKey || place == kPastValue ? Cached : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
 }
 

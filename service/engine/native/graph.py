@@ -11,7 +11,7 @@ a token's are the same whether it is computed alone or among others, and the cac
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -22,7 +22,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from service.engine.native.attention import DOMAIN, own_attention
+from service.engine.native.attention import DOMAIN, SLOTS, own_attention
 from service.engine.native.products import Product, Products
 from service.engine.wiring import drop_unused
 
@@ -42,6 +42,7 @@ class NativeGraph:
     weights: Mapping[str, Array]
     own_bytes: int  # of the weights that each session reads out of the file for itself
     has_half_cache: bool  # keys and values are kept in 16 bits
+    takes_slots: bool  # several rows may be tokens of one sequence, if the input `SLOTS` says so
 
 
 def may_be_native(path: Path) -> bool:
@@ -101,7 +102,7 @@ def _copied(values: Array) -> Array:
 class _Rewrite:
     def __init__(self, model: onnx.ModelProto, path: Path, *, half_cache: bool) -> None:
         self._model, self._path, self._wants_half_cache = model, path, half_cache
-        self._has_half_cache = False
+        self._has_half_cache = self._takes_slots = False
         self._inputs = {each.name for each in model.graph.input}
         self._products = Products(model.graph, str(path.parent))
         self._weights: dict[str, Array] = {}
@@ -133,7 +134,7 @@ class _Rewrite:
             if node.domain != DOMAIN and not (place == 0 and self._looks_up(node))
         }
         for tensor in self._model.graph.initializer:
-            if tensor.name in others:
+            if tensor.name in others or tensor.name == SLOTS:
                 continue
             if tensor.name not in self._weights:
                 values = self._products.values(tensor.name)
@@ -146,7 +147,8 @@ class _Rewrite:
         used = {tensor.name for tensor in self._model.graph.initializer}
         weights = {name: values for name, values in self._weights.items() if name in used}
         own_bytes = sum(_size(tensor) for tensor in self._model.graph.initializer if tensor.name not in weights)
-        return NativeGraph(self._model.SerializeToString(), weights, own_bytes, self._has_half_cache)
+        model = self._model.SerializeToString()
+        return NativeGraph(model, weights, own_bytes, self._has_half_cache, self._takes_slots)
 
     def _leave_in_the_file(self, names: Set[str]) -> None:
         """Say of large weights with these names where in the graph's own file they are."""
@@ -211,7 +213,10 @@ class _Rewrite:
         ours = {key: attention for key, attention in attentions.items() if attention is not None}
         cached = {name for node in ours.values() for name in (*node.input[3:5], *node.output[1:3])}
         readers = {id(user) for name in cached for user in self._products.users.get(name, [])}
-        self._has_half_cache = self._wants_half_cache and bool(ours) and readers <= ours.keys()
+        are_alone = bool(ours) and readers <= ours.keys()
+        if are_alone and len(ours) == len(nodes):
+            self._let_rows_share_slots(ours.values())
+        self._has_half_cache = self._wants_half_cache and are_alone
         if self._has_half_cache:
             for value in (*self._model.graph.input, *self._model.graph.output):
                 if value.name in cached:
@@ -219,6 +224,14 @@ class _Rewrite:
             for node in ours.values():
                 node.op_type = "HalfAttention"
         return ours
+
+    def _let_rows_share_slots(self, attentions: Iterable[onnx.NodeProto]) -> None:
+        self._takes_slots = True
+        graph = self._model.graph
+        graph.input.append(helper.make_tensor_value_info(SLOTS, onnx.TensorProto.INT32, ["rows that share"]))
+        graph.initializer.append(onnx.TensorProto(name=SLOTS, data_type=onnx.TensorProto.INT32, dims=[0]))
+        for node in attentions:
+            node.input[-1] = SLOTS
 
     def _add(self, name: str, values: Array) -> None:
         self._weights[name] = values

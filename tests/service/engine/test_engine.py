@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ GREEDY = SamplingParams(max_tokens=12, temperature=0)
 
 @asynccontextmanager
 async def running(
-    package: TinyPackage, admission: AdmissionLimits | None = None, **limits: int
+    package: TinyPackage, admission: AdmissionLimits | None = None, **limits: Any
 ) -> AsyncIterator[Engine]:
     options = SessionOptions(threads=1)
     engine = Engine(package.folder, package.manifest, options, SchedulerLimits(**limits), admission=admission)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from service.engine.sequence import Sampling, Search, Sequence
 END = 0
 
 
-def make_scheduler(max_blocks: int = 0, **limits: int) -> Scheduler:
+def make_scheduler(max_blocks: int = 0, **limits: Any) -> Scheduler:
     return Scheduler(
         SchedulerLimits(**{"max_slots": 8, "prefill_tokens": 16, **limits}), PrefixCache(max_blocks), KVBudget(10**9)
     )

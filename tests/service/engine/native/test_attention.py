@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from service.engine.native.attention import SLOTS
 from service.engine.native.graph import native_graph
 from service.engine.session import Array, Session, SessionOptions
 from tests.service.engine.native.attentions import Form, halved, ours, run
@@ -137,6 +138,58 @@ def test_a_tokens_answer_is_the_same_to_the_last_bit_alone_and_among_others(
         np.testing.assert_array_equal(output[:, 0], together[:, token])
     for one, other in zip(cache, past.values(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+FORMS_WITH_SLOTS = [Form(turns=True), Form(6, 2, 64, window=40), Form(16, 1, 32, has_bias=True), Form(is_packed=True)]
+
+
+@needs_instructions
+@pytest.mark.parametrize("half_cache", [False, True], ids=["", "16 bits"])
+@pytest.mark.parametrize("form", FORMS_WITH_SLOTS, ids=["turned", "a window", "shared by 16", "packed"])
+def test_rows_of_one_slot_are_its_tokens_one_behind_the_other_to_the_last_bit(
+    tmp_path: Path, form: Form, half_cache: bool
+) -> None:
+    session = ours(form.write(tmp_path / "attention.onnx"), 2, half_cache=half_cache)
+    slots, last = [0, 0, 0, 1, 3, 3], [70, 71, 72, 4, 511, 512]  # slot 2 rests
+    inputs = form.inputs(last, capacity=520)
+    past = {name: inputs[name][:4] for name in ("past_key", "past_value")}
+    inputs = halved(inputs | past) if half_cache else inputs | past
+    together, *cache = run(session, inputs | {SLOTS: np.array(slots, np.int32)})
+    assert session.takes_slots
+
+    past = {name: inputs[name] for name in past}
+    for row, (slot, position) in enumerate(zip(slots, last, strict=True)):
+        alone = {name: array[row : row + 1] for name, array in inputs.items() if array.ndim == 3}
+        alone |= {"last_positions": np.array([position], np.int32), "total_length": np.array(position + 1, np.int32)}
+        alone |= {name: array[slot : slot + 1] for name, array in past.items()}
+        if form.has_bias:
+            alone["bias"] = inputs["bias"][row : row + 1, :, :, : position + 1]
+        output, *present = run(session, alone)
+        for array, new in zip(past.values(), present, strict=True):
+            array[slot] = new[0]
+        np.testing.assert_array_equal(output[0], together[row])
+    for one, other in zip(cache, past.values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@needs_instructions
+@pytest.mark.parametrize(
+    ("slots", "last", "message"),
+    [
+        ([0, 0], [5, 7], "tokens in a row"),
+        ([0, 0], [6, 5], "tokens in a row"),
+        ([1, 0], [5, 5], "slots ascend"),
+        ([0, 2], [5, 5], "slots ascend"),
+        ([-1, 0], [5, 5], "slots ascend"),
+        ([0], [5, 5], "one slot a row"),
+    ],
+)
+def test_slots_that_cannot_be_are_refused(tmp_path: Path, slots: list[int], last: list[int], message: str) -> None:
+    form = Form()
+    session = ours(form.write(tmp_path / "attention.onnx"))
+
+    with pytest.raises(Exception, match=message):
+        run(session, form.inputs(last) | {SLOTS: np.array(slots, np.int32)})
 
 
 @needs_instructions
@@ -310,6 +363,6 @@ def test_a_cache_is_of_16_bits_only_if_all_who_read_it_are_ours(
     onnx.save(model, tmp_path / "attention.onnx")
     graph = native_graph(tmp_path / "attention.onnx", half_cache=True)
 
-    assert graph is not None and not graph.has_half_cache
+    assert graph is not None and not graph.has_half_cache and not graph.takes_slots
     first, _ = onnx.load_from_string(graph.model).graph.node
     assert first.op_type == "Attention"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ IDS = [[5, 6, 7, 8, 9], list(range(20, 55)), [100], list(range(5, 100, 3))]
 
 
 @asynccontextmanager
-async def running(package: TinyPackage, options: SessionOptions, **limits: int) -> AsyncIterator[Engine]:
+async def running(package: TinyPackage, options: SessionOptions, **limits: Any) -> AsyncIterator[Engine]:
     engine = Engine(package.folder, package.manifest, options, SchedulerLimits(max_slots=16, **limits))
     try:
         yield engine
