@@ -220,8 +220,9 @@ class Scheduler:
         if isinstance(batch, Prefill):
             self._update_prefilled(batch, results)
             return
-        if self._has_drafts and (rows := len(slots_of(batch.sequences))) <= MOST_ROWS:
-            self._costs.took(rows, sum(map(len, batch.drafts.values())), seconds)
+        if self._has_drafts and (rows := _rows_if_few(batch.sequences)):
+            drafted = [s for s, choice in zip(batch.sequences, results, strict=True) if isinstance(choice, list)]
+            self._costs.took(rows, sum(len(batch.drafts[sequence]) for sequence in drafted), seconds)
         for sequence, choice in zip(batch.sequences, results, strict=True):
             assert choice is not None, "bug: a decoding sequence without a choice"
             for each in choice if isinstance(choice, list) else [choice]:
@@ -257,8 +258,8 @@ class Scheduler:
 
     def _drafts(self, decoding: list[Sequence]) -> dict[Sequence, list[int]]:
         """Return what sequences may go on with, where that pays; nothing while others rest between their slots."""
-        rows = len(slots_of(decoding))
-        if rows > MOST_ROWS or not self._costs.may_pay(rows) or len(decoding) < len(self._decoding):
+        rows = _rows_if_few(decoding)
+        if not rows or not self._costs.may_pay(rows) or len(decoding) < len(self._decoding):
             return {}
         least = self._costs.least_chance(rows)
         drafts = {s: s.decoding.draft(least) for s in decoding if isinstance(s.decoding, Sampling)}
@@ -360,6 +361,14 @@ class Scheduler:
         remaining = len(sequence.prefilled_ids) - sequence.computed
         budget = self.limits.prefill_tokens
         return budget - 1 if remaining == budget + 1 else min(remaining, budget)
+
+
+def _rows_if_few(sequences: Several[Sequence]) -> int:
+    """Return how many rows there are, or 0 if they are too many for drafts."""
+    if len(sequences) > MOST_ROWS:  # as all have one at least
+        return 0
+    rows = len(slots_of(sequences))
+    return rows if rows <= MOST_ROWS else 0
 
 
 def _work_of(batch: Batch) -> Counter[str]:

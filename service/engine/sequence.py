@@ -27,9 +27,8 @@ class Sampling:
         self.output_ids: list[int] = []
         self.row = Row(params, prompt_ids, self.output_ids, np.random.default_rng(params.seed))
         # What constraints ask of a token depends on all before it, which a draft's are not yet.
-        self._lookup = (
-            Lookup([*(source_ids or ()), *prompt_ids], self.output_ids) if params.constraints == FREE else None
-        )
+        known = [*source_ids, *prompt_ids] if source_ids else prompt_ids
+        self._lookup = Lookup(known, self.output_ids) if params.constraints == FREE else None
 
     def last_tokens(self) -> list[int]:
         """Return the newest token of every row, none before the first step."""
