@@ -168,7 +168,7 @@ async def test_a_first_step_that_hangs_is_seen_though_no_step_ends_and_the_event
     observer.stepped(Step("encode", 0.3, 3, 9, 9))
     running = 0
     async with asyncio.timeout(20):
-        while series(metrics.exposition().decode())['engine_stalled_seconds{model="stories"}']:
+        while series(metrics.exposition().decode())['engine_stalled_seconds{model="stories"}']:  # noqa: ASYNC110  # it has no event
             await asyncio.sleep(0.05)
 
 
