@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -26,8 +25,9 @@ from rich.table import Table
 from loadtests.bench_workloads import LIMITS, THREADS, engine_of
 from loadtests.machine import Steal, about
 from model.package import Manifest
-from service.engine.drafting import LONGEST
+from service.engine.drafting import LONGEST, worthwhile
 from service.engine.engine import Engine
+from service.engine.observer import Step
 from service.engine.sampling import SamplingParams
 from service.engine.sequence import Sampling
 from service.engine.sequence import Sequence as Decoding
@@ -65,16 +65,15 @@ class Row:
 class Seer:
     """Knows what will come, and says so with a probability."""
 
-    def __init__(self, coming: Sequence[int], right: float, output_ids: Sequence[int]) -> None:
-        self._coming, self._right, self._output_ids = coming, right, output_ids
+    def __init__(self, coming: Sequence[int], right: float) -> None:
+        self._coming, self._right = coming, right
         self._rng = np.random.default_rng(len(coming))
+        self.output_ids: Sequence[int] = ()  # of who asks
 
     def draft(self, most: int, least: float) -> Ids:
         """Return the next tokens, as `Lookup.draft` does of one that has learnt how often it is right."""
-        if self._right < least:
-            return []
-        count = min(most, LONGEST, int(math.log(least) / math.log(self._right)))
-        coming = self._coming[len(self._output_ids) : len(self._output_ids) + count]
+        start, count = len(self.output_ids), min(most, LONGEST, worthwhile(self._right, least))
+        coming = self._coming[start : start + count]
         return [token if self._rng.random() < self._right else token + 1 for token in coming]
 
 
@@ -93,7 +92,7 @@ async def generate(engine: Engine, prompts: list[Ids], params: SamplingParams, s
     for sequence, seer in zip(sequences, seers, strict=True):
         if seer is not None:
             assert isinstance(sequence.decoding, Sampling)
-            seer._output_ids = sequence.decoding.output_ids
+            seer.output_ids = sequence.decoding.output_ids
             sequence.decoding._lookup = seer  # type: ignore[assignment]  # it stands for one
     return await asyncio.gather(*map(one, sequences))
 
@@ -111,7 +110,7 @@ async def measure(package: Path, seconds: float, streams_of: Sequence[int] = STR
             expected = await generate(plain, prompts, params, no_seers)
 
             def seers() -> list[Seer | None]:
-                return no_seers if right is None else [Seer(ids, right, []) for ids in expected]
+                return no_seers if right is None else [Seer(ids, right) for ids in expected]
 
             assert await generate(engine, prompts, params, seers()) == expected, "bug: drafts have changed an answer"
             rates: tuple[list[float], list[float]] = [], []
@@ -142,10 +141,10 @@ def _count(engine: Engine) -> Callable[[], tuple[int, int]]:
     observer, counts = engine._reporter._observer, [0, 0]
     stepped = type(observer).stepped
 
-    def count(step: object) -> None:
-        counts[0] += getattr(step, "drafted", 0)
-        counts[1] += getattr(step, "accepted", 0)
-        stepped(observer, step)  # type: ignore[arg-type]
+    def count(step: Step) -> None:
+        counts[0] += step.drafted
+        counts[1] += step.accepted
+        stepped(observer, step)
 
     observer.stepped = count  # type: ignore[method-assign]  # a counter for this measurement
     return lambda: (counts[0], counts[1])

@@ -44,11 +44,7 @@ class Lookup:
         """Return up to `most` tokens that may come next, each with a chance of at least `least` if all before do."""
         self._learn()
         self._matched, self._guessed = self._look_up()
-        chance = self._chances[self._matched]
-        if chance < least:
-            return []
-        count = int(math.log(least) / math.log(chance))
-        return self._guessed[: min(count, most)]
+        return self._guessed[: min(most, worthwhile(self._chances[self._matched], least))]
 
     def _learn(self) -> None:
         """Take the ids that are new, and hold against them what was guessed."""
@@ -83,6 +79,11 @@ class Lookup:
                 return place + len(ids)
             end = place + len(ids) - 1  # between two numbers
         return None
+
+
+def worthwhile(chance: float, least: float) -> int:
+    """Return how many tokens, each right with a chance of its own, are all right with at least another."""
+    return int(math.log(least) / math.log(chance)) if least <= chance else 0
 
 
 class Costs:

@@ -193,16 +193,14 @@ class Scheduler:
             if prefilling := self._of(clients, self._prefilling):
                 self._decodes = 0
                 chunks = self._chunks(prefilling)
-                return Prefill(chunks, copies, self._extent(copies, chunks))
+                lengths = [chunk.sequence.computed + chunk.tokens for chunk in chunks]
+                return Prefill(chunks, copies, self._extent(copies, lengths))
         if not decoding:
             return None
         self._decodes += 1
         drafts = self._drafts(decoding) if self._has_drafts else {}
-        extent = self._extent(copies)
-        if drafts:
-            computed = max(sequence.computed + 1 + len(draft) for sequence, draft in drafts.items())
-            extent = extent._replace(length=max(extent.length, computed))
-        return Decode(decoding, copies, extent, drafts)
+        lengths = [sequence.computed + 1 + len(draft) for sequence, draft in drafts.items()]
+        return Decode(decoding, copies, self._extent(copies, lengths), drafts)
 
     def may_wait(self, batch: Batch) -> bool:
         """Whether a step is only for clients who have had more time than others who were here lately."""
@@ -265,15 +263,15 @@ class Scheduler:
         drafts = {s: s.decoding.draft(least) for s in decoding if isinstance(s.decoding, Sampling)}
         return {sequence: draft for sequence, draft in drafts.items() if draft}
 
-    def _extent(self, copies: Several[Copy], chunks: Several[Chunk] = ()) -> Extent:
+    def _extent(self, copies: Several[Copy], lengths: list[int]) -> Extent:
+        """Return how much of the cache is taken; by some sequences up to these lengths, by all others a token more."""
         running = self.running
-        new = [chunk.sequence.computed + chunk.tokens for chunk in chunks]
         stored = [copy.origin for copy in copies] + slots_of(self._decoding)
         stored += [sequence.slots[-1] for sequence in self._prefilling if sequence.has_source]
         return Extent(
             slots=1 + max(stored + slots_of(self._prefilling)),
             live=1 + max(stored, default=-1),
-            length=max([sequence.computed + 1 for sequence in running] + new),
+            length=max([sequence.computed + 1 for sequence in running] + lengths),
             source_length=max([len(sequence.source_ids) for sequence in running if sequence.source_ids], default=0),
         )
 

@@ -93,6 +93,14 @@ def guess(answers: list[Answer], monkeypatch: pytest.MonkeyPatch, right: float) 
     monkeypatch.setattr(Lookup, "draft", draft)
 
 
+async def guessed(package: TinyPackage, monkeypatch: pytest.MonkeyPatch) -> Answer:
+    """Return what is drawn behind the first prompt without drafts, and let these be right."""
+    async with running(package, has_drafts=False) as plain:
+        expected = await answer(plain, DRAWN, PROMPTS[0])
+    guess([expected], monkeypatch, 1.0)
+    return expected
+
+
 @pytest.mark.parametrize("half_cache", [False, True], ids=["", "16 bits"])
 @pytest.mark.parametrize("params", [GREEDY, DRAWN, replace(DRAWN, top_p=0.9), replace(DRAWN, top_k=5)])
 @pytest.mark.parametrize(
@@ -137,9 +145,7 @@ async def test_a_stop_within_a_draft_ends_the_output_there(
     make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = make_package("wide_stories", "int8")
-    async with running(package, has_drafts=False) as plain:
-        expected = await answer(plain, DRAWN, PROMPTS[0])
-    guess([expected], monkeypatch, 1.0)
+    expected = await guessed(package, monkeypatch)
     tokens = [token for token, _ in expected]
     place = next(place for place in range(5, 40) if tokens[place] not in tokens[:place])
     async with running(package) as engine:
@@ -174,7 +180,7 @@ async def test_constrained_sequences_and_searches_have_no_drafts_and_others_besi
 
 @pytest.mark.parametrize("max_slots", [1, 8])
 async def test_sequences_that_come_and_go_leave_the_cache_as_without_drafts(
-    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch, max_slots: int
+    make_package: MakePackage, max_slots: int
 ) -> None:
     package = make_package("wide_stories", "int8")
     prompts = [[5 + i, 9, 100 + i] * (1 + i % 4) for i in range(12)]
@@ -193,9 +199,7 @@ async def test_a_step_that_fails_with_drafts_is_run_without(
     make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = make_package("wide_stories", "int8")
-    async with running(package, has_drafts=False) as plain:
-        expected = await answer(plain, DRAWN, PROMPTS[0])
-    guess([expected], monkeypatch, 1.0)
+    expected = await guessed(package, monkeypatch)
 
     def fail(step: DecodeStep) -> None:
         raise RuntimeError("made up")
@@ -209,9 +213,7 @@ async def test_what_cannot_be_chosen_of_a_draft_is_computed_in_a_step_of_its_own
     make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = make_package("wide_stories", "int8")
-    async with running(package, has_drafts=False) as plain:
-        expected = await answer(plain, DRAWN, PROMPTS[0])
-    guess([expected], monkeypatch, 1.0)
+    expected = await guessed(package, monkeypatch)
     sample = choosing._Behind.sample
 
     def fail_behind_the_first(self: Any, slots: Any, rows: Any) -> Any:
