@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from service.engine.machine import usable_cores
 from service.engine.native.graph import NativeGraph, may_be_native, native_graph
-from service.engine.native.library import NoLibrary, find_library
+from service.engine.native.library import NoLibrary, find_library, instructions_of
 from service.engine.teams import Teams, fewer_threads, size_of
 
 logger = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ def native_library() -> Path | None:
     """Return the library of our own operators, if it can be had and takes this processor; the log says why not."""
     try:
         library = find_library(lambda path: onnxruntime.SessionOptions().register_custom_ops_library(str(path)))
-        logger.info("our own operators multiply integers of 8 bits and attend to caches (AVX-512 VNNI)")
+        logger.info("our own operators multiply integers of 8 bits and attend to caches (%s)", instructions_of(library))
         return library
     except NoLibrary as reason:
         logger.info("ONNX Runtime's operators multiply and attend, not our own: %s", reason)

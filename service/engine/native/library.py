@@ -7,6 +7,7 @@ already (`python library.py`), and needs no compiler.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -40,6 +41,14 @@ def find_library(load: Callable[[Path], object]) -> Path:
         else:
             return path
     raise NoLibrary("; ".join(failures))
+
+
+def instructions_of(library: Path) -> str:
+    """Return the names of the processor's instructions that a library's operators use."""
+    function = ctypes.CDLL(str(library)).TrifoldInstructions
+    function.restype = ctypes.c_char_p
+    names: bytes = function()
+    return names.decode()
 
 
 def places() -> list[Path]:

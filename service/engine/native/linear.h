@@ -34,6 +34,9 @@ struct Linear {
 // Whether this processor has the instructions that our operators are made of.
 bool IsSupported();
 
+// Whether many rows are summed up by this processor's tiles.
+bool HasTiles();
+
 // How much memory `Multiply` needs beside inputs and outputs.
 size_t ScratchBytes(const Linear& linear, int64_t rows);
 

@@ -73,6 +73,11 @@ OrtStatus* MakeDomain(OrtCustomOpDomain** domain) {
 }  // namespace
 }  // namespace trifold
 
+// The names of the processor's instructions that operators use; for a log.
+extern "C" EXPORTED const char* TrifoldInstructions() {
+  return trifold::HasTiles() ? "AVX-512 VNNI and AMX" : "AVX-512 VNNI";
+}
+
 // What ONNX Runtime calls when it is given this library; fails where the processor has not what the operators need.
 extern "C" EXPORTED OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base) {
   using namespace trifold;

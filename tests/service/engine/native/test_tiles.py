@@ -1,0 +1,72 @@
+"""Products by a processor's tiles (AMX) are those without, to the last bit; tiles of plain code stand for those."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.engine import session as sessions
+from service.engine.native import library
+from service.engine.native.library import COMPILERS, FLAGS, instructions_of
+from service.engine.session import Array, Session, SessionOptions
+from tests.service.engine.native.machine import needs_instructions
+from tests.service.engine.native.products import product
+
+EMULATED = Path(__file__).with_name("emulated_tiles.h")
+DEPTHS_AND_COLUMNS = [(64, 1), (61, 33), (128, 16), (192, 70), (768, 257), (3072, 64)]
+ROWS = [1, 7, 8, 15, 16, 17, 31, 32, 33, 48, 70, 200]
+
+
+def built(folder: Path, tiles: Path) -> Path:
+    """Build the operators' library with other tiles than the processor's."""
+    path = folder / "operators.so"
+    compiler = next(filter(None, map(shutil.which, COMPILERS)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "FLAGS", (*FLAGS, f'-DTRIFOLD_TILES="{tiles}"'))
+        library._compile(compiler, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library with tiles of plain code."""
+    return built(tmp_path_factory.mktemp("tiled"), EMULATED)
+
+
+def answers(path: Path, x: Array, threads: int, library: Path | None = None) -> Array:
+    """Return a graph's answers, with our operators of that library or, without one, with ONNX Runtime's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sessions, "native_library", lambda: library)
+        session = Session(path, SessionOptions(threads, native=library is not None))
+        assert (session._native is None) == (library is None)
+        return session.run({"x": x}, ["y"])[0]
+
+
+@needs_instructions
+def test_whoever_reads_the_log_is_told_of_tiles(tiled: Path) -> None:
+    assert instructions_of(tiled) == "AVX-512 VNNI and AMX"
+
+
+@needs_instructions
+def test_tiles_whose_sums_differ_are_not_used(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong_tiles.h"
+    wrong.write_text(EMULATED.read_text().replace("sum += tiles", "sum -= tiles"))
+
+    assert instructions_of(built(tmp_path, wrong)) == "AVX-512 VNNI"
+
+
+@needs_instructions
+@pytest.mark.parametrize("by_rows", [False, True], ids=["a constant scale", "a scale a row"])
+@pytest.mark.parametrize(("depth", "columns"), DEPTHS_AND_COLUMNS)
+def test_a_product_by_tiles_is_the_same_to_the_last_bit(
+    tmp_path: Path, tiled: Path, depth: int, columns: int, by_rows: bool
+) -> None:
+    path = product(tmp_path / "product.onnx", depth, columns, by_rows=by_rows, bias=not by_rows)
+    rng = np.random.default_rng(0)
+    for rows, threads in zip(ROWS, cycle([1, 3]), strict=False):
+        x = rng.standard_normal((1, rows, depth), np.float32) * rng.choice([0.1, 1, 10], (1, rows, 1)).astype("f")
+        np.testing.assert_array_equal(answers(path, x, threads, tiled), answers(path, x, threads))
