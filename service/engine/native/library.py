@@ -70,7 +70,7 @@ def build() -> Path:
     """
     if platform.machine() not in {"x86_64", "AMD64"}:
         raise NoLibrary("they are for x86-64 processors alone")
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    compiler = find_compiler()
     if compiler is None:
         raise NoLibrary("they are not built, as there is no C++ compiler (c++, g++ or clang++)")
     reason = ""
@@ -82,7 +82,7 @@ def build() -> Path:
                 continue
             with TemporaryDirectory(dir=place.parent) as folder:
                 built = Path(folder) / place.name
-                _compile(compiler, built)
+                compile_library(compiler, built)
                 built.replace(place)
         except OSError as error:
             reason = f"they are not built, as nothing can be written: {error}"
@@ -100,9 +100,15 @@ def _is_ours(path: Path) -> bool:
     return status.st_uid in {0, os.geteuid()} and not status.st_mode & stat.S_IWOTH
 
 
-def _compile(compiler: str, target: Path) -> None:
+def find_compiler() -> str | None:
+    """Return the C++ compiler that there is, if any."""
+    return next(filter(None, map(shutil.which, COMPILERS)), None)
+
+
+def compile_library(compiler: str, target: Path, *further: str) -> None:
+    """Compile the sources into a file, with further options; raises `NoLibrary`."""
     sources = sorted(FOLDER.glob("*.cpp"))
-    command = ["env", "LC_ALL=C", compiler, *FLAGS, *map(str, sources), "-o", str(target)]  # English messages
+    command = ["env", "LC_ALL=C", compiler, *FLAGS, *further, *map(str, sources), "-o", str(target)]  # English messages
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)  # noqa: S603  # our own words
     except subprocess.CalledProcessError as error:

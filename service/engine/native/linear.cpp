@@ -172,7 +172,7 @@ constexpr AnyRows kMultiplyRows[kRegisterRows] = {
     MultiplyRows<1>, MultiplyRows<2>, MultiplyRows<3>, MultiplyRows<4>,  MultiplyRows<5>,  MultiplyRows<6>,
     MultiplyRows<7>, MultiplyRows<8>, MultiplyRows<9>, MultiplyRows<10>, MultiplyRows<11>, MultiplyRows<12>};
 
-// What the eight tiles hold: sums of the first rows and of others behind them, by a panel's halves; rows; a panel's halves.
+// What the tiles hold: sums of the first rows and of those behind them, by a panel's halves; these rows; the halves.
 enum TileOf { kFirstLeft, kFirstRight, kOtherLeft, kOtherRight, kFirstRows, kOtherRows, kLeft, kRight };
 
 // Lays the tiles out for so many rows.
@@ -299,7 +299,8 @@ bool TilesAgree() {
   float scales[kColumns], x[kRows * kDepth], by_tiles[kRows * kColumns], by_registers[kRows * kColumns];
   int32_t offsets[kColumns];
   for (int64_t i = 0; i < kDepth * kColumns; ++i) weights[i] = static_cast<int8_t>(i * 37 % 255 - 127);
-  for (int64_t i = 0; i < kColumns; ++i) scales[i] = 1, offsets[i] = static_cast<int32_t>(1000 * i - 9000);
+  std::fill_n(scales, kColumns, 1.0f);
+  for (int64_t i = 0; i < kColumns; ++i) offsets[i] = static_cast<int32_t>(1000 * i - 9000);
   for (int64_t i = 0; i < kRows * kDepth; ++i) x[i] = static_cast<float>(i * 101 % 256 - 128);
   const Linear linear{kDepth, kColumns, 1, 128, false, weights, scales, offsets, nullptr};
   const std::unique_ptr<char[]> scratch(new char[ScratchBytes(linear, kRows)]);
