@@ -1,4 +1,4 @@
-"""Ray on a single machine, without two processes that are of no use there.
+"""Ray on a single machine, tried again where it does not start, and without two processes that are of no use there.
 
 `ray.init` has no argument against them: the log monitor, which would print replicas' lines here a second time, and the
 dashboard, which even where it is switched off counts Ray's usage. They take 45 and 75 MB, and wake several times a
@@ -7,24 +7,50 @@ second. The autoscaler's monitor has no nodes to add, but the number of nodes in
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 import ray
+from ray._private import node as ray_node
 from ray._private import worker
 from ray._private.node import Node
 
 # Requests and answers of the gateway pass through it; Ray would take a third of the memory.
 OBJECT_STORE_BYTES = 256 * 2**20
+TRIES = 3  # Ray gives its own processes half a minute, which is little on a machine that is busy with others
+
+logger = logging.getLogger(__name__)
+
+
+class WholeNode(Node):
+    """Ray's processes, of which none is left behind where they do not all start."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().__init__(*args, **kwargs)
+        except BaseException:
+            self.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)  # so that ports are free
+            raise
 
 
 def start_ray(metrics_port: int | None) -> None:
-    """Start Ray on this machine, for this process and its children alone."""
-    ray.init(
-        address="local",
-        include_dashboard=False,
-        log_to_driver=False,
-        configure_logging=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        _metrics_export_port=metrics_port,
-    )
+    """Start Ray on this machine, for this process and its children alone; raises what Ray raised at the last try."""
+    ray_node.Node = WholeNode  # type: ignore[misc]  # which `ray.init` makes there
+    for tries_left in reversed(range(TRIES)):
+        try:
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _metrics_export_port=metrics_port,
+            )
+            break
+        except Exception as error:
+            if not tries_left:
+                raise
+            logger.warning("Ray did not start, and is started again: %s", error)
     node: Node = worker._global_node  # type: ignore[assignment]  # which it has said is None
     for end in (node.kill_log_monitor, node.kill_dashboard):
         end(check_alive=False)
