@@ -11,55 +11,17 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
-#define INLINE AVX512 inline __attribute__((always_inline))
+#include "attention_parts.h"
 
 namespace trifold {
 namespace {
 
-constexpr int64_t kLanes = 16;             // 32-bit numbers in a register, and tokens of a block
 constexpr int64_t kStretch = 512;          // tokens whose scores are held
 constexpr int64_t kTileQueries = 16;       // that read a key from the nearest cache before the next is fetched
 constexpr int64_t kAhead = 4 * 1024;       // bytes between what is read and what is asked for of memory
-// Products of a query's and a key's numbers that a thread takes at a time: so many at least and at most, and between
-// them a part of all that leaves no thread waiting for long at the end. Fewer in all are done before others are woken.
-constexpr int64_t kLeastTask = 8 * 1024, kMostTask = 64 * 1024, kTasks = 16, kTooSmall = 32 * 1024;
-constexpr float kGreatestHalf = 65504;
-constexpr float kNothing = -std::numeric_limits<float>::infinity();  // the score of a token that is not seen
-
-INLINE __m512 Load(const float* numbers) { return _mm512_loadu_ps(numbers); }
-INLINE __m512 Load(const uint16_t* numbers) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(numbers)));
-}
-
-INLINE void Store(float* to, __m512 numbers) { _mm512_storeu_ps(to, numbers); }
-INLINE void Store(uint16_t* to, __m512 numbers) {
-  const __m512 most = _mm512_set1_ps(kGreatestHalf), least = _mm512_set1_ps(-kGreatestHalf);
-  const __m512 bounded = _mm512_max_ps(least, _mm512_min_ps(most, numbers));
-  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(bounded, kNearest));
-}
-
-// e^x for x ≤ 0, by the polynomial of Moshier's Cephes library (expf).
-INLINE __m512 Exp(__m512 x) {
-  x = _mm512_max_ps(_mm512_set1_ps(-104.0f), x);  // below it is nothing; in this order what is no number stays none
-  const __m512 power = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)), 0);
-  x = _mm512_fnmadd_ps(power, _mm512_set1_ps(0.693359375f), x);
-  x = _mm512_fnmadd_ps(power, _mm512_set1_ps(-2.12194440e-4f), x);
-  __m512 sum = _mm512_set1_ps(1.9875691500e-4f);
-  for (float factor : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
-    sum = _mm512_fmadd_ps(sum, x, _mm512_set1_ps(factor));
-  sum = _mm512_fmadd_ps(sum, _mm512_mul_ps(x, x), _mm512_add_ps(x, _mm512_set1_ps(1)));
-  return _mm512_scalef_ps(sum, power);
-}
-
-AVX512 float Exp(float x) { return _mm512_cvtss_f32(Exp(_mm512_set1_ps(x))); }
 
 // Asks for what will be read kAhead bytes behind what is read now: of the same keys or values, which end somewhere, or
 // of what is read next (null: nothing). Few processors look ahead over the end of a page by themselves.
@@ -105,64 +67,6 @@ INLINE __m512 Score(const float* query, const Number* keys, int64_t width) {
   const __m512i places = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
   return _mm512_permutexvar_ps(places, folded);
 }
-
-// Adds to the sums of `Queries` queries, of `Parts` · 16 numbers each, the values of `count` tokens by their weights.
-template <typename Number, int Queries, int Parts>
-AVX512 void Weigh(const Number* values, int64_t width, const float* weights, int64_t count, float* sums) {
-  __m512 held[Queries][Parts];
-#pragma GCC unroll 4
-  for (int query = 0; query < Queries; ++query)
-#pragma GCC unroll 4
-    for (int part = 0; part < Parts; ++part)
-      held[query][part] = _mm512_loadu_ps(sums + query * kGreatestWidth + part * kLanes);
-  for (int64_t token = 0; token < count; ++token, values += width) {
-    __m512 value[Parts];
-#pragma GCC unroll 4
-    for (int part = 0; part < Parts; ++part) value[part] = Load(values + part * kLanes);
-#pragma GCC unroll 4
-    for (int query = 0; query < Queries; ++query) {
-      const __m512 weight = _mm512_set1_ps(weights[query * kStretch + token]);
-#pragma GCC unroll 4
-      for (int part = 0; part < Parts; ++part)
-        held[query][part] = _mm512_fmadd_ps(weight, value[part], held[query][part]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int query = 0; query < Queries; ++query)
-#pragma GCC unroll 4
-    for (int part = 0; part < Parts; ++part)
-      _mm512_storeu_ps(sums + query * kGreatestWidth + part * kLanes, held[query][part]);
-}
-
-constexpr int kMostQueries = 4, kMostParts = 4;  // whose sums fill half of the registers
-
-template <typename Number>
-using AnyWeigh = void (*)(const Number*, int64_t, const float*, int64_t, float*);
-template <typename Number>
-constexpr AnyWeigh<Number> kWeigh[kMostQueries][kMostParts] = {
-    {Weigh<Number, 1, 1>, Weigh<Number, 1, 2>, Weigh<Number, 1, 3>, Weigh<Number, 1, 4>},
-    {Weigh<Number, 2, 1>, Weigh<Number, 2, 2>, Weigh<Number, 2, 3>, Weigh<Number, 2, 4>},
-    {Weigh<Number, 3, 1>, Weigh<Number, 3, 2>, Weigh<Number, 3, 3>, Weigh<Number, 3, 4>},
-    {Weigh<Number, 4, 1>, Weigh<Number, 4, 2>, Weigh<Number, 4, 3>, Weigh<Number, 4, 4>}};
-
-// Turns a head at a position.
-AVX512 void Turn(const Rotary& rotary, int64_t position, float* head) {
-  const float* cosines = rotary.cosines + position * rotary.pairs;
-  const float* sines = rotary.sines + position * rotary.pairs;
-  for (int64_t d = 0; d < rotary.pairs; ++d) {
-    const float first = head[d], second = head[d + rotary.pairs];
-    head[d] = first * cosines[d] - second * sines[d];
-    head[d + rotary.pairs] = second * cosines[d] + first * sines[d];
-  }
-}
-
-// A new token's attention in one head.
-struct Query {
-  int64_t begin, end;  // of the tokens that it sees
-  const float* bias;   // of token 0, or null
-  float* output;
-  float greatest, sum;  // score so far, and of all weights
-};
 
 // The queries that a task takes at a time, and what is computed of them.
 struct Tile {
@@ -222,7 +126,7 @@ AVX512 void Take(const Work& work, const Segment& segment, int64_t kv_head, int6
         continue;
       }
       Query& query = tile->queries[tile->count];
-      query = {0, position + 1, nullptr, output, kNothing, 0};
+      query = {0, position + 1, nullptr, output, kNothing};
       if (attention.window > 0) query.begin = std::max<int64_t>(0, query.end - attention.window);
       if (run.bias.data != nullptr)
         query.bias = run.bias.data + row * run.bias.row + head * run.bias.head + place % run.tokens * run.bias.token;
@@ -259,47 +163,6 @@ AVX512 void ScoreStretch(const Number* keys, int64_t width, int64_t stretch, int
   }
 }
 
-// The lanes of a block whose tokens lie within begin … end−1.
-INLINE __mmask16 Lanes(int64_t token, int64_t begin, int64_t end) {
-  const int64_t first = std::max<int64_t>(0, begin - token), last = std::min<int64_t>(kLanes, end - token);
-  return first >= last ? 0 : ((1u << last) - 1) & ~((1u << first) - 1);
-}
-
-// Makes weights of a query's scores, and scales what it has summed up to the greatest score that there was.
-AVX512 void WeightsOf(int64_t width, int64_t stretch, int64_t begin, int64_t end, int64_t place, Tile* tile) {
-  Query& query = tile->queries[place];
-  float* scores = tile->scores[place];
-  const int64_t first = std::max(begin, query.begin), last = std::min(end, query.end);
-  if (first >= last) {
-    for (int64_t token = begin; token < end; token += kLanes) Store(scores + token - stretch, _mm512_setzero_ps());
-    return;
-  }
-  __m512 greatest = _mm512_set1_ps(query.greatest);
-  for (int64_t token = begin; token < end; token += kLanes) {
-    const __mmask16 lanes = Lanes(token, first, last);
-    __m512 score = _mm512_mask_mov_ps(_mm512_set1_ps(kNothing), lanes, Load(scores + token - stretch));
-    if (query.bias != nullptr) score = _mm512_add_ps(score, _mm512_maskz_loadu_ps(lanes, query.bias + token));
-    Store(scores + token - stretch, score);
-    greatest = _mm512_max_ps(greatest, score);
-  }
-  const float most = _mm512_reduce_max_ps(greatest);
-  const float base = most == kNothing ? 0 : most;
-  if (query.greatest != most) {
-    const float factor = query.greatest == kNothing ? 0 : Exp(query.greatest - base);
-    for (int64_t d = 0; d < width; ++d) tile->sums[place][d] *= factor;
-    for (int64_t lane = 0; lane < kLanes; ++lane) tile->lanes[place][lane] *= factor;
-    query.greatest = most;
-  }
-  __m512 sums = Load(tile->lanes[place]);
-  for (int64_t token = begin; token < end; token += kLanes) {
-    const __m512 score = _mm512_sub_ps(Load(scores + token - stretch), _mm512_set1_ps(base));
-    const __m512 weight = _mm512_maskz_mov_ps(Lanes(token, first, last), Exp(score));
-    Store(scores + token - stretch, weight);
-    sums = _mm512_add_ps(sums, weight);
-  }
-  Store(tile->lanes[place], sums);
-}
-
 // Adds to the sums of all queries the values of tokens begin … end−1 by their weights.
 template <typename Number>
 AVX512 void WeighStretch(const Number* values, int64_t width, int64_t stretch, int64_t begin, int64_t end,
@@ -308,14 +171,9 @@ AVX512 void WeighStretch(const Number* values, int64_t width, int64_t stretch, i
     const Number* block = values + token * width;
     const int64_t count = std::min(kLanes, end - token);
     FetchAhead(block, count * width * sizeof(Number), values + end * width, next);
-    for (int64_t query = 0; query < tile->count; query += kMostQueries) {
-      const int64_t queries = std::min<int64_t>(kMostQueries, tile->count - query);
-      for (int64_t d = 0; d < width; d += kMostParts * kLanes) {
-        const int64_t parts = std::min<int64_t>(kMostParts, (width - d) / kLanes);
-        kWeigh<Number>[queries - 1][parts - 1](block + d, width, tile->scores[query] + token - stretch, count,
-                                               tile->sums[query] + d);
-      }
-    }
+    for (int64_t query = 0; query < tile->count; query += kMostQueries)
+      WeighAll(block, width, tile->scores[query] + token - stretch, kStretch, count, tile->sums[query], kGreatestWidth,
+               std::min<int64_t>(kMostQueries, tile->count - query));
   }
 }
 
@@ -334,7 +192,9 @@ AVX512 void AttendTile(const Work& work, const Segment& segment, int64_t kv_head
   for (int64_t stretch = from / kStretch * kStretch; stretch < to; stretch += kStretch) {
     const int64_t begin = std::max(stretch, from), end = std::min(stretch + kStretch, to);
     ScoreStretch(keys, width, stretch, begin, end, values + begin * width, &tile);
-    for (int64_t query = 0; query < tile.count; ++query) WeightsOf(width, stretch, begin, end, query, &tile);
+    for (int64_t query = 0; query < tile.count; ++query)
+      WeightsOf(begin, end, tile.scores[query] + begin - stretch, width, tile.sums[query], tile.lanes[query],
+                &tile.queries[query]);
     WeighStretch(values, width, stretch, begin, end, end < to ? keys + end * width : next, &tile);
   }
   for (int64_t query = 0; query < tile.count; ++query) {
@@ -389,8 +249,7 @@ void Attend(const Attention& attention, const AttentionRun& run, const Threads& 
   work.units = run.Segments() * attention.kv_heads * work.tiles;
   const int64_t length = std::max<int64_t>(1, seen / run.rows);
   const int64_t numbers = length * attention.width * group * std::min(longest, work.tile_tokens);
-  const int64_t share = std::clamp(work.units / kTasks * numbers, kLeastTask, kMostTask);
-  work.units_a_task = work.units * numbers < kTooSmall ? work.units : std::max<int64_t>(1, share / numbers);
+  work.units_a_task = UnitsATask(work.units, numbers);
   if (run.cache.is_half) {
     AttendAll<uint16_t>(&work, threads);
   } else {

@@ -17,6 +17,7 @@ struct Attention {
   int64_t heads, kv_heads, width;
   int64_t window;  // how many tokens one sees, itself included; 0: all before it
   float scale;     // of queries times keys
+  bool is_causal;     // a token sees itself and those before it; else all of its row, without a cache alone
   bool is_to_source;  // keys and values are a source's, which the cache has whole; its last are handed in again
 };
 
@@ -85,5 +86,8 @@ struct AttentionRun {
 // Writes keys and values into the cache and what each token attends to into the output. A token's answer is the same to
 // the last bit, whichever tokens and rows are computed with it, if all of its row's numbers are finite. Throws nothing.
 void Attend(const Attention& attention, const AttentionRun& run, const Threads& threads);
+
+// The same without a cache, for whole rows: run.before is 0, run.segments null, and heads may have any width.
+void AttendRagged(const Attention& attention, const AttentionRun& run, const Threads& threads);
 
 }  // namespace trifold

@@ -1,9 +1,10 @@
-"""Attention to a KV cache as graphs have it, and the node of ours that stands for it."""
+"""Attention as graphs have it, to a KV cache and without one, and the node of ours that stands for it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 import onnx
 from onnx import helper
@@ -11,9 +12,9 @@ from onnx import helper
 DOMAIN = "trifold"  # of our operators
 SLOTS = "attention_slots"  # a graph's input that says whose row each is; it may be left out
 SOURCE = "cross_"  # how names of inputs begin that are a source's keys and values: see `model.package.inputs`
-# What `attention_operator.cpp` takes: multiples of this width up to that, and so many query heads for one key head.
+# What `attention.cpp` takes: multiples of this width up to that, and so many query heads for one key head.
 WIDTH_UNIT, GREATEST_WIDTH, MOST_SHARING = 16, 256, 16
-KNOWN_ATTRIBUTES = {"num_heads", "kv_num_heads", "scale", "do_rotary", "local_window_size"}
+KNOWN_ATTRIBUTES = {"num_heads", "kv_num_heads", "scale", "do_rotary", "local_window_size", "causal"}
 
 
 def own_attention(node: onnx.NodeProto, inputs: Mapping[str, onnx.TypeProto.Tensor]) -> onnx.NodeProto | None:
@@ -21,28 +22,63 @@ def own_attention(node: onnx.NodeProto, inputs: Mapping[str, onnx.TypeProto.Tens
 
     `inputs` are those of its graph, of which the past is one. The node's last input, the slots, is left out.
     """
-    query, key, value, past_key, past_value, *others = [*node.input, *[""] * 12][:12]
-    last_positions, total_length, cosines, sines, positions, bias, sink = others
-    attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
-    past = inputs.get(past_key)
-    if past is None or past_value not in inputs or past.elem_type != onnx.TensorProto.FLOAT or positions or sink:
+    past_key, past_value = [*node.input, *[""] * 5][3:5]
+    past, attributes = inputs.get(past_key), _attributes(node)
+    if past is None or past_value not in inputs or past.elem_type != onnx.TensorProto.FLOAT or not _is_known(node):
         return None
-    if len(past.shape.dim) != 4 or not attributes.keys() <= KNOWN_ATTRIBUTES or len(node.output) != 3:
+    if len(past.shape.dim) != 4 or len(node.output) != 3 or not attributes.get("causal", 1):
         return None
-    heads, kv_heads, width = attributes["num_heads"], attributes["kv_num_heads"], past.shape.dim[3].dim_value
-    if not width or width % WIDTH_UNIT or width > GREATEST_WIDTH or heads > MOST_SHARING * kv_heads:
+    width = past.shape.dim[3].dim_value
+    if not width or width % WIDTH_UNIT or width > GREATEST_WIDTH:
         return None
-    if not attributes.get("do_rotary"):
-        cosines = sines = ""
-    return helper.make_node(
+    if attributes["num_heads"] > MOST_SHARING * attributes["kv_num_heads"]:
+        return None
+    return _own(
         "Attention",
-        [query, key, value, past_key, past_value, last_positions, total_length, cosines, sines, bias, ""],
+        node,
+        [*_inputs(node), ""],
         node.output,
-        domain=DOMAIN,
-        heads=heads,
-        kv_heads=kv_heads,
         width=width,
         is_to_source=int(past_key.startswith(SOURCE)),
-        window=max(0, attributes.get("local_window_size", -1)),
         scale=attributes.get("scale") or 1 / math.sqrt(width),
+    )
+
+
+def own_ragged_attention(node: onnx.NodeProto, used: Container[str]) -> onnx.NodeProto | None:
+    """Return the node of ours that stands for an attention of rows of 32-bit floats to themselves, which keeps nothing.
+
+    `used`: the names of what anybody reads.
+    """
+    attributes = _attributes(node)
+    if any(node.input[3:5]) or not _is_known(node) or any(name in used for name in node.output[1:]):
+        return None
+    is_causal, scale = attributes.get("causal", 1), attributes.get("scale", 0.0)
+    if attributes.get("local_window_size", -1) > 0 and not is_causal:
+        return None
+    return _own("RaggedAttention", node, _inputs(node), node.output[:1], is_causal=is_causal, scale=scale)
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {each.name: helper.get_attribute_value(each) for each in node.attribute}
+
+
+def _is_known(node: onnx.NodeProto) -> bool:
+    """Tell whether ours has all that an attention is told, but for its sizes."""
+    positions, _, sink = [*node.input, *[""] * 12][9:12]
+    return not positions and not sink and _attributes(node).keys() <= KNOWN_ATTRIBUTES
+
+
+def _inputs(node: onnx.NodeProto) -> list[str]:
+    """Return the inputs of ours, without slots."""
+    *others, cosines, sines, _, bias = [*node.input, *[""] * 11][:11]
+    turns = _attributes(node).get("do_rotary")
+    return [*others, *([cosines, sines] if turns else ["", ""]), bias]
+
+
+def _own(kind: str, node: onnx.NodeProto, given: list[str], made: Sequence[str], **attributes: Any) -> onnx.NodeProto:
+    told = _attributes(node)
+    window = max(0, told.get("local_window_size", -1))
+    heads, kv_heads = told["num_heads"], told["kv_num_heads"]
+    return helper.make_node(
+        kind, given, made, domain=DOMAIN, heads=heads, kv_heads=kv_heads, window=window, **attributes
     )

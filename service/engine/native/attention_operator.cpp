@@ -1,51 +1,30 @@
-// `trifold.Attention` and `trifold.HalfAttention`, whose cache has numbers of 16 bits: what stands between
-// `attention.h` and ONNX Runtime.
+// `trifold.Attention`, and `trifold.HalfAttention`, whose cache has numbers of 16 bits: what stands between `attention.h` and
+// ONNX Runtime.
 //
-// Inputs, as GroupQueryAttention of ONNX Runtime has them: query (B, T, H·D), key and value (B, T, K·D), or all
-// three in query, (B, T, (H + 2K)·D); past_key and past_value (B, K, S, D); last_positions (B) and total_length () int32;
-// where heads are turned cosines and sines (positions, pairs); maybe a bias that broadcasts to (B, H, T, total_length); and
-// maybe slots (B) int32. Where these are given, and not empty, the past has other rows than the new tokens: T is 1, row b
-// is that of slot slots[b] of the past, and rows of one slot, which stand side by side, are tokens in a row. Where the past
-// is a source (`is_to_source`), key and value are its last token of each slot, and rows of one slot see all of it.
-// Outputs: (B, T, H·D), and past_key and past_value with the new tokens, in place if they are bound so.
+// Inputs are those of `attention_inputs.h`. Where slots are given, and not empty, the past has other rows than the new
+// tokens: T is 1, row b is that of slot slots[b] of the past, and rows of one slot, which stand side by side, are tokens in
+// a row. Where the past is a source (`is_to_source`), key and value are its last token of each slot, and rows of one slot
+// see all of it. The other outputs are past_key and past_value with the new tokens, in place if they are bound so.
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <new>
 
-#include "attention.h"
-#include "operators.h"
+#include "attention_inputs.h"
 
 namespace trifold {
 namespace {
 
-enum Input : size_t {
-  kQuery,
-  kKey,
-  kValue,
-  kPastKey,
-  kPastValue,
-  kLastPositions,
-  kTotalLength,
-  kCosines,
-  kSines,
-  kBias,
-  kSlots,
-  kInputs
-};
-enum Output : size_t { kOutput, kPresentKey, kPresentValue, kOutputs };
+enum Output : size_t { kPresentKey = 1, kPresentValue, kOutputs };
 
 constexpr int64_t kMostSharing = 16;  // query heads of a key head
+
+bool HasSlots(const Tensor* inputs) { return inputs[kSlots].data != nullptr && inputs[kSlots].shape.sizes[0] > 0; }
 
 struct Kernel {
   Attention attention{};
   bool is_half = false;
-};
-
-struct Tensor {
-  const void* data = nullptr;  // null if it is not given
-  Shape shape{};
 };
 
 template <bool IsHalf>
@@ -53,62 +32,18 @@ OrtStatus* Create(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo* info, 
   auto kernel = std::make_unique<Kernel>();
   Attention& attention = kernel->attention;
   kernel->is_half = IsHalf;
-  RETURN_IF_FAILED(api->KernelInfoGetAttribute_int64(info, "heads", &attention.heads));
-  RETURN_IF_FAILED(api->KernelInfoGetAttribute_int64(info, "kv_heads", &attention.kv_heads));
+  RETURN_IF_FAILED(ReadHeads(info, &attention));
   RETURN_IF_FAILED(api->KernelInfoGetAttribute_int64(info, "width", &attention.width));
-  RETURN_IF_FAILED(api->KernelInfoGetAttribute_int64(info, "window", &attention.window));
-  RETURN_IF_FAILED(api->KernelInfoGetAttribute_float(info, "scale", &attention.scale));
   int64_t is_to_source;
   RETURN_IF_FAILED(api->KernelInfoGetAttribute_int64(info, "is_to_source", &is_to_source));
+  attention.is_causal = true;
   attention.is_to_source = is_to_source != 0;
-  const int64_t kv_heads = attention.kv_heads, width = attention.width;
-  if (kv_heads < 1 || attention.heads < kv_heads || attention.heads % kv_heads != 0)
-    return Invalid("trifold.Attention: as many query heads must share each key head");
-  if (attention.heads > kMostSharing * kv_heads) return Invalid("trifold.Attention: at most 16 may share a key head");
+  const int64_t width = attention.width;
+  if (attention.heads > kMostSharing * attention.kv_heads)
+    return Invalid("trifold.Attention: at most 16 may share a key head");
   if (width < kWidthUnit || width % kWidthUnit != 0 || width > kGreatestWidth)
     return Invalid("trifold.Attention: a head's width is a multiple of 16, at most 256");
   *created = kernel.release();
-  return nullptr;
-}
-
-// Reads what is given of the inputs.
-OrtStatus* ReadAll(const OrtKernelContext* context, Tensor* inputs) {
-  size_t count;
-  RETURN_IF_FAILED(api->KernelContext_GetInputCount(context, &count));
-  for (size_t place = 0; place < count && place < kInputs; ++place) {
-    const OrtValue* value = nullptr;
-    RETURN_IF_FAILED(api->KernelContext_GetInput(context, place, &value));
-    if (value != nullptr) RETURN_IF_FAILED(Read(value, &inputs[place].shape, &inputs[place].data));
-  }
-  return nullptr;
-}
-
-bool HasSlots(const Tensor* inputs) { return inputs[kSlots].data != nullptr && inputs[kSlots].shape.sizes[0] > 0; }
-
-bool Has(const Tensor& tensor, int64_t rows, int64_t tokens, int64_t numbers) {
-  const Shape& shape = tensor.shape;
-  return shape.rank == 3 && shape.sizes[0] == rows && shape.sizes[1] == tokens && shape.sizes[2] == numbers;
-}
-
-OrtStatus* FindNewTokens(const Attention& attention, const Tensor* inputs, AttentionRun* run) {
-  const int64_t queries = attention.heads * attention.width, keys = attention.kv_heads * attention.width;
-  const float* query = static_cast<const float*>(inputs[kQuery].data);
-  if (inputs[kKey].data == nullptr) {
-    const int64_t all = queries + 2 * keys;
-    if (!Has(inputs[kQuery], run->rows, run->tokens, all)) return Invalid("trifold.Attention: query has another shape");
-    run->queries = {query, all};
-    run->keys = {query + queries, all};
-    run->values = {query + queries + keys, all};
-    return nullptr;
-  }
-  const bool is_by_slots = attention.is_to_source && HasSlots(inputs);
-  const int64_t key_rows = is_by_slots ? inputs[kPastKey].shape.sizes[0] : run->rows;
-  if (!Has(inputs[kQuery], run->rows, run->tokens, queries) || !Has(inputs[kKey], key_rows, run->tokens, keys) ||
-      inputs[kValue].data == nullptr || !Has(inputs[kValue], key_rows, run->tokens, keys))
-    return Invalid("trifold.Attention: query, key or value has another shape");
-  run->queries = {query, queries};
-  run->keys = {static_cast<const float*>(inputs[kKey].data), keys};
-  run->values = {static_cast<const float*>(inputs[kValue].data), keys};
   return nullptr;
 }
 
@@ -120,10 +55,8 @@ OrtStatus* FindPast(const Attention& attention, const Tensor* inputs, AttentionR
       std::memcmp(shape.sizes, inputs[kPastValue].shape.sizes, 4 * sizeof shape.sizes[0]) != 0)
     return Invalid("trifold.Attention: the past has another shape");
   run->capacity = shape.sizes[2];
-  if (inputs[kLastPositions].shape.rank != 1 || inputs[kLastPositions].shape.sizes[0] != run->rows)
-    return Invalid("trifold.Attention: there is one last position a row");
+  RETURN_IF_FAILED(FindLast(inputs, run));
   if (inputs[kTotalLength].shape.rank != 0) return Invalid("trifold.Attention: there is one total length");
-  run->last = static_cast<const int32_t*>(inputs[kLastPositions].data);
   run->before = *static_cast<const int32_t*>(inputs[kTotalLength].data) - run->tokens;
   for (int64_t row = 0; row < run->rows; ++row) {
     const int64_t before = run->Before(row);
@@ -161,37 +94,6 @@ OrtStatus* FindSegments(const Attention& attention, const Tensor* inputs, std::u
   return nullptr;
 }
 
-OrtStatus* FindRotary(const Attention& attention, const Tensor* inputs, AttentionRun* run) {
-  if (inputs[kCosines].data == nullptr || inputs[kSines].data == nullptr) return nullptr;
-  const Shape& shape = inputs[kCosines].shape;
-  if (shape.rank != 2 || 2 * shape.sizes[1] > attention.width || inputs[kSines].shape.rank != 2 ||
-      std::memcmp(shape.sizes, inputs[kSines].shape.sizes, 2 * sizeof shape.sizes[0]) != 0)
-    return Invalid("trifold.Attention: the tables of turns have another shape");
-  for (int64_t row = 0; row < run->rows; ++row)
-    if (run->Before(row) + run->tokens > shape.sizes[0])
-      return Invalid("trifold.Attention: a position is not in the tables of turns");
-  run->rotary = {static_cast<const float*>(inputs[kCosines].data), static_cast<const float*>(inputs[kSines].data),
-                 shape.sizes[1]};
-  return nullptr;
-}
-
-OrtStatus* FindBias(const Attention& attention, const Tensor* inputs, AttentionRun* run) {
-  if (inputs[kBias].data == nullptr) return nullptr;
-  const Shape& shape = inputs[kBias].shape;
-  const int64_t wanted[] = {run->rows, attention.heads, run->tokens};
-  int64_t strides[3], stride = shape.rank == 4 ? shape.sizes[3] : 0;
-  for (int64_t row = 0; row < run->rows; ++row)
-    if (run->Before(row) + run->tokens > stride) return Invalid("trifold.Attention: the bias is too short");
-  for (int dimension = 2; dimension >= 0; --dimension) {
-    const int64_t size = shape.sizes[dimension];
-    if (size != 1 && size != wanted[dimension]) return Invalid("trifold.Attention: the bias has another shape");
-    strides[dimension] = size == 1 ? 0 : stride;
-    stride *= size;
-  }
-  run->bias = {static_cast<const float*>(inputs[kBias].data), strides[0], strides[1], strides[2]};
-  return nullptr;
-}
-
 // Takes the memory of a present, which has what its past has.
 OrtStatus* Present(OrtKernelContext* context, Output place, const Tensor& past, size_t number_bytes, void** present) {
   RETURN_IF_FAILED(Write(context, place, past.shape, present));
@@ -206,12 +108,11 @@ OrtStatus* Compute(void* created, OrtKernelContext* context) {
   const Kernel& kernel = *static_cast<const Kernel*>(created);
   const Attention& attention = kernel.attention;
   Tensor inputs[kInputs];
-  RETURN_IF_FAILED(ReadAll(context, inputs));
   AttentionRun run{};
-  if (inputs[kQuery].shape.rank != 3) return Invalid("trifold.Attention: query has three dimensions");
-  run.rows = inputs[kQuery].shape.sizes[0];
-  run.tokens = inputs[kQuery].shape.sizes[1];
-  RETURN_IF_FAILED(FindNewTokens(attention, inputs, &run));
+  RETURN_IF_FAILED(ReadInputs(context, inputs, &run));
+  const bool is_by_slots = attention.is_to_source && HasSlots(inputs);
+  const int64_t key_rows = is_by_slots ? inputs[kPastKey].shape.sizes[0] : run.rows;
+  RETURN_IF_FAILED(FindNewTokens(attention, inputs, key_rows, &run));
   RETURN_IF_FAILED(FindPast(attention, inputs, &run));
   std::unique_ptr<Segment[]> segments;
   RETURN_IF_FAILED(FindSegments(attention, inputs, &segments, &run));
@@ -222,9 +123,7 @@ OrtStatus* Compute(void* created, OrtKernelContext* context) {
   run.cache.is_half = kernel.is_half;
   RETURN_IF_FAILED(Present(context, kPresentKey, inputs[kPastKey], number_bytes, &run.cache.keys));
   RETURN_IF_FAILED(Present(context, kPresentValue, inputs[kPastValue], number_bytes, &run.cache.values));
-  void* output;
-  RETURN_IF_FAILED(Write(context, kOutput, {{run.rows, run.tokens, attention.heads * attention.width}, 3}, &output));
-  run.output = static_cast<float*>(output);
+  RETURN_IF_FAILED(WriteOutput(attention, context, &run));
   if (run.rows > 0 && run.tokens > 0) Attend(attention, run, Workers(context));
   return nullptr;
 }
@@ -237,7 +136,7 @@ ONNXTensorElementDataType InputType(const OrtCustomOp*, size_t place) {
 
 template <ONNXTensorElementDataType Cached>
 ONNXTensorElementDataType OutputType(const OrtCustomOp*, size_t place) {
-  return place == kOutput ? ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT : Cached;
+  return place == 0 ? ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT : Cached;
 }
 
 }  // namespace

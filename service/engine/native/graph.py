@@ -22,7 +22,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from service.engine.native.attention import DOMAIN, SLOTS, own_attention
+from service.engine.native.attention import DOMAIN, SLOTS, own_attention, own_ragged_attention
 from service.engine.native.products import Product, Products
 from service.engine.wiring import drop_unused
 
@@ -32,6 +32,7 @@ PANEL_COLUMNS, GROUP = 32, 4  # as `linear.h` reads matrices
 ALIGNMENT = 64  # bytes, of a register and of a cache's line: one that lies across two lines is read twice
 NOWHERE = 2**60  # bytes, behind the end of any file
 SMALL = 4096  # bytes of a weight that stays in the graph
+OTHER_FLOATS = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,7 @@ class NativeGraph:
 def may_be_native(path: Path) -> bool:
     """Tell whether a graph's file names what ours stand for; it is searched and not read as a graph."""
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-        return any(
-            all(content.find(name) >= 0 for name in names)
-            for names in ((b"MatMulIntegerToFloat",), (b"GroupQueryAttention", b"past_key"))
-        )
+        return any(content.find(name) >= 0 for name in (b"MatMulIntegerToFloat", b"GroupQueryAttention"))
 
 
 def native_graph(path: Path, *, half_cache: bool = False) -> NativeGraph | None:
@@ -207,10 +205,12 @@ class _Rewrite:
         )
 
     def _attentions(self, nodes: Sequence[onnx.NodeProto]) -> dict[int, onnx.NodeProto]:
-        """Return for each attention to a cache the node of ours that stands for it."""
+        """Return for each attention the node of ours that stands for it."""
         inputs = {each.name: each.type.tensor_type for each in self._model.graph.input}
         attentions = {id(node): own_attention(node, inputs) for node in nodes}
         ours = {key: attention for key, attention in attentions.items() if attention is not None}
+        if not ours:
+            return self._ragged_attentions(nodes)
         cached = {name for node in ours.values() for name in (*node.input[3:5], *node.output[1:3])}
         readers = {id(user) for name in cached for user in self._products.users.get(name, [])}
         are_alone = bool(ours) and readers <= ours.keys()
@@ -225,6 +225,16 @@ class _Rewrite:
                 node.op_type = "HalfAttention"
         return ours
 
+    def _ragged_attentions(self, nodes: Sequence[onnx.NodeProto]) -> dict[int, onnx.NodeProto]:
+        """Return for each attention of rows to themselves the node of ours that stands for it."""
+        graph = self._model.graph
+        if _has_other_floats(graph):
+            return {}  # no attention says which floats it takes
+        used = {name for name, users in self._products.users.items() if users}
+        used |= {output.name for output in graph.output}
+        attentions = {id(node): own_ragged_attention(node, used) for node in nodes}
+        return {key: attention for key, attention in attentions.items() if attention is not None}
+
     def _let_rows_share_slots(self, attentions: Iterable[onnx.NodeProto]) -> None:
         self._takes_slots = True
         graph = self._model.graph
@@ -237,6 +247,14 @@ class _Rewrite:
         self._weights[name] = values
         kind = helper.np_dtype_to_tensor_dtype(values.dtype)
         self._model.graph.initializer.append(onnx.TensorProto(name=name, data_type=kind, dims=values.shape))
+
+
+def _has_other_floats(graph: onnx.GraphProto) -> bool:
+    """Tell whether a graph has floats of other than 32 bits anywhere."""
+    kinds = {each.data_type for each in graph.initializer}
+    kinds |= {each.type.tensor_type.elem_type for each in graph.input}
+    kinds |= {each.i for node in graph.node if node.op_type == "Cast" for each in node.attribute if each.name == "to"}
+    return not kinds.isdisjoint(OTHER_FLOATS)
 
 
 def _size(tensor: onnx.TensorProto) -> int:

@@ -64,7 +64,8 @@ OrtCustomOp Operator() {
 namespace {
 
 OrtStatus* MakeDomain(OrtCustomOpDomain** domain) {
-  static const OrtCustomOp operators[] = {LinearOperator(), AttentionOperator(false), AttentionOperator(true)};
+  static const OrtCustomOp operators[] = {LinearOperator(), AttentionOperator(false), AttentionOperator(true),
+                                          RaggedAttentionOperator()};
   RETURN_IF_FAILED(api->CreateCustomOpDomain("trifold", domain));
   for (const OrtCustomOp& one : operators) RETURN_IF_FAILED(api->CustomOpDomain_Add(*domain, &one));
   return nullptr;

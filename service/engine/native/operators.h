@@ -41,5 +41,6 @@ OrtCustomOp Operator();
 
 OrtCustomOp LinearOperator();
 OrtCustomOp AttentionOperator(bool is_half);
+OrtCustomOp RaggedAttentionOperator();
 
 }  // namespace trifold

@@ -1,4 +1,4 @@
-"""Graphs of one attention to a cache, as the exporter writes them, and what to run them on."""
+"""Graphs of one attention, to a cache or without one, as the exporter writes them, and what to run them on."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ class Form:
     turned: int = 0  # numbers of a head, all of them if 0
     window: int = 0
     has_bias: bool = False
+    has_cache: bool = True
+    is_causal: bool = True
 
     def write(self, path: Path) -> Path:
         """Write the graph."""
@@ -41,13 +43,15 @@ class Form:
             "past_value": ["rows", self.kv_heads, "capacity", self.width],
             "bias": ["bias rows", self.heads, "tokens", "total"],
         }
-        names = ["query", *(["", ""] if self.is_packed else ["key", "value"]), "past_key", "past_value"]
+        names = ["query", *(["", ""] if self.is_packed else ["key", "value"])]
+        names += ["past_key", "past_value"] if self.has_cache else ["", ""]
         names += ["last_positions", "total_length"]
         names += ["cosines", "sines"] if self.turns else ["", ""]
         names += ["", "bias"] if self.has_bias else []
         attributes: dict[str, Any] = {"num_heads": self.heads, "kv_num_heads": self.kv_heads}
         attributes |= {"do_rotary": 1} if self.turns else {}
         attributes |= {"local_window_size": self.window} if self.window else {}
+        attributes |= {} if self.is_causal else {"causal": 0}
         node = helper.make_node("GroupQueryAttention", names, OUTPUTS, domain="com.microsoft", **attributes)
         inputs = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
@@ -56,10 +60,8 @@ class Form:
         ]
         inputs.append(helper.make_tensor_value_info("last_positions", TensorProto.INT32, ["rows"]))
         inputs.append(helper.make_tensor_value_info("total_length", TensorProto.INT32, []))
-        outputs: dict[str, list[int | str]] = {
-            **dict.fromkeys(OUTPUTS, shapes["past_key"]),
-            "output": ["rows", "tokens", queries],
-        }
+        outputs: dict[str, list[int | str]] = {"output": ["rows", "tokens", queries]}
+        outputs |= dict.fromkeys(OUTPUTS[1:], shapes["past_key"]) if self.has_cache else {}
         graph = helper.make_graph(
             [node],
             "attention",
@@ -93,15 +95,16 @@ class Form:
         new["value"] = drawn(rows, tokens, keys)
         if self.is_packed:
             new = {"query": np.concatenate(list(new.values()), axis=-1)}
-        past = {name: drawn(rows, self.kv_heads, capacity, self.width) for name in ("past_key", "past_value")}
+        names = ("past_key", "past_value") if self.has_cache else ()
+        past = {name: drawn(rows, self.kv_heads, capacity, self.width) for name in names}
         lengths = {"last_positions": np.array(last, np.int32), "total_length": np.array(total, np.int32)}
         bias = {"bias": drawn(rows if tokens == 1 else 1, self.heads, tokens, total)} if self.has_bias else {}
         return {**new, **past, **lengths, **bias}
 
 
 def run(session: Session, inputs: dict[str, Array]) -> list[Array]:
-    """Return the output, and the keys and values with the new ones."""
-    return session.run(inputs, OUTPUTS)
+    """Return the output, and where there is a cache its keys and values with the new ones."""
+    return session.run(inputs, OUTPUTS if "past_key" in inputs else OUTPUTS[:1])
 
 
 def ours(path: Path, threads: int = 1, *, half_cache: bool = False) -> Session:

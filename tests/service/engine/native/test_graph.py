@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from service.engine.native import graph as native_graphs
 from service.engine.native.graph import aligned, native_graph, panels_of
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
-from service.engine.session import Session, SessionOptions
+from service.engine.session import Array, Session, SessionOptions
 from tests.conftest import MakePackage, TinyPackage
 from tests.service.engine.native.machine import needs_instructions
 from tests.service.engine.native.products import both, operators, product
@@ -99,34 +100,55 @@ def test_memory_begins_with_a_cache_line() -> None:
     assert all(aligned((size,), np.float32).ctypes.data % 64 == 0 for size in range(1, 50))
 
 
-def test_a_graph_without_products_of_integers_stays_as_it_is(make_package: MakePackage) -> None:
-    precisions: list[Precision] = ["float32", "int8-blocks"]
-    for precision in precisions:
-        assert native_graph(make_package("sentiment", precision).folder / "encoder.onnx") is None
+ENCODERS = ["sentiment", "embed", "entities", "fashion", "translate"]
+
+
+def encoded(package: TinyPackage, session: Session, rows: int, tokens: int) -> Iterator[Array]:
+    """Yield what an encoder's graph computes; of an output for each token what it has for real ones, 0 for others."""
+    graph, rng = package.manifest.graphs["encoder"], np.random.default_rng([rows, tokens])
+    if package.manifest.image is not None:
+        yield from session.run({"pixels": rng.random((rows, 1, 28, 28), np.float32)}, graph.outputs)
+        return
+    ids, lengths = rng.integers(5, 60, (rows, tokens)), rng.integers(1, tokens + 1, rows)
+    given = encoder_inputs(ids, lengths, np.zeros_like(ids))
+    for output in session.run({name: given[name] for name in graph.inputs}, graph.outputs):
+        if tokens in output.shape[1:]:
+            of_tokens = np.moveaxis(output, output.shape.index(tokens, 1), 1)
+            of_tokens[np.arange(tokens) >= lengths[:, None]] = 0
+        yield output
 
 
 @needs_instructions
 @pytest.mark.parametrize(
-    ("name", "precision"),
-    [*itertools.product(["sentiment", "embed", "entities"], ["int8", "int8-static"]), ("fashion", "int8")],
+    ("name", "precision"), [*itertools.product(ENCODERS[:3], ["int8", "int8-static"]), ("fashion", "int8")]
 )
-def test_a_packages_encoder_answers_the_same_to_the_last_bit(
-    make_package: MakePackage, name: str, precision: Precision
+def test_our_products_answer_as_the_runtimes_to_the_last_bit(
+    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch, name: str, precision: Precision
 ) -> None:
+    monkeypatch.setattr(native_graphs, "own_ragged_attention", lambda *_: None)
     package = make_package(name, precision)
-    graph = package.manifest.graphs["encoder"]
-    own, plain = both(package.folder / graph.file)
-    assert "MatMulIntegerToFloat" not in operators(package.folder / graph.file)
-    rng = np.random.default_rng(0)
-    for rows, tokens in [(1, 2), (3, 17), (16, 40)]:
-        if package.manifest.image is not None:
-            inputs = {"pixels": rng.random((rows, 1, 28, 28), np.float32)}
-        else:
-            ids = rng.integers(5, package.manifest.vocab_size, (rows, tokens))
-            given = encoder_inputs(ids, rng.integers(1, tokens + 1, rows), np.zeros_like(ids))
-            inputs = {name: given[name] for name in graph.inputs}
-        for one, other in zip(own.run(inputs, graph.outputs), plain.run(inputs, graph.outputs), strict=True):
+    path = package.folder / package.manifest.graphs["encoder"].file
+    own, plain = both(path)
+    assert "MatMulIntegerToFloat" not in operators(path)
+
+    for rows, tokens in [(1, 5), (3, 17), (16, 40)]:
+        for one, other in zip(encoded(package, own, rows, tokens), encoded(package, plain, rows, tokens), strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+@needs_instructions
+@pytest.mark.parametrize("name", ENCODERS)
+def test_our_attention_in_an_encoder_answers_as_the_runtimes_but_for_rounding(
+    make_package: MakePackage, name: str
+) -> None:
+    package = make_package(name, "float32")
+    path = package.folder / package.manifest.graphs["encoder"].file
+    own, plain = both(path)
+    assert "RaggedAttention" in operators(path) and "GroupQueryAttention" not in operators(path)
+
+    for rows, tokens in [(1, 5), (3, 17), (16, 40)]:
+        for one, other in zip(encoded(package, own, rows, tokens), encoded(package, plain, rows, tokens), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-4)
 
 
 async def generated(package: TinyPackage, native: bool) -> list[list[tuple[int, float | None]]]:
@@ -151,7 +173,8 @@ async def generated(package: TinyPackage, native: bool) -> list[list[tuple[int, 
 async def test_what_is_generated_with_our_products_is_the_same_to_the_last_bit(
     make_package: MakePackage, monkeypatch: pytest.MonkeyPatch, name: str, precision: Precision
 ) -> None:
-    monkeypatch.setattr(native_graphs, "own_attention", lambda *_: None)
+    for attention in ("own_attention", "own_ragged_attention"):
+        monkeypatch.setattr(native_graphs, attention, lambda *_: None)
     package = make_package(name, precision)
     assert "MatMulIntegerToFloat" not in operators(package.folder / "decoder.onnx")
 
