@@ -29,7 +29,7 @@ from rich.table import Table
 
 from service.app import autoscaling_config
 from service.autoscaling import LoadPolicy
-from service.settings import Autoscaling
+from service.models_file import Autoscaling
 
 TICK_S = 0.5  # of the simulation, and about what Ray's control loop takes
 PUSH_S = 1.0  # between two reports of a replica

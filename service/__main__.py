@@ -19,7 +19,8 @@ from service.draining import Draining
 from service.logs import configure_logs, own_stderr
 from service.ray_environment import own_port, prepare_single_machine
 from service.replica_groups import ReplicaGroup
-from service.settings import Settings, SettingsError
+from service.settings import Settings
+from service.settings_errors import SettingsError
 from service.startup import check_start
 from service.timeouts import Timeouts
 

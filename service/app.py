@@ -15,9 +15,11 @@ from ray import serve
 from ray.serve import Application
 
 from service.keys import configured_keys
+from service.models_file import Autoscaling, ModelSettings
 from service.replica import Gateway, Replica
 from service.replica_groups import GATEWAY, REPLICA, ReplicaGroup, model_names, replica_groups, takes_gateway
-from service.settings import Autoscaling, ModelSettings, Settings, SettingsError, problems
+from service.settings import Settings
+from service.settings_errors import SettingsError, problems
 from service.timeouts import Timeouts
 
 MAX_GATEWAY_REQUESTS = 4096

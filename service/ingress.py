@@ -29,7 +29,8 @@ from model.package import Manifest, PackageError
 from model.package import Task as TaskName
 from service.decisions import way_of
 from service.errors import DeadlineExceeded, Forbidden, NotReady, RequestTimeout, ServiceError
-from service.settings import Settings, SettingsError
+from service.settings import Settings
+from service.settings_errors import SettingsError
 from service.timeouts import Timeouts
 
 # What a request may be for: a task; "chat", for which a model that generates needs a chat template; "image", labels of

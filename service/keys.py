@@ -25,7 +25,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
-from service.settings import Settings, SettingsError, parse_yaml, problems
+from service.settings import Settings
+from service.settings_errors import SettingsError, parse_yaml, problems
 
 PREFIX = "trifold_"  # by which people and scanners for secrets know what they have found
 KEY_BYTES = 32

@@ -17,9 +17,9 @@ from model.package import Manifest
 from service.api.observing import observed
 from service.api.status import StatusCache
 from service.errors import InternalError, NotReady, ServerOverloaded, ServiceError
+from service.models_file import ModelSettings
 from service.replica_groups import REPLICA
 from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
-from service.settings import ModelSettings
 from service.tasks.task import ANONYMOUS
 from service.tracing import Carried
 

@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from service.logs import configure_logs
-from service.settings import ModelSettings, Settings
+from service.models_file import ModelSettings
+from service.settings import Settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

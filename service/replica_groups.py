@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.settings import ModelSettings, SettingsError
+from service.models_file import ModelSettings
+from service.settings_errors import SettingsError
 
 GATEWAY = "gateway"  # the name of its application, beside those of the models
 REPLICA = "model"  # the name of a replica's deployment, in each application of models

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from model.package import Manifest, Sample
+from service.models_file import ModelSettings
 from service.schemas import GenerateRequest, GenerateResponse
-from service.settings import Limits, ModelSettings
+from service.settings import Limits
 from service.tasks.loading import load_task
 
 PROMPTS = [

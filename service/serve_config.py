@@ -16,8 +16,10 @@ import yaml
 
 from model.package import PackageError
 from service.app import EVERY_ADDRESS, RAY_LOGS, gateway_options, replica_options
+from service.models_file import ModelSettings
 from service.replica_groups import GATEWAY, REPLICA, ReplicaGroup, model_names, replica_groups
-from service.settings import ModelSettings, Settings, SettingsError
+from service.settings import Settings
+from service.settings_errors import SettingsError
 from service.timeouts import Timeouts
 
 

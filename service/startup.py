@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.keys import configured_keys
+from service.models_file import ModelSettings
 from service.replica_groups import ReplicaGroup, replica_groups
-from service.settings import ModelSettings, Settings, SettingsError
+from service.settings import Settings
+from service.settings_errors import SettingsError
 from service.tracing import Tracing
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import structlog
 
-from service.settings import Settings, SettingsError
+from service.settings import Settings
+from service.settings_errors import SettingsError
 
 if TYPE_CHECKING:  # the extra `otel` need not be there
     from opentelemetry.trace import Span as OpenSpan

@@ -12,7 +12,7 @@ from model.hub.errors import HubError
 from model.package import PackageError
 from model.storage.errors import StorageError
 from model.training.errors import DataError, RunError
-from service.settings import SettingsError
+from service.settings_errors import SettingsError
 
 ERRORS = (CheckpointError, DataError, HubError, PackageError, RunError, SettingsError, StorageError)
 

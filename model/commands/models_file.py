@@ -25,7 +25,8 @@ from model.hub.errors import HubError
 from model.hub.names import parse_name, served_name
 from model.hub.packages import ImportOptions, Packages
 from model.package.manifest import FILE_NAME, Precision
-from service.settings import ModelSettings, SettingsError, parse_yaml, problems
+from service.models_file import ModelSettings
+from service.settings_errors import SettingsError, parse_yaml, problems
 
 Find = Callable[[str, ImportOptions], Path]
 Named = Sequence[tuple[str, ImportOptions]]

@@ -13,7 +13,8 @@ import yaml
 from model.commands.choices import INT8, AllowPickle, Languages, PrecisionChoice, precision_of
 from model.commands.models_file import check_apart, find_apart, read_entries, with_fitting_positions, with_packages
 from service.keys import issue_key
-from service.settings import Settings, parse_yaml
+from service.settings import Settings
+from service.settings_errors import parse_yaml
 
 
 def serve(

@@ -19,7 +19,8 @@ from service.api.middleware import BodyLimits, error_response, replay
 from service.api.observing import LOOKS, PROBES, observed, route_path
 from service.errors import RateLimited, ServiceError, Unauthorized
 from service.keys import Key, configured_keys
-from service.settings import Settings, SettingsError
+from service.settings import Settings
+from service.settings_errors import SettingsError
 from service.tasks.task import ANONYMOUS
 
 logger = logging.getLogger(__name__)

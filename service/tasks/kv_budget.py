@@ -5,7 +5,7 @@ from __future__ import annotations
 from model.package import Manifest, PackageError
 from service.engine.kv_cache import bytes_of_longest, longest_that_fits
 from service.engine.machine import kv_cache_bytes, memory_limit
-from service.settings import ModelSettings
+from service.models_file import ModelSettings
 from service.tasks.devices import runs_on_device
 
 

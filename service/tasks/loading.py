@@ -16,6 +16,7 @@ from service.engine.observer import Observer
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions, runtime_version
 from service.metrics import Metrics
+from service.models_file import ModelSettings
 from service.schemas import (
     AnswerRequest,
     AnyRequest,
@@ -30,7 +31,7 @@ from service.schemas import (
     TagRequest,
     TranslateRequest,
 )
-from service.settings import Limits, ModelSettings
+from service.settings import Limits
 from service.tasks.answer import Answer
 from service.tasks.classify import Classify
 from service.tasks.decide import Decide

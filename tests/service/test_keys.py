@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from service.keys import configured_keys, hash_of, main, make_key, read_keys
-from service.settings import Settings, SettingsError
+from service.settings import Settings
+from service.settings_errors import SettingsError
 
 HASH = hash_of("secret")
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from service.__main__ import on_the_devices_there_are, shut_down
+from service.models_file import Autoscaling, ModelSettings
 from service.replica_groups import ReplicaGroup
-from service.settings import Autoscaling, ModelSettings, SettingsError
+from service.settings_errors import SettingsError
 from tests.conftest import TinyPackage
 
 

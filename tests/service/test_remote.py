@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from service.models_file import Autoscaling, ModelSettings
 from service.remote import remote_tasks
-from service.settings import Autoscaling, ModelSettings
 from tests.conftest import TinyPackage
 
 

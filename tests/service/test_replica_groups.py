@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from model.package import PackageError
+from service.models_file import Autoscaling, ModelSettings
 from service.replica_groups import model_names, replica_groups, takes_gateway
-from service.settings import Autoscaling, ModelSettings, SettingsError
+from service.settings_errors import SettingsError
 from tests.conftest import TinyPackage
 
 

@@ -7,8 +7,10 @@ import pytest
 from ray.serve.schema import ServeDeploySchema
 
 from service.app import build_gateway, build_model, replica_options
+from service.models_file import Autoscaling, ModelSettings
 from service.serve_config import serve_config
-from service.settings import Autoscaling, Limits, ModelSettings, SettingsError
+from service.settings import Limits
+from service.settings_errors import SettingsError
 from service.timeouts import Timeouts
 from tests.conftest import TinyPackage
 

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from service.settings import Autoscaling, Settings, SettingsError
+from service.settings import Settings
+from service.settings_errors import SettingsError
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -118,91 +117,3 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(SettingsError, match="port: Input should be less than or equal to 65535"):
         Settings.read()
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("models: []", "models: List should have at least 1 item"),
-        ("models:\n  - {package: x, slots: 3}", "slots: Extra inputs"),
-        ("models:\n  - {package: x, max_slots: 0}", "max_slots: Input should be greater"),
-        ("models: [", "not YAML, line 1: while parsing a flow"),
-        ("models: 2024-13-45", "not YAML: a value is not what its form or tag says"),
-        ("models: " + "[" * 2000, "not YAML: nested too deeply"),
-        (b"models: \xff", "not YAML"),
-    ],
-)
-def test_a_wrong_models_file_is_named(tmp_path: Path, content: str | bytes, words: str) -> None:
-    path = tmp_path / "models.yaml"
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-
-    with pytest.raises(SettingsError, match=words) as error:
-        Settings(models_file=path).models()
-    assert str(path) in str(error.value)
-
-
-def test_a_missing_models_file_says_what_names_it(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="TRIFOLD_MODELS_FILE"):
-        Settings(models_file=tmp_path / "none.yaml").models()
-
-
-def test_packages_are_found_relative_to_the_models_file(tmp_path: Path) -> None:
-    (tmp_path / "models.yaml").write_text("models:\n  - package: one\n")
-
-    assert Settings(models_file=tmp_path / "models.yaml").models()[0].package == tmp_path / "one"
-
-
-def test_the_bundled_models_are_listed() -> None:
-    assert [model.package.name for model in Settings.read().models()] == [
-        "sentiment",
-        "spam",
-        "topics",
-        "embed",
-        "entities",
-        "fashion",
-        "stories",
-        "translate",
-    ]
-
-
-def test_bounds_of_a_gpu_are_refused_without_one(tmp_path: Path) -> None:
-    (tmp_path / "models.yaml").write_text("models:\n  - {package: x, gpu_memory_mib: 512}\n")
-
-    with pytest.raises(SettingsError, match="for models with num_gpus more than 0"):
-        Settings(models_file=tmp_path / "models.yaml").models()
-
-
-def test_replicas_share_the_memory_alike_unless_told(tmp_path: Path) -> None:
-    (tmp_path / "models.yaml").write_text(
-        "models:\n  - {package: one, autoscaling: {max_replicas: 3}}\n  - {package: two, memory_share: 0.5}\n"
-    )
-
-    assert [model.memory_share for model in Settings(models_file=tmp_path / "models.yaml").models()] == [0.25, 0.5]
-
-
-WINDOW = {"begin": "08:00", "end": "20:00", "min_replicas": 2}
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"begin": 480}, "in quotes"),  # what YAML makes of 8:00 without them
-        ({"begin": "8:00"}, "begin"),
-        ({"end": "24:00"}, "end"),
-        ({"end": "08:00"}, "the same"),
-        ({"days": ["monday"]}, "days"),
-        ({"days": []}, "days"),
-        ({"time_zone": "Europe/Atlantis"}, "no such time zone"),
-        ({"min_replicas": 5}, "more than max_replicas"),
-        ({"min_replicas": 0}, "min_replicas"),
-        ({"minimum": 2}, "minimum"),
-    ],
-)
-def test_a_schedule_that_would_not_do_what_it_says_is_refused(wrong: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        Autoscaling.model_validate({"max_replicas": 4, "schedule": [{**WINDOW, **wrong}]})
-
-
-def test_what_a_replica_bears_in_slots_follows_from_how_many_it_has() -> None:
-    assert Autoscaling().of_policy(max_slots=32)["slots_used"] == 24
-    assert Autoscaling(slots_used=10).of_policy(max_slots=32)["slots_used"] == 10

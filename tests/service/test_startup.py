@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from model.package import PackageError
-from service.settings import ModelSettings, Settings, SettingsError
+from service.models_file import ModelSettings
+from service.settings import Settings
+from service.settings_errors import SettingsError
 from service.startup import check_devices, check_start
 from tests.conftest import MakePackage, TinyPackage
 

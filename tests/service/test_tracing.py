@@ -10,7 +10,8 @@ import pytest
 import structlog
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from service.settings import Settings, SettingsError
+from service.settings import Settings
+from service.settings_errors import SettingsError
 from service.tracing import Carried, Tracing
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

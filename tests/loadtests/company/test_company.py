@@ -17,7 +17,8 @@ from loadtests.company.__main__ import compare
 from loadtests.company.answers import Scores, Text, Vector
 from loadtests.company.asking import Found, table
 from service.api.app import create_app
-from service.settings import Limits, ModelSettings, Settings
+from service.models_file import ModelSettings
+from service.settings import Limits, Settings
 from service.tasks.loading import load_task
 from tests.conftest import MakePackage
 

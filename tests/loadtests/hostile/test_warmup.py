@@ -10,7 +10,7 @@ from loadtests.hostile.processes import MODELS, PACKAGES
 from loadtests.hostile.warmup import AT_A_TIME, PROMPT_TOKENS, by_gateway, largest, prompts, requests, warm_up
 from model.package import Manifest
 from service.engine.prefix_cache import BLOCK_TOKENS
-from service.settings import ModelSettings
+from service.models_file import ModelSettings
 from tests.loadtests.hostile.conftest import StandIn, json_answer
 
 

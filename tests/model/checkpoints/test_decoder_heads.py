@@ -13,8 +13,9 @@ from model.architectures import DecoderReader
 from model.checkpoints.heads import VECTORS
 from model.package import PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
+from service.models_file import ModelSettings
 from service.schemas import ClassifyRequest, ClassifyResponse
-from service.settings import Limits, ModelSettings
+from service.settings import Limits
 from service.tasks.loading import load_task
 from tests.conftest import TEXTS
 from tests.model.checkpoints import test_gpt, test_llama

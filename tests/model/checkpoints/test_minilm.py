@@ -22,8 +22,9 @@ from model.export.samples import SENTENCES, Samples, samples_of
 from model.package import PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE, Precision
 from model.sizes import SIZES
+from service.models_file import ModelSettings
 from service.schemas import EmbedRequest
-from service.settings import Limits, ModelSettings
+from service.settings import Limits
 from service.tasks.loading import load_task
 from tests.conftest import TEXTS
 from tests.model.checkpoints.conftest import EVERYTHING, PAGE

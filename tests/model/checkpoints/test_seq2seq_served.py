@@ -17,8 +17,9 @@ from model.checkpoints.read import read_checkpoint
 from model.checkpoints.tokenizer import make_tokenizer
 from model.checkpoints.tokenizer.languages import M2M_100
 from model.export.export import export_package
+from service.models_file import ModelSettings
 from service.schemas import AnyRequest, ClassifyRequest, GenerateRequest, SummarizeRequest, TranslateRequest
-from service.settings import Limits, ModelSettings
+from service.settings import Limits
 from service.tasks.loading import load_task
 from tests.model.checkpoints.conftest import PAGE, Train, vocabulary_of, write_json
 

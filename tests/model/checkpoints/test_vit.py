@@ -23,8 +23,9 @@ from model.config import VisionConfig
 from model.export.export import export_package
 from model.package.images import decode_image
 from model.sizes import SIZES
+from service.models_file import ModelSettings
 from service.schemas import ClassifyRequest, ClassifyResponse
-from service.settings import Limits, ModelSettings
+from service.settings import Limits
 from service.tasks.loading import load_task
 from tests.model.checkpoints.parity import SEEDS, assert_equal, imported, loud_weights
 

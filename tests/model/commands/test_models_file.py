@@ -12,7 +12,9 @@ from model.commands.models_file import check_apart, find_apart, read_entries, wi
 from model.hub.errors import HubError
 from model.hub.packages import ImportOptions
 from service.engine.kv_cache import bytes_of_longest
-from service.settings import ModelSettings, Settings, SettingsError
+from service.models_file import ModelSettings
+from service.settings import Settings
+from service.settings_errors import SettingsError
 from tests.conftest import MakePackage
 
 Asked = list[tuple[str, ImportOptions]]

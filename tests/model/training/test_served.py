@@ -16,8 +16,9 @@ from model.sizes import SIZES
 from model.training.loop import train
 from model.training.readers import VALIDATION_ARTICLES
 from model.training.recipes import RECIPES
+from service.models_file import ModelSettings
 from service.schemas import AnswerRequest, AnswerResponse, TagRequest, TagResponse
-from service.settings import Limits, ModelSettings
+from service.settings import Limits
 from service.tasks.loading import load_task
 from service.tasks.task import LocalTask
 from tests.conftest import TINY

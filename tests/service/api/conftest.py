@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.api.app import create_app
 from service.metrics import Metrics
-from service.settings import Limits, ModelSettings, Settings
+from service.models_file import ModelSettings
+from service.settings import Limits, Settings
 from service.tasks.loading import load_task
 from tests.conftest import MakePackage
 

@@ -26,7 +26,8 @@ from schemathesis.specs.openapi.checks import (
 
 from service.api.app import create_app
 from service.metrics import Metrics
-from service.settings import Limits, ModelSettings, Settings
+from service.models_file import ModelSettings
+from service.settings import Limits, Settings
 from service.tasks.loading import load_task
 from tests.conftest import MakePackage, with_manifest
 

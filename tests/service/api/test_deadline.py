@@ -11,7 +11,8 @@ from starlette.types import Message
 
 from service.api.app import create_app
 from service.metrics import Metrics
-from service.settings import Limits, ModelSettings, Settings
+from service.models_file import ModelSettings
+from service.settings import Limits, Settings
 from service.tasks.loading import load_task
 from service.tasks.task import LocalTask, Task
 from tests.conftest import MakePackage

@@ -8,7 +8,8 @@ import pytest
 from service import draining
 from service.api.app import create_app
 from service.draining import Draining
-from service.settings import Limits, ModelSettings, Settings
+from service.models_file import ModelSettings
+from service.settings import Limits, Settings
 from service.tasks.loading import load_task
 from service.tasks.task import LocalTask
 from tests.conftest import MakePackage

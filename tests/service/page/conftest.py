@@ -16,7 +16,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, 
 
 from service.api.app import create_app
 from service.metrics import Metrics
-from service.settings import ModelSettings, Settings
+from service.models_file import ModelSettings
+from service.settings import Settings
 from service.tasks.loading import load_task
 from tests.conftest import MakePackage, with_manifest
 from tests.service.api.test_chat import TEMPLATE

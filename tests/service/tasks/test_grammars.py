@@ -15,8 +15,9 @@ from jsonschema import Draft202012Validator
 
 from service.engine.grammar import Vocabulary
 from service.errors import InvalidRequest
+from service.models_file import ModelSettings
 from service.schemas import GenerateRequest, GenerateResponse, Grammar
-from service.settings import Limits, ModelSettings
+from service.settings import Limits
 from service.tasks.grammars import lark_of
 from service.tasks.loading import load_task
 from service.tasks.task import LocalTask

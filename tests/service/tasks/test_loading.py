@@ -10,8 +10,9 @@ from model.package import Manifest, PackageError
 from model.package.manifest import TOKENIZER_FILE, sha256_of
 from service.engine.kv_cache import bytes_of_longest, longest_that_fits
 from service.errors import InvalidRequest
+from service.models_file import ModelSettings
 from service.schemas import GenerateRequest
-from service.settings import Limits, ModelSettings
+from service.settings import Limits
 from service.tasks import kv_budget
 from service.tasks.loading import load_task
 from tests.conftest import MakePackage, TinyPackage

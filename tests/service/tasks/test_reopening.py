@@ -13,8 +13,9 @@ import pytest
 
 from service.api.app import create_app
 from service.errors import InternalError, NotReady
+from service.models_file import ModelSettings
 from service.schemas import ClassifyRequest, GenerateRequest, GenerateResponse
-from service.settings import Limits, ModelSettings, Settings
+from service.settings import Limits, Settings
 from service.tasks.loading import load_task
 from service.tasks.reopening import MOST_STUCK, ReopenedTask, must_be_replaced
 from tests.conftest import TinyPackage

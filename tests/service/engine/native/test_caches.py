@@ -18,7 +18,8 @@ from service.engine.kv_cache import bytes_of_longest
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
-from service.settings import Limits, ModelSettings
+from service.models_file import ModelSettings
+from service.settings import Limits
 from service.tasks import kv_budget as kv_budgets
 from service.tasks.kv_budget import fitting_positions, kv_budget
 from service.tasks.loading import load_task

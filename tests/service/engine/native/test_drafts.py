@@ -23,7 +23,8 @@ from service.engine.observer import Silent, Step
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
-from service.settings import Limits, ModelSettings
+from service.models_file import ModelSettings
+from service.settings import Limits
 from service.tasks.loading import load_task
 from tests.conftest import MakePackage, TinyPackage
 from tests.service.engine.native.machine import needs_instructions

@@ -1,0 +1,203 @@
+"""The models file: which models are served and how, in YAML that nothing else reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from model.package import Manifest
+from model.package.manifest import NAME_PATTERN
+from service.schedule import DAYS, Day
+from service.settings_errors import SettingsError, parse_yaml, problems
+
+SLOTS_SHARE = 0.75  # of its slots, in use, that a replica bears unless the file says otherwise
+_CLOCK = r"^([01]\d|2[0-3]):[0-5]\d$"
+
+
+class ScheduledMinimum(BaseModel):
+    """A window of the week in which a model has at least so many replicas, as before the load of every morning."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min_replicas: int = Field(ge=1)
+    begin: str = Field(pattern=_CLOCK, description='as "08:00", in quotes: YAML takes 08:00 for a number')
+    end: str = Field(pattern=_CLOCK, description="the same; of the next day if it is not later than the beginning")
+    days: tuple[Day, ...] = Field(DAYS, min_length=1, description="on which it begins")
+    time_zone: str = Field("UTC", description="as Europe/Berlin")
+
+    @field_validator("begin", "end", mode="before")
+    @classmethod
+    def _in_quotes(cls, value: object) -> object:
+        if isinstance(value, int):  # hours and minutes to the base of 60
+            raise ValueError('put the time in quotes, as "08:00"')
+        return value
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError("there is no such time zone on this machine; names are like Europe/Berlin") from None
+        return value
+
+    @model_validator(mode="after")
+    def _lasts(self) -> Self:
+        if self.begin == self.end:
+            raise ValueError("begin and end are the same; for whole days set min_replicas of the model")
+        return self
+
+
+class Autoscaling(BaseModel):
+    """How many replicas a model has: what one of them bears, and how fast there are more or fewer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min_replicas: int = Field(1, ge=0, description="0: none while nobody asks, and a start to wait for")
+    max_replicas: int = Field(1, ge=1)
+    ongoing_requests: float = Field(64, gt=0, description="that one replica bears at the latency that is wanted")
+    queued_tokens: float = Field(2048, gt=0, description="the same, in tokens that wait")
+    slots_used: float | None = Field(
+        None, gt=0, description="the same, in rows of the KV cache; none: three quarters of max_slots"
+    )
+    upscale_delay_s: float = Field(1, ge=0)
+    downscale_delay_s: float = Field(60, ge=0)
+    downscale_to_zero_delay_s: float = Field(600, ge=0)
+    hold_s: float = Field(300, gt=0, description="half-life of the highest load, by which replicas are taken away")
+    schedule: tuple[ScheduledMinimum, ...] = Field((), description="windows of the week with more replicas at least")
+
+    def of_policy(self, max_slots: int) -> dict[str, Any]:
+        """Return what `service.autoscaling.LoadPolicy` is made with; the rest is Ray Serve's own."""
+        values = self.model_dump(
+            mode="json", include={"ongoing_requests", "queued_tokens", "slots_used", "hold_s", "schedule"}
+        )
+        return {**values, "slots_used": self.slots_used or SLOTS_SHARE * max_slots}
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(f"min_replicas is {self.min_replicas}, more than max_replicas, {self.max_replicas}")
+        for window in self.schedule:
+            if window.min_replicas > self.max_replicas:
+                raise ValueError(
+                    f"schedule: min_replicas is {window.min_replicas}, more than max_replicas, {self.max_replicas}"
+                )
+        return self
+
+
+class ModelSettings(BaseModel):
+    """One model of the models file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    package: Path = Field(description="folder of the package; relative to the models file")
+    name: str | None = Field(None, pattern=NAME_PATTERN, description="in the API; none: as the package is named")
+    replica: str | None = Field(
+        None, pattern=NAME_PATTERN, description="models that name the same share one process; none: one of its own"
+    )
+    autoscaling: Autoscaling = Autoscaling()
+    num_cpus: float = Field(0.1, ge=0, description="what Ray reserves for a replica when it places it")
+    num_gpus: float = Field(
+        0, ge=0, description="the same; packages of float16 then run on CUDA; 0.25 lets four share it"
+    )
+    gpu_memory_mib: int = Field(
+        0, ge=0, description="of the device, for what a replica's graphs compute with; 0: no bound"
+    )
+    cpu_fallback: bool = Field(False, description="run on the CPU where this machine has no GPU")
+    exact: bool = Field(
+        True,
+        description="the same answer in any company; false: an encoder may be computed by OpenVINO (extra openvino), "
+        "where that is measured to be faster as the model is loaded, and a decoder of any precision may have drafts",
+    )
+    threads: int = Field(
+        0, ge=0, description="threads of a session; 0: all cores the replica may use, or fewer while those are faster"
+    )
+    native: bool = Field(
+        True,
+        description="multiply integers of 8 bits, and attend, by operators of our own where the processor has "
+        "AVX-512 VNNI",
+    )
+    spin_us: int = Field(100, ge=0, le=10_000, description="how long a thread without work waits awake, in µs")
+    max_slots: int = Field(64, ge=1, le=1024, description="rows of the KV cache: sequences times beams at a time")
+    prefill_tokens: int = Field(512, ge=16, description="padded tokens of one prefill step")
+    prefix_cache_mib: int = Field(64, ge=0, description="memory for prompts' beginnings that may come again; 0: none")
+    kv_cache_mib: int | None = Field(
+        None,
+        ge=1,
+        description="memory of the KV cache; none: its share of half of what this machine or container has, "
+        "and on a device what all slots take",
+    )
+    kv_cache_dtype: Literal["auto", "float16"] = Field(
+        "auto",
+        description="numbers that keys and values are kept in; auto: those that the graphs compute with; float16: 16 "
+        "bits, half the memory and less to read, for native models on a processor with AVX-512 VNNI",
+    )
+    prompt_lookup: bool = Field(
+        True,
+        description="let up to 4 sequences have several tokens a step where their text repeats itself, in native "
+        "decoders of int8 and int8-static, or of any precision where they need not be exact",
+    )
+    max_positions: int | None = Field(
+        None, ge=1, description="at most so many tokens of prompt and output, or of a text, together; none: the model's"
+    )
+    memory_share: float = Field(1, gt=0, le=1, description="that share; unless set, of all replicas of the file alike")
+    max_image_pixels: int = Field(16_000_000, ge=1, description="width times height of an image to classify")
+    batch_tokens: int = Field(1024, ge=1, description="padded tokens of one batch of a one-shot task")
+    max_waiting_slots: int = Field(1024, ge=1, description="choices, beams, sentences and inputs that may wait")
+    max_waiting_tokens: int = Field(65536, ge=1)
+    max_ongoing_requests: int = Field(4096, ge=1, description="requests a replica takes at a time")
+
+    @model_validator(mode="after")
+    def _gpu(self) -> Self:
+        if not self.num_gpus and (self.gpu_memory_mib or self.cpu_fallback):
+            raise ValueError("gpu_memory_mib and cpu_fallback are for models with num_gpus more than 0")
+        return self
+
+    def manifest(self) -> Manifest:
+        """Read the package's manifest, with the name and the limits that the model has here; raises `PackageError`.
+
+        The package's files are not looked at: `Manifest.check_files` does, once before the start and in each replica.
+        """
+        manifest = Manifest.read(self.package)
+        limits, most = manifest.limits, self.max_positions
+        if most is not None and manifest.image is None:  # an image has as many patches as it has
+            limits = limits.model_copy(update={name: min(value, most) for name, value in limits})
+        return manifest.model_copy(update={"name": self.name or manifest.name, "limits": limits})
+
+
+def most_replicas(model: ModelSettings) -> int:
+    """Return how many replicas of a model a single machine may have."""
+    return model.autoscaling.max_replicas
+
+
+def read_models(path: Path, together: Callable[[ModelSettings], int] = most_replicas) -> list[ModelSettings]:
+    """Read a models file; raises `SettingsError` naming what is wrong.
+
+    Where a model's share of the memory is not set, it is that of a replica among all that may be there `together`.
+    """
+    try:
+        models = _ModelsFile.model_validate(parse_yaml(path, path.read_bytes())).models
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}; TRIFOLD_MODELS_FILE names the models file") from None
+    except ValidationError as error:
+        raise SettingsError(f"{path}: {problems(error)}") from None
+    share = 1 / sum(map(together, models))
+    return [
+        model.model_copy(
+            update={
+                "package": (path.parent / model.package).resolve(),
+                "memory_share": model.memory_share if "memory_share" in model.model_fields_set else share,
+            }
+        )
+        for model in models
+    ]
+
+
+class _ModelsFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    models: list[ModelSettings] = Field(min_length=1)
