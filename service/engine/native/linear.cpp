@@ -304,9 +304,12 @@ bool TilesAgree() {
   for (int64_t i = 0; i < kRows * kDepth; ++i) x[i] = static_cast<float>(i * 101 % 256 - 128);
   const Linear linear{kDepth, kColumns, 1, 128, false, weights, scales, offsets, nullptr};
   const std::unique_ptr<char[]> scratch(new char[ScratchBytes(linear, kRows)]);
-  MultiplyBy(linear, x, kRows, by_tiles, scratch.get(), alone, true);
-  MultiplyBy(linear, x, kRows, by_registers, scratch.get(), alone, false);
-  return std::memcmp(by_tiles, by_registers, sizeof by_tiles) == 0;
+  for (const int64_t rows : {kRows, kLeastTiledRows + 1}) {  // two tiles and one and a part; and a part of one alone
+    MultiplyBy(linear, x, rows, by_tiles, scratch.get(), alone, true);
+    MultiplyBy(linear, x, rows, by_registers, scratch.get(), alone, false);
+    if (std::memcmp(by_tiles, by_registers, rows * kColumns * sizeof(float)) != 0) return false;
+  }
+  return true;
 }
 
 }  // namespace

@@ -48,9 +48,14 @@ def test_whoever_reads_the_log_is_told_of_tiles(tiled: Path) -> None:
 
 
 @needs_instructions
-def test_tiles_whose_sums_differ_are_not_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "wrong_sum",
+    ["sum -= tiles", "sum += (tiles.shapes.rows[kTiles - 3] == 0 ? 2 : 1) * tiles"],
+    ids=["always", "of few rows, which need no second tile"],
+)
+def test_tiles_whose_sums_differ_are_not_used(tmp_path: Path, wrong_sum: str) -> None:
     wrong = tmp_path / "wrong_tiles.h"
-    wrong.write_text(EMULATED.read_text().replace("sum += tiles", "sum -= tiles"))
+    wrong.write_text(EMULATED.read_text().replace("sum += tiles", wrong_sum))
 
     assert instructions_of(built(tmp_path, wrong)) == "AVX-512 VNNI"
 
