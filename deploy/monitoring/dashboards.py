@@ -41,6 +41,12 @@ def _rate(metric: str, title: str, unit: str, by: str = "model") -> Panel:
     return Panel(title, unit, [query], [_legend(by)])
 
 
+def _share(part: str, whole: str) -> str:
+    """Return the query of what share of a counter another is."""
+    rates = (f"sum by (model) (rate({metric}{{{OF_MODEL}}}[$__rate_interval]))" for metric in (part, whole))
+    return " / ".join(rates)
+
+
 def _gauge(metric: str, title: str, unit: str = "short", by: str = "model", selector: str = OF_MODEL) -> Panel:
     query = f"sum by ({by}) ({metric}{{{selector}}})"
     return Panel(title, unit, [query], [_legend(by)])
@@ -134,12 +140,19 @@ DASHBOARDS = (
             Panel(
                 "Prefix cache",
                 "percentunit",
-                [
-                    f"sum by (model) (rate(trifold_prefix_cache_hits_total{{{OF_MODEL}}}[$__rate_interval]))"
-                    f" / sum by (model) (rate(trifold_prefix_cache_queries_total{{{OF_MODEL}}}[$__rate_interval]))"
-                ],
+                [_share("trifold_prefix_cache_hits_total", "trifold_prefix_cache_queries_total")],
                 ["{{model}}"],
                 "Share of the prompt tokens that were known.",
+            ),
+            Panel(
+                "Drafts",
+                "percentunit",
+                [
+                    _share("trifold_accepted_draft_tokens_total", "trifold_draft_tokens_total"),
+                    _share("trifold_accepted_draft_tokens_total", "trifold_generated_tokens_total"),
+                ],
+                ["{{model}} came", "{{model}} of all tokens"],
+                "Share of the drafted tokens that came, and of all tokens those that came by a draft.",
             ),
             Panel(
                 "Since the last step",
