@@ -54,12 +54,13 @@ def test_what_a_burst_of_the_largest_batches_took_is_given_back(make_package: Ma
     before = resident_bytes()
     for rows in (512, 1024, 800):
         run(rows, 64)
-    assert resident_bytes() > before * 1.05
+    taken = resident_bytes() - before
+    assert taken > 2**24
     with session.shrinking():
         run(1, 2)
     trim_heap()
 
-    assert resident_bytes() < before * 1.05
+    assert resident_bytes() - before < taken / 4  # the rest of what the process does counts too
 
 
 no_gpu = pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), reason="there is a GPU's provider here")
