@@ -226,6 +226,8 @@ def main() -> None:
     chosen = [workload for workload in WORKLOADS if options.only in workload.name]
     if not chosen:
         parser.error(f"--only {options.only!r}: no such workload; there are: {'; '.join(w.name for w in WORKLOADS)}")
+    run: dict[str, Any] = {"about": about(), "precision": options.precision, "kv_cache": options.kv_cache}
+    run["about"]["libraries"] |= versions(programs)
     measured: list[tuple[Result, Workload]] = []
     for workload in chosen:
         try:
@@ -239,16 +241,10 @@ def main() -> None:
             continue
         measured.append((result, workload))
         console.print(row_of(result, workload))
+        if options.json:  # after every row: whoever ends a run of an hour keeps what it has found
+            found = {**run, "results": [asdict(result) for result, _ in measured]}
+            options.json.write_text(json.dumps(found, indent=2) + "\n")
     console.print(table_of(measured))
-    if options.json:
-        said = about()
-        found = {
-            "about": {**said, "libraries": {**said["libraries"], **versions(programs)}},
-            "precision": options.precision,
-            "kv_cache": options.kv_cache,
-            "results": [asdict(result) for result, _ in measured],
-        }
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def versions(programs: Programs) -> dict[str, str]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -97,3 +99,17 @@ def test_each_workload_can_be_chosen_by_its_name() -> None:
     names = [workload.name for workload in WORKLOADS]
 
     assert len(set(names)) == len(names)
+
+
+def test_a_run_that_is_ended_early_keeps_what_it_has_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tmp_path / "found.json"
+    first, second = made_up([], [4.0] * 2, [2.0] * 2), made_up([], [], [])  # the second fails at its first turn
+    monkeypatch.setattr(bench_engine, "WORKLOADS", [first, second])
+    arguments = ["bench_engine", "--rounds", "1", "--models", str(tmp_path), "--json", str(found)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(IndexError):
+        bench_engine.main()
+
+    run = json.loads(found.read_text())
+    assert [result["ratio"] for result in run["results"]] == [2.0]
+    assert run["precision"] == "int8" and run["about"]["processor"]
