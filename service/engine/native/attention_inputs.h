@@ -26,6 +26,7 @@ enum Input : size_t {
   kSlots,
   kInputs
 };
+
 struct Tensor {
   const void* data = nullptr;  // null if it is not given
   Shape shape{};

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from service.engine.native.graph import native_graph
 from service.engine.session import Array, Session, SessionOptions
 
 POSITIONS = 1200  # in the tables of turns
@@ -117,3 +119,29 @@ def ours(path: Path, threads: int = 1, *, half_cache: bool = False) -> Session:
 def halved(inputs: dict[str, Array]) -> dict[str, Array]:
     """Return inputs whose past is in 16 bits."""
     return {name: array.astype(np.float16) if "past" in name else array for name, array in inputs.items()}
+
+
+def position_is_given(graph: onnx.GraphProto) -> None:
+    graph.node[0].input[9:] = ["positions"]
+    graph.input.append(helper.make_tensor_value_info("positions", TensorProto.INT64, ["rows", "tokens"]))
+
+
+def heads_have_sinks(graph: onnx.GraphProto) -> None:
+    graph.node[0].input[9:] = ["", "", "sinks"]
+    graph.input.append(helper.make_tensor_value_info("sinks", TensorProto.FLOAT, ["heads"]))
+
+
+def scores_are_capped(graph: onnx.GraphProto) -> None:
+    graph.node[0].attribute.append(helper.make_attribute("softcap", 30.0))
+
+
+Change = Callable[[onnx.GraphProto], None]
+OTHER_FORMS: list[Change] = [position_is_given, heads_have_sinks, scores_are_capped]  # which neither of ours takes
+
+
+def is_ours_after(change: Change, form: Form, path: Path) -> bool:
+    """Write a graph that was changed, and tell whether anything of ours stands in it."""
+    model = onnx.load(form.write(path))
+    change(model.graph)
+    onnx.save(model, path)
+    return native_graph(path) is not None

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from service.engine.native.attention import SLOTS
 from service.engine.native.graph import native_graph
 from service.engine.session import Array, Session, SessionOptions
-from tests.service.engine.native.attentions import Form, halved, ours, run
+from tests.service.engine.native.attentions import OTHER_FORMS, Change, Form, halved, is_ours_after, ours, run
 from tests.service.engine.native.machine import needs_instructions
 from tests.service.engine.native.products import operators
 
@@ -296,17 +296,8 @@ def test_a_run_that_cannot_be_is_refused(tmp_path: Path, changes: dict[str, Arra
         run(session, {**form.inputs([30, 2]), **changes})
 
 
-def position_is_given(graph: onnx.GraphProto) -> None:
-    graph.node[0].input[9:] = ["positions"]
-    graph.input.append(helper.make_tensor_value_info("positions", TensorProto.INT64, ["rows", "tokens"]))
-
-
 def looks_both_ways(graph: onnx.GraphProto) -> None:
     graph.node[0].attribute.append(helper.make_attribute("causal", 0))
-
-
-def scores_are_capped(graph: onnx.GraphProto) -> None:
-    graph.node[0].attribute.append(helper.make_attribute("softcap", 30.0))
 
 
 def has_no_past(graph: onnx.GraphProto) -> None:
@@ -323,17 +314,10 @@ def width_is_not_known(graph: onnx.GraphProto) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [position_is_given, looks_both_ways, scores_are_capped, has_no_past, keeps_halves_already, width_is_not_known],
+    "change", [*OTHER_FORMS, looks_both_ways, has_no_past, keeps_halves_already, width_is_not_known]
 )
-def test_an_attention_of_another_form_is_left_to_the_runtime(
-    tmp_path: Path, change: Callable[[onnx.GraphProto], None]
-) -> None:
-    model = onnx.load(Form().write(tmp_path / "attention.onnx"))
-    change(model.graph)
-    onnx.save(model, tmp_path / "attention.onnx")
-
-    assert native_graph(tmp_path / "attention.onnx") is None
+def test_an_attention_of_another_form_is_left_to_the_runtime(tmp_path: Path, change: Change) -> None:
+    assert not is_ours_after(change, Form(), tmp_path / "attention.onnx")
 
 
 @pytest.mark.parametrize("form", [Form(width=8), Form(width=272), Form(17, 1)], ids=["narrow", "wide", "shared"])
