@@ -83,7 +83,7 @@ def _serve(settings: Settings, started: float) -> None:
     from ray import serve
 
     from service.app import targets
-    from service.ray_processes import start_ray
+    from service.ray_processes import expect_ray_to_end, start_ray
 
     try:
         try:
@@ -102,6 +102,7 @@ def _serve(settings: Settings, started: float) -> None:
         if not Draining(settings.run_dir).drain(settings.drain_notice_s, timeouts.drain):
             logger.warning("requests that ran for longer than that are cut")
         logger.info("stopping")
+        expect_ray_to_end()
         shut_down(serve.shutdown)  # kills HAProxy first, and so would cut whoever was not answered yet
     finally:
         ray.shutdown()

@@ -1,5 +1,7 @@
 """Ray on a single machine, tried again where it does not start, and without two processes that are of no use there.
 
+What its processes have to report is logged with all else, which Ray would print among the lines of the log.
+
 `ray.init` has no argument against them: the log monitor, which would print replicas' lines here a second time, and the
 dashboard, which even where it is switched off counts Ray's usage. They take 45 and 75 MB, and wake several times a
 second. The autoscaler's monitor has no nodes to add, but the number of nodes in Ray's metrics is its.
@@ -51,6 +53,17 @@ def start_ray(metrics_port: int | None) -> None:
             if not tries_left:
                 raise
             logger.warning("Ray did not start, and is started again: %s", error)
+    worker.print_to_stdstream = _log_reports  # type: ignore[assignment]  # which Ray's thread that listens for them calls
     node: Node = worker._global_node  # type: ignore[assignment]  # which it has said is None
     for end in (node.kill_log_monitor, node.kill_dashboard):
         end(check_alive=False)
+
+
+def expect_ray_to_end() -> None:
+    """Log no reports any more: the last would be that Serve's controller, which shuts down, is dead."""
+    worker.print_to_stdstream = lambda *_, **__: None
+
+
+def _log_reports(reports: dict[str, Any], *_: Any, **__: Any) -> None:
+    for report in reports["lines"]:
+        logger.warning("Ray reports: %s", report)

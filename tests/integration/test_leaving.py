@@ -128,6 +128,7 @@ def test_who_is_slow_is_told_and_who_was_begun_is_answered_before_the_end(servic
             assert sum('"finish_reason"' in line for line in lines) == LONG["n"]
         assert ": keep-alive" in streams[0].result() + streams[1].result()
     assert service.process.wait(timeout=30) == 0
+    assert "ray.kill" not in service.log.read_text(), "the log ends with Ray's report of what was asked for"
 
 
 @pytest.mark.parametrize("after_s", [1, 8])

@@ -33,6 +33,22 @@ running = [child.name() for child in psutil.Process().children() if child.status
 print(json.dumps({"error": error, "running": running}))
 """
 
+REPORTS = """
+import logging, time
+import ray
+from ray._private.utils import publish_error_to_driver
+from ray._private.worker import global_worker
+from service import ray_processes
+
+logging.basicConfig(level=logging.WARNING)
+ray_processes.start_ray(None)
+for report in ("before the end", "at the end"):
+    publish_error_to_driver("test", report, gcs_client=global_worker.gcs_client)
+    time.sleep(2)  # until Ray has brought it
+    ray_processes.expect_ray_to_end()
+ray.shutdown()
+"""
+
 
 def started(failures: int) -> dict[str, Any]:
     output = subprocess.run([sys.executable, "-c", STARTS, str(failures)], check=True, capture_output=True, text=True)
@@ -53,3 +69,12 @@ def test_ray_that_never_starts_is_an_error_that_leaves_no_process() -> None:
 
     assert start["error"] == "timed out during startup"
     assert not {"gcs_server", "raylet"} & set(start["running"])
+
+
+def test_what_ray_reports_is_logged_until_it_is_to_end() -> None:
+    output = subprocess.run([sys.executable, "-c", REPORTS], check=True, capture_output=True, text=True)
+
+    assert [line for line in output.stderr.splitlines() if "the end" in line] == [
+        "WARNING:service.ray_processes:Ray reports: before the end"
+    ]
+    assert not output.stdout
