@@ -107,6 +107,12 @@ def _remote_errors() -> Iterator[None]:
         if isinstance(error.cause, ServiceError):
             raise error.cause from None
         raise InternalError("the model failed on this request") from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Ray gave the call up, not its caller. As a cancellation it would pass all that answers, and end in silence.
+        raise NotReady("the call to the model's replica was cut; try again") from None
 
 
 def health_by_controller(application: str) -> ModelHealth:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from typing import Generic, TypeVar
 
 Answer = TypeVar("Answer")
@@ -33,7 +34,9 @@ class StatusCache(Generic[Answer]):
     async def get(self) -> Answer:
         """Return the answer; raises what asking raised, and `TimeoutError`."""
         if self._asked is None or (self._asked.done() and self._clock() - self._answered_at >= self._fresh_for_s):
-            self._asked = asyncio.create_task(self._answer())
+            # In no request's context. Ray cancels what a request has asked of others when its client leaves, and takes
+            # who is cut by that for one that was left, too: questions to several models would cut each other for ever.
+            self._asked = asyncio.create_task(self._answer(), context=Context())
         return await asyncio.shield(self._asked)
 
     async def _answer(self) -> Answer:

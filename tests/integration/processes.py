@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from deploy.monitoring.local import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 READY_WITHIN_S = 240
+RAY = Path("/tmp/ray")  # where Ray puts its logs unless it is told otherwise
 
 
 def own_ports() -> dict[str, str]:
@@ -49,7 +51,8 @@ def running(command: Sequence[str], environment: Mapping[str, str], log: Path) -
 
 def wait_until_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
     """Wait until a service of Ray answers; a fresh machine takes a minute."""
-    deadline, last = time.monotonic() + READY_WITHIN_S, ""
+    deadline = time.monotonic() + READY_WITHIN_S
+    heard: Counter[str] = Counter()
     while time.monotonic() < deadline:
         assert process.poll() is None, f"the service ended:\n{log.read_text()}"
         try:
@@ -57,8 +60,15 @@ def wait_until_ready(process: subprocess.Popen[bytes], address: str, log: Path) 
             response = httpx.get(f"{address}/ready", timeout=5)
             if response.status_code == 200 and "ready at" in log.read_text():
                 return
-            last = response.text
+            heard[response.text] += 1
         except httpx.HTTPError as error:
-            last = repr(error)
+            heard[repr(error)] += 1
         time.sleep(0.25)
-    raise AssertionError(f"not ready after {READY_WITHIN_S} s, but {last}\n{log.read_text()}")
+    what = "\n".join(f"{times} times: {answer}" for answer, times in heard.items())
+    raise AssertionError(f"not ready after {READY_WITHIN_S} s:\n{what}\n{log.read_text()}\n{logs_of_ray(process.pid)}")
+
+
+def logs_of_ray(pid: int, lines: int = 30) -> str:
+    """Return the ends of what Serve's processes have logged, of the service with this process id."""
+    files = sorted(RAY.glob(f"session_*_{pid}/logs/serve/*.log"))
+    return "\n".join("\n".join([f"{file.name}:", *file.read_text().splitlines()[-lines:]]) for file in files)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -59,6 +60,17 @@ async def test_one_who_leaves_ends_the_question_for_nobody() -> None:
     assert leaving.cancelled()
 
 
+async def test_a_question_belongs_to_nobody_who_asks() -> None:
+    asker: ContextVar[str] = ContextVar("asker")
+
+    async def ask() -> str | None:
+        return asker.get(None)
+
+    asker.set("the first, whose client may leave")
+
+    assert await StatusCache(ask).get() is None
+
+
 async def test_an_error_is_an_answer_too() -> None:
     asked = 0
 
@@ -111,6 +123,23 @@ async def test_a_model_that_serve_does_not_know_yet_is_not_ready(
         answer = await client.get("/ready")
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
+
+
+async def test_a_call_that_ray_gives_up_is_answered(sentiment: TinyPackage) -> None:
+    class GivenUp(Replica):
+        def __init__(self) -> None:
+            super().__init__()
+            self.predict = self
+
+        async def remote(self, *_: object) -> ModelHealth:
+            raise asyncio.CancelledError
+
+    task = RemoteTask(sentiment.manifest, cast("Any", GivenUp()), "sentiment", may_sleep=False)
+    transport = httpx.ASGITransport(create_app([task], Settings()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        answers = [await client.get("/ready"), await client.post("/classify", json={"input": "good"})]
+
+    assert [(each.status_code, each.json()["error"]["code"]) for each in answers] == [(503, "not_ready")] * 2
 
 
 async def test_a_model_without_a_replica_is_described_all_the_same(
