@@ -32,6 +32,7 @@ class Insights:
         self._idle_s = idle_s
         self._release: asyncio.TimerHandle | None = None
         self._releasing: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     async def run(
         self, permit: Permit, function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
@@ -45,6 +46,7 @@ class Insights:
 
     def close(self) -> None:
         """Free the thread."""
+        self._is_closed = True
         if self._release is not None:
             self._release.cancel()
         self.pool.close()
@@ -53,6 +55,8 @@ class Insights:
         """Begin to wait anew for the time without requests."""
         if self._release is not None:
             self._release.cancel()
+        if self._is_closed:  # while a request was in the thread
+            return
         self._release = asyncio.get_running_loop().call_later(self._idle_s, self._rest)
 
     def _rest(self) -> None:

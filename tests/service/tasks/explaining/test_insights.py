@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import time
+from typing import Any
 
 from service.engine.admission import Permit
 from service.engine.explaining.graph import Look
@@ -31,3 +34,23 @@ async def test_graphs_are_opened_when_asked_for_and_given_back_after_a_while(sen
     finally:
         insights.close()
     assert threads() == before
+
+
+async def test_what_is_closed_while_it_is_asked_gives_nothing_back_later(sentiment: TinyPackage) -> None:
+    problems: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, problem: problems.append(problem))
+    insights, begun = Insights(sentiment.folder, sentiment.manifest, idle_s=0.01), threading.Event()
+
+    def take_a_moment() -> None:
+        begun.set()
+        time.sleep(0.05)
+
+    asking = asyncio.create_task(insights.run(Permit.of_one(), take_a_moment))
+    await asyncio.to_thread(begun.wait, 30)
+    insights.close()
+    await asking
+    await asyncio.sleep(0.05)
+    del insights
+    gc.collect()  # when Python tells of errors that nobody saw
+
+    assert not problems
