@@ -47,8 +47,9 @@ class Insights:
     def close(self) -> None:
         """Free the thread."""
         self._is_closed = True
-        if self._release is not None:
-            self._release.cancel()
+        for later in (self._release, self._releasing):
+            if later is not None:
+                later.cancel()
         self.pool.close()
 
     def _wait(self) -> None:
