@@ -66,13 +66,12 @@ class ReopenedTask:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is stuck once too often to be opened anew in this process."""
-        return not self.is_progressing and len(self._closing) >= MOST_STUCK
+        """Whether it is stuck once too often to be opened anew in this process, and is not being opened already."""
+        return not self._is_opening and not self.is_progressing and len(self._closing) >= MOST_STUCK
 
     def reopen(self) -> None:
         """Begin to open the model anew, unless that has begun, or was done a moment ago."""
-        is_opening = self._opening is not None and not self._opening.done()
-        if not is_opening and not self.is_lost and self._clock() >= self._open_again_at:
+        if not self._is_opening and not self.is_lost and self._clock() >= self._open_again_at:
             logger.error("model %s makes no progress and is opened anew", self.manifest.name)
             self._opening = asyncio.create_task(self._reopen())
 
@@ -81,6 +80,10 @@ class ReopenedTask:
         if self._opening is not None:
             await self._opening
         await self._task.close()
+
+    @property
+    def _is_opening(self) -> bool:
+        return self._opening is not None and not self._opening.done()
 
     def _whole(self) -> LocalTask:
         if not self._task.is_progressing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from service.api.app import create_app
 from service.errors import InternalError, NotReady
 from service.models_file import ModelSettings
-from service.schemas import ClassifyRequest, GenerateRequest, GenerateResponse
+from service.schemas import ClassifyRequest, GenerateRequest, GenerateResponse, Response
 from service.settings import Limits, Settings
 from service.tasks.loading import load_task
 from service.tasks.reopening import MOST_STUCK, ReopenedTask, must_be_replaced
@@ -74,6 +74,18 @@ async def stopped(task: ReopenedTask) -> None:
     async with asyncio.timeout(10):
         while task.is_progressing:  # noqa: ASYNC110  # it tells nobody
             await asyncio.sleep(0.01)
+
+
+async def stuck(task: ReopenedTask) -> Callable[[], Awaitable[Response]]:
+    """Let a task's graph not return; what ends that returns the answer."""
+    may_return, answer = block(task), asyncio.create_task(task.predict(TEXT))
+    await stopped(task)
+
+    async def end() -> Response:
+        may_return.set()
+        return await answer
+
+    return end
 
 
 async def opened(task: ReopenedTask) -> None:
@@ -142,11 +154,9 @@ async def test_a_model_stuck_too_often_waits_for_another_process_until_no_other_
     tasks: list[ReopenedTask], clock: Clock
 ) -> None:
     classifier, generator = tasks
-    blocked, stuck = [], []
+    ends = []
     for _ in range(MOST_STUCK + 1):
-        blocked.append(block(classifier))
-        stuck.append(asyncio.create_task(classifier.predict(TEXT)))
-        await stopped(classifier)
+        ends.append(await stuck(classifier))
         story = asyncio.create_task(generator.predict(STORY))
         await asyncio.sleep(0)
         assert not must_be_replaced(tasks)
@@ -157,9 +167,32 @@ async def test_a_model_stuck_too_often_waits_for_another_process_until_no_other_
 
     assert classifier.is_lost
     assert must_be_replaced(tasks)
-    for event in blocked:
-        event.set()
-    await asyncio.gather(*stuck)
+    for end in ends:
+        await end()
+
+
+async def test_a_model_that_is_being_opened_for_the_last_time_is_not_lost(
+    tasks: list[ReopenedTask], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier, may_open, load = tasks[0], threading.Event(), tasks[0]._load
+    ends = []
+    for _ in range(MOST_STUCK - 1):
+        ends.append(await stuck(classifier))
+        assert not must_be_replaced(tasks)
+        await opened(classifier)
+        clock.now += 60
+    monkeypatch.setattr(classifier, "_load", lambda: (may_open.wait(10), load())[1])
+    ends.append(await stuck(classifier))
+    for _ in range(2):
+        assert not must_be_replaced(tasks)
+        assert not classifier.is_lost
+        await asyncio.sleep(0.01)  # until the opening has begun
+    may_open.set()
+    await opened(classifier)
+
+    assert classifier.is_progressing
+    for end in ends:
+        await end()
 
 
 async def test_a_process_whose_only_model_fails_is_replaced(sentiment: TinyPackage) -> None:
