@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from service.engine import machine
+
 ROOT = Path(__file__).parent.parent
 # Instructions that decide how fast small integers and halves are multiplied.
 INSTRUCTIONS = (
@@ -56,9 +58,8 @@ def processor() -> str:
 
 def instructions() -> list[str]:
     """Return which of the instructions that matter the processor has."""
-    found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
-    words = set(found[1].split()) if found else set()
-    return [name for name in INSTRUCTIONS if name in words]
+    known = machine.instructions()
+    return [name for name in INSTRUCTIONS if name in known]
 
 
 def multiplies_bfloat16() -> bool:

@@ -1,10 +1,13 @@
-"""How much memory and how many cores this process may use: the machine's, or its container's."""
+"""What this process may use of memory and cores, the machine's or its container's, and what the processor can do."""
 
 from __future__ import annotations
 
 import os
+import platform
+import re
 from pathlib import Path
 
+CPUINFO = Path("/proc/cpuinfo")
 CGROUPS = Path("/sys/fs/cgroup")
 MAX_V1 = "memory.limit_in_bytes"
 KV_FRACTION = 0.5  # what KV caches may take of it together; weights, arenas and Ray need the rest
@@ -63,3 +66,22 @@ def _cgroup_quota() -> int | None:
         except (OSError, ValueError):
             continue
     return None
+
+
+def instructions(cpuinfo: Path = CPUINFO) -> frozenset[str]:
+    """Return the names that Linux has for the processor's instructions; none where it tells nothing."""
+    try:
+        text = cpuinfo.read_text()
+    except OSError:
+        return frozenset()
+    found = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, re.M)
+    return frozenset(found[1].split() if found else ())
+
+
+def sums_up_in_16_bits(cpuinfo: Path = CPUINFO) -> bool:
+    """Tell whether the processor's one instruction for products of 8-bit integers adds two up in 16 bits: too few.
+
+    That of x86 before VNNI, which came with AVX-512 and, later, with AVX2's registers.
+    """
+    is_x86 = platform.machine() in {"x86_64", "AMD64"}
+    return is_x86 and instructions(cpuinfo).isdisjoint({"avx512_vnni", "avx_vnni"})

@@ -17,7 +17,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from service.engine.machine import usable_cores
+from service.engine.machine import sums_up_in_16_bits, usable_cores
 from service.engine.native.graph import NativeGraph, may_be_native, native_graph
 from service.engine.native.library import NoLibrary, find_library, instructions_of
 from service.engine.teams import Teams, fewer_threads, size_of
@@ -219,6 +219,8 @@ class Session:
         # A memory pattern is kept for every shape that was ever run; a ragged batch has a new one at each step.
         session_options.enable_mem_pattern = False
         session_options.log_severity_level = 3
+        if sums_up_in_16_bits():  # then ONNX Runtime does so too, unless it is asked for exact sums
+            session_options.add_session_config_entry("session.x64quantprecision", "1")
         if self._native is not None:
             session_options.register_custom_ops_library(str(native_library()))
             for name, weight in self._shared.items():

@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import os
 import resource
+from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import numpy_helper
 
 from model.package.inputs import encoder_inputs
 from service.engine.machine import usable_cores
 from service.engine.memory import trim_heap
 from service.engine.session import CPU, CUDA, DeviceUnavailable, Session, SessionOptions
 from tests.conftest import MakePackage, TinyPackage
+from tests.service.engine.native.products import product
 from tests.service.engine.test_memory import resident_bytes
 
 
@@ -25,6 +29,20 @@ def test_a_session_returns_the_outputs_asked_for(sentiment: TinyPackage) -> None
     (logits,) = session.run(encoder_inputs(ids, np.array([3]), np.zeros_like(ids)), ["logits"])
 
     assert logits.shape == (1, 2)
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["the runtime's operators", "ours, where they can be had"])
+def test_sums_of_8_bit_products_are_exact_on_every_processor(tmp_path: Path, native: bool) -> None:
+    path = product(tmp_path / "product.onnx", 64, 32, by_rows=False, bias=False)
+    model = onnx.load(path)
+    weights = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.full((64, 32), 127, np.int8), "matrix"))
+    onnx.save(model, path)
+    loudest = np.full((1, 3, 64), 1000, np.float32)  # 255 in 8 bits: two products of it with 127 exceed 16 bits
+    (answer,) = Session(path, SessionOptions(1, native=native)).run({"x": loudest}, ["y"])
+
+    sums = (255 - int(weights["zero_point"])) * 127 * 64
+    np.testing.assert_allclose(answer[0], np.tile(sums * weights["step"] * weights["scales"], (3, 1)), rtol=1e-6)
 
 
 def test_memory_stays_flat_over_many_shapes(sentiment: TinyPackage) -> None:
