@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for what was measured")
     options = parser.parse_args()
     if native_library() is None:
-        sys.exit("our operators cannot be had here: they need a C++ compiler and a processor with AVX-512 VNNI")
+        sys.exit("our operators cannot be had here: they need a C++ compiler, and AVX2 or NEON")
     rows = [
         row
         for path in options.packages

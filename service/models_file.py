@@ -119,7 +119,7 @@ class ModelSettings(BaseModel):
     native: bool = Field(
         True,
         description="multiply integers of 8 bits, and attend, by operators of our own where the processor has "
-        "AVX-512 VNNI",
+        "AVX2 or NEON's dot products",
     )
     spin_us: int = Field(100, ge=0, le=10_000, description="how long a thread without work waits awake, in µs")
     max_slots: int = Field(64, ge=1, le=1024, description="rows of the KV cache: sequences times beams at a time")
@@ -134,7 +134,7 @@ class ModelSettings(BaseModel):
     kv_cache_dtype: Literal["auto", "float16"] = Field(
         "auto",
         description="numbers that keys and values are kept in; auto: those that the graphs compute with; float16: 16 "
-        "bits, half the memory and less to read, for native models on a processor with AVX-512 VNNI",
+        "bits, half the memory and less to read, for native models on a processor with AVX2 or NEON's dot products",
     )
     prompt_lookup: bool = Field(
         True,

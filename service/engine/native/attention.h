@@ -83,12 +83,4 @@ struct AttentionRun {
   }
 };
 
-// Writes keys and values into the cache and what each token attends to into the output. A token's answer is the same to
-// the last bit, whichever tokens and rows are computed with it, if all of its row's numbers are finite. Throws nothing.
-void Attend(const Attention& attention, const AttentionRun& run, const Threads& threads);
-
-// The same without a cache, for whole rows: run.before is 0, run.segments null, and heads may have any width. A thread
-// takes memory for one tile, and keeps it: where there is none, the process ends.
-void AttendRagged(const Attention& attention, const AttentionRun& run, const Threads& threads);
-
 }  // namespace trifold

@@ -12,6 +12,7 @@
 #include <new>
 
 #include "attention_inputs.h"
+#include "kernels.h"
 
 namespace trifold {
 namespace {
@@ -124,7 +125,7 @@ OrtStatus* Compute(void* created, OrtKernelContext* context) {
   RETURN_IF_FAILED(Present(context, kPresentKey, inputs[kPastKey], number_bytes, &run.cache.keys));
   RETURN_IF_FAILED(Present(context, kPresentValue, inputs[kPastValue], number_bytes, &run.cache.values));
   RETURN_IF_FAILED(WriteOutput(attention, context, &run));
-  if (run.rows > 0 && run.tokens > 0) Attend(attention, run, Workers(context));
+  if (run.rows > 0 && run.tokens > 0) FindKernels()->attend(attention, run, Workers(context));
   return nullptr;
 }
 

@@ -181,20 +181,19 @@ class _Rewrite:
     def _linear(self, product: Product) -> onnx.NodeProto:
         order = "columns" if product.is_transposed else "rows"
         weights = f"{product.matrix}_panels_of_{order}"
-        offsets = f"{weights}_offsets_{product.zero_point}"
+        sums = f"{weights}_sums"
         if weights not in self._weights:
             matrix = self._products.values(product.matrix)
             matrix = matrix.T if product.is_transposed else matrix
             self._add(weights, panels_of(matrix))
-        if offsets not in self._weights:
             # Of both axes at once it takes ten times as long.
-            sums = self._weights[weights].sum(axis=1, dtype=np.int32).sum(axis=2, dtype=np.int32)
-            self._add(offsets, _copied(-product.zero_point * sums.ravel()))
+            of_groups = self._weights[weights].sum(axis=1, dtype=np.int32)
+            self._add(sums, _copied(of_groups.sum(axis=2, dtype=np.int32).ravel()))
         scales = f"{product.last.output[0]}_scales_of_panels"
         self._add(scales, _copied(np.pad(product.scales, (0, -product.columns % PANEL_COLUMNS))))
         return helper.make_node(
             "Linear",
-            [product.given, weights, scales, offsets, *filter(None, [product.bias])],
+            [product.given, weights, scales, sums, *filter(None, [product.bias])],
             product.last.output[:1],
             domain=DOMAIN,
             depth=product.depth,

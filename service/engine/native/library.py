@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parent
 COMPILERS = ("c++", "g++", "clang++")
 # Nothing is contracted: a product and a sum that become one instruction are rounded once less.
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-fPIC", "-shared")
-PATIENCE_S = 120  # for a compiler, which takes two or three
+PATIENCE_S = 120  # for a compiler, which takes six
 
 
 class NoLibrary(RuntimeError):
@@ -68,8 +68,8 @@ def build() -> Path:
 
     Processes that build at the same time do it side by side, and the last one's file stays.
     """
-    if platform.machine() not in {"x86_64", "AMD64"}:
-        raise NoLibrary("they are for x86-64 processors alone")
+    if platform.machine() not in {"x86_64", "AMD64", "aarch64"}:
+        raise NoLibrary("they are for x86-64 and 64-bit Arm processors alone")
     compiler = find_compiler()
     if compiler is None:
         raise NoLibrary("they are not built, as there is no C++ compiler (c++, g++ or clang++)")

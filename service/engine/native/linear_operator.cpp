@@ -1,17 +1,17 @@
 // `trifold.Linear`: what stands between `linear.h` and ONNX Runtime.
 //
-// Inputs: x (..., depth), and the constants weights, scales, offsets and, maybe, bias of `linear.h`.
+// Inputs: x (..., depth), and the constants weights, scales, column sums and, maybe, bias of `linear.h`.
 // Output: (..., columns).
 
 #include <memory>
 
-#include "linear.h"
+#include "kernels.h"
 #include "operators.h"
 
 namespace trifold {
 namespace {
 
-enum Input : size_t { kX, kWeights, kScales, kOffsets, kBias, kInputs };
+enum Input : size_t { kX, kWeights, kScales, kColumnSums, kBias, kInputs };
 
 struct Kernel {
   Linear linear{};
@@ -56,7 +56,7 @@ OrtStatus* Create(const OrtCustomOp*, const OrtApi*, const OrtKernelInfo* info, 
   const int64_t numbers = padded * linear.Groups() * kGroup;
   RETURN_IF_FAILED(Find(info, kWeights, numbers, &linear.weights));
   RETURN_IF_FAILED(Find(info, kScales, padded, &linear.scales));
-  RETURN_IF_FAILED(Find(info, kOffsets, padded, &linear.offsets));
+  RETURN_IF_FAILED(Find(info, kColumnSums, padded, &linear.column_sums));
   size_t inputs;
   RETURN_IF_FAILED(api->KernelInfo_GetInputCount(info, &inputs));
   if (inputs > kBias) RETURN_IF_FAILED(Find(info, kBias, linear.columns, &linear.bias));
@@ -80,12 +80,13 @@ OrtStatus* Compute(void* created, OrtKernelContext* context) {
   RETURN_IF_FAILED(Write(context, 0, shape, &y));
   if (rows == 0) return nullptr;
 
+  const Kernels& kernels = *FindKernels();
   OrtAllocator* allocator;
   void* scratch;
   RETURN_IF_FAILED(api->KernelContext_GetAllocator(context, kernel.memory, &allocator));
-  OrtStatus* status = api->AllocatorAlloc(allocator, ScratchBytes(linear, rows), &scratch);
+  OrtStatus* status = api->AllocatorAlloc(allocator, kernels.scratch_bytes(linear, rows), &scratch);
   if (status == nullptr) {
-    Multiply(linear, static_cast<const float*>(x), rows, static_cast<float*>(y), scratch, Workers(context));
+    kernels.multiply(linear, static_cast<const float*>(x), rows, static_cast<float*>(y), scratch, Workers(context));
     status = api->AllocatorFree(allocator, scratch);
   }
   api->ReleaseAllocator(allocator);
@@ -94,7 +95,7 @@ OrtStatus* Compute(void* created, OrtKernelContext* context) {
 
 ONNXTensorElementDataType InputType(const OrtCustomOp*, size_t place) {
   if (place == kWeights) return ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
-  return place == kOffsets ? ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32 : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
+  return place == kColumnSums ? ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32 : ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include "operators.h"
 
-#include "linear.h"
+#include "kernels.h"
 
 #ifdef _WIN32
 #define EXPORTED __declspec(dllexport)
@@ -74,9 +74,10 @@ OrtStatus* MakeDomain(OrtCustomOpDomain** domain) {
 }  // namespace
 }  // namespace trifold
 
-// The names of the processor's instructions that operators use; for a log.
+// The names of the processor's instructions that operators use, for a log; null if it has none for them.
 extern "C" EXPORTED const char* TrifoldInstructions() {
-  return trifold::HasTiles() ? "AVX-512 VNNI and AMX" : "AVX-512 VNNI";
+  const trifold::Kernels* const kernels = trifold::FindKernels();
+  return kernels == nullptr ? nullptr : kernels->instructions;
 }
 
 // What ONNX Runtime calls when it is given this library; fails where the processor has not what the operators need.
@@ -84,7 +85,8 @@ extern "C" EXPORTED OrtStatus* RegisterCustomOps(OrtSessionOptions* options, con
   using namespace trifold;
   static const OrtApi* const found = api = base->GetApi(kApiVersion);
   if (found == nullptr) return nullptr;  // an ONNX Runtime older than any that Trifold runs with; it knows no operator
-  if (!IsSupported()) return api->CreateStatus(ORT_NOT_IMPLEMENTED, "the processor has no AVX-512 VNNI");
+  if (FindKernels() == nullptr)
+    return api->CreateStatus(ORT_NOT_IMPLEMENTED, "the processor has neither AVX2 nor NEON's dot products");
   static OrtCustomOpDomain* domain = nullptr;  // of the process: sessions refer to it for as long as they live
   static OrtStatus* const failure = MakeDomain(&domain);
   if (failure != nullptr) return api->CreateStatus(ORT_FAIL, "the operators' domain could not be made");

@@ -6,7 +6,7 @@
 #include "threads.h"
 
 #define RETURN_IF_FAILED(expression) \
-  if (OrtStatus* status = (expression)) return status
+  if (OrtStatus* const failed_with = (expression)) return failed_with
 
 namespace trifold {
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "attention_inputs.h"
+#include "kernels.h"
 
 namespace trifold {
 namespace {
@@ -38,7 +39,7 @@ OrtStatus* Compute(void* created, OrtKernelContext* context) {
   RETURN_IF_FAILED(FindRotary(attention, inputs, &run));
   RETURN_IF_FAILED(FindBias(attention, inputs, &run));
   RETURN_IF_FAILED(WriteOutput(attention, context, &run));
-  if (run.rows > 0 && run.tokens > 0) AttendRagged(attention, run, Workers(context));
+  if (run.rows > 0 && run.tokens > 0) FindKernels()->attend_ragged(attention, run, Workers(context));
   return nullptr;
 }
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from service.engine.native.graph import native_graph
 from service.engine.session import Array, Session, SessionOptions
 from tests.service.engine.native.machine import needs_instructions
-from tests.service.engine.native.products import both, product
+from tests.service.engine.native.products import assert_same, both, product
 
 Change = Callable[[onnx.GraphProto], None]
 
@@ -154,7 +154,7 @@ def test_what_is_around_a_product_may_be_anything(tmp_path: Path, change: Change
     names = [output.name for output in model.graph.output]
 
     for one, other in zip(own.run(inputs, names), plain.run(inputs, names), strict=True):
-        np.testing.assert_array_equal(one, other)
+        assert_same(one, other)
 
 
 @needs_instructions

@@ -24,7 +24,7 @@ from service.engine.scheduler import SchedulerLimits
 from service.engine.session import Array, Session, SessionOptions
 from tests.conftest import MakePackage, TinyPackage
 from tests.service.engine.native.machine import needs_instructions
-from tests.service.engine.native.products import both, operators, product
+from tests.service.engine.native.products import assert_same, both, operators, product
 from tests.service.engine.test_teams import run_until, teams_of
 
 DEPTHS_AND_COLUMNS = [(1, 1), (3, 31), (16, 32), (33, 70), (64, 33), (250, 100), (768, 257), (3072, 64)]
@@ -45,7 +45,7 @@ def test_a_product_is_the_same_to_the_last_bit(
         own, plain = both(path, threads)
         for rows in ROWS:
             x = rng.standard_normal((1, rows, depth), np.float32) * rng.choice([0.1, 1, 10], (1, rows, 1)).astype("f")
-            np.testing.assert_array_equal(own.run({"x": x}, ["y"])[0], plain.run({"x": x}, ["y"])[0])
+            assert_same(own.run({"x": x}, ["y"])[0], plain.run({"x": x}, ["y"])[0])
 
 
 @needs_instructions
@@ -56,7 +56,7 @@ def test_zeros_halves_and_numbers_beyond_the_range_are_rounded_alike(tmp_path: P
     x = np.stack([np.zeros(40), -np.zeros(40), halves, 1e30 * halves, np.full(40, -1e-30), np.eye(40)[3] * 5])
     inputs = {"x": x[:, None].astype(np.float32)}
 
-    np.testing.assert_array_equal(own.run(inputs, ["y"])[0], plain.run(inputs, ["y"])[0])
+    assert_same(own.run(inputs, ["y"])[0], plain.run(inputs, ["y"])[0])
 
 
 @needs_instructions
@@ -83,7 +83,7 @@ def test_a_vocabulary_that_lies_by_words_is_multiplied_by_columns(tmp_path: Path
     x = np.random.default_rng(0).standard_normal((2, 3, 24), np.float32)
 
     assert operators(path) == ["Linear"]
-    np.testing.assert_array_equal(own.run({"x": x}, ["y"])[0], plain.run({"x": x}, ["y"])[0])
+    assert_same(own.run({"x": x}, ["y"])[0], plain.run({"x": x}, ["y"])[0])
 
 
 def test_every_number_of_a_matrix_lies_where_it_is_read() -> None:

@@ -121,9 +121,9 @@ def test_what_a_compiler_says_is_told_and_nothing_is_left_behind(
 @needs_compiler
 def test_a_library_that_cannot_be_loaded_is_not_taken(elsewhere: Path) -> None:
     def refuse(path: Path) -> None:
-        raise RuntimeError("the processor has no AVX-512 VNNI")
+        raise RuntimeError("the processor has no AVX2")
 
-    with pytest.raises(NoLibrary, match="AVX-512"):
+    with pytest.raises(NoLibrary, match="AVX2"):
         find_library(refuse)
 
 

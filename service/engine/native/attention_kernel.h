@@ -7,17 +7,17 @@
 // Stretches and blocks begin at multiples of their length, and each query's sums go over its own tokens in ascending
 // order. So what else is computed with it, and where its own computation began, does not change a bit.
 
-#include "attention.h"
-
-#if defined(__x86_64__) && defined(__GNUC__)
+#pragma once
 
 #include <algorithm>
 #include <cstring>
 
+#include "attention.h"
 #include "attention_parts.h"
 
 namespace trifold {
 namespace {
+namespace cached {
 
 constexpr int64_t kStretch = 512;          // tokens whose scores are held
 constexpr int64_t kTileQueries = 16;       // that read a key from the nearest cache before the next is fetched
@@ -31,41 +31,25 @@ INLINE void FetchAhead(const void* now, int64_t bytes, const void* end, const vo
     if (next == nullptr) return;
     place = static_cast<const char*>(next) + (place - static_cast<const char*>(end));
   }
-  for (int64_t line = 0; line < bytes; line += 64) _mm_prefetch(place + line, _MM_HINT_T0);
+  for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(place + line);
 }
 
-// Of two registers one with the sums of each one's halves (of 8, 4, 2, 1 numbers), the first's before the second's.
-template <int Low, int High>
-INLINE __m512 FoldQuarters(__m512 first, __m512 second) {
-  return _mm512_add_ps(_mm512_shuffle_f32x4(first, second, Low), _mm512_shuffle_f32x4(first, second, High));
-}
-template <int Low, int High>
-INLINE __m512 FoldNumbers(__m512 first, __m512 second) {
-  return _mm512_add_ps(_mm512_shuffle_ps(first, second, Low), _mm512_shuffle_ps(first, second, High));
-}
-
-// The products of a query with sixteen keys.
+// Writes the products of a query with sixteen keys.
 template <typename Number>
-INLINE __m512 Score(const float* query, const Number* keys, int64_t width) {
-  __m512 sums[kLanes];
-#pragma GCC unroll 16
-  for (int token = 0; token < kLanes; ++token) sums[token] = _mm512_setzero_ps();
-  for (int64_t d = 0; d < width; d += kLanes) {
-    const __m512 part = _mm512_loadu_ps(query + d);
-#pragma GCC unroll 16
-    for (int token = 0; token < kLanes; ++token)
-      sums[token] = _mm512_fmadd_ps(part, Load(keys + token * width + d), sums[token]);
-  }
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) sums[i] = FoldQuarters<0x44, 0xee>(sums[i], sums[i + 8]);
+INLINE void Score(const float* query, const Number* keys, int64_t width, float* scores) {
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) sums[i] = FoldQuarters<0x88, 0xdd>(sums[i], sums[i + 4]);
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i) sums[i] = FoldNumbers<0x44, 0xee>(sums[i], sums[i + 2]);
-  const __m512 folded = FoldNumbers<0x88, 0xdd>(sums[0], sums[1]);
-  // The folds have left token t's sum where this says it is.
-  const __m512i places = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
-  return _mm512_permutexvar_ps(places, folded);
+  for (int first = 0; first < kLanes; first += kScoredTokens, keys += kScoredTokens * width) {
+    Floats sums[kScoredTokens];
+#pragma GCC unroll 16
+    for (int token = 0; token < kScoredTokens; ++token) sums[token] = All(0);
+    for (int64_t d = 0; d < width; d += kLanes) {
+      const Floats part = Load(query + d);
+#pragma GCC unroll 16
+      for (int token = 0; token < kScoredTokens; ++token)
+        sums[token] = MultiplyAdd(part, Load(keys + token * width + d), sums[token]);
+    }
+    StoreSums(scores + first, sums);
+  }
 }
 
 // The queries that a task takes at a time, and what is computed of them.
@@ -92,7 +76,7 @@ struct Work {
 
 // Puts a head's new keys and values behind those that the cache has.
 template <typename Number>
-AVX512 void Append(const Work& work, const Segment& segment, int64_t kv_head) {
+SIMD void Append(const Work& work, const Segment& segment, int64_t kv_head) {
   const AttentionRun& run = work.run;
   const int64_t width = work.attention.width;
   const int64_t offset = work.Offset(segment.slot, kv_head) + segment.before * width;
@@ -112,7 +96,7 @@ AVX512 void Append(const Work& work, const Segment& segment, int64_t kv_head) {
 }
 
 // Takes the queries of some tokens that share a head; what is padding has its answer at once.
-AVX512 void Take(const Work& work, const Segment& segment, int64_t kv_head, int64_t first, int64_t last, Tile* tile) {
+SIMD void Take(const Work& work, const Segment& segment, int64_t kv_head, int64_t first, int64_t last, Tile* tile) {
   const Attention& attention = work.attention;
   const AttentionRun& run = work.run;
   const int64_t group = attention.heads / attention.kv_heads, width = attention.width;
@@ -143,7 +127,7 @@ AVX512 void Take(const Work& work, const Segment& segment, int64_t kv_head, int6
 
 // Fills the scores of tokens begin … end−1, of a stretch that begins at `stretch`.
 template <typename Number>
-AVX512 void ScoreStretch(const Number* keys, int64_t width, int64_t stretch, int64_t begin, int64_t end,
+SIMD void ScoreStretch(const Number* keys, int64_t width, int64_t stretch, int64_t begin, int64_t end,
                          const Number* next, Tile* tile) {
   for (int64_t token = begin; token < end; token += kLanes) {
     const Number* block = keys + token * width;
@@ -156,16 +140,19 @@ AVX512 void ScoreStretch(const Number* keys, int64_t width, int64_t stretch, int
       std::memset(tile->block + count * width, 0, (kLanes - count) * width * sizeof(float));
     }
     for (int64_t query = 0; query < tile->count; ++query) {
-      const float* numbers = tile->numbers[query];
-      const __m512 scores = is_copied ? Score(numbers, tile->block, width) : Score(numbers, block, width);
-      Store(tile->scores[query] + token - stretch, scores);
+      float* scores = tile->scores[query] + token - stretch;
+      if (is_copied) {
+        Score(tile->numbers[query], tile->block, width, scores);
+      } else {
+        Score(tile->numbers[query], block, width, scores);
+      }
     }
   }
 }
 
 // Adds to the sums of all queries the values of tokens begin … end−1 by their weights.
 template <typename Number>
-AVX512 void WeighStretch(const Number* values, int64_t width, int64_t stretch, int64_t begin, int64_t end,
+SIMD void WeighStretch(const Number* values, int64_t width, int64_t stretch, int64_t begin, int64_t end,
                          const Number* next, Tile* tile) {
   for (int64_t token = begin; token < end; token += kLanes) {
     const Number* block = values + token * width;
@@ -179,7 +166,7 @@ AVX512 void WeighStretch(const Number* values, int64_t width, int64_t stretch, i
 
 // `next`: the keys that are read behind this tile's.
 template <typename Number>
-AVX512 void AttendTile(const Work& work, const Segment& segment, int64_t kv_head, int64_t first_token,
+SIMD void AttendTile(const Work& work, const Segment& segment, int64_t kv_head, int64_t first_token,
                        int64_t last_token, const Number* next) {
   Tile tile;
   Take(work, segment, kv_head, first_token, last_token, &tile);
@@ -198,9 +185,9 @@ AVX512 void AttendTile(const Work& work, const Segment& segment, int64_t kv_head
     WeighStretch(values, width, stretch, begin, end, end < to ? keys + end * width : next, &tile);
   }
   for (int64_t query = 0; query < tile.count; ++query) {
-    const __m512 sum = _mm512_set1_ps(_mm512_reduce_add_ps(Load(tile.lanes[query])));
+    const Floats sum = All(Sum(Load(tile.lanes[query])));
     for (int64_t d = 0; d < width; d += kLanes)
-      Store(tile.queries[query].output + d, _mm512_div_ps(Load(tile.sums[query] + d), sum));
+      Store(tile.queries[query].output + d, Divide(Load(tile.sums[query] + d), sum));
   }
 }
 
@@ -237,8 +224,6 @@ void AttendAll(Work* work, const Threads& threads) {
   threads.ForEach(static_cast<size_t>(tasks), AttendTask<Number>, work);
 }
 
-}  // namespace
-
 void Attend(const Attention& attention, const AttentionRun& run, const Threads& threads) {
   const int64_t group = attention.heads / attention.kv_heads;
   int64_t seen = 0;
@@ -257,14 +242,6 @@ void Attend(const Attention& attention, const AttentionRun& run, const Threads& 
   }
 }
 
+}  // namespace cached
+}  // namespace
 }  // namespace trifold
-
-#else  // another processor or compiler: see linear.cpp
-
-namespace trifold {
-
-void Attend(const Attention&, const AttentionRun&, const Threads&) {}
-
-}  // namespace trifold
-
-#endif

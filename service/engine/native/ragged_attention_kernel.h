@@ -5,23 +5,23 @@
 // zeros to whole registers. Each query's sums go over its own tokens in ascending order, in stretches that begin at
 // multiples of their length, so what else is computed with it does not change a bit.
 
-#include "attention.h"
-
-#if defined(__x86_64__) && defined(__GNUC__)
+#pragma once
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <utility>
 
+#include "attention.h"
 #include "attention_parts.h"
 
 namespace trifold {
 namespace {
+namespace ragged {
 
 constexpr int64_t kStretch = 128;      // tokens whose keys and values are held
 constexpr int64_t kTileQueries = 64;   // that read them while they are held
-constexpr int64_t kMostBlocks = 4;     // of sixteen keys whose scores are computed at a time
+constexpr int kMostBlocks = kMostParts;  // of sixteen keys whose scores are computed at a time
 
 // What a task keeps of a tile of queries and of a stretch of tokens, for heads of `width` numbers.
 class Held {
@@ -69,44 +69,17 @@ struct Work {
   int64_t Queries() const { return run.tokens * group; }
 };
 
-// Turns sixteen registers of sixteen numbers over.
-INLINE void TurnOver(__m512* rows) {
-  __m512 turned[kLanes];
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    const __m512 first = _mm512_unpacklo_ps(rows[i], rows[i + 1]), second = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
-    const __m512 third = _mm512_unpacklo_ps(rows[i + 2], rows[i + 3]);
-    const __m512 fourth = _mm512_unpackhi_ps(rows[i + 2], rows[i + 3]);
-    turned[i] = _mm512_shuffle_ps(first, third, 0x44);
-    turned[i + 1] = _mm512_shuffle_ps(first, third, 0xee);
-    turned[i + 2] = _mm512_shuffle_ps(second, fourth, 0x44);
-    turned[i + 3] = _mm512_shuffle_ps(second, fourth, 0xee);
-  }
-  // Quarter q of turned[4·i + j] is now column 4·q + j of rows 4·i … 4·i + 3.
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    const __m512 low = _mm512_shuffle_f32x4(turned[j], turned[4 + j], 0x44);
-    const __m512 high = _mm512_shuffle_f32x4(turned[j], turned[4 + j], 0xee);
-    const __m512 other_low = _mm512_shuffle_f32x4(turned[8 + j], turned[12 + j], 0x44);
-    const __m512 other_high = _mm512_shuffle_f32x4(turned[8 + j], turned[12 + j], 0xee);
-    rows[j] = _mm512_shuffle_f32x4(low, other_low, 0x88);
-    rows[4 + j] = _mm512_shuffle_f32x4(low, other_low, 0xdd);
-    rows[8 + j] = _mm512_shuffle_f32x4(high, other_high, 0x88);
-    rows[12 + j] = _mm512_shuffle_f32x4(high, other_high, 0xdd);
-  }
-}
-
 // Copies a head, and fills it up. A token's next head lies behind it, and is asked for: tokens lie in pages of their own,
 // over whose ends no processor looks ahead.
 INLINE void Copy(const float* from, int64_t count, float* to, int64_t width) {
   for (int64_t d = 0; d < width; d += kLanes) {
-    _mm_prefetch(reinterpret_cast<const char*>(from + count + d), _MM_HINT_T0);
-    Store(to + d, _mm512_maskz_loadu_ps(Lanes(d, 0, count), from + d));
+    __builtin_prefetch(from + count + d);
+    Store(to + d, Load(LanesBetween(0, count - d), from + d));
   }
 }
 
 // Holds the keys and values of a row's tokens begin … end−1.
-AVX512 void Hold(const Work& work, int64_t row, int64_t kv_head, int64_t begin, int64_t end, Held* held) {
+SIMD void Hold(const Work& work, int64_t row, int64_t kv_head, int64_t begin, int64_t end, Held* held) {
   const AttentionRun& run = work.run;
   const int64_t width = work.width, count = work.attention.width, head = kv_head * count;
   for (int64_t token = begin; token < end; ++token) {
@@ -126,7 +99,7 @@ AVX512 void Hold(const Work& work, int64_t row, int64_t kv_head, int64_t begin, 
     }
     float* keys = held->keys + (first - begin) * width;
     for (int64_t d = 0; d < width; d += kLanes) {
-      __m512 numbers[kLanes];
+      Floats numbers[kLanes];
 #pragma GCC unroll 16
       for (int64_t i = 0; i < kLanes; ++i) numbers[i] = Load(held->block + i * width + d);
       TurnOver(numbers);
@@ -138,7 +111,7 @@ AVX512 void Hold(const Work& work, int64_t row, int64_t kv_head, int64_t begin, 
 
 // Takes queries first … last−1 of those that read a row's key head, which are in the order of their tokens; returns how
 // many. What is padding has its answer at once.
-AVX512 int64_t Take(const Work& work, int64_t row, int64_t kv_head, int64_t first, int64_t last, Held* held) {
+SIMD int64_t Take(const Work& work, int64_t row, int64_t kv_head, int64_t first, int64_t last, Held* held) {
   const Attention& attention = work.attention;
   const AttentionRun& run = work.run;
   const int64_t count = attention.width, end = run.last[row] + 1;
@@ -169,22 +142,22 @@ AVX512 int64_t Take(const Work& work, int64_t row, int64_t kv_head, int64_t firs
 
 // Fills the scores of `Queries` queries and of `Blocks` blocks of keys, which are turned over.
 template <int Queries, int Blocks>
-AVX512 void Score(const float* queries, const float* keys, int64_t width, float* scores) {
-  __m512 sums[Queries][Blocks];
+SIMD void Score(const float* queries, const float* keys, int64_t width, float* scores) {
+  Floats sums[Queries][Blocks];
 #pragma GCC unroll 4
   for (int query = 0; query < Queries; ++query)
 #pragma GCC unroll 4
-    for (int block = 0; block < Blocks; ++block) sums[query][block] = _mm512_setzero_ps();
+    for (int block = 0; block < Blocks; ++block) sums[query][block] = All(0);
   for (int64_t d = 0; d < width; ++d) {
-    __m512 key[Blocks];
+    Floats key[Blocks];
 #pragma GCC unroll 4
     for (int block = 0; block < Blocks; ++block) key[block] = Load(keys + (block * width + d) * kLanes);
 #pragma GCC unroll 4
     for (int query = 0; query < Queries; ++query) {
-      const __m512 number = _mm512_set1_ps(queries[query * width + d]);
+      const Floats number = All(queries[query * width + d]);
 #pragma GCC unroll 4
       for (int block = 0; block < Blocks; ++block)
-        sums[query][block] = _mm512_fmadd_ps(number, key[block], sums[query][block]);
+        sums[query][block] = MultiplyAdd(number, key[block], sums[query][block]);
     }
   }
 #pragma GCC unroll 4
@@ -195,18 +168,21 @@ AVX512 void Score(const float* queries, const float* keys, int64_t width, float*
 }
 
 using AnyScore = void (*)(const float*, const float*, int64_t, float*);
-constexpr AnyScore kScore[kMostQueries][kMostBlocks] = {{Score<1, 1>, Score<1, 2>, Score<1, 3>, Score<1, 4>},
-                                                        {Score<2, 1>, Score<2, 2>, Score<2, 3>, Score<2, 4>},
-                                                        {Score<3, 1>, Score<3, 2>, Score<3, 3>, Score<3, 4>},
-                                                        {Score<4, 1>, Score<4, 2>, Score<4, 3>, Score<4, 4>}};
+
+// Returns `Score` for so many queries and blocks.
+template <int... Places>
+AnyScore ScoreOf(std::integer_sequence<int, Places...>, int64_t queries, int64_t blocks) {
+  static constexpr AnyScore kFunctions[] = {Score<Places / kMostBlocks + 1, Places % kMostBlocks + 1>...};
+  return kFunctions[(queries - 1) * kMostBlocks + blocks - 1];
+}
 
 // Lets up to `kMostQueries` queries, of which `place` is the first, see the stretch that is held.
-AVX512 void See(int64_t width, int64_t begin, int64_t end, int64_t place, int64_t queries, Held* held) {
+SIMD void See(int64_t width, int64_t begin, int64_t end, int64_t place, int64_t queries, Held* held) {
   const int64_t blocks = (end - begin + kLanes - 1) / kLanes;
   for (int64_t block = 0; block < blocks; block += kMostBlocks) {
     const int64_t some = std::min<int64_t>(kMostBlocks, blocks - block);
-    kScore[queries - 1][some - 1](held->queries + place * width, held->keys + block * kLanes * width, width,
-                                  held->scores + block * kLanes);
+    const auto score = ScoreOf(std::make_integer_sequence<int, kMostQueries * kMostBlocks>(), queries, some);
+    score(held->queries + place * width, held->keys + block * kLanes * width, width, held->scores + block * kLanes);
   }
   for (int64_t i = 0; i < queries; ++i)
     WeightsOf(begin, end, held->scores + i * kStretch, width, held->sums + (place + i) * width,
@@ -214,7 +190,7 @@ AVX512 void See(int64_t width, int64_t begin, int64_t end, int64_t place, int64_
   WeighAll(held->values, width, held->scores, kStretch, end - begin, held->sums + place * width, width, queries);
 }
 
-AVX512 void AttendTile(const Work& work, int64_t row, int64_t kv_head, int64_t tile) {
+SIMD void AttendTile(const Work& work, int64_t row, int64_t kv_head, int64_t tile) {
   Held& held = Held::Of(work.width);
   const int64_t width = work.width, first = tile * kTileQueries;
   const int64_t count = Take(work, row, kv_head, first, std::min(work.Queries(), first + kTileQueries), &held);
@@ -227,10 +203,10 @@ AVX512 void AttendTile(const Work& work, int64_t row, int64_t kv_head, int64_t t
       See(width, begin, end, place, std::min<int64_t>(kMostQueries, count - place), &held);
   }
   for (int64_t i = 0; i < count; ++i) {
-    const __m512 sum = _mm512_set1_ps(_mm512_reduce_add_ps(Load(held.lanes + i * kLanes)));
+    const Floats sum = All(Sum(Load(held.lanes + i * kLanes)));
     for (int64_t d = 0; d < work.attention.width; d += kLanes)
-      _mm512_mask_storeu_ps(held.tile[i].output + d, Lanes(d, 0, work.attention.width),
-                            _mm512_div_ps(Load(held.sums + i * width + d), sum));
+      Store(LanesBetween(0, work.attention.width - d), held.tile[i].output + d,
+            Divide(Load(held.sums + i * width + d), sum));
   }
 }
 
@@ -243,9 +219,7 @@ void AttendTask(void* data, size_t task) {
   }
 }
 
-}  // namespace
-
-void AttendRagged(const Attention& attention, const AttentionRun& run, const Threads& threads) {
+void Attend(const Attention& attention, const AttentionRun& run, const Threads& threads) {
   const int64_t width = (attention.width + kLanes - 1) / kLanes * kLanes;
   Work work{attention, run, width, attention.heads / attention.kv_heads, 0, 0, 0};
   work.tiles = (work.Queries() + kTileQueries - 1) / kTileQueries;
@@ -257,14 +231,6 @@ void AttendRagged(const Attention& attention, const AttentionRun& run, const Thr
   threads.ForEach(static_cast<size_t>((work.units + work.units_a_task - 1) / work.units_a_task), AttendTask, &work);
 }
 
+}  // namespace ragged
+}  // namespace
 }  // namespace trifold
-
-#else  // another processor or compiler: see linear.cpp
-
-namespace trifold {
-
-void AttendRagged(const Attention&, const AttentionRun&, const Threads&) {}
-
-}  // namespace trifold
-
-#endif
