@@ -229,15 +229,17 @@ class _Behind:
 
 def _search(logits: StepLogits, searches: Mapping[Sequence, Search]) -> dict[Sequence, Candidates]:
     """Return what each search gets."""
-    chosen: dict[Sequence, Candidates] = {}
     most = max(search.candidates for search in searches.values())
-    rows = [held for search in searches.values() for held in search.held()]
-    held = {place: row for place, row in enumerate(rows) if row is not None}
-    slots = [slot for sequence in searches for slot in sequence.slots]
-    log_probabilities, ids = logits.search(slots, held, most)
-    start = 0
+    slots = sorted(slot for sequence in searches for slot in sequence.slots)  # the order of the memory, see `choose`
+    place_of = {slot: place for place, slot in enumerate(slots)}
+    rows = [
+        (place_of[slot], row)
+        for sequence, search in searches.items()
+        for slot, row in zip(sequence.slots, search.held(), strict=True)
+    ]
+    log_probabilities, ids = logits.search(slots, {place: row for place, row in rows if row is not None}, most)
+    chosen: dict[Sequence, Candidates] = {}
     for sequence, search in searches.items():
-        rows_of, count = slice(start, start + len(sequence.slots)), search.candidates
-        chosen[sequence] = Candidates(log_probabilities[rows_of, :count], ids[rows_of, :count])
-        start += len(sequence.slots)
+        places, count = [place_of[slot] for slot in sequence.slots], search.candidates
+        chosen[sequence] = Candidates(log_probabilities[places, :count], ids[places, :count])
     return chosen

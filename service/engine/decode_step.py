@@ -11,7 +11,7 @@ import numpy as np
 from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.drafting import LONGEST, MOST_ROWS
 from service.engine.kv_cache import KVCache
-from service.engine.native.attention import SLOTS
+from service.engine.native.attention import SLOTS, SOURCE_SLOTS
 from service.engine.sampling import Logits
 from service.engine.sequence import Sequence
 from service.engine.session import Array, BoundSession, Session, View
@@ -31,7 +31,8 @@ class DecodeStep:
     are few of them, rows that nobody has are computed too, as far as no sequence has their slots: they write to the
     first token of slots that hold nothing. Recordings take lengths of the cache, not of the longest row.
 
-    With drafts a slot has several rows, of tokens that are one behind the other, if the session `takes_slots`.
+    If the session `takes_slots`, the rows of a search read one source, that of its first slot: a fourth of the memory for
+    a beam of four. With drafts a slot has several rows, of tokens that are one behind the other.
     """
 
     def __init__(self, session: Session, cache: KVCache, vocab_size: int, device: DeviceGraphs | None) -> None:
@@ -47,6 +48,7 @@ class DecodeStep:
         rows = cache.max_slots + (MOST_ROWS * LONGEST if session.takes_slots else 0)
         self._longs, self._ints = np.zeros((3, rows), np.int64), np.zeros((2, rows), np.int32)
         self._slots = np.zeros(rows, np.int32)
+        self._source_slots = np.arange(rows, dtype=np.int32) if session.takes_slots and cache.has_cross else None
         self._inputs = {name: self._longs[place][:, None] for place, name in enumerate(LONGS)}
         self._inputs |= {name: self._ints[place] for place, name in enumerate(INTS) if place == 0 or cache.has_cross}
         self._total_lengths = {"total_length": np.array(cache.max_length, np.int32)}
@@ -102,6 +104,11 @@ class DecodeStep:
             self._cache.hold(first, inputs["last_positions"][first : first + count] + 1)
         if self._cache.has_cross:
             inputs["source_last_positions"][:bound] = self._cache.source_lengths[:bound] - 1
+        if self._source_slots is not None:
+            self._source_slots[:bound] = range(bound)
+            for sequence in sequences:
+                if len(sequence.slots) > 1:
+                    self._source_slots[sequence.slots] = min(sequence.slots)
         if self._on_device:
             for names, array in ((LONGS, self._longs), (INTS, self._ints)):
                 self._there[names].put(array)
@@ -161,6 +168,8 @@ class DecodeStep:
             cached, updated = self._cache.bind(0, slots)
             assert isinstance(self._logits, np.ndarray), "bug: drafts on a device"
             inputs = {name: array[:rows] for name, array in self._inputs.items()} | {SLOTS: self._slots[:rows]}
+            if self._cache.has_cross:
+                inputs[SOURCE_SLOTS] = self._slots[:rows]
             session.bind({**inputs, **self._total_lengths, **cached}, {"logits": self._logits[:rows], **updated})
         return session
 
@@ -197,6 +206,8 @@ class DecodeStep:
         else:
             some = slice(first, first + rows)
             inputs = {name: array[some] for name, array in self._inputs.items()}
+            if self._source_slots is not None and not first:  # else slots are counted from another one
+                inputs[SOURCE_SLOTS] = self._source_slots[some]
             logits = self._logits[some]
         session.bind({**inputs, **self._total_lengths, **cached}, {"logits": logits, **updated})
 

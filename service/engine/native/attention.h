@@ -50,15 +50,14 @@ struct Cache {
 };
 
 // New tokens of one sequence: `tokens` of them, the first at `place` among all new tokens of a run, go behind the
-// `before` that `slot` of the cache has already.
+// `before` that `slot` of the cache has already. Or, to a source, tokens that see it to its token `before`, each alone.
 struct Segment {
   int64_t place, tokens, slot, before;
 };
 
 // One run: B rows of T new tokens each. Row b's last real token is at last[b]: what lies behind is padding, whose keys
 // and values are kept and whose output is 0. Row b is that of slot b in the cache; or, with T = 1, rows are those of
-// `segments`, which are told apart as several rows may be one sequence's. To a source each of these attends alone, and
-// nothing is handed in again.
+// `segments`, which are told apart as several rows may be one sequence's. To a source nothing is handed in again then.
 struct AttentionRun {
   NewTokens queries, keys, values;
   Cache cache;

@@ -10,7 +10,8 @@ import onnx
 from onnx import helper
 
 DOMAIN = "trifold"  # of our operators
-SLOTS = "attention_slots"  # a graph's input that says whose row each is; it may be left out
+# Inputs of a graph that say whose each row is, and whose source it sees; they may be left out.
+SLOTS, SOURCE_SLOTS = "attention_slots", "attention_source_slots"
 SOURCE = "cross_"  # how names of inputs begin that are a source's keys and values: see `model.package.inputs`
 # What `attention.cpp` takes: multiples of this width up to that, and so many query heads for one key head.
 WIDTH_UNIT, GREATEST_WIDTH, MOST_SHARING = 16, 256, 16
@@ -42,6 +43,11 @@ def own_attention(node: onnx.NodeProto, inputs: Mapping[str, onnx.TypeProto.Tens
         is_to_source=int(past_key.startswith(SOURCE)),
         scale=attributes.get("scale") or 1 / math.sqrt(width),
     )
+
+
+def is_to_source(own: onnx.NodeProto) -> bool:
+    """Tell whether a node of ours attends to a source."""
+    return bool(_attributes(own)["is_to_source"])
 
 
 def own_ragged_attention(node: onnx.NodeProto, used: Container[str]) -> onnx.NodeProto | None:

@@ -101,7 +101,8 @@ SIMD void Take(const Work& work, const Segment& segment, int64_t kv_head, int64_
   const AttentionRun& run = work.run;
   const int64_t group = attention.heads / attention.kv_heads, width = attention.width;
   for (int64_t token = first; token < last; ++token) {
-    const int64_t place = segment.place + token, position = segment.before + token;
+    const bool sees_all = !run.HasNewKeys(attention);
+    const int64_t place = segment.place + token, position = segment.before + (sees_all ? 0 : token);
     const int64_t row = place / run.tokens;
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       float* output = run.output + (place * attention.heads + head) * width;
@@ -218,7 +219,7 @@ void AttendTask(void* data, size_t task) {
 
 template <typename Number>
 void AttendAll(Work* work, const Threads& threads) {
-  if (work->run.LongestSegment() > 1)
+  if (work->run.LongestSegment() > 1 && work->run.HasNewKeys(work->attention))
     threads.ForEach(static_cast<size_t>(work->run.Segments() * work->attention.kv_heads), AppendTask<Number>, work);
   const int64_t tasks = (work->units + work->units_a_task - 1) / work->units_a_task;
   threads.ForEach(static_cast<size_t>(tasks), AttendTask<Number>, work);

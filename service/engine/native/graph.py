@@ -11,7 +11,7 @@ a token's are the same whether it is computed alone or among others, and the cac
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -22,7 +22,14 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from service.engine.native.attention import DOMAIN, SLOTS, own_attention, own_ragged_attention
+from service.engine.native.attention import (
+    DOMAIN,
+    SLOTS,
+    SOURCE_SLOTS,
+    is_to_source,
+    own_attention,
+    own_ragged_attention,
+)
 from service.engine.native.products import Product, Products
 from service.engine.wiring import drop_unused
 
@@ -132,7 +139,7 @@ class _Rewrite:
             if node.domain != DOMAIN and not (place == 0 and self._looks_up(node))
         }
         for tensor in self._model.graph.initializer:
-            if tensor.name in others or tensor.name == SLOTS:
+            if tensor.name in others or tensor.name in (SLOTS, SOURCE_SLOTS):
                 continue
             if tensor.name not in self._weights:
                 values = self._products.values(tensor.name)
@@ -234,13 +241,14 @@ class _Rewrite:
         attentions = {id(node): own_ragged_attention(node, used) for node in nodes}
         return {key: attention for key, attention in attentions.items() if attention is not None}
 
-    def _let_rows_share_slots(self, attentions: Iterable[onnx.NodeProto]) -> None:
+    def _let_rows_share_slots(self, attentions: Collection[onnx.NodeProto]) -> None:
         self._takes_slots = True
         graph = self._model.graph
-        graph.input.append(helper.make_tensor_value_info(SLOTS, onnx.TensorProto.INT32, ["rows that share"]))
-        graph.initializer.append(onnx.TensorProto(name=SLOTS, data_type=onnx.TensorProto.INT32, dims=[0]))
         for node in attentions:
-            node.input[-1] = SLOTS
+            node.input[-1] = SOURCE_SLOTS if is_to_source(node) else SLOTS
+        for name in sorted({node.input[-1] for node in attentions}):
+            graph.input.append(helper.make_tensor_value_info(name, onnx.TensorProto.INT32, ["rows that share"]))
+            graph.initializer.append(onnx.TensorProto(name=name, data_type=onnx.TensorProto.INT32, dims=[0]))
 
     def _add(self, name: str, values: Array) -> None:
         self._weights[name] = values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -12,10 +13,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from service.engine.native.attention import SLOTS
+from service.engine.native.attention import SLOTS, SOURCE_SLOTS
 from service.engine.native.graph import native_graph
 from service.engine.session import Array, Session, SessionOptions
-from tests.service.engine.native.attentions import OTHER_FORMS, Change, Form, halved, is_ours_after, ours, run
+from tests.service.engine.native.attentions import OTHER_FORMS, OUTPUTS, Change, Form, halved, is_ours_after, ours, run
 from tests.service.engine.native.machine import needs_instructions
 from tests.service.engine.native.products import operators
 
@@ -172,6 +173,44 @@ def test_rows_of_one_slot_are_its_tokens_one_behind_the_other_to_the_last_bit(
         np.testing.assert_array_equal(one, other)
 
 
+def sees_a_source(path: Path) -> Path:
+    """Rename the past of a graph as a source's is named."""
+    model = onnx.load(path)
+    for value in model.graph.input:
+        value.name = re.sub("^past", "cross_past", value.name)
+    for place, name in enumerate(model.graph.node[0].input):
+        model.graph.node[0].input[place] = re.sub("^past", "cross_past", name)
+    onnx.save(model, path)
+    return path
+
+
+@needs_instructions
+@pytest.mark.parametrize("half_cache", [False, True], ids=["", "16 bits"])
+@pytest.mark.parametrize("form", [Form(), Form(6, 2, 64)], ids=["narrow", "wide"])
+def test_rows_that_see_one_source_answer_as_each_with_its_own_to_the_last_bit(
+    tmp_path: Path, form: Form, half_cache: bool
+) -> None:
+    session = ours(sees_a_source(form.write(tmp_path / "attention.onnx")), 2, half_cache=half_cache)
+    slots, last = [2, 0, 0, 0, 0, 2], [19, 30, 30, 11, 30, 19]  # side by side and apart, to another token, too
+    inputs = form.inputs(last, capacity=37)
+    inputs = halved(inputs) if half_cache else inputs
+    sources = {f"cross_{name}": inputs.pop(name)[:3] for name in ("past_key", "past_value")}
+    newest = {name: inputs.pop(name)[:3] for name in ("key", "value")}  # of each source, handed in but not looked at
+    shared = inputs | sources | newest | {SOURCE_SLOTS: np.array(slots, np.int32)}
+    together, *left = session.run(shared, OUTPUTS)
+    assert session.takes_slots
+
+    for one, other in zip(left, sources.values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for row, (slot, position) in enumerate(zip(slots, last, strict=True)):
+        alone: dict[str, Array] = {"query": inputs["query"][row : row + 1]}
+        alone |= {"last_positions": np.array([position], np.int32), "total_length": np.array(position + 1, np.int32)}
+        alone |= {name: array[slot : slot + 1] for name, array in sources.items()}
+        for name in ("key", "value"):  # its last token again
+            alone[name] = alone[f"cross_past_{name}"][:, :, position].reshape(1, 1, -1).astype(np.float32)
+        np.testing.assert_array_equal(session.run(alone, OUTPUTS[:1])[0][0], together[row])
+
+
 @needs_instructions
 @pytest.mark.parametrize(
     ("slots", "last", "message"),
@@ -179,8 +218,8 @@ def test_rows_of_one_slot_are_its_tokens_one_behind_the_other_to_the_last_bit(
         ([0, 0], [5, 7], "tokens in a row"),
         ([0, 0], [6, 5], "tokens in a row"),
         ([1, 0], [5, 5], "slots ascend"),
-        ([0, 2], [5, 5], "slots ascend"),
-        ([-1, 0], [5, 5], "slots ascend"),
+        ([0, 2], [5, 5], "rows of the past"),
+        ([-1, 0], [5, 5], "rows of the past"),
         ([0], [5, 5], "one slot a row"),
     ],
 )

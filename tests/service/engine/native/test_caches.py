@@ -7,16 +7,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 
 from model.package import PackageError
 from model.package.manifest import Precision
 from service.engine import session as sessions
-from service.engine.beam_search import BeamParams
+from service.engine.beam_search import BeamParams, Hypothesis
+from service.engine.decode_step import DecodeStep
 from service.engine.engine import Engine
 from service.engine.kv_cache import bytes_of_longest
+from service.engine.memory import HostMemory
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
+from service.engine.sequence import Sequence
 from service.engine.session import SessionOptions
 from service.models_file import ModelSettings
 from service.settings import Limits
@@ -88,6 +92,38 @@ async def test_beams_part_and_end_with_a_cache_of_16_bits(make_package: MakePack
         outputs = [output async for output in engine.generate(params, source_ids=IDS[1])]
 
     assert outputs[-1].finish_reason in {"stop", "length"} and outputs[-1].hypotheses
+
+
+@needs_instructions
+async def test_beams_read_the_source_of_their_first_slot_alone_and_change_no_bit(
+    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package("wide_translate", "int8")
+    params = [BeamParams(max_tokens=12, beam_size=size) for size in (4, 2, 3)]
+    feed, spoilt = DecodeStep.feed, set[int]()
+
+    def feed_and_spoil(self: DecodeStep, sequences: list[Sequence], slots_in_use: int) -> list[int]:
+        """Spoil the sources of all slots of a search but its first."""
+        assert isinstance(self._cache._cross, HostMemory)
+        for sequence in sequences:
+            for slot in set(sequence.slots) - {min(sequence.slots)}:
+                self._cache._cross._values[:, slot] = np.nan
+                spoilt.add(slot)
+        return feed(self, sequences, slots_in_use)
+
+    async def searched(engine: Engine) -> list[list[Hypothesis]]:
+        async def search(params: BeamParams, ids: list[int]) -> list[Hypothesis]:
+            return [output async for output in engine.generate(params, source_ids=ids)][-1].hypotheses
+
+        return await asyncio.gather(*map(search, params, IDS))
+
+    async with running(package, SessionOptions(2)) as engine:
+        monkeypatch.setattr(engine._runner._decode_step, "_source_slots", None)
+        expected = await searched(engine)
+    monkeypatch.setattr(DecodeStep, "feed", feed_and_spoil)
+    async with running(package, SessionOptions(2)) as engine:
+        assert await searched(engine) == expected
+    assert len(spoilt) >= 6
 
 
 @needs_instructions
