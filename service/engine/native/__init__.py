@@ -1,6 +1,7 @@
-"""Products of 8-bit integers by operators of our own, where the processor has the instructions for them (AVX2 or NEON).
+"""Products of 8-bit integers and attention by operators of our own, on processors with AVX2, AVX-512 or NEON.
 
-`linear.cpp` multiplies, by the tiles of `tiles.h` where there are some. `operators.cpp` is what ONNX Runtime sees of
-it, `library.py` finds what was built of them, and `graph.py` puts the operator into a package's graph when it is
-loaded. Packages do not know of it.
+`linear_kernel.h`, `attention_kernel.h` and `ragged_attention_kernel.h` compute over the registers of `registers_*.h`,
+products of many rows by the tiles of `tiles.h` where there are some; `kernels.h` finds what this processor can do.
+`*_operator.cpp` are what ONNX Runtime sees of it, `library.py` finds what was built of them, and `graph.py` puts the
+operators into a package's graph when it is loaded. Packages do not know of them.
 """

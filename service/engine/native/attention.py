@@ -13,7 +13,7 @@ DOMAIN = "trifold"  # of our operators
 # Inputs of a graph that say whose each row is, and whose source it sees; they may be left out.
 SLOTS, SOURCE_SLOTS = "attention_slots", "attention_source_slots"
 SOURCE = "cross_"  # how names of inputs begin that are a source's keys and values: see `model.package.inputs`
-# What `attention.cpp` takes: multiples of this width up to that, and so many query heads for one key head.
+# What `attention_operator.cpp` takes: multiples of this width up to that, and so many query heads for one key head.
 WIDTH_UNIT, GREATEST_WIDTH, MOST_SHARING = 16, 256, 16
 KNOWN_ATTRIBUTES = {"num_heads", "kv_num_heads", "scale", "do_rotary", "local_window_size", "causal"}
 

@@ -1,4 +1,5 @@
-// What both ways of attending are made of: with a cache (`attention.cpp`) and without (`ragged_attention.cpp`).
+// What both ways of attending are made of: with a cache (`attention_kernel.h`) and without
+// (`ragged_attention_kernel.h`).
 //
 // It is compiled for each kind of registers, whose header comes before it.
 //

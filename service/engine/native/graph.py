@@ -72,7 +72,7 @@ def native_graph(path: Path, *, half_cache: bool = False) -> NativeGraph | None:
 
 
 def panels_of(matrix: Array) -> Array:
-    """Return a matrix (depth, columns) in the order in which `linear.cpp` reads it.
+    """Return a matrix (depth, columns) in the order in which `registers_*.h` read it.
 
     That is (panels, groups, columns of a panel, numbers of a group), filled up with zeros.
     """

@@ -109,7 +109,7 @@ def test_what_a_compiler_says_is_told_and_nothing_is_left_behind(
     elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler = tmp_path / "c++"
-    compiler.write_text("#!/bin/sh\necho 'linear.cpp:1: error: all is wrong' >&2\nexit 1\n")
+    compiler.write_text("#!/bin/sh\necho 'avx2.cpp:1: error: all is wrong' >&2\nexit 1\n")
     compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(library, "COMPILERS", (str(compiler),))
 
