@@ -36,7 +36,7 @@ from model.training.decisions import (
 )
 from model.training.errors import DataError, RunError
 from model.training.objectives import Batch
-from model.training.optimizer import learning_rate_factor, parameter_groups
+from model.training.optimizer import learning_rate_factor, optimizer_of
 from model.training.recipe import Recipe
 from model.training.run import Run, load_trained, save_whole
 from model.training.start import begin_with, check_start
@@ -102,8 +102,9 @@ class Training:
         torch.manual_seed(recipe.seed)
         self.model = build(config).to(self.device)
         self.loss = self._compiled(self.objective.loss) if compile_model else self.objective.loss
-        groups = parameter_groups(self.model, recipe.weight_decay, recipe.layer_decay)
-        self.optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.98), fused=True)
+        self.optimizer = optimizer_of(
+            self.model, recipe.learning_rate, recipe.weight_decay, recipe.layer_decay, recipe.matrix_learning_rate
+        )
         self.total_steps = max(1, round(len(batches) / recipe.accumulate * recipe.epochs))
         self.step = 0  # steps done
         self.epoch, self.position = 0, 0  # the next batch: its epoch, and its place there

@@ -1,13 +1,15 @@
-"""AdamW's parameter groups, and the learning rate over the steps."""
+"""What changes the weights: AdamW and, for the blocks' matrices, Muon; and the learning rate over the steps."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import defaultdict
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 _BLOCK = re.compile(r"(?:encoder|decoder)\.blocks\.(\d+)\.")
 _INPUT = ("embeddings.", "target_embeddings.", "patches.", "positions.", "cls")
@@ -44,3 +46,134 @@ def _depth(name: str, blocks: int) -> int:
     if found:
         return int(found[1]) + 1
     return 0 if name.startswith(_INPUT) else blocks + 1
+
+
+class Optimizer(Protocol):
+    """What the loop asks of an optimizer; torch's are such."""
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Weights that share their settings."""
+
+    def step(self) -> object:
+        """Change the weights by their gradients."""
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from what a checkpoint kept."""
+
+
+def optimizer_of(
+    model: nn.Module, learning_rate: float, weight_decay: float, layer_decay: float, matrix_learning_rate: float | None
+) -> Optimizer:
+    """Return AdamW for all weights or, with a rate for them, Muon for the blocks' matrices and AdamW for the rest.
+
+    A group's `scale` multiplies the learning rate, by which the loop sets its `lr`.
+    """
+    groups = parameter_groups(model, weight_decay, layer_decay)
+    if matrix_learning_rate is None:
+        return _adamw(groups, learning_rate)
+    matrices = {id(weight) for name, weight in model.named_parameters() if _BLOCK.search(name) and weight.dim() == 2}
+    scale = matrix_learning_rate / learning_rate
+    by_muon = [{**_part(group, matrices, is_in=True), "scale": group["scale"] * scale} for group in groups]
+    by_adamw = [_part(group, matrices, is_in=False) for group in groups]
+    filled = [[group for group in part if group["params"]] for part in (by_muon, by_adamw)]
+    return Both(Muon(filled[0], learning_rate), _adamw(filled[1], learning_rate))
+
+
+def _adamw(groups: list[dict[str, Any]], learning_rate: float) -> torch.optim.AdamW:
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), fused=True)
+
+
+def _part(group: dict[str, Any], matrices: set[int], *, is_in: bool) -> dict[str, Any]:
+    return {**group, "params": [each for each in group["params"] if (id(each) in matrices) == is_in]}
+
+
+class Muon(torch.optim.Optimizer):
+    """Moves matrices along their momentum with all its singular values made equal.
+
+    Gradients of a transformer's matrices have few large directions; so the others are learned, too (Jordan et al. 2024,
+    "Muon: An optimizer for hidden layers in neural networks"). A step is as loud as one of AdamW, so learning rates and
+    decay are of the same size (Liu et al. 2025, "Muon is scalable for LLM training").
+    """
+
+    def __init__(self, groups: Iterable[dict[str, Any]], learning_rate: float, momentum: float = 0.95) -> None:
+        super().__init__(groups, {"lr": learning_rate, "weight_decay": 0.0, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is ever given
+        """Change the weights by their gradients."""
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    by_shape[weight.shape].append(weight)
+            for shape, weights in by_shape.items():  # as one product each
+                moved = torch.stack([self._ahead(weight, group["momentum"]) for weight in weights])
+                step = orthogonalised(moved) * (ADAMW_RMS * math.sqrt(max(shape)) * group["lr"])
+                for weight, part in zip(weights, step, strict=True):
+                    weight.mul_(1 - group["lr"] * group["weight_decay"]).sub_(part)
+
+    def _ahead(self, weight: Tensor, momentum: float) -> Tensor:
+        """Return the momentum a step ahead (Nesterov), having taken the gradient in."""
+        assert weight.grad is not None
+        state = self.state[weight]
+        if not state:
+            state["momentum"] = torch.zeros_like(weight)
+        state["momentum"].lerp_(weight.grad, 1 - momentum)
+        return weight.grad.lerp(state["momentum"], momentum)
+
+
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """Return the nearest matrices whose singular values are all about 1, of (N, rows, columns).
+
+    Five steps of Newton and Schulz with Jordan's coefficients, which leave values between 0.7 and 1.2; in bfloat16, as
+    no more is asked of them.
+    """
+    is_tall = matrices.size(-2) > matrices.size(-1)
+    x = matrices.bfloat16()
+    x = x.mT if is_tall else x
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(5):
+        squared = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * squared + 2.0315 * squared @ squared) @ x
+    return (x.mT if is_tall else x).to(matrices.dtype)
+
+
+ADAMW_RMS = 0.2  # the root mean square of what AdamW moves weights by, over its learning rate
+
+
+class Both:
+    """Two optimizers of the same model's weights, as one."""
+
+    def __init__(self, first: torch.optim.Optimizer, second: torch.optim.Optimizer) -> None:
+        self._parts = (first, second)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups of both."""
+        return [group for part in self._parts for group in part.param_groups]
+
+    def step(self) -> None:
+        """Change the weights by their gradients."""
+        for part in self._parts:
+            part.step()
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for part in self._parts:
+            part.zero_grad()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {str(number): part.state_dict() for number, part in enumerate(self._parts)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from what a checkpoint kept."""
+        for number, part in enumerate(self._parts):
+            part.load_state_dict(state_dict[str(number)])

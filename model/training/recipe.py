@@ -38,6 +38,7 @@ class Recipe:
     head: HeadKind | None = None  # of an encoder of texts; others have their size's
     dropout: float | None = None  # the size's own unless given
     weight_decay: float = 0.01
+    matrix_learning_rate: float | None = None  # of the blocks' matrices, by Muon; none: AdamW learns them as all else
     layer_decay: float = 1.0  # learning rate of each layer beside the one above it
     clip_norm: float = 1.0
     accumulate: int = 1  # batches a step

@@ -51,11 +51,15 @@ def test_a_run_leaves_all_that_tells_how_it_went(tmp_path: Path) -> None:
     assert load_trained(tmp_path)[0].config.head.num_labels == 2
 
 
-@pytest.mark.parametrize("name", ["pretrain-decoder", "pretrain-encoder", "classify-image"])
+@pytest.mark.parametrize(
+    ("name", "matrix_learning_rate"),
+    [("pretrain-decoder", None), ("pretrain-encoder", None), ("classify-image", 1e-2), ("translate", 1e-2)],
+)
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, matrix_learning_rate: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {
+        "matrix_learning_rate": matrix_learning_rate,
         "checkpoint_seconds": 0,
         "averaging": 0.9,
         "accumulate": 2,
@@ -113,6 +117,7 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch(
     def gradients(sizes: list[int]) -> list[torch.Tensor]:
         training = Training(recipe, Path(), tmp_path, size=TINY["sentiment"], compile_model=False)
         found: list[torch.Tensor] = []
+        assert isinstance(training.optimizer, torch.optim.AdamW)
         training.optimizer.register_step_pre_hook(
             lambda *_: found.extend(p.grad.clone() for p in training.model.parameters() if p.grad is not None)
         )
