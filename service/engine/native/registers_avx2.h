@@ -223,7 +223,7 @@ INLINE __m256i AddProducts(__m256i sums, __m256i rows, __m256i weights) {
 // Adds to the sums of `Rows` rows and of `Columns` columns of a panel their products.
 template <int Rows, int Columns>
 INLINE void SumUpColumns(const Rounded* rows, int64_t stride, const int8_t* weights, int64_t groups, int64_t ahead,
-                         int32_t (*totals)[kPanelColumns]) {
+                         int32_t* totals) {
   __m256i sums[Rows][Columns / 4];  // two of each column, side by side
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i)
@@ -261,7 +261,7 @@ INLINE void SumUpColumns(const Rounded* rows, int64_t stride, const int8_t* weig
 #pragma GCC unroll 4
     for (int part = 0; part < Columns / 4; part += 2) {
       const __m256i mixed = _mm256_hadd_epi32(sums[i][part], sums[i][part + 1]);  // halves of both in turns
-      int32_t* to = totals[i] + part * 4;
+      int32_t* to = totals + i * kPanelColumns + part * 4;
       const __m256i products = _mm256_permute4x64_epi64(mixed, 0xd8);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_add_epi32(LoadEightIntegers(to), products));
     }
@@ -273,7 +273,7 @@ INLINE void SumUp(const Rounded* rows, int64_t stride, const int8_t* weights, in
                   int32_t (*totals)[kPanelColumns]) {
   constexpr int kColumns = Rows == 1 ? 32 : Rows == 2 ? 16 : 8;  // whose sums fit into the registers
   for (int column = 0; column < kPanelColumns; column += kColumns) {
-    int32_t(*some)[kPanelColumns] = reinterpret_cast<int32_t(*)[kPanelColumns]>(totals[0] + column);
+    int32_t* some = totals[0] + column;
     SumUpColumns<Rows, kColumns>(rows, stride, weights + column * kGroup, groups, ahead, some);
   }
 }

@@ -200,12 +200,12 @@ INLINE int8x16_t Broadcast(const Rounded* four) {
 // Adds to the sums of `Rows` rows and of `Columns` columns of a panel their products.
 template <int Rows, int Columns>
 INLINE void SumUpColumns(const Rounded* rows, int64_t stride, const int8_t* weights, int64_t groups, int64_t ahead,
-                         int32_t (*totals)[kPanelColumns]) {
+                         int32_t* totals) {
   int32x4_t sums[Rows][Columns / 4];
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-    for (int part = 0; part < Columns / 4; ++part) sums[i][part] = vld1q_s32(totals[i] + 4 * part);
+    for (int part = 0; part < Columns / 4; ++part) sums[i][part] = vld1q_s32(totals + i * kPanelColumns + 4 * part);
   for (int64_t group = 0; group < groups; ++group, weights += kPanelStride) {
     __builtin_prefetch(weights + ahead);
     __builtin_prefetch(weights + ahead + 64);
@@ -222,7 +222,7 @@ INLINE void SumUpColumns(const Rounded* rows, int64_t stride, const int8_t* weig
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-    for (int part = 0; part < Columns / 4; ++part) vst1q_s32(totals[i] + 4 * part, sums[i][part]);
+    for (int part = 0; part < Columns / 4; ++part) vst1q_s32(totals + i * kPanelColumns + 4 * part, sums[i][part]);
 }
 
 #ifdef TRIFOLD_MATRIX_PRODUCTS
@@ -230,7 +230,7 @@ INLINE void SumUpColumns(const Rounded* rows, int64_t stride, const int8_t* weig
 // Adds to the sums of `Rows` rows and of `Columns` columns of a panel their products, two rows with two columns at a time.
 template <int Rows, int Columns>
 INLINE void SumUpPairs(const Rounded* rows, int64_t stride, const int8_t* weights, int64_t groups, int64_t ahead,
-                       int32_t (*totals)[kPanelColumns]) {
+                       int32_t* totals) {
   constexpr int kPairs = (Rows + 1) / 2;  // of an odd number the last row is its own second
   int32x4_t sums[kPairs][Columns / 4][2];
 #pragma GCC unroll 3
@@ -267,7 +267,8 @@ INLINE void SumUpPairs(const Rounded* rows, int64_t stride, const int8_t* weight
       const int32x4_t left = sums[i / 2][part][0], right = sums[i / 2][part][1];
       const int32x4_t products = i % 2 == 0 ? vcombine_s32(vget_low_s32(left), vget_low_s32(right))
                                             : vcombine_s32(vget_high_s32(left), vget_high_s32(right));
-      vst1q_s32(totals[i] + 4 * part, vaddq_s32(vld1q_s32(totals[i] + 4 * part), products));
+      int32_t* to = totals + i * kPanelColumns + 4 * part;
+      vst1q_s32(to, vaddq_s32(vld1q_s32(to), products));
     }
 }
 
@@ -279,7 +280,7 @@ INLINE void SumUp(const Rounded* rows, int64_t stride, const int8_t* weights, in
                   int32_t (*totals)[kPanelColumns]) {
   constexpr int kColumns = Rows <= 2 ? 32 : 16;  // whose sums, with their weights, fit into the registers
   for (int column = 0; column < kPanelColumns; column += kColumns) {
-    int32_t(*some)[kPanelColumns] = reinterpret_cast<int32_t(*)[kPanelColumns]>(totals[0] + column);
+    int32_t* some = totals[0] + column;
 #ifdef TRIFOLD_MATRIX_PRODUCTS
     if constexpr (Rows > 1) {
       SumUpPairs<Rows, kColumns>(rows, stride, weights + column * kGroup, groups, ahead, some);

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import resource
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from onnx import numpy_helper
 
 from model.package.inputs import encoder_inputs
-from service.engine.machine import usable_cores
+from service.engine import session as sessions
+from service.engine.machine import sums_up_in_16_bits, usable_cores
 from service.engine.memory import trim_heap
 from service.engine.session import CPU, CUDA, DeviceUnavailable, Session, SessionOptions
 from tests.conftest import MakePackage, TinyPackage
@@ -29,6 +31,22 @@ def test_a_session_returns_the_outputs_asked_for(sentiment: TinyPackage) -> None
     (logits,) = session.run(encoder_inputs(ids, np.array([3]), np.zeros_like(ids)), ["logits"])
 
     assert logits.shape == (1, 2)
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["", "transposed"])
+@pytest.mark.parametrize("by_rows", [False, True], ids=["a constant scale", "a scale a row"])
+def test_who_asks_for_exact_sums_where_they_are_exact_is_answered_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_rows: bool, transposed: bool
+) -> None:
+    path = product(tmp_path / "product.onnx", 70, 33, by_rows=by_rows, bias=True, transposed=transposed)
+    inputs = {"x": np.random.default_rng(0).standard_normal((2, 3, 70), np.float32)}
+    answers = []
+    for asks in (False, True):
+        monkeypatch.setattr(sessions, "sums_up_in_16_bits", partial(bool, asks))
+        answers.append(Session(path, SessionOptions(1, native=False)).run(inputs, ["y"])[0])
+
+    if not sums_up_in_16_bits():  # else the first are not exact
+        np.testing.assert_array_equal(*answers)
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["the runtime's operators", "ours, where they can be had"])
