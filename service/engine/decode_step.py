@@ -31,8 +31,8 @@ class DecodeStep:
     are few of them, rows that nobody has are computed too, as far as no sequence has their slots: they write to the
     first token of slots that hold nothing. Recordings take lengths of the cache, not of the longest row.
 
-    If the session `takes_slots`, the rows of a search read one source, that of its first slot: a fourth of the memory for
-    a beam of four. With drafts a slot has several rows, of tokens that are one behind the other.
+    If the session `takes_slots`, the rows of a search read one source, that of its first slot: a fourth of the memory
+    for a beam of four. With drafts a slot has several rows, of tokens that are one behind the other.
     """
 
     def __init__(self, session: Session, cache: KVCache, vocab_size: int, device: DeviceGraphs | None) -> None:
@@ -105,10 +105,7 @@ class DecodeStep:
         if self._cache.has_cross:
             inputs["source_last_positions"][:bound] = self._cache.source_lengths[:bound] - 1
         if self._source_slots is not None:
-            self._source_slots[:bound] = range(bound)
-            for sequence in sequences:
-                if len(sequence.slots) > 1:
-                    self._source_slots[sequence.slots] = min(sequence.slots)
+            _share_sources(self._source_slots[:bound], sequences)
         if self._on_device:
             for names, array in ((LONGS, self._longs), (INTS, self._ints)):
                 self._there[names].put(array)
@@ -219,6 +216,14 @@ class DecodeStep:
             for place, name in enumerate(names)
             if name in self._inputs
         }
+
+
+def _share_sources(source_slots: Array, sequences: Several[Sequence]) -> None:
+    """Say in which slot the source of each row is: of a search's rows in its first, of all others in their own."""
+    source_slots[:] = range(len(source_slots))
+    for sequence in sequences:
+        if len(sequence.slots) > 1:
+            source_slots[sequence.slots] = min(sequence.slots)
 
 
 def recorded_rows(rows: int) -> int:

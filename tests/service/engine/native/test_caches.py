@@ -113,7 +113,7 @@ async def test_beams_read_the_source_of_their_first_slot_alone_and_change_no_bit
 
     async def searched(engine: Engine) -> list[list[Hypothesis]]:
         async def search(params: BeamParams, ids: list[int]) -> list[Hypothesis]:
-            return [output async for output in engine.generate(params, source_ids=ids)][-1].hypotheses
+            return [*[output async for output in engine.generate(params, source_ids=ids)][-1].hypotheses]
 
         return await asyncio.gather(*map(search, params, IDS))
 
