@@ -44,6 +44,7 @@ def other_values() -> list[tuple[str, dict[str, Any], str]]:
         "epochs": (7, "epochs 6, and now it is 7"),
         "batch_tokens": (128, "batch_tokens 256, and now it is 128"),
         "learning_rate": (0.02, r"learning_rate 0\.01, and now it is 0\.02"),
+        "matrix_learning_rate": (0.04, r"matrix_learning_rate None, and now it is 0\.04"),
         "warmup_steps": (4, "warmup_steps 3, and now it is 4"),
         "dropout": (0.3, r"dropout None, and now it is 0\.3"),
         "weight_decay": (0.5, r"weight_decay 0\.01, and now it is 0\.5"),
