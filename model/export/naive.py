@@ -24,8 +24,8 @@ class NaiveGraph:
     def __init__(self, path: Path, outputs: Sequence[str]) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-        # Sums of 8-bit products are exact, on processors, too, where the service asks for it (`sums_up_in_16_bits`);
-        # where they are so anyhow, asking costs time and changes nothing.
+        # Sums of 8-bit products shall be exact on every processor, as in the service, which asks only where they would
+        # not be (`sums_up_in_16_bits`): elsewhere asking costs time and changes nothing.
         options.add_session_config_entry("session.x64quantprecision", "1")
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         self._outputs = list(outputs)

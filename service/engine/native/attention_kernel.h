@@ -129,7 +129,7 @@ SIMD void Take(const Work& work, const Segment& segment, int64_t kv_head, int64_
 // Fills the scores of tokens begin … end−1, of a stretch that begins at `stretch`.
 template <typename Number>
 SIMD void ScoreStretch(const Number* keys, int64_t width, int64_t stretch, int64_t begin, int64_t end,
-                         const Number* next, Tile* tile) {
+                       const Number* next, Tile* tile) {
   for (int64_t token = begin; token < end; token += kLanes) {
     const Number* block = keys + token * width;
     const int64_t count = std::min(kLanes, end - token);
@@ -154,7 +154,7 @@ SIMD void ScoreStretch(const Number* keys, int64_t width, int64_t stretch, int64
 // Adds to the sums of all queries the values of tokens begin … end−1 by their weights.
 template <typename Number>
 SIMD void WeighStretch(const Number* values, int64_t width, int64_t stretch, int64_t begin, int64_t end,
-                         const Number* next, Tile* tile) {
+                       const Number* next, Tile* tile) {
   for (int64_t token = begin; token < end; token += kLanes) {
     const Number* block = values + token * width;
     const int64_t count = std::min(kLanes, end - token);
@@ -168,7 +168,7 @@ SIMD void WeighStretch(const Number* values, int64_t width, int64_t stretch, int
 // `next`: the keys that are read behind this tile's.
 template <typename Number>
 SIMD void AttendTile(const Work& work, const Segment& segment, int64_t kv_head, int64_t first_token,
-                       int64_t last_token, const Number* next) {
+                     int64_t last_token, const Number* next) {
   Tile tile;
   Take(work, segment, kv_head, first_token, last_token, &tile);
   if (tile.count == 0) return;

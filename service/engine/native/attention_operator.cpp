@@ -4,7 +4,8 @@
 // Inputs are those of `attention_inputs.h`. Where slots are given, and not empty, the past has other rows than the new
 // tokens: T is 1, row b is that of slot slots[b] of the past, and rows of one slot, which stand side by side, are tokens in
 // a row. Where the past is a source (`is_to_source`), key and value are its last token of each slot, rows of one slot
-// see all of it, and may stand anywhere. The other outputs are past_key and past_value with the new tokens, in place if they are bound so.
+// see all of it, and may stand anywhere. The other outputs are past_key and past_value with the new tokens, in place if
+// they are bound so.
 
 #include <algorithm>
 #include <cstring>
@@ -82,13 +83,12 @@ OrtStatus* FindSegments(const Attention& attention, const Tensor* inputs, std::u
     if (slots[row] < 0 || slots[row] >= inputs[kPastKey].shape.sizes[0])
       return Invalid("trifold.Attention: slots are rows of the past");
     if (last && slots[row] < last->slot && !attention.is_to_source) return Invalid("trifold.Attention: slots ascend");
-    // Rows that see the same source, to the same token, are segments as those of tokens one behind the other are.
-    const int64_t expected = last == nullptr ? 0 : last->before + (attention.is_to_source ? 0 : last->tokens);
-    const bool is_new = last == nullptr || slots[row] != last->slot;
-    if (is_new || (attention.is_to_source && run->last[row] != expected)) {
-      (*segments)[run->segment_count++] = {row, 1, slots[row], run->last[row]};
-    } else if (run->last[row] == expected) {
+    const bool is_another = last == nullptr || slots[row] != last->slot;
+    // Tokens of a slot come one behind the other; those that see a source see it to the same token.
+    if (!is_another && run->last[row] == last->before + (attention.is_to_source ? 0 : last->tokens)) {
       ++last->tokens;
+    } else if (is_another || attention.is_to_source) {
+      (*segments)[run->segment_count++] = {row, 1, slots[row], run->last[row]};
     } else {
       return Invalid("trifold.Attention: rows of one slot are tokens in a row");
     }

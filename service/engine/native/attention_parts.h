@@ -63,7 +63,7 @@ SIMD void Turn(const Rotary& rotary, int64_t position, float* head) {
 // being the first of one. What was summed up so far is scaled to the greatest score that there was: `sums` of values, of
 // `width` numbers, and `lane_sums` of weights, sixteen.
 SIMD void WeightsOf(int64_t begin, int64_t end, float* scores, int64_t width, float* sums, float* lane_sums,
-                      Query* query) {
+                    Query* query) {
   const int64_t first = std::max(begin, query->begin), last = std::min(end, query->end);
   if (first >= last) {
     for (int64_t token = begin; token < end; token += kLanes) Store(scores + token - begin, All(0));
@@ -99,7 +99,7 @@ SIMD void WeightsOf(int64_t begin, int64_t end, float* scores, int64_t width, fl
 // stride is that from one token or query to the next.
 template <typename Number, int Queries, int Parts>
 SIMD void Weigh(const Number* values, int64_t value_stride, const float* weights, int64_t weight_stride, int64_t count,
-                  float* sums, int64_t sum_stride) {
+                float* sums, int64_t sum_stride) {
   Floats held[Queries][Parts];
 #pragma GCC unroll 4
   for (int query = 0; query < Queries; ++query)
@@ -136,7 +136,7 @@ AnyWeigh<Number> WeighOf(std::integer_sequence<int, Places...>, int64_t queries,
 // Adds values of `width` numbers, as `Weigh` does, to the sums of up to `kMostQueries` queries.
 template <typename Number>
 SIMD void WeighAll(const Number* values, int64_t width, const float* weights, int64_t weight_stride, int64_t count,
-                     float* sums, int64_t sum_stride, int64_t queries) {
+                   float* sums, int64_t sum_stride, int64_t queries) {
   for (int64_t d = 0; d < width; d += kMostParts * kLanes) {
     const int64_t parts = std::min<int64_t>(kMostParts, (width - d) / kLanes);
     const auto weigh = WeighOf<Number>(std::make_integer_sequence<int, kMostQueries * kMostParts>(), queries, parts);

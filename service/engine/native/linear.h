@@ -23,10 +23,10 @@ struct Linear {
   int32_t zero_point;  // what stands for 0 among them: they are unsigned
   bool by_rows;        // whether a row is divided by its largest number first, by which its answer is multiplied
 
-  const int8_t* weights;      // (panels, groups, kPanelColumns, kGroup), filled up with zeros
-  const float* scales;        // (panels · kPanelColumns): step · the column's
+  const int8_t* weights;       // (panels, groups, kPanelColumns, kGroup), filled up with zeros
+  const float* scales;         // (panels · kPanelColumns): step · the column's
   const int32_t* column_sums;  // (panels · kPanelColumns), of W
-  const float* bias;          // (columns), or null
+  const float* bias;           // (columns), or null
 
   int64_t Panels() const { return (columns + kPanelColumns - 1) / kPanelColumns; }
   int64_t Groups() const { return (depth + kGroup - 1) / kGroup; }

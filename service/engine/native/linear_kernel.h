@@ -20,12 +20,12 @@ namespace trifold {
 namespace {
 namespace linear {
 
-constexpr int64_t kBlockBytes = 256 * 1024;      // of rows that stay in a core's cache while panels go by
-constexpr int64_t kTaskBytes = 48 * 1024;        // of a matrix, once for some rows: what a thread takes at a time
-constexpr int64_t kLeastPanels = 2;              // whose answers lie side by side, and are written so
-constexpr int64_t kAhead = 16 * 1024;            // bytes between what is read and what is asked for of memory
-constexpr int64_t kRowsTaskNumbers = 8 * 1024;   // of rows to be rounded: what a thread takes at a time
-constexpr int64_t kTooSmall = 128 * 1024;        // products of numbers that are done sooner than others are woken
+constexpr int64_t kBlockBytes = 256 * 1024;     // of rows that stay in a core's cache while panels go by
+constexpr int64_t kTaskBytes = 48 * 1024;       // of a matrix, once for some rows: what a thread takes at a time
+constexpr int64_t kLeastPanels = 2;             // whose answers lie side by side, and are written so
+constexpr int64_t kAhead = 16 * 1024;           // bytes between what is read and what is asked for of memory
+constexpr int64_t kRowsTaskNumbers = 8 * 1024;  // of rows to be rounded: what a thread takes at a time
+constexpr int64_t kTooSmall = 128 * 1024;       // products of numbers that are done sooner than others are woken
 
 constexpr int64_t RoundedUp(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
