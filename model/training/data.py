@@ -123,18 +123,21 @@ def length_batches(
 ) -> list[list[int]]:
     """Group indices of similar length so that longest × count stays within `batch_tokens`, and count within `most`.
 
-    With `rng` the groups differ from epoch to epoch: equal lengths are shuffled, and then the batches. Without it the
-    order is by length, for evaluation. What has something in common in `apart` is never in one batch; those that must
-    wait for another go into the next one that has room, so batches are as full as they would be without.
+    Lengths are (N,) or, where each has several sides that are padded apart, (N, sides): the longest counts, and those
+    that are alike in all sides lie together. With `rng` the groups differ from epoch to epoch: equal lengths are
+    shuffled, and then the batches. Without it the order is by length, for evaluation. What has something in common in
+    `apart` is never in one batch; those that must wait for another go into the next one that has room, so batches are
+    as full as they would be without.
     """
-    lasting = np.asarray(lengths, np.float64)
-    noise = np.random.default_rng(rng.getrandbits(64)).random(len(lengths)) if rng else 0.0
-    order = np.argsort(lasting + noise, kind="stable")  # ascending, so a batch's last is its longest
+    sides = np.atleast_2d(np.asarray(lengths, np.float64).T)
+    lasting = sides.max(axis=0)
+    noise = np.random.default_rng(rng.getrandbits(64)).random(len(lengths)) if rng else np.zeros(len(lengths))
+    order = np.lexsort((noise, *sides[::-1], lasting))  # ascending, so a batch's last is its longest
     most = most or len(lengths)
     if apart is None:
         batches = _in_order(order, lasting, batch_tokens, most)
     else:
-        batches = _kept_apart(order.tolist(), lengths, batch_tokens, most, apart)
+        batches = _kept_apart(order.tolist(), lasting, batch_tokens, most, apart)
     if rng:
         rng.shuffle(batches)
     return batches

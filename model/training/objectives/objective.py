@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -74,24 +73,20 @@ class Ragged:
         return np.diff(self.starts)
 
     def stack(self, indices: Sequence[int], padding: int) -> Tensor:
-        """Return rows as (B, T), padded on the right to a multiple of 8."""
+        """Return rows as (B, T), padded on the right to the longest."""
         starts, lengths = self._of(indices)
-        places = np.arange(_padded(lengths))
+        places = np.arange(lengths.max())
         is_real = places < lengths[:, None]
         return torch.from_numpy(np.where(is_real, self.flat[np.where(is_real, starts[:, None] + places, 0)], padding))
 
     def mask(self, indices: Sequence[int]) -> Tensor:
         """Return which places of the stacked rows are real, (B, T)."""
         _, lengths = self._of(indices)
-        return torch.from_numpy(np.arange(_padded(lengths)) < lengths[:, None])
+        return torch.from_numpy(np.arange(lengths.max()) < lengths[:, None])
 
     def _of(self, indices: Sequence[int]) -> tuple[Array, Array]:
         chosen = np.asarray(indices)
         return self.starts[chosen], self.starts[chosen + 1] - self.starts[chosen]
-
-
-def _padded(lengths: Array) -> int:
-    return math.ceil(int(lengths.max()) / 8) * 8  # few distinct shapes
 
 
 def encoded_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[list[int]]:

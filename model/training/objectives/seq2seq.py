@@ -46,8 +46,8 @@ class Seq2Seq:
         self.padding = token_id(self.tokenizer, PAD)
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
-        """Group pairs whose longer sides are of similar length."""
-        return length_batches(np.maximum(self.sources.lengths, self.targets.lengths + 1), batch_tokens, rng)
+        """Group pairs whose sides are of similar lengths, the longer one's first."""
+        return length_batches(np.stack([self.sources.lengths, self.targets.lengths], axis=1), batch_tokens, rng)
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """Return source_ids and attention_mask (B, S), target_ids and, shifted by one, targets (B, T)."""

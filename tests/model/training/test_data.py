@@ -5,6 +5,7 @@ import lzma
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from model.training.data import length_batches, noting_files, read_idx_pair, read_rows
@@ -118,6 +119,18 @@ def test_batches_of_similar_lengths_waste_little() -> None:
 
     padded = sum(max(lengths[i] for i in batch) * len(batch) for batch in length_batches(lengths, 2000, rng))
     assert padded < 1.05 * sum(lengths)
+
+
+def test_both_sides_of_a_batch_of_pairs_are_of_similar_lengths() -> None:
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(5, 20, (5000, 2))
+
+    batches = length_batches(lengths, 500, random.Random(0))
+
+    assert sorted(index for batch in batches for index in batch) == list(range(5000))
+    assert all(lengths[batch].max() * len(batch) <= 500 for batch in batches)
+    padded = sum(int(lengths[batch].max(axis=0).sum()) * len(batch) for batch in batches)
+    assert padded < 1.1 * lengths.sum()  # in the order of the longer side alone 1.2 times as many
 
 
 def test_epochs_differ_and_repeat_by_their_seed() -> None:

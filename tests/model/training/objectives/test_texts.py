@@ -94,6 +94,19 @@ def test_a_translators_source_begins_with_the_language(tokenizer_of: TokenizerOf
     assert torch.equal(batch["target_ids"][0, 1 : len(kept)], kept[:-1])
 
 
+def test_a_translators_batch_has_sources_of_a_length_and_targets_of_another(tokenizer_of: TokenizerOf) -> None:
+    tokenizer = tokenizer_of("translate")
+    objective = Seq2Seq(tokenizer, max_length=40, label_smoothing=0.1)
+    short, long = "Dan", "Dan loves Dan loves Dan loves Dan"
+    objective.encode([("sv", short, long), ("sv", long, short)] * 4)
+    length = max(objective.sources.lengths)
+
+    for indices in objective.batches(int(4 * length), random.Random(1)):
+        batch = objective.collate(indices)
+        assert bool(batch["attention_mask"].all())
+        assert bool((batch["targets"] != IGNORED).all())
+
+
 def test_a_translators_loss_is_smoothed_and_its_perplexity_is_not(tokenizer_of: TokenizerOf) -> None:
     tokenizer = tokenizer_of("translate")
     objective = Seq2Seq(tokenizer, max_length=40, label_smoothing=0.1)
