@@ -1,4 +1,4 @@
-"""Products of 8-bit integers and attention by operators of our own, on processors with AVX2, AVX-512 or NEON.
+"""Products of 8-bit integers and attention by operators of our own, on processors with AVX2, AVX-VNNI, AVX-512 or NEON.
 
 `linear_kernel.h`, `attention_kernel.h` and `ragged_attention_kernel.h` compute over the registers of `registers_*.h`,
 products of many rows by the tiles of `tiles.h` where there are some; `kernels.h` finds what this processor can do.

@@ -1,6 +1,6 @@
-// What computes our operators, once for each kind of processor: `avx512.cpp`, `avx2.cpp`, `neon.cpp`, `neon_matrix.cpp`.
-// They compile the same sources (`*_kernel.h`) over registers of their own (`registers_*.h`), sixteen numbers at a time,
-// whose operations come in the same order, so answers of all of them are the same to the last bit.
+// What computes our operators, once for each kind of processor: `avx512.cpp`, `avx_vnni.cpp`, `avx2.cpp`, `neon.cpp`,
+// `neon_matrix.cpp`. They compile the same sources (`*_kernel.h`) over registers of their own (`registers_*.h`), sixteen
+// numbers at a time, whose operations come in the same order, so answers of all of them are the same to the last bit.
 
 #pragma once
 
@@ -30,6 +30,7 @@ struct Kernels {
 
 // Null where the processor has not the instructions, or the compiler was for another kind.
 const Kernels* Avx512Kernels();
+const Kernels* AvxVnniKernels();
 const Kernels* Avx2Kernels();
 const Kernels* NeonMatrixKernels();
 const Kernels* NeonKernels();

@@ -1,5 +1,6 @@
-// Sixteen numbers in two registers of AVX2, for processors without AVX-512 VNNI (AMD before Zen 4, most of Intel's
-// desktops).
+// Sixteen numbers in two registers of AVX2, for processors without AVX-512 VNNI: AMD before Zen 4 and, where
+// TRIFOLD_AVX_VNNI is defined, Intel's desktops since Alder Lake and its servers of many small cores, whose AVX-VNNI sums
+// up four products of 8 bits at a time.
 
 #pragma once
 
@@ -11,7 +12,13 @@
 
 #include "linear.h"
 
+#if defined(TRIFOLD_AVX_VNNI) && defined(TRIFOLD_EVEX)  // tests: the same instruction as AVX-512 has it
+#define SIMD __attribute__((target("avx2,fma,f16c,avx512vl,avx512vnni")))
+#elif defined(TRIFOLD_AVX_VNNI)
+#define SIMD __attribute__((target("avx2,fma,f16c,avxvnni")))
+#else
 #define SIMD __attribute__((target("avx2,fma,f16c")))
+#endif
 #define INLINE SIMD inline __attribute__((always_inline))
 
 namespace trifold {
@@ -168,11 +175,6 @@ INLINE void TurnOver(Floats* rows) {
   for (int i = 0; i < 16; ++i) rows[i] = {quarters[0][i / 8][i % 8], quarters[1][i / 8][i % 8]};
 }
 
-// How a product keeps the numbers of its rows: in 16 bits, as the instruction that takes 8 adds up two products in 16
-// bits, which are too few.
-using Rounded = int16_t;
-constexpr int32_t kRoundedZero = 0;
-
 INLINE Integers AllIntegers(int32_t number) { return {_mm256_set1_epi32(number), _mm256_set1_epi32(number)}; }
 INLINE Integers AddIntegers(Integers a, Integers b) {
   return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
@@ -196,6 +198,52 @@ INLINE Integers ToIntegers(Floats numbers) {
 INLINE Floats ToFloats(Integers numbers) {
   return {_mm256_cvtepi32_ps(numbers.low), _mm256_cvtepi32_ps(numbers.high)};
 }
+#ifdef TRIFOLD_AVX_VNNI
+
+using Rounded = uint8_t;  // how a product keeps the numbers of its rows
+constexpr int32_t kRoundedZero = 0;
+constexpr int kRegisterColumns = 8;  // of weights
+
+INLINE void StoreRounded(Rounded* to, Integers numbers) {
+  const __m256i mixed = _mm256_packus_epi32(numbers.low, numbers.high);  // halves of both in turns
+  const __m256i sixteen = _mm256_permute4x64_epi64(mixed, 0xd8);
+  const __m128i low = _mm256_castsi256_si128(sixteen), high = _mm256_extracti128_si256(sixteen, 1);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_packus_epi16(low, high));
+}
+
+INLINE __m256i Broadcast(const Rounded* four) {
+  int32_t value;
+  std::memcpy(&value, four, sizeof value);
+  return _mm256_set1_epi32(value);
+}
+
+INLINE __m256i LoadColumns(const int8_t* weights) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights));
+}
+
+// Adds the products of four unsigned with four signed bytes to each sum. The intrinsic makes GCC 12 copy every sum.
+INLINE __m256i AddProducts(__m256i sums, __m256i rows, __m256i weights) {
+#ifdef TRIFOLD_EVEX
+  __asm__("%{evex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(rows), "x"(weights));
+#else
+  __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(rows), "x"(weights));
+#endif
+  return sums;
+}
+
+// Adds what two registers have summed up to the sums of their columns.
+INLINE void AddSums(int32_t* to, __m256i first, __m256i second) {
+  StoreIntegers(to, AddIntegers(LoadIntegers(to), {first, second}));
+}
+
+#else
+
+// How a product keeps the numbers of its rows: in 16 bits, as AVX2's instruction that takes 8 adds up two products in 16
+// bits, which are too few.
+using Rounded = int16_t;
+constexpr int32_t kRoundedZero = 0;
+constexpr int kRegisterColumns = 4;  // of weights
+
 INLINE void StoreRounded(Rounded* to, Integers numbers) {
   const __m256i mixed = _mm256_packs_epi32(numbers.low, numbers.high);  // halves of both in turns
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(mixed, 0xd8));
@@ -207,74 +255,80 @@ INLINE __m256i Broadcast(const Rounded* four) {
   return _mm256_set1_epi64x(value);
 }
 
-// Four columns' numbers, in 16 bits.
 INLINE __m256i LoadColumns(const int8_t* weights) {
   return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(weights)));
 }
 
-// Adds the products of two with two numbers of 16 bits to each sum. Of intrinsics GCC 12 puts off the additions, and has
-// too few registers then.
+// Adds the products of two with two numbers of 16 bits to each sum, of which a column has two, side by side. Of
+// intrinsics GCC 12 puts off the additions, and has too few registers then.
 INLINE __m256i AddProducts(__m256i sums, __m256i rows, __m256i weights) {
   __m256i products;
   __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sums), "=&x"(products) : "x"(rows), "x"(weights));
   return sums;
 }
 
-// Adds to the sums of `Rows` rows and of `Columns` columns of a panel their products.
-template <int Rows, int Columns>
+// Adds what two registers have summed up to the sums of their columns.
+INLINE void AddSums(int32_t* to, __m256i first, __m256i second) {
+  const __m256i mixed = _mm256_hadd_epi32(first, second);  // halves of both in turns
+  const __m256i products = _mm256_permute4x64_epi64(mixed, 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_add_epi32(LoadEightIntegers(to), products));
+}
+
+#endif
+
+// Adds to the sums of `Rows` rows and of the columns of `Parts` registers of a panel their products.
+template <int Rows, int Parts>
 INLINE void SumUpColumns(const Rounded* rows, int64_t stride, const int8_t* weights, int64_t groups, int64_t ahead,
                          int32_t* totals) {
-  __m256i sums[Rows][Columns / 4];  // two of each column, side by side
+  constexpr int kPartStride = kRegisterColumns * kGroup;
+  __m256i sums[Rows][Parts];
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-    for (int part = 0; part < Columns / 4; ++part) sums[i][part] = _mm256_setzero_si256();
+    for (int part = 0; part < Parts; ++part) sums[i][part] = _mm256_setzero_si256();
   for (int64_t group = 0; group < groups; ++group, weights += kPanelStride) {
-    if constexpr (Columns == kPanelColumns) {
+    if constexpr (Parts * kRegisterColumns == kPanelColumns) {
       __builtin_prefetch(weights + ahead);
       __builtin_prefetch(weights + ahead + 64);
     }
-    if constexpr (Rows < Columns / 4) {  // what there is less of is held in registers
+    if constexpr (Rows < Parts) {  // what there is less of is held in registers
       __m256i four[Rows];
-#pragma GCC unroll 2
+#pragma GCC unroll 3
       for (int i = 0; i < Rows; ++i) four[i] = Broadcast(rows + i * stride + group * kGroup);
 #pragma GCC unroll 8
-      for (int part = 0; part < Columns / 4; ++part) {
-        const __m256i columns = LoadColumns(weights + part * 4 * kGroup);
-#pragma GCC unroll 2
+      for (int part = 0; part < Parts; ++part) {
+        const __m256i columns = LoadColumns(weights + part * kPartStride);
+#pragma GCC unroll 3
         for (int i = 0; i < Rows; ++i) sums[i][part] = AddProducts(sums[i][part], four[i], columns);
       }
     } else {
-      __m256i columns[Columns / 4];
+      __m256i columns[Parts];
 #pragma GCC unroll 2
-      for (int part = 0; part < Columns / 4; ++part) columns[part] = LoadColumns(weights + part * 4 * kGroup);
+      for (int part = 0; part < Parts; ++part) columns[part] = LoadColumns(weights + part * kPartStride);
 #pragma GCC unroll 6
       for (int i = 0; i < Rows; ++i) {
         const __m256i four = Broadcast(rows + i * stride + group * kGroup);
 #pragma GCC unroll 2
-        for (int part = 0; part < Columns / 4; ++part) sums[i][part] = AddProducts(sums[i][part], four, columns[part]);
+        for (int part = 0; part < Parts; ++part) sums[i][part] = AddProducts(sums[i][part], four, columns[part]);
       }
     }
   }
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 4
-    for (int part = 0; part < Columns / 4; part += 2) {
-      const __m256i mixed = _mm256_hadd_epi32(sums[i][part], sums[i][part + 1]);  // halves of both in turns
-      int32_t* to = totals + i * kPanelColumns + part * 4;
-      const __m256i products = _mm256_permute4x64_epi64(mixed, 0xd8);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_add_epi32(LoadEightIntegers(to), products));
-    }
+    for (int part = 0; part < Parts; part += 2)
+      AddSums(totals + i * kPanelColumns + part * kRegisterColumns, sums[i][part], sums[i][part + 1]);
 }
 
 // Adds to the sums of `Rows` rows and of a panel's columns their products, and asks for what lies `ahead` of the weights.
 template <int Rows>
 INLINE void SumUp(const Rounded* rows, int64_t stride, const int8_t* weights, int64_t groups, int64_t ahead,
                   int32_t (*totals)[kPanelColumns]) {
-  constexpr int kColumns = Rows == 1 ? 32 : Rows == 2 ? 16 : 8;  // whose sums fit into the registers
-  for (int column = 0; column < kPanelColumns; column += kColumns) {
+  constexpr int kMostParts = Rows == 1 ? 8 : Rows <= 3 ? 4 : 2;  // whose sums fit into the registers
+  constexpr int kParts = std::min<int>(kMostParts, kPanelColumns / kRegisterColumns);
+  for (int column = 0; column < kPanelColumns; column += kParts * kRegisterColumns) {
     int32_t* some = totals[0] + column;
-    SumUpColumns<Rows, kColumns>(rows, stride, weights + column * kGroup, groups, ahead, some);
+    SumUpColumns<Rows, kParts>(rows, stride, weights + column * kGroup, groups, ahead, some);
   }
 }
 

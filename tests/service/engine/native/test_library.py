@@ -13,7 +13,7 @@ import pytest
 
 from service.engine import session as sessions
 from service.engine.native import library
-from service.engine.native.library import FOLDER, NoLibrary, build, find_library, places
+from service.engine.native.library import FOLDER, NoLibrary, build, find_library, instructions_of, places
 from service.engine.session import Session, SessionOptions, native_library
 from tests.conftest import MakePackage
 from tests.service.engine.native.machine import needs_compiler
@@ -79,6 +79,19 @@ def test_what_another_could_have_put_there_is_not_loaded(elsewhere: Path) -> Non
     with pytest.raises(NoLibrary, match="may be written by all"):
         find_library(loaded.append)
     assert path not in loaded
+
+
+@needs_compiler
+def test_an_older_compiler_leaves_out_what_it_does_not_know(
+    elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = tmp_path / "c++"
+    known = f"""case "$*" in *{library.WITHOUT_AVX_VNNI}*) exec {library.find_compiler()} "$@";; esac"""
+    older.write_text(f"""#!/bin/sh\n{known}\necho "Error: no such instruction: vpdpbusd" >&2; exit 1\n""")
+    older.chmod(0o755)
+    monkeypatch.setattr(library, "COMPILERS", (str(older),))
+
+    assert instructions_of(build())
 
 
 @needs_compiler
