@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from model.package import Manifest
 from service.schemas.decide import Option, Question, Way
@@ -30,8 +31,13 @@ def fits(manifest: Manifest, question: Question) -> bool:
 
 def place_of(option: Option, labels: Sequence[str]) -> int | None:
     """Return the place of the label that means an option, whatever its case; None if there is none."""
-    places = {label.casefold(): place for place, label in enumerate(labels)}
+    places = _places(tuple(labels))
     return next((places[name] for name in map(_plain, option.names) if name in places), None)
+
+
+@lru_cache  # for each option of each question
+def _places(labels: tuple[str, ...]) -> dict[str, int]:
+    return {label.casefold(): place for place, label in enumerate(labels)}
 
 
 def _plain(name: str) -> str:

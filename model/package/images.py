@@ -40,7 +40,7 @@ def decode_image(content: bytes, image: ImageFormat, max_pixels: int = MAX_PIXEL
             shades = opened.point(lambda value: value / 256) if opened.mode.startswith("I;16") else opened
             mode = "L" if image.channels == 1 else "RGB"
             converted = shades if shades.mode == mode else shades.convert(mode)
-            resized = _resized(converted, image)
+            resized = _resized(converted, image, max_pixels)
     except ImageError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):  # from 90 million on
@@ -66,14 +66,17 @@ def _unreadable() -> ImageError:
     return ImageError(f"the bytes are not an image that can be read; {', '.join(FORMATS)} can")
 
 
-def _resized(picture: Image.Image, image: ImageFormat) -> Image.Image:
-    """Return a picture as large as the model takes it: the middle of one that may be larger."""
+def _resized(picture: Image.Image, image: ImageFormat, max_pixels: int) -> Image.Image:
+    """Return a picture as large as the model takes it: the middle of one that may be larger; raises `ImageError`."""
     from PIL import Image
 
     width = height = image.resize or image.size
     if image.keeps_ratio:
         shorter = min(picture.size)
+        sides = f"{picture.width} × {picture.height} pixels"
         width, height = (int(width * side / shorter) for side in picture.size)
+        if width * height > max_pixels:  # a thin one grows a thousandfold
+            raise ImageError(f"the image has {sides}, and {width} × {height} as the model takes it: it is too thin")
     resized = picture.resize((width, height), Image.Resampling[image.resampling.upper()])
     left, top = (width - image.size) // 2, (height - image.size) // 2
     return resized.crop((left, top, left + image.size, top + image.size)) if image.resize else resized

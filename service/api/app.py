@@ -137,7 +137,10 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == MethodNotAllowed.status:
-        return error_response(MethodNotAllowed(f"{request.url.path} does not answer {request.method}; see /docs"))
+        refusal = MethodNotAllowed(f"{request.url.path} does not answer {request.method}; see /docs")
+        response = error_response(refusal)
+        response.headers.update(error.headers or {})  # Allow
+        return response
     if error.status_code == NotFound.status:
         return error_response(NotFound(f"there is no route {request.url.path}; see /docs"))
     return error_response(NotJson(str(error.detail)))

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from service.errors import TooLarge
+import json
+
+import numpy as np
+
+from service.errors import NotJson, TooLarge
 
 MAX_VALUES = 65_536  # of one body: parsed in about ten milliseconds
+MAX_DEPTH = 200  # of lists and objects in one another: what is written of them in Python calls itself for each
 
 
 def check_values(body: bytes) -> None:
-    """Refuse a body of more values than can be parsed quickly; raises `TooLarge`."""
-    if body.count(b",") >= MAX_VALUES and _has_too_many(body):
-        raise TooLarge(f"the body has more than {MAX_VALUES} values; send several requests", "body")
-
-
-def _has_too_many(body: bytes) -> bool:
-    """Whether there are too many commas outside of strings, which is where JSON separates values."""
+    """Refuse a body of more values than can be parsed quickly, or of deeper ones; raises `TooLarge`, `NotJson`."""
+    encoding = json.detect_encoding(body)
+    if not encoding.startswith("utf-8"):  # of which a parser of JSON would read what was not counted here
+        raise NotJson(f"the body is in {encoding}; send JSON in UTF-8")
+    has_many = body.count(b",") >= MAX_VALUES
+    if not has_many and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # so that every quote left begins or ends a string
-    if plain.count(b'"') > 4 * MAX_VALUES:  # a value is two strings at most: itself and its key
-        return True
-    return sum(between.count(b",") for between in plain.split(b'"')[::2]) >= MAX_VALUES
+    # A value is two strings at most: itself and its key.
+    if has_many and plain.count(b'"') > 4 * MAX_VALUES:
+        raise _too_many_values()
+    outside = b"".join(plain.split(b'"')[::2])
+    if outside.count(b",") >= MAX_VALUES:
+        raise _too_many_values()
+    if _depth(outside) > MAX_DEPTH:
+        raise TooLarge(f"the body has more than {MAX_DEPTH} lists and objects in one another", "body")
+
+
+def _too_many_values() -> TooLarge:
+    return TooLarge(f"the body has more than {MAX_VALUES} values; send several requests", "body")
+
+
+def _depth(outside: bytes) -> int:
+    """Return how many lists and objects are open at the most, in what stands outside of strings."""
+    steps = np.zeros(256, np.int8)
+    steps[list(b"[{")], steps[list(b"]}")] = 1, -1
+    return int(np.cumsum(steps[np.frombuffer(outside, np.uint8)], dtype=np.int32).max(initial=0))

@@ -29,7 +29,7 @@ def first_problem(problems: Sequence[Any]) -> ServiceError:
     return WrongForm(f"{param}: {', or: '.join(asked)}", param)
 
 
-def native(kind: type[Kind], **values: Any) -> Kind:
+def native(kind: type[Kind], /, **values: Any) -> Kind:
     """Return the request that a protocol's body means; raises `WrongForm` for values that it may not have."""
     try:
         return kind(**values)

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.schemas.request import Text
 
+MAX_PARTS = 1024  # of a message
 # No free choice: a template may make a control token of a role, as '<|' + role + '|>'.
 Role = Literal["system", "developer", "user", "assistant", "tool", "function", "ipython"]
 
@@ -25,7 +26,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     role: Role
-    content: Text | Annotated[list[TextPart], Field(fail_fast=True)] | None = Field(
+    content: Text | Annotated[list[TextPart], Field(fail_fast=True, max_length=MAX_PARTS)] | None = Field(
         None, description="a text, or a list of {type: text, text}, which are joined by line breaks"
     )
 

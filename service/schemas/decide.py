@@ -12,6 +12,7 @@ from service.schemas.request import Request, Response, Text, Texts, Usage
 # likely it is to write the answer.
 Way = Literal["entailment", "labels", "relevance", "likelihood"]
 MAX_QUESTIONS, MAX_OPTIONS = 400, 255
+MAX_ALL_OPTIONS = 4096  # of all questions together
 
 
 class Option(BaseModel):

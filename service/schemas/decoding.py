@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from service.schemas.request import Ids, Request
+from service.schemas.request import MOST, Ids, Request
 
 MAX_SUPPRESSED = 1024
 
@@ -14,9 +14,9 @@ MAX_SUPPRESSED = 1024
 class DecodingRequest(Request):
     """A request whose answer is decoded token by token."""
 
-    max_tokens: int | None = Field(None, ge=1, description="most tokens to generate")
-    min_tokens: int | None = Field(None, ge=0, description="tokens to generate before the end may come")
-    beam_size: int | None = Field(None, ge=1, description="beams of a search; 1 searches none")
+    max_tokens: int | None = Field(None, ge=1, le=MOST, description="most tokens to generate")
+    min_tokens: int | None = Field(None, ge=0, le=MOST, description="tokens to generate before the end may come")
+    beam_size: int | None = Field(None, ge=1, le=MOST, description="beams of a search; 1 searches none")
     length_penalty: float | None = Field(
         None, ge=-5, le=5, description="beam search: scores are divided by length to this power; 1 if nobody says"
     )
@@ -27,7 +27,10 @@ class DecodingRequest(Request):
     )
     repetition_penalty: float | None = Field(None, ge=0.01, le=10, description="of tokens in prompt and output")
     no_repeat_ngram_size: int | None = Field(
-        None, ge=0, description="so many tokens in a row come only once, in prompt and output; 0: any may come again"
+        None,
+        ge=0,
+        le=MOST,
+        description="so many tokens in a row come only once, in prompt and output; 0: any may come again",
     )
     suppress_ids: Ids | None = Field(
         None, max_length=MAX_SUPPRESSED, description="token ids that never come, in place of the package's"

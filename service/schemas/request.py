@@ -11,17 +11,19 @@ from pydantic_core import PydanticCustomError
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _whole_characters(text: str) -> str:
+def whole_characters(text: str) -> str:
+    """Return a text that can be written; raises pydantic's error for one that cannot."""
     # JSON's \u escapes can name half of a surrogate pair, which no encoding can write.
     if _SURROGATE.search(text):
         raise PydanticCustomError("surrogate", "Input should be a valid string, without half a surrogate pair")
     return text
 
 
-Text = Annotated[str, AfterValidator(_whole_characters)]
+Text = Annotated[str, AfterValidator(whole_characters)]
 # A list with many wrong items would otherwise have an error for each, and be seconds in the making.
 Texts = Annotated[list[Text], Field(fail_fast=True)]
 Ids = Annotated[list[int], Field(fail_fast=True)]
+MOST = 2**31 - 1  # that any number of a request may count: Python writes larger ones without end, and C knows none
 MAX_LISTS = 4096  # each is looked at in one go, and a body has room for sixteen times as many
 ListsOfIds = Annotated[list[Ids], Field(fail_fast=True, max_length=MAX_LISTS)]
 
@@ -33,7 +35,9 @@ def as_lists_of_ids(value: object) -> list[list[int]] | None:
     return value if isinstance(value[0], list) else [value]
 
 
-OVERLAP = Field(None, ge=0, description="tokens that a window shares with the next; a quarter of it if left out")
+OVERLAP = Field(
+    None, ge=0, le=MOST, description="tokens that a window shares with the next; a quarter of it if left out"
+)
 
 
 class Request(BaseModel):

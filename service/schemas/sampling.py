@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from service.schemas.decoding import DecodingRequest
 from service.schemas.grammar import Grammar
-from service.schemas.request import Ids
+from service.schemas.request import MOST, Ids
 
 StopText = Annotated[str, Field(max_length=256)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
@@ -30,7 +30,7 @@ def _few(biases: object) -> object:
 class SamplingRequest(DecodingRequest):
     """A request for choices, drawn or searched. Defaults are the package's, and ours where it has none."""
 
-    max_tokens: int | None = Field(None, ge=1, description="most tokens to generate for each choice; 128")
+    max_tokens: int | None = Field(None, ge=1, le=MOST, description="most tokens to generate for each choice; 128")
     temperature: float | None = Field(None, ge=0, le=10, description="0 is greedy; 0.8")
     top_k: int | None = Field(None, ge=0, le=1_000_000, description="sample from the k likeliest tokens; 0 is all")
     top_p: float | None = Field(
@@ -49,13 +49,17 @@ class SamplingRequest(DecodingRequest):
     )
     stop_ids: Ids = Field([], max_length=64, description="token ids that end a choice, beside the model's own")
     seed: int | None = Field(None, ge=0, lt=2**63, description="same seed, same text")
-    n: int = Field(1, ge=1, description="choices for each prompt")
+    n: int = Field(1, ge=1, le=MOST, description="choices for each prompt")
     best_of: int | None = Field(
-        None, ge=1, description="draw so many and return the n whose tokens are likeliest on average, best first"
+        None,
+        ge=1,
+        le=MOST,
+        description="draw so many and return the n whose tokens are likeliest on average, best first",
     )
     beam_size: int | None = Field(
         None,
         ge=1,
+        le=MOST,
         description="more than 1: beam search instead of sampling, whatever the temperature; a package's own beams "
         "give way to a request that says how to sample",
     )

@@ -6,7 +6,7 @@ from service.errors import EmptyInput, InvalidRequest
 from service.schemas import AnswerRequest, AnswerResponse, Answers, Span, Usage
 from service.tasks.encoder import Encoder, Reading, Windows
 from service.tasks.spans import Spans, answers, best_spans
-from service.tasks.texts import as_list, check_characters
+from service.tasks.texts import as_list, check_characters, check_copies
 
 CHARACTERS_A_TOKEN = 4  # that take as long to encode as a token does here, for the pool
 CANDIDATES = 8  # times the answers that are asked for: of each window, as several may be parts of the same words
@@ -23,6 +23,7 @@ class Answer:
         pairs = _pairs(request)
         for question, _ in pairs:
             check_characters(question, self._encoder.limit, "question")
+        check_copies(sum(len(context) for _, context in pairs), "context")  # each is encoded anew beside its question
         reading = Reading(windows=True, overlap=request.overlap, part=1, param="context", around="question")
         with self._encoder.admit(client, pairs, reading) as permit:
             windows, tokens = await self._encoder.read_windows(permit, pairs, reading)
@@ -32,6 +33,7 @@ class Answer:
                 )
                 for (_, context), found in zip(pairs, windows, strict=True)
             ]
+        check_copies(sum(len(span.text) for found in results for span in found.answers), "top_k")
         return AnswerResponse(model=self._manifest.name, results=results, usage=Usage(prompt_tokens=tokens))
 
     def _answers(self, context: str, windows: Windows, request: AnswerRequest) -> Answers:

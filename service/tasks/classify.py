@@ -8,7 +8,7 @@ from service.errors import EmptyInput, InvalidRequest
 from service.schemas import ClassifyRequest, ClassifyResponse, Usage
 from service.tasks.encoder import Encoder, Reading, Texts
 from service.tasks.scores import classifications, label_scores, softmax
-from service.tasks.texts import check_characters
+from service.tasks.texts import check_copies, check_size
 
 
 class Classify:
@@ -44,7 +44,8 @@ class Classify:
         entailment = self._checked(request, given, labels)
         template = request.hypothesis_template or entailment.template
         # Not str.format, which would look into whatever a template names.
-        pairs = [(text, template.replace("{}", label)) for (text,) in given for label in labels]
+        hypotheses = [template.replace("{}", label) for label in labels]
+        pairs = [(text, hypothesis) for (text,) in given for hypothesis in hypotheses]
         reading = Reading(
             truncate=request.truncate, windows=request.windows, overlap=request.overlap, part=0, around="labels"
         )
@@ -80,9 +81,17 @@ class Classify:
             raise InvalidRequest(
                 "activation goes with the model's own labels; multi_label chooses for yours", "activation"
             )
-        for label in labels:
-            check_characters((template or "") + label, self._encoder.limit, "labels")
+        sizes = [_size(template or entailment.template, label) for label in labels]
+        check_size(max(sizes), self._encoder.limit, "labels")
+        check_copies(sum(sizes), "labels")
+        if request.windows:  # each text is encoded anew beside each label
+            check_copies(len(labels) * sum(len(text) for (text,) in given), "labels")
         return entailment
+
+
+def _size(template: str, label: str) -> int:
+    """Return how many characters a label's hypothesis has."""
+    return len(template) + template.count("{}") * (len(label) - len("{}"))
 
 
 def _entailed(logits: Array, entailment: Entailment, *, is_each_alone: bool) -> Array:

@@ -12,6 +12,7 @@ from service.errors import InvalidRequest
 from service.schemas import DecideRequest, DecideResponse, Question, Usage
 from service.tasks.encoder import Encoder, Reading, Texts
 from service.tasks.scores import activate, label_scores, softmax
+from service.tasks.texts import check_copies
 
 
 class Decide:
@@ -31,8 +32,10 @@ class Decide:
                 f"model {self._manifest.name!r} answers with labels of its own: {own}; ask for these, or another model",
                 "questions",
             )
+        if self._way != "labels":
+            self._encoder.check_rows(sum(len(question.options) for question in answerable), "questions")
+            check_copies(sum(map(_count_characters, answerable)), "questions")
         rows = self._read_texts(request, answerable)
-        self._encoder.check_rows(len(rows), "questions")
         reading = Reading(truncate=request.truncate, part=int(self._way == "relevance"), around="questions")
         with self._encoder.admit(client, rows, reading) as permit:
             logits, tokens = await self._encoder.read(permit, rows, reading)
@@ -83,6 +86,11 @@ class Decide:
 def hypotheses(questions: Sequence[Question]) -> list[str]:
     """Return each option of each question in words, behind the question."""
     return [f"{question.instructions} {option.text}".strip() for question in questions for option in question.options]
+
+
+def _count_characters(question: Question) -> int:
+    """Return how many characters its options have behind the question, but for spaces."""
+    return len(question.options) * len(question.instructions) + sum(len(option.text) for option in question.options)
 
 
 def _rows(questions: Sequence[Question]) -> list[tuple[Question, slice]]:

@@ -12,6 +12,7 @@ from service.schemas import AnyEvent, AnyRequest, DecideRequest, DecideResponse,
 from service.tasks.generate import Generate
 from service.tasks.scores import softmax
 from service.tasks.task import not_for
+from service.tasks.texts import check_copies
 
 TRUTH = ("True", "False")
 
@@ -28,12 +29,13 @@ class DecideByLikelihood:
             raise not_for("decisions", request)
         if request.truncate:
             raise InvalidRequest("truncate is for models that read questions beside the text; send less", "truncate")
-        texts = [_texts(request.input, question) for question in request.questions]
-        rows = sum(map(len, texts))
+        rows = sum(_count_texts(question) for question in request.questions)
         if rows > self._most:
             raise TooLarge(
                 f"questions come to {rows} texts to read; the limit is {self._most} for one request", "questions"
             )
+        check_copies(sum(_count_characters(request.input, question) for question in request.questions), "questions")
+        texts = [_texts(request.input, question) for question in request.questions]
         scored = GenerateRequest(
             prompt=list(chain.from_iterable(texts)), echo=True, logprobs=0, max_tokens=1, temperature=0
         )
@@ -64,6 +66,18 @@ def _texts(text: str, question: Question) -> list[str]:
     else:
         context = f"{text}\n\n{question.instructions}\nAnswer:"
     return [context, *(f"{context} {option}" for option in options)]
+
+
+def _count_texts(question: Question) -> int:
+    """Return how many texts a question comes to."""
+    return 1 + (len(TRUTH) if len(question.options) == 1 else len(question.options))
+
+
+def _count_characters(text: str, question: Question) -> int:
+    """Return how many characters they have, but for a few."""
+    options = [len(option.text) for option in question.options]
+    shared = len(text) + len(question.instructions) + (options[0] if len(options) == 1 else 0)
+    return _count_texts(question) * shared + sum(options)
 
 
 def _own(context: list[int], ids: list[int], scores: list[float]) -> float:

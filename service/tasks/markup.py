@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from html import unescape
+from html import unescape as unescaped
 
 from service.tasks.sentences import TooManySentences, split
 
@@ -21,6 +21,7 @@ VOID = frozenset(
 _TAG = re.compile(r"<(?P<end>/?)(?P<name>[a-zA-Z][^\s/>]*)")
 _ATTRIBUTE = re.compile(r"[\s/]*(?P<name>=?[^\s/>=]*)(?:\s*=\s*(?P<quote>[\"']?))?")
 _UNQUOTED = re.compile(r"[^\s>]*")
+_LONG_NUMBER = re.compile(r"(&#\d{9,})")  # of no character; Python refuses to read thousands of digits
 _LETTER = re.compile(r"[^\W\d_]")
 _ENDS = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in RAW}
 
@@ -70,6 +71,12 @@ def pieces(page: str) -> Iterator[tuple[str, bool]]:
         place = _end_of_markup(page, start)
         if place > start:
             yield page[start:place], False
+
+
+def unescape(text: str) -> str:
+    """Return a text with characters in the place of their names and numbers; numbers too long for any stay."""
+    parts = _LONG_NUMBER.split(text)
+    return "".join(part if place % 2 else unescaped(part) for place, part in enumerate(parts))
 
 
 def _next_markup(page: str, place: int) -> int:

@@ -8,12 +8,13 @@ from model.package import PackageTokenizer
 from model.package.tokenizer import Encoding
 from service.engine.admission import Permit
 from service.engine.inputs import TextInput
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, TooLarge
 from service.tasks.pool import Pool
 
 CHARACTERS_A_TOKEN = 64  # no text has so many for each token, unless most of it is white space
 CHARACTERS_EXPECTED = 4  # for each token, before a text is encoded
 PIECE = 16_384  # characters that are encoded together, in about ten milliseconds
+MAX_COPIED = 16 * 1024 * 1024  # characters, of four bytes each at most: eight times a body
 CHARACTERS_AN_INPUT = 50  # for as many the time is that any input takes
 
 
@@ -95,9 +96,27 @@ async def one_shot_inputs(
 
 def check_characters(text: str, limit: int, param: str) -> None:
     """Refuse a text that is certainly too long before it is encoded."""
+    check_size(len(text), limit, param)
+
+
+def check_size(characters: int, limit: int, param: str) -> None:
+    """Refuse a text of so many characters, before it is put together."""
     most = limit * CHARACTERS_A_TOKEN
-    if len(text) > most:
-        raise InvalidRequest(f"{param} has {len(text)} characters; the limit is {limit} tokens, or {most}", param)
+    if characters > most:
+        raise InvalidRequest(f"{param} has {characters} characters; the limit is {limit} tokens, or {most}", param)
+
+
+def check_copies(characters: int, param: str) -> None:
+    """Refuse a request of which parts are needed so often, in texts or in answers, that they would fill the memory.
+
+    Before they are made: a body of two megabytes can ask for a hundred gigabytes.
+    """
+    if characters > MAX_COPIED:
+        raise TooLarge(
+            f"{param} comes to {characters} characters, with all that is repeated; the limit is {MAX_COPIED} for one "
+            "request",
+            param,
+        )
 
 
 def check_length(tokens: int, limit: int, param: str, where: str = "") -> None:

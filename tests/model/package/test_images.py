@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import time
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -77,6 +78,18 @@ def test_a_huge_size_costs_nothing_to_refuse(side: int) -> None:
         decode_image(png_header(side, side) + encoded(picture(8, 8), "PNG")[33:], GREY)
 
     assert time.process_time() - started < 0.5
+
+
+def test_a_thin_image_that_would_grow_a_thousandfold_is_refused() -> None:
+    content = io.BytesIO()
+    Image.new("L", (2, 6000)).save(content, "PNG")
+    image = ImageFormat(size=224, channels=3, mean=[0.5] * 3, deviation=[0.5] * 3, resize=256, keeps_ratio=True)
+
+    tracemalloc.start()
+    with pytest.raises(ImageError, match="2 × 6000 pixels, and 256 × 768000 as the model takes it: it is too thin"):
+        decode_image(content.getvalue(), image)
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
 
 
 def test_texts_that_unpack_to_much_are_refused() -> None:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from service.api.bodies import MAX_VALUES, check_values
-from service.errors import TooLarge
+from service.api.bodies import MAX_DEPTH, MAX_VALUES, check_values
+from service.errors import NotJson, TooLarge
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,24 @@ def test_bodies_of_few_values_pass_however_many_commas_their_texts_have(value: o
 def test_a_body_of_too_many_values_is_refused_unparsed(value: object) -> None:
     with pytest.raises(TooLarge, match=f"more than {MAX_VALUES} values"):
         check_values(json.dumps({"input": value}).encode())
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
+def test_no_other_encoding_than_utf_8_is_counted_otherwise_than_it_is_read(encoding: str) -> None:
+    with pytest.raises(NotJson, match="send JSON in UTF-8"):
+        check_values('{"x": "\\"", "input": "a"}'.encode(encoding))
+
+
+@pytest.mark.parametrize("body", [b"", b"a=b", "é".encode(), b"\xef\xbb\xbf{}", b"\x89PNG\r\n", b"\xff\xd8\xff\xe0"])
+def test_what_is_no_json_is_left_to_who_reads_it(body: bytes) -> None:
+    check_values(body)
+
+
+def test_lists_and_objects_in_one_another_are_counted_outside_of_texts() -> None:
+    half = MAX_DEPTH // 2
+    deep = "[" * half + '{"a": ' * half + '"[[[{{{"' + "}" * half + "]" * half
+    check_values(deep.encode())
+    check_values(json.dumps({"input": "[" * 10_000, "others": [[]] * 1000}).encode())
+
+    with pytest.raises(TooLarge, match="more than 200 lists and objects in one another"):
+        check_values(f"[{deep}]".encode())

@@ -115,6 +115,7 @@ async def test_unknown_routes_and_methods_have_the_same_error_body(
 
     assert response.status_code == status
     assert response.json()["error"]["message"]
+    assert response.headers.get("allow") == ("POST" if status == 405 else None)  # RFC 9110, 15.5.6
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,11 @@ TEMPLATE = (
     "{% for i in range(turns or 0) %}{% for j in range(turns) %}{% set x = i * j %}{% endfor %}{% endfor %}"
 )
 
+# Of one label, each another text.
+SPELLINGS = [
+    {"value": "".join(letter.upper() if mask >> place & 1 else letter for place, letter in enumerate("negative"))}
+    for mask in range(255)
+]
 QUESTION = {"type": "choice", "instructions": "a", "choices": [{"value": "a"}, {"value": "b"}]}
 
 
@@ -75,6 +80,7 @@ WORST = {
     "numbers in place of texts": ("/classify", raw("sentiment", "input", b"[" + b"1," * (MAX_VALUES - 9) + b"1]")),
     "pairs of numbers": ("/classify", raw("sentiment", "input", b"[" + b"[1,1]," * (MAX_VALUES // 2 - 9) + b"[1,1]]")),
     "more values than are allowed": ("/classify", raw("sentiment", "input", b"[" + b'"",' * (SIZE // 3) + b'""]')),
+    "brackets side by side": ("/classify", raw("sentiment", "input", b'["[[",' + b"[]," * (MAX_VALUES - 9) + b"1]")),
     "brackets": ("/classify", raw("sentiment", "input", b"[" * (SIZE // 2) + b"]" * (SIZE // 2))),
     "half a character": ("/classify", raw("sentiment", "input", b'"' + b"a" * SIZE + b'\\ud800"')),
     "tokens to show": ("/tokenize", body("sentiment", input="a b c d " * 4096)),
@@ -94,6 +100,10 @@ WORST = {
         body("chat", messages=[SAYS_A], n=64, logprobs=True, top_logprobs=20, max_tokens=100),
     ),
     "as many questions as are allowed": ("/v1/decisions", body("entailment", input="a", questions=[QUESTION] * 400)),
+    "as many choices as are allowed": (
+        "/v1/decisions",
+        body("sentiment", input="a", questions=[{**QUESTION, "choices": SPELLINGS}] * 16),
+    ),
     "choices without end": (
         "/v1/decisions",
         body("entailment", input="a", questions=[{**QUESTION, "choices": [{"value": "a"}] * 60_000}]),
@@ -147,6 +157,10 @@ WORST = {
     "more documents than are allowed": ("/rerank", body("ranker", query="a", documents=[{"text": "b"}] * 60_000)),
     "wrong documents": ("/rerank", body("ranker", query="a", documents=[{"text": 1}] * 60_000)),
     "many messages": ("/generate", body("chat", messages=[SAYS_A] * 4096)),
+    "messages of many parts": (
+        "/generate",
+        body("chat", messages=[{**SAYS_A, "content": [{"type": "text", "text": "a"}] * 1024}] * 21),
+    ),
     "more messages than are allowed": ("/generate", body("chat", messages=[SAYS_A] * 30_000)),
     "messages full of control tokens": ("/generate", body("chat", messages=[{**SAYS_A, "content": END * 600}])),
     "a large tool": ("/generate", body("chat", messages=[SAYS_A], tools=[{"a": END * 150_000}])),

@@ -53,6 +53,13 @@ def test_only_what_is_read_is_text(page: str, found: list[str]) -> None:
     assert texts(page) == found
 
 
+def test_a_number_of_no_character_stays_as_it_is() -> None:
+    number = "&#" + "9" * 5000 + ";"
+
+    assert parts_of(f"<p>R&amp;D {number} &#228;</p>", "en", 9)[2] == f"R&D {number} ä"
+    assert text_of(f"a {number}", 9) == f"a {number}"[:9]
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_the_pieces_joined_are_the_page(page: str) -> None:
     assert "".join(piece for piece, _ in pieces(page)) == page and len(page) > 100

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from model.package import Activation, Aggregation
 from service.schemas.decoding import DecodingRequest
 from service.schemas.generate import GenerateRequest
-from service.schemas.request import Text, Texts
+from service.schemas.request import MOST, Text, Texts
 from service.schemas.rerank import MAX_DOCUMENTS
 
 
@@ -55,7 +55,7 @@ class LabelParameters(_Open):
     """How texts are labelled."""
 
     function_to_apply: Activation | None = None
-    top_k: int | None = Field(None, ge=1)
+    top_k: int | None = Field(None, ge=1, le=MOST)
     truncation: bool = Field(True, description="cut what is too long")
 
 
@@ -70,7 +70,7 @@ class ImageParameters(_Open):
     """How images are labelled."""
 
     function_to_apply: Activation | None = None
-    top_k: int | None = Field(None, ge=1)
+    top_k: int | None = Field(None, ge=1, le=MOST)
 
 
 class Image(Body):
@@ -110,7 +110,7 @@ class TagParameters(_Open):
 
     aggregation_strategy: Aggregation | None = None
     ignore_labels: Annotated[list[Text], Field(max_length=256, fail_fast=True)] | None = None
-    stride: int | None = Field(None, ge=0)
+    stride: int | None = Field(None, ge=0, le=MOST)
 
 
 class TokenClassification(Body):
@@ -131,7 +131,7 @@ class AnswerParameters(_Open):
     """How answers are looked for."""
 
     top_k: int | None = Field(None, ge=1, le=100)
-    doc_stride: int | None = Field(None, ge=0)
+    doc_stride: int | None = Field(None, ge=0, le=MOST)
     max_answer_len: int | None = Field(None, ge=1, le=512)
     handle_impossible_answer: bool | None = None
     align_to_words: Literal[True] | None = None
@@ -168,7 +168,7 @@ class FeatureExtraction(Body):
     prompt_name: Text | None = None
     truncate: bool | None = None
     truncation_direction: Literal["right", "Right"] | None = None
-    dimensions: int | None = Field(None, ge=1)
+    dimensions: int | None = Field(None, ge=1, le=MOST)
     encoding_format: Literal["float"] | None = None
 
     @model_validator(mode="before")
@@ -194,15 +194,16 @@ class SentenceSimilarity(Body):
 class GenerationParameters(_Open):
     """How outputs are chosen: names of transformers, each with the bounds of the native field."""
 
-    max_new_tokens: int | None = Field(None, ge=1)
-    max_length: int | None = Field(None, ge=1)
-    min_new_tokens: int | None = Field(None, ge=0)
-    min_length: int | None = Field(None, ge=0)
-    num_beams: int | None = Field(None, ge=1)
+    # Of two names of one field the later goes before the other, as in transformers.
+    max_length: int | None = Field(None, ge=1, le=MOST)
+    max_new_tokens: int | None = Field(None, ge=1, le=MOST)
+    min_length: int | None = Field(None, ge=0, le=MOST)
+    min_new_tokens: int | None = Field(None, ge=0, le=MOST)
+    num_beams: int | None = Field(None, ge=1, le=MOST)
     length_penalty: float | None = Field(None, ge=-5, le=5)
     early_stopping: bool | Literal["never"] | None = None
     repetition_penalty: float | None = Field(None, ge=0.01, le=10)
-    no_repeat_ngram_size: int | None = Field(None, ge=0)
+    no_repeat_ngram_size: int | None = Field(None, ge=0, le=MOST)
     do_sample: NotDone = None
 
     def native(self, kind: type[DecodingRequest]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from service.schemas import (
     TagRequest,
     TagResponse,
 )
-from service.tasks.texts import as_list
+from service.tasks.texts import as_list, check_copies
 
 
 def given(**fields: Any) -> dict[str, Any]:
@@ -146,7 +146,8 @@ async def fill_mask(calls: Calls, body: FillMask) -> Any:
     asked = native(FillRequest, model=body.model, input=body.inputs, **given(top_k=body.parameters.top_k))
     with naming(input="inputs"):
         answer = await calls.answer_as(FillResponse, asked, "fill")
-    pairs = zip(as_list(body.inputs), answer.results, strict=True)
+    pairs = list(zip(as_list(body.inputs), answer.results, strict=True))
+    check_copies(sum(len(text) * sum(len(mask.candidates) for mask in masks) for text, masks in pairs), "inputs")
     found = (_words(text, masks) for text, masks in pairs)
     return next(found) if isinstance(body.inputs, str) else found
 

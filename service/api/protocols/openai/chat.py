@@ -24,6 +24,7 @@ from service.schemas import (
     TokenLogprob,
 )
 from service.schemas.generate import MAX_MESSAGES
+from service.schemas.request import MOST
 from service.turns import Turn
 
 UNFINISHED = "\ufffd"  # stands for bytes that are no whole character
@@ -56,7 +57,9 @@ class ChatRequest(ChoicesRequest):
     """A conversation to continue."""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
-    max_completion_tokens: int | None = Field(None, ge=1, description="another name of max_tokens, which it overrides")
+    max_completion_tokens: int | None = Field(
+        None, ge=1, le=MOST, description="another name of max_tokens, which it overrides"
+    )
     logprobs: bool = Field(False, description="whether to report each token's log probability")
     top_logprobs: int | None = Field(None, ge=0, le=20, description="with logprobs: likeliest tokens at each place")
     add_generation_prompt: bool = Field(True, description="begin an assistant's message behind the conversation")

@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, SerializerFunctionWrapHandler, StrictBool, model_serializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    StrictBool,
+    model_serializer,
+)
 from pydantic_core import PydanticCustomError
 
 from service.api.protocols.openai.requests import OpenAIRequest
 from service.schemas import Option, Response
 from service.schemas import Question as NativeQuestion
-from service.schemas.decide import MAX_OPTIONS, MAX_QUESTIONS
-from service.schemas.request import Text
+from service.schemas.decide import MAX_ALL_OPTIONS, MAX_OPTIONS, MAX_QUESTIONS
+from service.schemas.request import Text, whole_characters
 
 MAX_ITEMS, MAX_LEVELS = 4096, 10
 Name = Annotated[Text, Field(min_length=1)]
@@ -33,7 +41,24 @@ class Part(BaseModel):
         return self.refusal if self.type == "refusal" else self.text
 
 
-Parts = Text | Annotated[list[Part], Field(max_length=MAX_ITEMS, fail_fast=True)]
+def joined(parts: str | list[Part]) -> str:
+    """Return a text, or its parts, as one text."""
+    return parts if isinstance(parts, str) else "\n".join(part.as_text() for part in parts)
+
+
+def _whole(parts: str | list[Part]) -> str | list[Part]:
+    """Refuse half a surrogate pair in JSON, in which texts are not looked at one by one."""
+    if not isinstance(parts, str):
+        for part in parts:
+            if part.type == "input_json":
+                whole_characters(part.as_text())
+    return parts
+
+
+Parts = Annotated[
+    Text | Annotated[list[Part], Field(max_length=MAX_ITEMS, fail_fast=True)],
+    AfterValidator(_whole),
+]
 
 
 class InputItem(BaseModel):
@@ -58,11 +83,6 @@ class InputItem(BaseModel):
                 return f"{self.name}({self.arguments or self.input})"
             case _:
                 return joined(self.output)
-
-
-def joined(parts: str | list[Part]) -> str:
-    """Return a text, or its parts, as one text."""
-    return parts if isinstance(parts, str) else "\n".join(part.as_text() for part in parts)
 
 
 def _says_something(parts: str | list[Part]) -> str | list[Part]:
@@ -146,12 +166,28 @@ class ScoreQuestion(AnyQuestion):
 Question = Annotated[PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")]
 
 
+def _few_options(questions: Any) -> Any:
+    # Before each is looked at, as that takes time for each.
+    if isinstance(questions, list):
+        asked = [question for question in questions if isinstance(question, dict)]
+        found = sum(len(options) for each in asked if isinstance(options := each.get("choices"), list))
+        if found > MAX_ALL_OPTIONS:
+            raise PydanticCustomError(
+                "too_long",
+                "Questions should have at most {most} choices together, not {found}",
+                {"most": MAX_ALL_OPTIONS, "found": found},
+            )
+    return questions
+
+
 class DecisionsRequest(OpenAIRequest):
     """Questions about one input."""
 
     model: str | None = Field(None, description="name of the model; if left out, the first that can answer")
     input: Text | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)]
-    questions: Annotated[list[Question], Field(min_length=1, max_length=MAX_QUESTIONS, fail_fast=True)]
+    questions: Annotated[
+        list[Question], Field(min_length=1, max_length=MAX_QUESTIONS, fail_fast=True), BeforeValidator(_few_options)
+    ]
     truncate: bool = Field(False, description="cut a text that is too long instead of refusing it")
 
     def text(self) -> str:

@@ -11,7 +11,7 @@ from pydantic import Field
 from service.api.calls import Calls
 from service.api.protocols.openai.requests import OpenAIRequest
 from service.schemas import EmbedRequest, EmbedResponse, Response
-from service.schemas.request import Ids, ListsOfIds, Text, Texts
+from service.schemas.request import MOST, Ids, ListsOfIds, Text, Texts
 from service.turns import Turn
 
 EncodingFormat = Literal["float", "base64"]
@@ -31,7 +31,7 @@ class EmbeddingsRequest(OpenAIRequest):
         description="a text, a list of texts, or token ids of one or several, which are taken as they are"
     )
     encoding_format: EncodingFormat = Field("float", description="numbers, or float32 (little-endian) in base64")
-    dimensions: int | None = Field(None, ge=1, description="how many of a vector's first numbers to return")
+    dimensions: int | None = Field(None, ge=1, le=MOST, description="how many of a vector's first numbers to return")
 
 
 class EmbeddingItem(Response):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from service.schemas.classify import Pair
-from service.schemas.request import Ids, ListsOfIds, Text, Texts
+from service.schemas.request import MOST, Ids, ListsOfIds, Text, Texts
 from service.schemas.rerank import MAX_DOCUMENTS
 
 MODEL = Field(None, description="name of the model; if left out, the first that fits answers")
@@ -48,7 +48,7 @@ class TeiEmbedRequest(TruncatedRequest):
     )
     normalize: bool = Field(True, description="whether vectors are made 1 long")
     prompt_name: Text | None = PROMPT_NAME
-    dimensions: int | None = Field(None, ge=1, description="how many of the vector's first numbers to return")
+    dimensions: int | None = Field(None, ge=1, le=MOST, description="how many of the vector's first numbers to return")
 
 
 class PooledRequest(TruncatedRequest):

@@ -126,6 +126,10 @@ async def test_summaries_and_translations_take_generate_parameters(client: Clien
     found = await piped(client, "summarization", TEXTS[0], generate_parameters=generation)
     assert found == [{"summary_text": native["summaries"][0]}]
 
+    generation = {"max_new_tokens": 5, "max_length": 2, "num_beams": 2, "min_new_tokens": 1, "min_length": 9}
+    again = await piped(client, "summarization", TEXTS[0], generate_parameters=generation)
+    assert again == found  # of two names of one field that of new tokens counts, as in transformers
+
     native = await post(client, "/translate", input=TEXTS[2], source="en", target="sv", max_tokens=5, beam_size=2)
     languages = {"src_lang": "en", "tgt_lang": "sv"}
     found = await piped(client, "translation", TEXTS[2], generate_parameters=generation, **languages)
@@ -144,6 +148,13 @@ async def test_at_a_models_address_its_task_and_the_body_choose_the_pipeline(cli
     }
     for model, (pipeline, body) in bodies.items():
         assert await post(client, "/", model=model, **body) == await post(client, f"/pipeline/{pipeline}", **body)
+
+
+async def test_fields_that_nobody_knows_are_passed_over_whatever_they_are_called(client: Client) -> None:
+    body = {"model": "sentiment", "inputs": TEXTS[0]}
+    others = dict.fromkeys(("kind", "self", "cls", "values", "model_config", "__class__"), 1)
+
+    assert await post(client, "/", **body, **others) == await post(client, "/", **body)
 
 
 @pytest.mark.parametrize(
