@@ -33,7 +33,7 @@ from model.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.checkpoints.sentence import SentenceLayout
 from model.checkpoints.t5 import MT5, T5
 from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_reader, with_library
-from model.checkpoints.tokenizer import read_tokenizer, write_tokenizer
+from model.checkpoints.tokenizer import fitting, read_tokenizer, write_tokenizer
 from model.checkpoints.vit import DEIT, VIT
 from model.checkpoints.weights import open_weights
 from model.config import Architecture, ConfigError, TransformerConfig
@@ -152,10 +152,8 @@ def _tokens_and_card(
 ) -> tuple[Tokens, Card]:
     """Return the tokens of a model that reads or writes texts, and a card with what is known of it."""
     config, made = described.config, described.made
-    file = write_tokenizer(folder, config["model_type"], scratch)
+    file = fitting(write_tokenizer(folder, config["model_type"], scratch), made.vocab_size, scratch)
     tokenizer = read_tokenizer(file)
-    if (size := tokenizer.get_vocab_size()) > made.vocab_size:
-        raise CheckpointError(f"{folder}: the tokenizer has {size} ids, but the model knows {made.vocab_size}")
     if made.head.kind == "words":
         return _outputs(folder, described, card, file, tokenizer, languages)
     tokens = tokens_of_reader(folder, file, tokenizer, config, described.layout)

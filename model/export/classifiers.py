@@ -127,7 +127,8 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
             rows=len(validation.truth),
             errors=[_calibration_error(test, temperature) for test in tests],
         )
-        fields["sha256"] = {**manifest.sha256, RELIABILITY_FILE: _draw(evaluation.folder, tests, temperature)}
+        if not evaluation.is_reference:
+            fields["sha256"] = {**manifest.sha256, RELIABILITY_FILE: _draw(evaluation.folder, tests, temperature)}
     return Measured(figures, fields)
 
 

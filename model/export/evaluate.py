@@ -34,7 +34,7 @@ def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: 
     figures: list[Figure] = []
     fields: dict[str, Any] = {}
     for folder in filter(None, (reference, package)):
-        evaluation = Evaluation(folder, data, limit)
+        evaluation = Evaluation(folder, data, limit, is_reference=folder == reference)
         task = evaluation.manifest.task
         if task not in EVALUATIONS:
             raise PackageError(f"{folder}: there is no test data for task {task} here")
@@ -63,7 +63,11 @@ def _key(figure: Figure) -> tuple[str, str, str]:
 def _evaluate_embeddings(evaluation: Evaluation) -> Measured:
     """Measure the rank correlation of cosines with how alike people judged pairs of sentences."""
     pairs = list(islice(readers.read_scored_pairs(evaluation.data, "test"), evaluation.limit))
-    vectors, _ = evaluation.run_texts([text for pair in pairs for text in (pair.first, pair.second)], "embeddings")
+    embedding = evaluation.manifest.embedding
+    prompt = embedding.prompts[embedding.default_prompt] if embedding and embedding.default_prompt else ""
+    texts = [prompt + text for pair in pairs for text in (pair.first, pair.second)]
+    vectors, _ = evaluation.run_texts(texts, "embeddings")
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
     cosines = (vectors[::2] * vectors[1::2]).sum(-1)
     value = spearman(cosines, np.array([pair.score for pair in pairs]))
     return Measured([evaluation.figure("stsb/test", "Spearman", value)])
@@ -87,7 +91,7 @@ def _log_likelihood(evaluation: Evaluation, text: str) -> tuple[float, int, str]
     """Return Σ log p of a text's first `max_positions` tokens, its end token included, their number, and their text."""
     manifest = evaluation.manifest
     assert manifest.special_ids.start is not None and manifest.special_ids.end is not None
-    encoding = evaluation.tokenizer.encode(text)
+    encoding = evaluation.tokenizer.encode(text, adds_special=False)  # start and end are added here, once
     ids = [manifest.special_ids.start, *encoding.ids, manifest.special_ids.end]
     ids = ids[: manifest.limits.max_positions + 1]
     kept = text[: encoding.offsets[min(len(ids) - 1, len(encoding.ids)) - 1][1]]

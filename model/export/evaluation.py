@@ -23,10 +23,11 @@ BATCH_TOKENS = 4096
 class Evaluation:
     """A package opened for evaluation, and the data sets' folder."""
 
-    def __init__(self, package: Path, data: Path, limit: int | None = None) -> None:
+    def __init__(self, package: Path, data: Path, limit: int | None = None, *, is_reference: bool = False) -> None:
         self.folder, self.manifest = package, Manifest.load(package)
         self.data = data
         self.limit = limit
+        self.is_reference = is_reference  # whose figures are written elsewhere, so its folder stays as it is
         if self.manifest.image is None:
             self.tokenizer = PackageTokenizer.load(package / TOKENIZER_FILE)
         self.graphs = open_package(package, self.manifest)

@@ -13,9 +13,16 @@ from model.package.inputs import encoder_inputs, pad_rows
 
 
 def translate_batch(
-    manifest: Manifest, graphs: Mapping[str, NaiveGraph], sources: Sequence[Sequence[int]], beam_size: int
+    manifest: Manifest,
+    graphs: Mapping[str, NaiveGraph],
+    sources: Sequence[Sequence[int]],
+    beam_size: int,
+    forced: int | None = None,
 ) -> list[list[int]]:
-    """Return the ids of each source's best translation, by the rules of `model.decoding.beam_search`; 1 is greedy."""
+    """Return the ids of each source's best translation, by the rules of `model.decoding.beam_search`; 1 is greedy.
+
+    All begin with the token that is `forced`, and have none of those that never come by the package's own rules.
+    """
     special = manifest.special_ids
     assert manifest.cache is not None and special.start is not None and special.end is not None
     ids, lengths = pad_rows(sources, special.pad)
@@ -29,8 +36,13 @@ def translate_batch(
     searches = [_Search(beam_size, special.end, steps) for _ in sources]
     tokens = np.full(rows, special.start, np.int64)
     count = np.array([2 * beam_size], np.int64)
+    generation = manifest.generation_for(manifest.task)
+    never = [*generation.suppress_ids, *(word[0] for word in generation.bad_words if len(word) == 1)]
     for position in range(steps):
         logits = decoder.step(tokens[:, None], np.ones(rows, np.int64), position)[:, 0]
+        if position == 0 and forced is not None:
+            logits[:, np.arange(logits.shape[1]) != forced] = -np.inf
+        logits[:, never] = -np.inf
         likeliest = graphs["candidates"].run({"logits": logits, "count": count})
         parents = np.arange(rows)
         for index, search in enumerate(searches):
@@ -70,7 +82,7 @@ class _Search:
             token, total = int(ids[row, column]), float(totals[row, column])
             if token != self._end and len(kept) < size:
                 kept.append((row, token, total))
-            elif token == self._end and rank < size:
+            elif token == self._end and rank < size and total > -np.inf:
                 self._finished.append((total / length, self.beams[row]))
         self.beams = [[*self.beams[row], token] for row, token, _ in kept]
         self._totals = np.array([total for _, _, total in kept])

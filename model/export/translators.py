@@ -26,6 +26,8 @@ def evaluate_translator(evaluation: Evaluation) -> Measured:
     """
     figures = []
     assert evaluation.manifest.languages is not None, "bug: the manifest says that a translator has languages"
+    if not evaluation.manifest.languages.directions:
+        raise PackageError(f"{evaluation.manifest.name}: it names no directions; import it with --languages en de")
     for source, target in evaluation.manifest.languages.directions:
         if readers.ENGLISH not in (source, target):
             raise PackageError(f"{evaluation.manifest.name}: there is no test data from {source} to {target} here")
@@ -65,12 +67,14 @@ def translate(evaluation: Evaluation, texts: Sequence[str], direction: tuple[str
     """Translate batch by batch from a source language into a target; a beam size of 1 is greedy."""
     manifest = evaluation.manifest
     assert manifest.languages is not None, "bug: the manifest says that a translator has languages"
-    first = manifest.languages.first_of_source(*direction)
-    sources = [manifest.source_of(evaluation.tokenizer.encode(text).ids, first) for text in texts]
+    first, forced = manifest.languages.first_of_source(*direction), manifest.languages.first_of_target(direction[1])
+    prefix = manifest.languages.prefix_of(*direction)
+    sources = [manifest.source_of(evaluation.tokenizer.encode(prefix + text).ids, first) for text in texts]
     answers = [""] * len(texts)
     batch_tokens = BATCH_TOKENS // 4 // beam_size
     for batch in tqdm(length_batches([len(row) for row in sources], batch_tokens, None), desc="-".join(direction)):
-        found = translate_batch(manifest, evaluation.graphs, [sources[index] for index in batch], beam_size)
+        some = [sources[index] for index in batch]
+        found = translate_batch(manifest, evaluation.graphs, some, beam_size, forced)
         for index, ids in zip(batch, found, strict=True):
             answers[index] = evaluation.tokenizer.decode(ids)
     return answers

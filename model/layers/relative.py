@@ -51,8 +51,9 @@ def log_bucket_of(distance: Tensor, num_buckets: int, max_distance: int) -> Tens
     """Return the signed buckets of distances query − key, less than num_buckets in size (DeBERTa-v3's)."""
     middle = num_buckets // 2
     away = distance.abs().clamp(min=1)
-    growth = (middle - 1) / math.log((max_distance - 1) / middle)
-    far = ((away.float() / middle).log() * growth).ceil().long() + middle
+    # In the order, and with the roundings, of its authors: at the longest distance another rounding is another bucket.
+    longest = torch.tensor((max_distance - 1) / middle).log().item()
+    far = ((away.float() / middle).log() / longest * (middle - 1)).ceil().long() + middle
     return torch.where(away <= middle, distance, far * distance.sign())
 
 

@@ -5,6 +5,7 @@ The manifest has the hash of every other file, so that one hash, of the manifest
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +60,14 @@ def fetch(package: StoredPackage, folder: Path, downloader: Downloader) -> bool:
 
 
 def _may_be_replaced(folder: Path) -> bool:
-    return (folder / FILE_NAME).is_file() or not any(folder.iterdir())
+    """Whether a folder is empty, or has a package, of whichever version; pages have a manifest.json, too."""
+    if not any(folder.iterdir()):
+        return True
+    try:
+        manifest = json.loads((folder / FILE_NAME).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and {"format_version", "graphs"} <= manifest.keys()
 
 
 def _fetch(package: StoredPackage, folder: Path, partial: Path, downloader: Downloader) -> bool:

@@ -81,7 +81,7 @@ def _netrc() -> httpx2.Auth | None:
 def check_status(address: Address, response: httpx2.Response) -> None:
     """Raise `Interrupted` or `StorageError` for an answer that is not the file, or comes from where it must not."""
     status = response.status_code
-    if address.scheme == "https" and response.url.scheme != "https":
+    if address.scheme == "https" and any(hop.url.scheme != "https" for hop in (*response.history, response)):
         raise StorageError(f"{address}: leads to plain http, where anybody may answer")
     if status in PASSING:
         raise Interrupted(f"status {status}")
@@ -103,6 +103,9 @@ def _from_bucket(address: Address, start: int) -> Iterator[Rest]:
     bucket, file = f"{address.scheme}://{address.parts.netloc}", address.parts.path.lstrip("/")
     try:
         store = from_url(bucket, retry_config={"max_retries": 0}, client_options=_client_options())
+        if start and start >= obstore.head(store, file)["size"]:  # of which a bucket only says that it is out of range
+            yield Rest(start, iter(()))
+            return
         found = obstore.get(store, file, options={"range": {"offset": start}} if start else None)
         yield Rest(found.range[0], (bytes(block) for block in found.stream(BLOCK)))
     except (FileNotFoundError, exceptions.NotFoundError):

@@ -127,7 +127,8 @@ class BeamSearch:
     def _is_decided(self, best_total: float, length: int) -> bool:
         """Whether the search ends by its own rule, or no live beam can come among the n_best any more.
 
-        A live beam's score is highest if it ends with certainty, at the next step or, as log p ≤ 0, at the very last.
+        A live beam's score is highest if it ends with certainty, at the next step or, as log p ≤ 0, at the very last;
+        unless biases and penalties may make more of it than a probability.
         """
         params, finished = self.params, self._finished
         if len(finished) == params.beam_size:
@@ -135,6 +136,8 @@ class BeamSearch:
             if params.early_stopping is True or self._score(best_total, reaches) <= finished[-1].score:
                 return True
         if len(finished) < params.n_best:
+            return False
+        if params.constraints.may_add:
             return False
         best = max(self._score(best_total, at) for at in (length + 1, params.max_tokens))
         return finished[params.n_best - 1].score >= best

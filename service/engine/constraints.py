@@ -45,6 +45,12 @@ class Constraints:
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
 
     @cached_property
+    def may_add(self) -> bool:
+        """Whether a search's log probabilities may come to more than 0."""
+        adds = min(self.presence_penalty, self.frequency_penalty) < 0 or max(self.logit_bias.values(), default=0) > 0
+        return adds and not self.renormalize
+
+    @cached_property
     def bias(self) -> tuple[Ids, NDArray[np.float32]]:
         """The biased ids, and what is added to their logits, (entries,) each."""
         return np.array(list(self.logit_bias), np.int64), np.array(list(self.logit_bias.values()), np.float32)

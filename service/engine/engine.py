@@ -106,7 +106,8 @@ class Engine:
                             raise EngineFailed
                         del running[place]
                     yield sequence, output
-                running = {place: sequence for place, sequence in running.items() if not sequence.is_aborted}
+                # But for those that the reader has ended: one that has failed meanwhile has its error in the mailbox.
+                running = {place: sequence for place, sequence in running.items() if sequence.ending is None}
         finally:
             for sequence in running.values():
                 self._drop(sequence, "abort")

@@ -81,7 +81,7 @@ def compare(own: Session, other: Session, batches: Sequence[Batch], outputs: Seq
         turns = [[_seconds(session, batch, outputs) for session in (own, other)] for _ in range(TURNS)]
         least = [min(side) for side in zip(*turns, strict=True)]
         speeds.append(least[0] / least[1])
-    return Comparison(geometric_mean(speeds), max(distances))
+    return Comparison(geometric_mean(speeds), float(np.max(distances)))  # NaN, if one is
 
 
 def _by_openvino(path: Path, options: SessionOptions) -> Session:

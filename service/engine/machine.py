@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
 CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
 MAX_V1 = "memory.limit_in_bytes"
 KV_FRACTION = 0.5  # what KV caches may take of it together; weights, arenas and Ray need the rest
 
 
-def memory_limit(cgroups: Path = CGROUPS, own: Path = Path("/proc/self/cgroup")) -> int:
+def memory_limit(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
     """Return the bytes of the tightest limit: of the cgroup and those above it (v2, then v1), or the machine's memory.
 
     A container mostly sees its own cgroup as the root of the tree; elsewhere the process tells which one is its own.
@@ -47,25 +50,28 @@ def kv_cache_bytes(share: float, limit: int) -> int:
     return int(limit * KV_FRACTION * share)
 
 
-def usable_cores() -> int:
-    """Return the cores this process may use: its affinity, and its cgroup's quota rounded up (cgroup v2, then v1)."""
+def usable_cores(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
+    """Return the cores this process may use: its affinity, and the tightest quota of its cgroup and those above it.
+
+    Quotas (cgroup v2, and v1) are rounded up.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, _cgroup_quota() or cores))
+    return max(1, min([cores, *_quotas(cgroups, own)]))
 
 
-def _cgroup_quota() -> int | None:
-    for quota_file, period_file in (
-        ("/sys/fs/cgroup/cpu.max", None),
-        ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
-    ):
-        try:
-            words = Path(quota_file).read_text().split()
-            quota, period = words if period_file is None else (words[0], Path(period_file).read_text())
-            if quota.isdigit():
-                return -(-int(quota) // int(period))
-        except (OSError, ValueError):
-            continue
-    return None
+def _quotas(cgroups: Path, own: Path) -> Iterator[int]:
+    for file in _upwards(cgroups, own, "", "cpu.max"):
+        yield from _quota(file)
+    for file in _upwards(cgroups / "cpu", own, "cpu", "cpu.cfs_quota_us"):
+        yield from _quota(file, file.with_name("cpu.cfs_period_us"))
+
+
+def _quota(*files: Path) -> Iterator[int]:
+    """Yield the cores that time in microseconds a period comes to, unless there is no bound."""
+    with suppress(OSError, ValueError):
+        quota, period = " ".join(file.read_text() for file in files).split()
+        if quota.isdigit():  # neither "max" nor -1
+            yield -(-int(quota) // int(period))
 
 
 def instructions(cpuinfo: Path = CPUINFO) -> frozenset[str]:

@@ -186,6 +186,7 @@ class HostMemory:
             room = self.length if length <= self.length else min(max(length, 2 * self.length), self._shape.length)
         else:
             room = length
+            self.forget(0)  # a source that could not be computed may have left its slot's old length
         moves = room != self.length
         self.lay_out(room, live)
         return moves
@@ -268,5 +269,6 @@ def _reserved(size: int) -> mmap.mmap:
             f"no address space for a KV cache of {size >> 20:,} MiB ({error.strerror}); lower max_slots, or lift the "
             "limit on virtual memory (ulimit -v, vm.overcommit_memory=2)"
         ) from None
-    mapping.madvise(mmap.MADV_NOHUGEPAGE)
+    with suppress(OSError):  # of kernels that have no huge pages
+        mapping.madvise(mmap.MADV_NOHUGEPAGE)
     return mapping

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from collections.abc import Sequence as Several
 
+from service.engine.isolation import Failure
 from service.engine.observer import Ending, Observer, Step
 from service.engine.scheduler import Batch, Prefill
 from service.engine.sequence import Sequence
@@ -23,17 +24,19 @@ class Reporter:
         ended = time.perf_counter()
         if isinstance(batch, Prefill):
             self._tell_prefill(batch, rows, prefilled, started, ended)
-        elif batch.drafts:
-            counts = {
-                s: len(result) for s, result in zip(batch.sequences, results, strict=True) if isinstance(result, list)
-            }
-            self._tell_tokens(batch, ended, counts)
+            return
+        pairs = list(zip(batch.sequences, results, strict=True))
+        answered = [sequence for sequence, result in pairs if not isinstance(result, Failure)]
+        if batch.drafts:
+            counts = {sequence: len(result) for sequence, result in pairs if isinstance(result, list)}
+            self._tell_tokens(answered, ended, counts)
             drafted, accepted = sum(len(batch.drafts[s]) for s in counts), sum(counts.values()) - len(counts)
             tokens, computed = rows + accepted, rows + drafted
             self._observer.stepped(Step("decode", ended - started, rows, tokens, computed, drafted, accepted))
         else:
-            self._tell_tokens(batch, ended, {})
-            self._observer.stepped(Step("decode", ended - started, rows, rows, rows))
+            self._tell_tokens(answered, ended, {})
+            failed = len(pairs) - len(answered)
+            self._observer.stepped(Step("decode", ended - started, rows, rows - failed, rows))
 
     def tell_end(self, sequence: Sequence, ending: Ending) -> None:
         """Tell of a sequence's end, once."""
@@ -50,13 +53,13 @@ class Reporter:
                 self._observer.admitted(started - sequence.arrived_at, sequence.waiting_tokens)
         self._observer.stepped(Step("prefill", ended - started, rows, tokens, max(tokens, prefilled)))
 
-    def _tell_tokens(self, batch: Batch, ended: float, counts: Mapping[Sequence, int]) -> None:
+    def _tell_tokens(self, answered: Several[Sequence], ended: float, counts: Mapping[Sequence, int]) -> None:
         """Tell of each sequence's token; those that had one in the decode before, most of them, are told together.
 
         `counts` are those of sequences that may have several: each of these took its part of the time.
         """
         together = 0
-        for sequence in batch.sequences:
+        for sequence in answered:
             before, sequence.last_token_at = sequence.last_token_at, ended
             if (count := counts.get(sequence, 1)) > 1:
                 if before is None:

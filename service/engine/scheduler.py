@@ -282,7 +282,7 @@ class Scheduler:
 
     def _admit_if_possible(self, clients: Set[str]) -> None:
         """Admit newcomers, unless nothing has changed since there was room for nobody."""
-        state = self._changes, len(self._decoding), clients
+        state = self._changes, len(self.running), clients
         if self._stuck_at != state:
             self._stuck_at = None if self._admit(clients) else state
 
@@ -374,7 +374,9 @@ def _work_of(batch: Batch) -> Counter[str]:
     work: Counter[str] = Counter()
     if isinstance(batch, Prefill):
         for chunk in batch.chunks:
-            work[chunk.sequence.permit.client] += max(1, chunk.tokens + len(chunk.sequence.source_ids or ()))
+            tokens = max(1, chunk.tokens + len(chunk.sequence.source_ids or ()))
+            for sequence in (chunk.sequence, *chunk.sharers):
+                work[sequence.permit.client] += max(1, tokens // (1 + len(chunk.sharers)))
     else:
         for sequence in batch.sequences:
             work[sequence.permit.client] += len(sequence.slots)

@@ -129,7 +129,7 @@ class Teams(Generic[Team]):
     def run(self, shape: Sequence[int], run: Callable[[Team], Answer]) -> Answer:
         """Run a batch, whose first array has this shape, on the team that was the fastest of late."""
         if self._is_shrinking:
-            return [run(team) for team in self._teams.values()][-1]
+            return [run(team) for team in list(self._teams.values())][-1]  # another may be opened meanwhile
         if len(self._counts) == 1:
             return run(self._teams[0])
         size = tuple(map(int.bit_length, shape[:2]))

@@ -46,7 +46,7 @@ class Worker:
         self._yielding_thread: _CallThread | None = None  # made when it is first needed
         self._loop: asyncio.Task[None] | None = None
         self._last_progress = time.monotonic()
-        self.is_broken = False  # by a failure of the loop itself, after which no state can be trusted
+        self.is_broken = False  # by a failure of the loop itself, after which no state can be trusted, or closed
 
     def wake(self) -> None:
         """Start the loop if it sleeps."""
@@ -71,7 +71,8 @@ class Worker:
         return self._is_idle() or time.monotonic() - self._last_progress < patience_s
 
     async def close(self) -> None:
-        """Wait for the loop's end and free the threads."""
+        """Wait for the loop's end and free the threads; there is nobody to give work to from now on."""
+        self.is_broken = True
         if self._loop is not None:
             await self._loop
         for thread in (self._thread, self._yielding_thread):

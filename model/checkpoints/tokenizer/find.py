@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +55,31 @@ def write_tokenizer(folder: Path, family: str, scratch: Path) -> Path:
     made = pieces.ends_alone(read_tokenizer(own)) if own.is_file() else make_tokenizer(folder, family)
     made.save(str(scratch / TOKENIZER_FILE))
     return scratch / TOKENIZER_FILE
+
+
+def fitting(file: Path, vocab_size: int, scratch: Path) -> Path:
+    """Return a `tokenizer.json` without the added tokens that a model has no vectors for; it may be the same file.
+
+    Published files have such: a mask that a summarizer never saw, an image's place in a model of texts. Raises
+    `CheckpointError` where other tokens have ids beyond the model's.
+    """
+    tokenizer = read_tokenizer(file)
+    beyond = {token for token, number in tokenizer.get_vocab(with_added_tokens=True).items() if number >= vocab_size}
+    if not beyond:
+        return file
+    content = json.loads(file.read_text(encoding="utf-8"))
+    added = {token["content"] for token in content["added_tokens"]}
+    vocabulary = content["model"]["vocab"]
+    if not (beyond <= added and isinstance(vocabulary, dict)):
+        raise CheckpointError(
+            f"{file.parent}: the tokenizer has {tokenizer.get_vocab_size()} ids, but the model knows {vocab_size}"
+        )
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in beyond]
+    content["model"]["vocab"] = {token: number for token, number in vocabulary.items() if token not in beyond}
+    fitted = scratch / TOKENIZER_FILE
+    fitted.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    read_tokenizer(fitted)  # it may need one of them in each text
+    return fitted
 
 
 def make_tokenizer(folder: Path, family: str) -> Tokenizer:

@@ -91,8 +91,7 @@ class Answer:
         for place, logits in zip(batch["windows"].tolist(), self._logits(model, batch).cpu(), strict=True):
             row, window = self.windows[place]
             length = len(window.ids)
-            kinds = zip(window.type_ids, window.offsets, strict=True)
-            is_text = torch.tensor([kind == 1 and end > 0 for kind, (_, end) in kinds])
+            is_text = torch.tensor([text == 1 for text in window.sequence_ids])  # the second, which is the context
             sums = logits[:length, None, 0] + logits[None, :length, 1]
             allowed = torch.ones(length, length, dtype=torch.bool).triu().tril(LONGEST_ANSWER - 1)
             sums = sums.masked_fill(~(allowed & is_text[:, None] & is_text[None]), -torch.inf)

@@ -15,6 +15,7 @@ from model.card import Card
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import count_numbers
 from model.checkpoints.read import check_config, read_checkpoint
+from model.checkpoints.tokenizer import read_tokenizer
 from model.checkpoints.weights import open_weights
 from model.package.manifest import TOKENIZER_FILE
 
@@ -160,6 +161,22 @@ def test_a_configuration_is_checked_without_anything_else(folder: Path) -> None:
     (folder / "config.json").write_text("[]")
     with pytest.raises(CheckpointError, match=r"config\.json: must hold a JSON object"):
         check_config(folder)
+
+
+def test_added_tokens_that_the_model_has_no_vectors_for_are_left_out(folder: Path, read: Read) -> None:
+    content = json.loads((folder / TOKENIZER_FILE).read_text())
+    count = json.loads((folder / "config.json").read_text())["vocab_size"]
+    content["model"]["vocab"]["<mask>"] = count  # BART's are in both
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    for number, token in enumerate(("<mask>", "<image>")):
+        content["added_tokens"].append({"id": count + number, "content": token, "special": True, **flags})
+    (folder / TOKENIZER_FILE).write_text(json.dumps(content))
+
+    _, tokens, *_ = read()
+    tokenizer = read_tokenizer(tokens.file)
+
+    assert max(tokenizer.get_vocab(with_added_tokens=True).values()) < count
+    assert max(tokenizer.encode("The <mask> and the <image>.").ids) < count
 
 
 def test_a_tokenizer_with_more_ids_than_the_model_is_refused(folder: Path, read: Read) -> None:

@@ -13,14 +13,18 @@ import pytest
 import sacrebleu
 import torch
 from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from model.export.evaluate import evaluate
 from model.export.evaluation import Evaluation
 from model.export.export import export_package
+from model.export.naive import open_package
+from model.export.translate import translate_batch
 from model.export.translators import translate as translated
 from model.package import Languages, Manifest, PackageError, PackageTokenizer
+from model.package.generation import Generation
 from model.package.images import normalised
-from model.package.manifest import TOKENIZER_FILE
+from model.package.manifest import RELIABILITY_FILE, TOKENIZER_FILE, sha256_of
 from model.training import readers
 from model.training.objectives import Answer, Tag
 from model.training.recipes import RECIPES
@@ -132,6 +136,63 @@ def test_vectors_are_measured_by_the_order_of_their_cosines(embed: TinyPackage, 
     assert figures(copy_of(embed, tmp_path), tmp_path / "data") == {("stsb/test", "Spearman"): pytest.approx(1.0)}
 
 
+def test_how_long_vectors_are_does_not_change_their_order(
+    embed: TinyPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    words = TEXTS[1].split()
+    pairs = [(one, other) for one in words for other in words if one < other]
+    rows = "".join(f"{one}\t{other}\t{rng.random():.3f}\n" for one, other in pairs)
+    write_xz(tmp_path / "data" / "stsb" / "test.tsv.xz", f"sentence1\tsentence2\tscore\n{rows}")
+    plain = figures(copy_of(embed, tmp_path), tmp_path / "data")
+    run = Evaluation.run_texts
+
+    def longer(self: Evaluation, texts: Any, output: str) -> Any:
+        vectors, lengths = run(self, texts, output)
+        return vectors * rng.uniform(0.1, 10, (len(vectors), 1)).astype(np.float32), lengths
+
+    monkeypatch.setattr(Evaluation, "run_texts", longer)
+
+    assert figures(tmp_path / "package", tmp_path / "data") == pytest.approx(plain, abs=0.02)  # but for rounding
+
+
+def test_a_start_that_the_tokenizer_adds_is_counted_once(stories: TinyPackage, tmp_path: Path) -> None:
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:2])
+    for split in ("validation", "test"):
+        write_xz(tmp_path / "data" / "tinystories_subset" / f"{split}.jsonl.xz", lines)
+    package = copy_of(stories, tmp_path)
+    plain = figures(package, tmp_path / "data")
+
+    tokenizer = Tokenizer.from_file(str(package / TOKENIZER_FILE))
+    number = stories.manifest.special_ids.start
+    assert number is not None
+    start = tokenizer.id_to_token(number)
+    tokenizer.post_processor = TemplateProcessing(single=f"{start} $A", special_tokens=[(start, number)])
+    tokenizer.save(str(package / TOKENIZER_FILE))
+    manifest = Manifest.read(package)
+    digest = sha256_of(package / TOKENIZER_FILE)
+    manifest.model_copy(update={"sha256": {**manifest.sha256, TOKENIZER_FILE: digest}}).save(package)
+
+    assert figures(package, tmp_path / "data") == plain
+
+
+def test_a_reference_stays_as_it_is(sentiment: TinyPackage, make_package: MakePackage, tmp_path: Path) -> None:
+    texts = "".join(f"{text}\t{index % 2}\n" for index, text in enumerate(TEXTS))
+    for name in ("test", "dev"):
+        write_xz(tmp_path / "data" / "sst2" / f"{name}.tsv.xz", f"text\tlabel\n{texts}")
+    reviews = "".join(json.dumps({"text": text, "label": index % 2}) + "\n" for index, text in enumerate(TEXTS))
+    for name in ("test", "train"):
+        write_xz(tmp_path / "data" / "imdb" / f"{name}.jsonl.xz", reviews)
+    reference = Path(shutil.copytree(sentiment.folder, tmp_path / "reference"))
+    package = Path(shutil.copytree(make_package("sentiment", "int8").folder, tmp_path / "int8"))
+    before = {path.name: path.read_bytes() for path in reference.iterdir()}
+
+    evaluate(package, tmp_path / "data", reference=reference)
+
+    assert {path.name: path.read_bytes() for path in reference.iterdir()} == before
+    assert (package / RELIABILITY_FILE).exists() and Manifest.load(package).calibration is not None
+
+
 def test_a_bounded_data_set_is_named_so(sentiment: TinyPackage, tmp_path: Path) -> None:
     write_xz(tmp_path / "data" / "sst2" / "test.tsv.xz", "text\tlabel\n" + "Good.\t1\n" * 3)
     write_xz(tmp_path / "data" / "imdb" / "test.jsonl.xz", '{"text": "Good.", "label": 1}\n' * 3)
@@ -167,6 +228,33 @@ def test_a_sentence_with_several_translations_is_scored_against_all_and_against_
             of_each = score([hi, hi, dan], each).score
             key = "tatoeba_en_sv/test", f"{name} en-sv, single-reference, {how}"
             assert found[key] == pytest.approx(of_each, abs=1e-3)
+
+
+def test_translations_begin_with_the_token_that_is_forced_and_have_none_that_never_comes(
+    translate: TinyPackage, tmp_path: Path
+) -> None:
+    package = copy_of(translate, tmp_path)
+    ids = {"en": 7, "sv": 9}
+    languages = Languages(directions=[("en", "sv")], ids=ids, source_begins_with="source", forces_target=True)
+    manifest = Manifest.load(package).model_copy(update={"languages": languages})
+    for beam_size in (1, 3):
+        graphs = open_package(package, manifest)
+        found = translate_batch(manifest, graphs, [[5, 8, 2], [6, 2]], beam_size, forced=9)
+        often = max({token for ids in found for token in ids[1:]} or {9}, key=str)
+        never = manifest.model_copy(update={"generation": Generation(suppress_ids=[often], bad_words=[[11]])})
+        others = translate_batch(never, graphs, [[5, 8, 2], [6, 2]], beam_size, forced=9)
+
+        assert all(ids[0] == 9 and len(ids) > 1 for ids in found)
+        assert not {often, 11} & {token for ids in others for token in ids[1:]}
+
+
+def test_a_translator_that_names_no_directions_is_refused(translate: TinyPackage, tmp_path: Path) -> None:
+    package = copy_of(translate, tmp_path)
+    languages = Languages(ids={"en": 7, "sv": 9}, source_begins_with="source", forces_target=True)
+    Manifest.load(package).model_copy(update={"languages": languages}).save(package)
+
+    with pytest.raises(PackageError, match="it names no directions; import it with --languages"):
+        evaluate(package, tmp_path)
 
 
 def conll(sentences: list[tuple[list[str], list[str]]]) -> str:

@@ -5,12 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 import transformers
-from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention, build_relative_position
+from transformers.models.deberta_v2.modeling_deberta_v2 import (
+    DisentangledSelfAttention,
+    build_relative_position,
+    make_log_bucket_position,
+)
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from model.config import AttentionConfig, HeadConfig, RelativeConfig
 from model.layers.attention import FullAttention, MultiHeadAttention
-from model.layers.relative import BucketedBias, DisentangledAttention, RelativeEmbeddings, bucket_of
+from model.layers.relative import BucketedBias, DisentangledAttention, RelativeEmbeddings, bucket_of, log_bucket_of
 from tests.model.layers.configs import decoder
 
 BUCKETED = RelativeConfig("bucketed", num_buckets=8, max_distance=20)
@@ -61,6 +65,14 @@ def test_rows_that_begin_at_different_positions_have_their_own_bias() -> None:
 
     ragged = bias(torch.tensor([[4], [29]]), torch.arange(30))
     assert torch.equal(ragged[0], whole[0, :, 4:5]) and torch.equal(ragged[1], whole[0, :, 29:])
+
+
+@pytest.mark.parametrize(("num_buckets", "max_distance"), [(256, 512), (128, 512), (256, 1024), (8, 24)])
+def test_buckets_of_disentangled_attention_are_debertas(num_buckets: int, max_distance: int) -> None:
+    distance = torch.arange(1 - max_distance, max_distance)
+
+    expected = make_log_bucket_position(distance, num_buckets, max_distance)
+    assert torch.equal(log_bucket_of(distance, num_buckets, max_distance), expected.long())
 
 
 def test_disentangled_attention_equals_debertas() -> None:

@@ -238,14 +238,19 @@ def test_an_address_that_leads_to_plain_http_is_refused() -> None:
     with pytest.raises(StorageError, match="leads to plain http"):
         check_status(Address.parse("https://store/package"), response)
 
+    over = httpx2.Response(200, request=httpx2.Request("GET", "https://store/package"), history=[response])
+    with pytest.raises(StorageError, match="leads to plain http"):
+        check_status(Address.parse("https://store/package"), over)
 
-def test_a_folder_of_other_things_is_not_replaced(store: Store) -> None:
+
+@pytest.mark.parametrize("name", ["letters", "manifest.json"])
+def test_a_folder_of_other_things_is_not_replaced(store: Store, name: str) -> None:
     store.folder.mkdir(parents=True)
-    (store.folder / "letters").touch()
+    (store.folder / name).write_text('{"name": "a page", "icons": []}')
 
     with pytest.raises(StorageError, match="is no package"):
         store.fetch()
-    assert (store.folder / "letters").exists()
+    assert (store.folder / name).exists()
 
 
 @pytest.mark.parametrize("address", ["http://store/folder", "https://store/package.tar", "s3://store/package.tgz"])
@@ -321,6 +326,15 @@ def test_a_package_comes_out_of_a_bucket(store: Store, scheme: str, monkeypatch:
     assert store.is_whole()
     whole, rest = store.hub.asked_for(GRAPH)  # what was underway when the connection broke may be lost
     assert whole is None and rest is not None and 0 < int(rest.removeprefix("bytes=").removesuffix("-")) <= 200_000
+
+    # A process was ended between the last byte and the hash, and another left a file that was larger.
+    for beyond in (b"", b"more"):
+        part = store.folder.with_name(f".{store.folder.name}.partial") / "package" / f"{GRAPH}.part"
+        part.parent.mkdir(parents=True)
+        part.write_bytes((store.repository.folder / GRAPH).read_bytes() + beyond)
+        shutil.rmtree(store.folder)
+        assert store.fetch(f"{scheme}://shop/fashion/resolve/main")
+        assert store.is_whole()
 
     store.repository.refusals = [403]
     with pytest.raises(StorageError, match=rf"{scheme}://shop/fashion/.*may not be read; credentials"):

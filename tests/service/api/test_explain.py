@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.tasks.explaining.decoding import MAX_STEPS
 from tests.conftest import TEXTS, MakePackage
 from tests.service.api.conftest import Client, OpenClient, post
 from tests.service.api.test_classify import logits_of, of_texts, tokenizer_of
@@ -144,7 +145,9 @@ async def test_a_continuation_of_the_clients_is_explained_as_it_stands(client: C
 
 async def test_a_translation_is_explained_with_the_attention_to_its_source(client: Client) -> None:
     asked = {"source": "en", "target": "sv"}
-    (translation,) = (await post(client, "/translate", input="Dan loves ice cream.", **asked))["translations"]
+    most = MAX_STEPS - 1
+    found = await post(client, "/translate", input="Dan loves ice cream.", max_tokens=most, **asked)
+    (translation,) = found["translations"]
     answer = await post(client, "/explain", model="translate", input="Dan loves ice cream.", **asked)
 
     source, target = len(answer["tokens"]), len(answer["output_tokens"])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from service.engine.beam_search import BeamParams, BeamSearch, Candidates, EarlyStopping
+from service.engine.constraints import Constraints
 
 END, OTHER = 2, 7
 
@@ -32,6 +33,25 @@ def test_a_live_beam_that_is_better_at_its_length_goes_on_unless_the_search_stop
         search.advance(Candidates(np.array(rows, np.float32), np.array(ids)))
 
         assert search.is_finished is is_finished
+
+
+@pytest.mark.parametrize(
+    ("constraints", "is_finished"),
+    [
+        (Constraints(), True),
+        (Constraints(logit_bias={5: -1.0}, presence_penalty=1.0), True),
+        (Constraints(logit_bias={5: 1.0}, renormalize=True), True),
+        (Constraints(logit_bias={5: 1.0}), False),
+        (Constraints(frequency_penalty=-0.1), False),
+    ],
+)
+def test_a_live_beam_cannot_become_better_unless_something_is_added(
+    constraints: Constraints, is_finished: bool
+) -> None:
+    search = BeamSearch(BeamParams(10, beam_size=2, length_penalty=0.0, constraints=constraints), END)
+    search.advance(step((END, -0.1), (OTHER, -0.2), (5, -4.0), (6, -9.0)))
+
+    assert search.is_finished is is_finished
 
 
 def test_what_may_not_come_is_no_beam() -> None:

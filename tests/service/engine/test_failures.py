@@ -53,6 +53,22 @@ async def test_the_one_on_whom_the_graphs_fail_fails_alone(
         assert engine.is_progressing(60)
 
 
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_failure_while_its_reader_is_busy_is_told_when_it_reads_on(stories: TinyPackage, others: int) -> None:
+    async with running(stories) as engine:
+        sequences = [engine.sequence(SamplingParams(max_tokens=40, temperature=0)) for _ in range(1 + others)]
+        with (
+            engine.admission.admit("", len(sequences), 9) as permit,
+            pytest.raises(EngineFailed),
+        ):
+            async for sequence, _ in engine.run(permit, sequences):
+                if sequence is sequences[0] and not sequence.is_aborted:
+                    engine.scheduler.fail_all() if not others else sequence.fail()
+        await until_idle(engine)
+
+        assert sequences[0].ending == "error"
+
+
 async def test_a_stream_goes_on_where_it_was_when_a_neighbour_fails(
     stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,22 @@ def test_a_graph_with_other_answers_is_not_taken_however_fast_it_is(tmp_path: Pa
     assert not replace(found, speed=100.0).is_better
 
 
+def test_a_graph_that_answers_one_batch_with_no_number_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = graph_of(tmp_path / "one", 0)
+    one, other = Session(path, ONE), Session(path, ONE)
+    run = other.run
+
+    def broken(batch: dict[str, Array], outputs: list[str]) -> list[Array]:
+        return [answer * (math.nan if len(batch["input_ids"]) == 8 else 1) for answer in run(batch, outputs)]
+
+    monkeypatch.setattr(other, "run", broken)
+    found = compare(one, other, batches((1, 16), (8, 32)), ["logits"])
+
+    assert not replace(found, speed=9.0).is_better
+
+
 def test_a_gain_within_what_measuring_errs_by_is_none() -> None:
     assert not Comparison(speed=(1 + GAIN) / 2, distance=0).is_better
     assert Comparison(speed=GAIN, distance=MOST_DISTANCE).is_better

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.machine import instructions, kv_cache_bytes, memory_limit, sums_up_in_16_bits
+from service.engine.machine import instructions, kv_cache_bytes, memory_limit, sums_up_in_16_bits, usable_cores
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -38,6 +38,25 @@ def test_a_container_of_version_1_has_what_its_cgroup_may_use(tmp_path: Path) ->
 def test_a_machine_without_a_limit_has_its_own_memory(tmp_path: Path) -> None:
     assert limit(tmp_path, {"memory.max": "max"}) == MACHINE
     assert memory_limit(tmp_path / "none", tmp_path / "none") == MACHINE
+
+
+@pytest.mark.parametrize(
+    ("files", "own"),
+    [
+        ({"cpu.max": "max 100000", "a/cpu.max": "50000 100000", "a/b/cpu.max": "max 100000"}, "0::/a/b\n"),
+        ({"cpu/pod/cpu.cfs_quota_us": "20000", "cpu/pod/cpu.cfs_period_us": "100000"}, "4:cpu,cpuacct:/pod\n"),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_the_tightest_quota_on_the_way_up_bounds_the_cores(tmp_path: Path, files: dict[str, str], own: str) -> None:
+    free = usable_cores(tmp_path, tmp_path / "own")
+    limit(tmp_path, files, own)
+
+    assert usable_cores(tmp_path, tmp_path / "own") == 1 <= free
+    limit(
+        tmp_path, {name: "-1" if "cfs_quota" in name else "max 100000" for name in files if "period" not in name}, own
+    )
+    assert usable_cores(tmp_path, tmp_path / "own") == free
 
 
 def test_models_share_half_of_it() -> None:

@@ -33,6 +33,18 @@ def test_numbers_that_16_bits_do_not_hold_become_the_greatest_that_they_do() -> 
     assert memory.read(1, 0, 3)[:, 0, 0, 0].tolist() == [65504, -65504]
 
 
+def test_a_slots_old_length_is_forgotten_with_what_it_held() -> None:
+    memory = HostMemory(MemoryShape(arrays=2, slots=4, heads=1, length=256, width=16, dtype="float32"))
+    tokens = np.ones((1, 100, 16), np.float32)
+    memory.make_room(100, 0)
+    memory.write(0, 0, [tokens] * 2)
+    memory.make_room(10, 0)  # nothing lives; the next source of slot 0 cannot be computed, that of slot 1 can
+    memory.write(1, 0, [tokens[:, :10]] * 2)
+    memory.make_room(200, 2)
+
+    assert memory.read(1, 0, 10).all()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the resident memory is read from /proc")
 @pytest.mark.parametrize("name", ["stories", "translate"])
 async def test_ragged_requests_leave_memory_where_it_was(make_package: MakePackage, name: str) -> None:

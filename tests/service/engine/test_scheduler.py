@@ -13,7 +13,7 @@ from service.engine.beam_search import BeamParams, Candidates
 from service.engine.kv_cache import KVBudget
 from service.engine.prefix_cache import PrefixCache
 from service.engine.sampling import SampledToken, SamplingParams
-from service.engine.scheduler import Batch, Decode, Prefill, Scheduler, SchedulerLimits
+from service.engine.scheduler import Batch, Decode, Prefill, Scheduler, SchedulerLimits, _work_of
 from service.engine.sequence import Sampling, Search, Sequence
 
 END = 0
@@ -65,6 +65,16 @@ def made_up(sequence: Sequence, rng: random.Random | None) -> SampledToken | Can
     ids = np.array([(rng or random.Random(1)).sample(tokens, 2 * width) for _ in sequence.slots])
     values = -np.sort(np.array([[(rng or random.Random(2)).random() * 3 for _ in row] for row in ids]))
     return Candidates(values.astype(np.float32), ids)
+
+
+def test_who_shares_a_prompt_pays_a_part_of_it() -> None:
+    scheduler = make_scheduler()
+    for client in ("one", "other"):
+        scheduler.add(of_client(client, make_sequence(prompt=9)))
+    batch = scheduler.schedule()
+    assert isinstance(batch, Prefill) and len(batch.chunks) == 1
+
+    assert _work_of(batch) == {"one": 4, "other": 4}
 
 
 def test_a_late_request_joins_the_running_batch() -> None:

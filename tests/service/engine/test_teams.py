@@ -152,6 +152,16 @@ def test_a_busy_graph_is_opened_for_fewer_threads_which_are_dismissed_at_rest(
     assert teams_of(session) == {0}
 
 
+def test_a_team_that_is_opened_during_a_rest_does_not_end_it(sentiment: TinyPackage) -> None:
+    session = Session(sentiment.folder / "encoder.onnx", SessionOptions())
+    opened = session._teams._teams
+
+    with session.shrinking():
+        session._teams.run((1, 5), lambda team: opened.setdefault(1, team))
+
+    assert set(opened) == {0, 1}
+
+
 def test_all_models_of_a_process_together_hold_so_much_again_and_no_more(
     eager: None, sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,17 @@ async def test_a_worker_does_not_rest_while_its_loop_lives(monkeypatch: pytest.M
     await resting.worker.close()
 
 
+async def test_a_closed_worker_is_no_healthy_one() -> None:
+    async def nothing() -> None:
+        pass
+
+    worker = Worker("closed", nothing, lambda: None)
+    worker.wake()
+    await worker.close()
+
+    assert not worker.is_progressing(60)
+
+
 async def test_a_rest_that_fails_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     resting = Resting(monkeypatch, MemoryError())
     assert await resting.worker.run(len, "abc") == 3

@@ -10,8 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.processors import RobertaProcessing
 from torch import Tensor, nn
 
+from model.package.tokenizer import token_id
 from model.training.cards import FASHION_IMAGES
 from model.training.objectives import IGNORED, Answer, Classify, ClassifyImages, Contrastive, Tag
 from model.training.objectives.answer import Question
@@ -123,8 +125,13 @@ def test_an_answer_is_found_in_the_window_that_holds_it(tokenizer_of: TokenizerO
         assert CONTEXT[window.offsets[first][0] : window.offsets[last][1]] == "ice cream"
 
 
-def test_the_best_window_answers_and_is_scored_like_squad(tokenizer_of: TokenizerOf) -> None:
-    objective = Answer(tokenizer_of("sentiment"), max_length=40, stride=12)
+@pytest.mark.parametrize("is_like_roberta", [False, True])
+def test_the_best_window_answers_and_is_scored_like_squad(tokenizer_of: TokenizerOf, is_like_roberta: bool) -> None:
+    tokenizer = tokenizer_of("sentiment")
+    if is_like_roberta:  # whose texts of a pair are of one kind
+        end, start_token = (token_id(tokenizer, token) for token in ("[SEP]", "[CLS]"))
+        tokenizer.post_processor = RobertaProcessing(("[SEP]", end), ("[CLS]", start_token))
+    objective = Answer(tokenizer, max_length=40, stride=12)
     start = CONTEXT.index("ice cream")
     objective.encode([Question("What does Dan love?", CONTEXT, [("the ice cream", start), ("ice", start)])])
     batch = objective.collate(range(len(objective.windows)))
