@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, processors
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.tokenizer import pieces, words
@@ -37,6 +37,7 @@ CLASSES = {  # of families whose files may name none
     **{"t5": "T5Tokenizer", "mt5": "T5Tokenizer", "mbart": "MBartTokenizer", "m2m_100": "M2M100Tokenizer"},
     **{"marian": "MarianTokenizer", "pegasus": "PegasusTokenizer", "deberta-v2": "DebertaV2Tokenizer"},
 }
+FLAGGED = frozenset({"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"})  # whose flags say what is added
 TRANSLATORS = frozenset({"m2m_100", "mbart"})  # families whose tokenizer.json adds one language's token to every text
 
 
@@ -50,11 +51,46 @@ def write_tokenizer(folder: Path, family: str, scratch: Path) -> Path:
         raise CheckpointError(
             f"{folder}: the first mBART ends a source with its language's token, which is not supported; mBART-50 is"
         )
-    if own.is_file() and family not in TRANSLATORS:
-        return own
-    made = pieces.ends_alone(read_tokenizer(own)) if own.is_file() else make_tokenizer(folder, family)
+    if not own.is_file():
+        made = make_tokenizer(folder, family)
+    elif family in TRANSLATORS:
+        made = pieces.ends_alone(read_tokenizer(own))
+    else:
+        files = TokenizerFiles.read(folder)
+        flagged = with_flagged_ends(read_tokenizer(own), files) if _class_of(files, family) in FLAGGED else None
+        if flagged is None:
+            return own
+        made = flagged
     made.save(str(scratch / TOKENIZER_FILE))
     return scratch / TOKENIZER_FILE
+
+
+def with_flagged_ends(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer | None:
+    """Return a tokenizer that adds the start and the end that tokenizer_config.json's flags ask for.
+
+    None if it does already, or there are no flags. Files of e5-mistral and of DeepSeek's distilled models say only by
+    these what their authors trained with; transformers heeded them to version 4, and passes over them since.
+    """
+    bos, eos = (files.token(name, "") for name in ("bos_token", "eos_token"))
+    tokens = tokenizer.encode("a").tokens
+    adds = tokens[:1] == [bos], tokens[-1:] == [eos]
+    asked = files.option("add_bos_token", adds[0]), files.option("add_eos_token", adds[1])
+    if asked == adds:
+        return None
+    used = {token: tokenizer.token_to_id(token) for token, is_asked in zip((bos, eos), asked, strict=True) if is_asked}
+    if None in used.values():
+        raise CheckpointError(
+            f"{files.folder}: tokenizer_config.json has add_bos_token {asked[0]} and add_eos_token {asked[1]}, but the "
+            f"tokenizer knows no {' or '.join(repr(token) for token, number in used.items() if number is None)}"
+        )
+    single, second = (
+        " ".join(f"{part}:{kind}" for part in (asked[0] and bos, text, asked[1] and eos) if part)
+        for kind, text in enumerate(("$A", "$B"))
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=single, pair=f"{single} {second}", special_tokens=list(used.items())
+    )
+    return tokenizer
 
 
 def fitting(file: Path, vocab_size: int, scratch: Path) -> Path:

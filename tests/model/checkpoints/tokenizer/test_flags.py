@@ -1,0 +1,63 @@
+"""The start and the end that a tokenizer adds by its class's flags, which are not in tokenizer.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.tokenizer import read_tokenizer, write_tokenizer
+from model.package.manifest import TOKENIZER_FILE
+
+START = {"bos_token": "<s>", "eos_token": {"content": "</s>"}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A tokenizer that adds the start and not the end, as that of e5-mistral."""
+    tokenizer = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "a": 2, "?": 3}, "?"))
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A $B:1", special_tokens=[("<s>", 0)]
+    )
+    tokenizer.save(str(tmp_path / TOKENIZER_FILE))
+    return tmp_path
+
+
+def written(folder: Path, **config: object) -> Tokenizer:
+    (folder / "tokenizer_config.json").write_text(json.dumps({**START, **config}))
+    (folder / "scratch").mkdir(exist_ok=True)
+    return read_tokenizer(write_tokenizer(folder, "mistral", folder / "scratch"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "one", "two"),
+    [
+        ({}, [0, 2], [0, 2, 2]),
+        ({"add_bos_token": True}, [0, 2], [0, 2, 2]),
+        ({"add_eos_token": True}, [0, 2, 1], [0, 2, 1, 0, 2, 1]),
+        ({"add_bos_token": False}, [2], [2, 2]),
+        ({"add_bos_token": False, "add_eos_token": True}, [2, 1], [2, 1, 2, 1]),
+    ],
+)
+def test_what_the_flags_ask_for_is_added(folder: Path, flags: dict[str, bool], one: list[int], two: list[int]) -> None:
+    tokenizer = written(folder, tokenizer_class="LlamaTokenizerFast", **flags)
+
+    assert tokenizer.encode("a").ids == one
+    assert tokenizer.encode("a", "a").ids == two
+    assert sorted(set(tokenizer.encode("a", "a").type_ids)) == [0, 1]
+
+
+def test_flags_of_other_classes_mean_nothing(folder: Path) -> None:
+    tokenizer = written(folder, tokenizer_class="PreTrainedTokenizerFast", add_eos_token=True)
+
+    assert tokenizer.encode("a").ids == [0, 2]
+
+
+def test_a_flag_without_its_token_is_refused_by_name(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"add_bos_token True and add_eos_token True, but .* knows no '<end>'"):
+        written(folder, tokenizer_class="LlamaTokenizer", eos_token="<end>", add_eos_token=True)
