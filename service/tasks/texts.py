@@ -113,7 +113,7 @@ def check_copies(characters: int, param: str) -> None:
     """
     if characters > MAX_COPIED:
         raise TooLarge(
-            f"{param} comes to {characters} characters, with all that is repeated; the limit is {MAX_COPIED} for one "
+            f"{param}: with all that is repeated there are {characters} characters; the limit is {MAX_COPIED} for one "
             "request",
             param,
         )
