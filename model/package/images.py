@@ -76,7 +76,9 @@ def _resized(picture: Image.Image, image: ImageFormat, max_pixels: int) -> Image
         sides = f"{picture.width} × {picture.height} pixels"
         width, height = (int(width * side / shorter) for side in picture.size)
         if width * height > max_pixels:  # a thin one grows a thousandfold
-            raise ImageError(f"the image has {sides}, and {width} × {height} as the model takes it: it is too thin")
+            raise ImageError(
+                f"the image has {sides}, and {width} × {height} as the model takes it; the limit is {max_pixels:,}"
+            )
     resized = picture.resize((width, height), Image.Resampling[image.resampling.upper()])
     left, top = (width - image.size) // 2, (height - image.size) // 2
     return resized.crop((left, top, left + image.size, top + image.size)) if image.resize else resized

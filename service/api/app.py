@@ -139,7 +139,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if error.status_code == MethodNotAllowed.status:
         refusal = MethodNotAllowed(f"{request.url.path} does not answer {request.method}; see /docs")
         response = error_response(refusal)
-        response.headers.update(error.headers or {})  # Allow
+        response.headers.update(error.headers or {})  # Allow, of the first route of this path
         return response
     if error.status_code == NotFound.status:
         return error_response(NotFound(f"there is no route {request.url.path}; see /docs"))

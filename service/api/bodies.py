@@ -10,6 +10,9 @@ from service.errors import NotJson, TooLarge
 
 MAX_VALUES = 65_536  # of one body: parsed in about ten milliseconds
 MAX_DEPTH = 200  # of lists and objects in one another: what is written of them in Python calls itself for each
+SPACE = b" \t\r\n\xef\xbb\xbf"  # the last three mark UTF-8
+SPACES = 1024  # that may come first; behind more of them all is counted
+BEGINNINGS = frozenset(b'[{"-0123456789tfnNI')  # of all that parsers take for JSON
 
 
 def check_values(body: bytes) -> None:
@@ -17,15 +20,16 @@ def check_values(body: bytes) -> None:
     encoding = json.detect_encoding(body)
     if not encoding.startswith("utf-8"):  # of which a parser of JSON would read what was not counted here
         raise NotJson(f"the body is in {encoding}; send JSON in UTF-8")
-    has_many = body.count(b",") >= MAX_VALUES
-    if not has_many and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+    if not BEGINNINGS.intersection(body[:SPACES].lstrip(SPACE)[:1] or b"["):
+        return  # a picture, or a form
+    values, openers = body.count(b","), body.count(b"[") + body.count(b"{")
+    if values < MAX_VALUES and openers <= MAX_DEPTH:
         return
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # so that every quote left begins or ends a string
-    # A value is two strings at most: itself and its key.
-    if has_many and plain.count(b'"') > 4 * MAX_VALUES:
+    if plain.count(b'"') > 4 * MAX_VALUES:  # a value is two strings at most: itself and its key
         raise _too_many_values()
     outside = b"".join(plain.split(b'"')[::2])
-    if outside.count(b",") >= MAX_VALUES:
+    if max(outside.count(b","), outside.count(b"[") + outside.count(b"{")) >= MAX_VALUES:
         raise _too_many_values()
     if _depth(outside) > MAX_DEPTH:
         raise TooLarge(f"the body has more than {MAX_DEPTH} lists and objects in one another", "body")

@@ -27,16 +27,18 @@ class Reporter:
             return
         pairs = list(zip(batch.sequences, results, strict=True))
         answered = [sequence for sequence, result in pairs if not isinstance(result, Failure)]
+        tokens = rows
+        if len(answered) < len(pairs):
+            tokens -= sum(sequence.width for sequence, result in pairs if isinstance(result, Failure))
         if batch.drafts:
             counts = {sequence: len(result) for sequence, result in pairs if isinstance(result, list)}
             self._tell_tokens(answered, ended, counts)
             drafted, accepted = sum(len(batch.drafts[s]) for s in counts), sum(counts.values()) - len(counts)
-            tokens, computed = rows + accepted, rows + drafted
-            self._observer.stepped(Step("decode", ended - started, rows, tokens, computed, drafted, accepted))
+            step = Step("decode", ended - started, rows, tokens + accepted, rows + drafted, drafted, accepted)
+            self._observer.stepped(step)
         else:
             self._tell_tokens(answered, ended, {})
-            failed = len(pairs) - len(answered)
-            self._observer.stepped(Step("decode", ended - started, rows, rows - failed, rows))
+            self._observer.stepped(Step("decode", ended - started, rows, tokens, rows))
 
     def tell_end(self, sequence: Sequence, ending: Ending) -> None:
         """Tell of a sequence's end, once."""

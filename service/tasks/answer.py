@@ -27,13 +27,13 @@ class Answer:
         reading = Reading(windows=True, overlap=request.overlap, part=1, param="context", around="question")
         with self._encoder.admit(client, pairs, reading) as permit:
             windows, tokens = await self._encoder.read_windows(permit, pairs, reading)
-            results = [
-                await self._encoder.pool.run(
-                    permit, len(found.text.ids) * CHARACTERS_A_TOKEN, self._answers, context, found, request
-                )
-                for (_, context), found in zip(pairs, windows, strict=True)
-            ]
-        check_copies(sum(len(span.text) for found in results for span in found.answers), "top_k")
+            results: list[Answers] = []
+            characters = 0
+            for (_, context), found in zip(pairs, windows, strict=True):
+                size = len(found.text.ids) * CHARACTERS_A_TOKEN
+                results.append(await self._encoder.pool.run(permit, size, self._answers, context, found, request))
+                characters += sum(len(span.text) for span in results[-1].answers)
+                check_copies(characters, "top_k")
         return AnswerResponse(model=self._manifest.name, results=results, usage=Usage(prompt_tokens=tokens))
 
     def _answers(self, context: str, windows: Windows, request: AnswerRequest) -> Answers:

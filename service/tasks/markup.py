@@ -21,7 +21,7 @@ VOID = frozenset(
 _TAG = re.compile(r"<(?P<end>/?)(?P<name>[a-zA-Z][^\s/>]*)")
 _ATTRIBUTE = re.compile(r"[\s/]*(?P<name>=?[^\s/>=]*)(?:\s*=\s*(?P<quote>[\"']?))?")
 _UNQUOTED = re.compile(r"[^\s>]*")
-_LONG_NUMBER = re.compile(r"(&#\d{9,})")  # of no character; Python refuses to read thousands of digits
+_LONG_NUMBER = re.compile(r"(&#[0-9]{500,})")  # of no character, and soon longer than Python reads
 _LETTER = re.compile(r"[^\W\d_]")
 _ENDS = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in RAW}
 

@@ -100,21 +100,28 @@ def fitting(file: Path, vocab_size: int, scratch: Path) -> Path:
     `CheckpointError` where other tokens have ids beyond the model's.
     """
     tokenizer = read_tokenizer(file)
-    beyond = {token for token, number in tokenizer.get_vocab(with_added_tokens=True).items() if number >= vocab_size}
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    beyond = {token for token, number in ids.items() if number >= vocab_size}
     if not beyond:
         return file
     content = json.loads(file.read_text(encoding="utf-8"))
-    added = {token["content"] for token in content["added_tokens"]}
-    vocabulary = content["model"]["vocab"]
-    if not (beyond <= added and isinstance(vocabulary, dict)):
-        raise CheckpointError(
-            f"{file.parent}: the tokenizer has {tokenizer.get_vocab_size()} ids, but the model knows {vocab_size}"
-        )
-    content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in beyond]
-    content["model"]["vocab"] = {token: number for token, number in vocabulary.items() if token not in beyond}
+    added, model = {token["content"] for token in content["added_tokens"]}, content["model"]
+    vocabulary = model["vocab"]
     fitted = scratch / TOKENIZER_FILE
-    fitted.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-    read_tokenizer(fitted)  # it may need one of them in each text
+    if beyond <= added:
+        content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in beyond]
+        if isinstance(vocabulary, dict):
+            model["vocab"] = {token: number for token, number in vocabulary.items() if token not in beyond}
+        else:  # of pieces in the order of their ids
+            model["vocab"] = vocabulary[:vocab_size]
+        fitted.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        reader = read_tokenizer(fitted)
+        used = reader.encode("a").ids + reader.encode("a", "a").ids  # with what it adds to each text
+    if not beyond <= added or max(used, default=0) >= vocab_size:
+        last = max(ids, key=lambda token: ids[token])
+        raise CheckpointError(
+            f"{file.parent}: the tokenizer has the id {ids[last]}, of {last!r}, but the model knows {vocab_size}"
+        )
     return fitted
 
 

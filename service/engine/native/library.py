@@ -31,6 +31,10 @@ class NoLibrary(RuntimeError):
     """The operators cannot be had here; says why."""
 
 
+class NotCompiled(NoLibrary):
+    """The compiler has refused the sources."""
+
+
 def find_library(load: Callable[[Path], object]) -> Path:
     """Return the library's file, built now if it is nowhere, once `load` has taken it; raises `NoLibrary`."""
     failures = []
@@ -110,7 +114,7 @@ def _compile_what_is_known(compiler: str, target: Path) -> None:
     """Compile all, or all but what compilers and assemblers learned last (GCC 11, clang 12, binutils 2.36)."""
     try:
         compile_library(compiler, target)
-    except NoLibrary:
+    except NotCompiled:
         compile_library(compiler, target, WITHOUT_AVX_VNNI)
 
 
@@ -122,7 +126,7 @@ def compile_library(compiler: str, target: Path, *further: str) -> None:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)  # noqa: S603  # our own words
     except subprocess.CalledProcessError as error:
         lines = [line for line in error.stderr.splitlines() if "error" in line] or [error.stderr.strip()[:200]]
-        raise NoLibrary(f"{compiler} cannot build them: {lines[0]}") from error
+        raise NotCompiled(f"{compiler} cannot build them: {lines[0]}") from error
     except subprocess.TimeoutExpired as error:
         raise NoLibrary(f"{compiler} cannot build them: {error}") from error
 

@@ -324,7 +324,8 @@ INLINE void SumUpColumns(const Rounded* rows, int64_t stride, const int8_t* weig
 template <int Rows>
 INLINE void SumUp(const Rounded* rows, int64_t stride, const int8_t* weights, int64_t groups, int64_t ahead,
                   int32_t (*totals)[kPanelColumns]) {
-  constexpr int kMostParts = Rows == 1 ? 8 : Rows <= 3 ? 4 : 2;  // whose sums fit into the registers
+  constexpr int kRowsOfFour = kRegisterColumns == 8 ? 3 : 2;  // with AVX2 alone products need a register, too
+  constexpr int kMostParts = Rows == 1 ? 8 : Rows <= kRowsOfFour ? 4 : 2;  // whose sums fit into the registers
   constexpr int kParts = std::min<int>(kMostParts, kPanelColumns / kRegisterColumns);
   for (int column = 0; column < kPanelColumns; column += kParts * kRegisterColumns) {
     int32_t* some = totals[0] + column;

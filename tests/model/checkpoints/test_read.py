@@ -179,11 +179,28 @@ def test_added_tokens_that_the_model_has_no_vectors_for_are_left_out(folder: Pat
     assert max(tokenizer.encode("The <mask> and the <image>.").ids) < count
 
 
+def test_a_token_that_is_added_to_each_text_must_be_the_models(folder: Path, read: Read) -> None:
+    content = json.loads((folder / TOKENIZER_FILE).read_text())
+    count = json.loads((folder / "config.json").read_text())["vocab_size"]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    content["added_tokens"].append({"id": count, "content": "<s>", "special": True, **flags})
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [count], "tokens": ["<s>"]}},
+    }
+    (folder / TOKENIZER_FILE).write_text(json.dumps(content))
+
+    with pytest.raises(CheckpointError, match=rf"the id {count}, of '<s>', but the model knows {count}"):
+        read()
+
+
 def test_a_tokenizer_with_more_ids_than_the_model_is_refused(folder: Path, read: Read) -> None:
     content = json.loads((folder / TOKENIZER_FILE).read_text())
     vocabulary = content["model"]["vocab"]
     vocabulary |= {f"more{number}": len(vocabulary) + number for number in range(3)}
     (folder / TOKENIZER_FILE).write_text(json.dumps(content))
 
-    with pytest.raises(CheckpointError, match=r"the tokenizer has \d+ ids, but the model knows \d+"):
+    with pytest.raises(CheckpointError, match=r"the tokenizer has the id \d+, of 'more2', but the model knows \d+"):
         read()

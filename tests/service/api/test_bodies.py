@@ -44,6 +44,21 @@ def test_no_other_encoding_than_utf_8_is_counted_otherwise_than_it_is_read(encod
         check_values('{"x": "\\"", "input": "a"}'.encode(encoding))
 
 
+BRACKETS = b"[" * 100_000
+JSON_OF_BRACKETS = b"[" + b",".join([b"[" * 150 + b"]" * 150] * 500) + b"]"
+
+
+@pytest.mark.parametrize("beginning", [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"GIF89a", b"RIFF", b"BM"])
+def test_what_pictures_hold_are_no_lists(beginning: bytes) -> None:
+    check_values(beginning + BRACKETS)
+
+
+@pytest.mark.parametrize("body", [BRACKETS, JSON_OF_BRACKETS, b" " * 2000 + BRACKETS, b"[" * 201 + b'"' * 2_000_000])
+def test_lists_are_values_though_there_are_no_commas(body: bytes) -> None:
+    with pytest.raises(TooLarge, match="the body has more than 65536 values"):
+        check_values(body)
+
+
 @pytest.mark.parametrize("body", [b"", b"a=b", "é".encode(), b"\xef\xbb\xbf{}", b"\x89PNG\r\n", b"\xff\xd8\xff\xe0"])
 def test_what_is_no_json_is_left_to_who_reads_it(body: bytes) -> None:
     check_values(body)

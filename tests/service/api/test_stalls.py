@@ -80,6 +80,11 @@ WORST = {
     "numbers in place of texts": ("/classify", raw("sentiment", "input", b"[" + b"1," * (MAX_VALUES - 9) + b"1]")),
     "pairs of numbers": ("/classify", raw("sentiment", "input", b"[" + b"[1,1]," * (MAX_VALUES // 2 - 9) + b"[1,1]]")),
     "more values than are allowed": ("/classify", raw("sentiment", "input", b"[" + b'"",' * (SIZE // 3) + b'""]')),
+    "lists in lists": (
+        "/classify",
+        raw("sentiment", "input", b"[" + b",".join([b"[" * 190 + b"]" * 190] * 5200) + b"]"),
+    ),
+    "quotes behind lists": ("/classify", b"[" * 201 + b'"' * SIZE),
     "brackets side by side": ("/classify", raw("sentiment", "input", b'["[[",' + b"[]," * (MAX_VALUES - 9) + b"1]")),
     "brackets": ("/classify", raw("sentiment", "input", b"[" * (SIZE // 2) + b"]" * (SIZE // 2))),
     "half a character": ("/classify", raw("sentiment", "input", b'"' + b"a" * SIZE + b'\\ud800"')),

@@ -194,7 +194,7 @@ class SentenceSimilarity(Body):
 class GenerationParameters(_Open):
     """How outputs are chosen: names of transformers, each with the bounds of the native field."""
 
-    # Of two names of one field the later goes before the other, as in transformers.
+    # Where both names of a field are sent, the one that stands later here counts, as in transformers.
     max_length: int | None = Field(None, ge=1, le=MOST)
     max_new_tokens: int | None = Field(None, ge=1, le=MOST)
     min_length: int | None = Field(None, ge=0, le=MOST)

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from model.architectures import DecoderLM
 from model.training.objectives import IGNORED, CausalLM, Instruct, Seq2Seq
+from model.training.objectives.objective import Ragged
 from tests.conftest import TEXTS, TINY, random_model
 from tests.model.training.objectives.conftest import TokenizerOf
 
@@ -95,13 +96,13 @@ def test_a_translators_source_begins_with_the_language(tokenizer_of: TokenizerOf
 
 
 def test_a_translators_batch_has_sources_of_a_length_and_targets_of_another(tokenizer_of: TokenizerOf) -> None:
-    tokenizer = tokenizer_of("translate")
-    objective = Seq2Seq(tokenizer, max_length=40, label_smoothing=0.1)
-    short, long = "Dan", "Dan loves Dan loves Dan loves Dan"
-    objective.encode([("sv", short, long), ("sv", long, short)] * 4)
-    length = max(objective.sources.lengths)
+    objective = Seq2Seq(tokenizer_of("translate"), max_length=40, label_smoothing=0.1)
+    objective.encode([("sv", "Dan", "Dan")])  # in whose place there are rows whose longer sides are as long
+    short_and_long = Ragged.of([[5] * 3, [5] * 9] * 4), Ragged.of([[5] * 9, [5] * 3] * 4)
+    objective.sources, objective.targets = short_and_long
+    objective.inputs = objective.targets
 
-    for indices in objective.batches(int(4 * length), random.Random(1)):
+    for indices in objective.batches(4 * 9, random.Random(1)):
         batch = objective.collate(indices)
         assert bool(batch["attention_mask"].all())
         assert bool((batch["targets"] != IGNORED).all())
