@@ -137,8 +137,7 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == MethodNotAllowed.status:
-        refusal = MethodNotAllowed(f"{request.url.path} does not answer {request.method}; see /docs")
-        response = error_response(refusal)
+        response = error_response(MethodNotAllowed(f"{request.url.path} does not answer {request.method}; see /docs"))
         response.headers.update(error.headers or {})  # Allow, of the first route of this path
         return response
     if error.status_code == NotFound.status:

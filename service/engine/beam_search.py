@@ -135,9 +135,7 @@ class BeamSearch:
             reaches = params.max_tokens if params.early_stopping == "never" and params.length_penalty > 0 else length
             if params.early_stopping is True or self._score(best_total, reaches) <= finished[-1].score:
                 return True
-        if len(finished) < params.n_best:
-            return False
-        if params.constraints.may_add:
+        if len(finished) < params.n_best or params.constraints.may_add:
             return False
         best = max(self._score(best_total, at) for at in (length + 1, params.max_tokens))
         return finished[params.n_best - 1].score >= best

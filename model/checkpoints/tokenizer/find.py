@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer, processors
 
@@ -99,30 +100,33 @@ def fitting(file: Path, vocab_size: int, scratch: Path) -> Path:
     Published files have such: a mask that a summarizer never saw, an image's place in a model of texts. Raises
     `CheckpointError` where other tokens have ids beyond the model's.
     """
-    tokenizer = read_tokenizer(file)
-    ids = tokenizer.get_vocab(with_added_tokens=True)
+    ids = read_tokenizer(file).get_vocab(with_added_tokens=True)
     beyond = {token for token, number in ids.items() if number >= vocab_size}
     if not beyond:
         return file
     content = json.loads(file.read_text(encoding="utf-8"))
-    added, model = {token["content"] for token in content["added_tokens"]}, content["model"]
-    vocabulary = model["vocab"]
-    fitted = scratch / TOKENIZER_FILE
-    if beyond <= added:
-        content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in beyond]
-        if isinstance(vocabulary, dict):
-            model["vocab"] = {token: number for token, number in vocabulary.items() if token not in beyond}
-        else:  # of pieces in the order of their ids
-            model["vocab"] = vocabulary[:vocab_size]
-        fitted.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-        reader = read_tokenizer(fitted)
-        used = reader.encode("a").ids + reader.encode("a", "a").ids  # with what it adds to each text
-    if not beyond <= added or max(used, default=0) >= vocab_size:
-        last = max(ids, key=lambda token: ids[token])
-        raise CheckpointError(
-            f"{file.parent}: the tokenizer has the id {ids[last]}, of {last!r}, but the model knows {vocab_size}"
-        )
-    return fitted
+    if beyond <= {token["content"] for token in content["added_tokens"]}:
+        fitted = scratch / TOKENIZER_FILE
+        fitted.write_text(json.dumps(_without(beyond, content, vocab_size), ensure_ascii=False), encoding="utf-8")
+        tokenizer = read_tokenizer(fitted)
+        used = tokenizer.encode("a").ids + tokenizer.encode("a", "a").ids  # with what it adds to each text
+        if max(used, default=0) < vocab_size:
+            return fitted
+    last = max(ids, key=lambda token: ids[token])
+    raise CheckpointError(
+        f"{file.parent}: the tokenizer has the id {ids[last]}, of {last!r}, but the model knows {vocab_size}"
+    )
+
+
+def _without(tokens: set[str], content: dict[str, Any], vocab_size: int) -> dict[str, Any]:
+    """Return a tokenizer.json's content without its last tokens, which are added ones."""
+    model, vocabulary = content["model"], content["model"]["vocab"]
+    if isinstance(vocabulary, dict):
+        kept: Any = {token: number for token, number in vocabulary.items() if token not in tokens}
+    else:  # pieces in the order of their ids
+        kept = vocabulary[:vocab_size]
+    added = [token for token in content["added_tokens"] if token["content"] not in tokens]
+    return {**content, "added_tokens": added, "model": {**model, "vocab": kept}}
 
 
 def make_tokenizer(folder: Path, family: str) -> Tokenizer:

@@ -198,10 +198,12 @@ INLINE Integers ToIntegers(Floats numbers) {
 INLINE Floats ToFloats(Integers numbers) {
   return {_mm256_cvtepi32_ps(numbers.low), _mm256_cvtepi32_ps(numbers.high)};
 }
+
+constexpr int32_t kRoundedZero = 0;
+
 #ifdef TRIFOLD_AVX_VNNI
 
 using Rounded = uint8_t;  // how a product keeps the numbers of its rows
-constexpr int32_t kRoundedZero = 0;
 constexpr int kRegisterColumns = 8;  // of weights
 
 INLINE void StoreRounded(Rounded* to, Integers numbers) {
@@ -241,7 +243,6 @@ INLINE void AddSums(int32_t* to, __m256i first, __m256i second) {
 // How a product keeps the numbers of its rows: in 16 bits, as AVX2's instruction that takes 8 adds up two products in 16
 // bits, which are too few.
 using Rounded = int16_t;
-constexpr int32_t kRoundedZero = 0;
 constexpr int kRegisterColumns = 4;  // of weights
 
 INLINE void StoreRounded(Rounded* to, Integers numbers) {
