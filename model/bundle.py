@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from model.export.costs import costs
 from model.export.evaluate import evaluate
 from model.export.export import export_run
-from model.package import Manifest
+from model.package import Manifest, PackageError
 from model.package.manifest import FILE_NAME, sha256_of
 from model.training.estimate import Estimate, estimate_of
 from model.training.loop import Training, train
@@ -27,14 +29,16 @@ def make_packages(
 ) -> None:
     """Train, export and evaluate packages by name into folders under `out`; what was interrupted is resumed.
 
-    Every recipe's run is a folder under `runs`, and so are the float32 packages that int8 is compared with. `tell` is
-    given lines on how far all of it is.
+    Every recipe's run is a folder under `runs`, and so are its packages in float32 and int8, until they are compared.
+    `tell` is given lines on how far all of it is. Raises `PackageError` at the end where int8 costs one more than it
+    may; it stays under `runs`, and those in `out` are as they were.
     """
     chains = {name: chain_of(RECIPES[PACKAGES[name]]) for name in names}
     steps = list({step.name: step for chain in chains.values() for step in chain}.values())
     tell(f"{len(names)} packages, {len(steps)} runs; counting what they take")
     estimate = estimate_of(steps, data, runs)
     trained: set[str] = set()
+    too_dear: list[str] = []
     for name, chain in chains.items():
         start: Path | None = None
         for step in chain:
@@ -43,7 +47,9 @@ def make_packages(
                 _train(step, data, runs, start, estimate, compile_model=compile_model)
                 trained.add(step.name)
             start = runs / step.name
-        make_package(chain[-1], data, runs, out / name)
+        too_dear += make_package(chain[-1], data, runs, out / name)
+    if too_dear:
+        raise PackageError("; ".join(too_dear))
 
 
 def _train(
@@ -59,14 +65,21 @@ def _train(
     estimate.note(recipe.name, 1.0, last["seconds"] if last else 0.0)
 
 
-def make_package(recipe: Recipe, data: Path, runs: Path, package: Path) -> None:
-    """Export a recipe's run in int8, and write its figures beside those of float32; not again if it was made of it."""
-    made, weights = runs / f"{package.name}-made-of", sha256_of(Run(runs / recipe.name).weights)
-    if made.exists() and made.read_text() == weights and (package / FILE_NAME).exists():
+def make_package(recipe: Recipe, data: Path, runs: Path, package: Path) -> list[str]:
+    """Export a recipe's run in int8, and write its figures beside those of float32; not again if it was made of it.
+
+    Where int8 costs more than it may nothing is put into `package`; returns what it costs, in words.
+    """
+    made_of, weights = runs / f"{package.name}-made-of", sha256_of(Run(runs / recipe.name).weights)
+    if made_of.exists() and made_of.read_text() == weights and (package / FILE_NAME).exists():
         Manifest.load(package)  # whole
-        return
-    reference = runs / f"{package.name}-float32"
-    export_run(runs / recipe.name, package, precision="int8")
+        return []
+    made, reference = runs / f"{package.name}-int8", runs / f"{package.name}-float32"
+    export_run(runs / recipe.name, made, precision="int8")
     export_run(runs / recipe.name, reference, precision="float32")
-    evaluate(package, data, reference=reference)
-    made.write_text(weights)
+    dear = [cost for cost in costs(evaluate(made, data, reference=reference)) if cost.is_too_much]
+    if dear:
+        return [f"{made}: {cost.told}; the package is left there" for cost in dear]
+    shutil.copytree(made, package, dirs_exist_ok=True)
+    made_of.write_text(weights)
+    return []

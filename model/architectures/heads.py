@@ -42,8 +42,9 @@ def sum_of_tokens(tokens: Tensor) -> Tensor:
 
 def mean(read: Read) -> Tensor:
     """Return the mean of the real tokens' hidden states, (B, d_model)."""
-    mask = read.attention_mask[:, :, None].to(read.hidden.dtype)
-    return sum_of_tokens(read.hidden * mask) / mask.sum(1)
+    mask = read.attention_mask[:, :, None].float()
+    total = sum_of_tokens(read.hidden.float() * mask)  # sums of halves would lose what a long text's last tokens add
+    return (total / mask.sum(1)).to(read.hidden.dtype)
 
 
 def last(read: Read) -> Tensor:

@@ -122,6 +122,8 @@ def read_output_settings(folder: Path, config: Values, *, is_encoder_decoder: bo
     per_task = config.get("task_specific_params") or {}
     if not is_encoder_decoder:
         stated = {**stated, **per_task.get("text-generation", {})}
+    if stated.get("eos_token_id") is None:
+        stated = {**stated, "eos_token_id": config.get("eos_token_id")}  # there may be several
     read = _reader(folder, source, is_encoder_decoder=is_encoder_decoder)
     prompts, languages = _prompts(per_task, stated, read) if is_encoder_decoder else ({}, None)
     return OutputSettings(
@@ -262,7 +264,13 @@ def _special_ids(folder: Path, config: Values, *, is_encoder_decoder: bool) -> S
         start = ends[0]  # only an empty prompt needs one
     if not isinstance(start, int):
         raise CheckpointError(f"{folder}: decoder_start_token_id is {start!r}; it must be one id")
-    return SpecialIds(pad=ends[0] if pad is None else pad, start=start, end=ends[0])
+    try:
+        return SpecialIds(pad=ends[0] if pad is None else pad, start=start, end=ends[0])
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise CheckpointError(
+            f"{folder}: {problem['loc'][0]}_token_id is {problem['input']!r}: {problem['msg']}"
+        ) from None
 
 
 def _object(path: Path) -> dict[str, Any] | None:

@@ -174,6 +174,12 @@ def _outputs(
     card = replace(card, chat_template=settings.chat_template)
     if described.made.architecture == "decoder":
         return tokens, replace(card, task="generate")
+    asked = settings.languages
+    if languages is not None and asked is not None and languages in asked.directions:  # in words, which it still needs
+        chosen = asked.model_copy(update={"directions": [languages]})
+        generation = settings.generation.updated(tokens.task_prompts["translate"].generation)
+        tokens = replace(tokens, languages=chosen, generation=generation, task_prompts={})
+        return tokens, replace(card, task="translate")
     given, forced_start = languages or languages_in_files(folder), settings.generation.forced_start
     if known := read_languages(tokenizer, given, forced_start):
         return replace(tokens, languages=known, task_prompts={}), replace(card, task="translate")

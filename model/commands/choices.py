@@ -17,7 +17,8 @@ RECIPE_NAMES = [
     *("finetune-classify-topics", "finetune-classify-pairs", "finetune-classify-entail", "finetune-tag"),
     *("finetune-answer", "contrastive-embed", "pretrain-decoder", "pretrain-decoder-stories", "sft-decoder"),
     *("sft-decoder-longer", "translate", "translate-names", "translate-german", "translate-swedish"),
-    *("translate-both-ways", "translate-both-ways-longer", "translate-both-ways-evenly", "classify-image"),
+    *("translate-both-ways", "translate-both-ways-longer", "translate-both-ways-evenly", "translate-at-once"),
+    "classify-image",
 ]
 RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list
 PrecisionName = StrEnum("PrecisionName", {name: name for name in get_args(Precision)})  # type: ignore[misc]  # made from the type
@@ -54,10 +55,12 @@ def precision_of(name: PrecisionName) -> Precision:
     return value
 
 
-def texts_of(file: Path | None) -> tuple[str, ...] | None:
+def texts_of(file: Path | None, precision: PrecisionName) -> tuple[str, ...] | None:
     """Return a file's lines that are not empty; None where no file is given."""
     if file is None:
         return None
+    if precision != "int8-static":
+        raise typer.BadParameter(f"texts are for int8-static; {precision} needs none", param_hint="--samples")
     texts = tuple(line for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
     if not texts:
         raise typer.BadParameter(f"{file} has no text in it", param_hint="--samples")

@@ -43,7 +43,7 @@ def evaluate(
         console.print(f"temperature {calibration.temperature:g}; expected calibration error: {errors}", highlight=False)
     dear = [cost for cost in costs(figures) if cost.is_too_much]
     for cost in dear:
-        console.print(f"{cost.dataset}, {cost.metric}: {cost.precision} costs {cost.lost:.2g}; at most {cost.most:g}")
+        console.print(cost.told)
     if dear:
         raise typer.Exit(1)
 

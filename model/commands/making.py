@@ -64,7 +64,7 @@ def export(
     """Export a run's best weights as a model package, verified against torch."""
     from model.export.export import export_run
 
-    manifest = export_run(run, out, precision=precision_of(precision), texts=texts_of(samples))
+    manifest = export_run(run, out, precision=precision_of(precision), texts=texts_of(samples, precision))
     console.print(
         f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}", soft_wrap=True
     )
@@ -89,7 +89,7 @@ def import_checkpoint(
     from model.package import Manifest
 
     packages = Packages()
-    options = ImportOptions(precision_of(precision), languages, licence, allow_pickle, texts_of(samples))
+    options = ImportOptions(precision_of(precision), languages, licence, allow_pickle, texts_of(samples, precision))
     if out is None:
         out = packages.find(checkpoint, options)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,6 +48,15 @@ def serve(
         raise typer.BadParameter("give names or a models file, not both", param_hint="--models")
     if name and len(name) != len(models or ()):
         raise typer.BadParameter(f"{len(name)} names for {len(models or ())} models", param_hint="--name")
+    if not models:
+        _refuse_for_names(
+            {
+                "--set": bool(options),
+                "--precision": precision != INT8,
+                "--languages": languages is not None,
+                "--allow-pickle": allow_pickle,
+            }
+        )
     given: dict[str, Any] = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     if models:
         common = {"precision": precision_of(precision), "languages": languages, "allow_pickle": allow_pickle}
@@ -65,6 +74,15 @@ def serve(
         _write(packages, resolved)
         _write(with_fitting_positions(packages, Settings.read(models_file=resolved).models()), resolved)
         _start({**given, "models_file": resolved})
+
+
+def _refuse_for_names(options: Mapping[str, bool]) -> None:
+    """Refuse options that only models given by name take."""
+    for option, is_given in options.items():
+        if is_given:
+            raise typer.BadParameter(
+                "only for models given by name; a models file has its fields model by model", param_hint=option
+            )
 
 
 def _write(models: Sequence[Any], file: Path) -> None:

@@ -35,6 +35,11 @@ class Cost:
         """Whether more is lost than may be."""
         return self.lost > self.most
 
+    @property
+    def told(self) -> str:
+        """What is lost, in words."""
+        return f"{self.dataset}, {self.metric}: {self.precision} costs {self.lost:.2g}; at most {self.most:g}"
+
 
 def costs(figures: Sequence[Figure]) -> list[Cost]:
     """Return what each figure that has one of float32 beside it has lost; metrics without a limit are left out."""

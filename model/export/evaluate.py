@@ -30,7 +30,7 @@ def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: 
     precision costs can be read; raises `PackageError` if it is another model. `limit` bounds the rows of each data set.
     """
     if reference is not None:
-        _check_reference(Manifest.load(package), Manifest.load(reference))
+        check_reference(Manifest.load(package), Manifest.load(reference))
     figures: list[Figure] = []
     fields: dict[str, Any] = {}
     for folder in filter(None, (reference, package)):
@@ -47,11 +47,13 @@ def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: 
     return figures
 
 
-def _check_reference(manifest: Manifest, reference: Manifest) -> None:
+def check_reference(manifest: Manifest, reference: Manifest) -> None:
     """Refuse what is not the same model in float32, as far as can be told."""
     if reference.precision != "float32":
         raise PackageError(f"the reference is {reference.precision}; export it with --precision float32")
-    for field in ("name", "config", "labels", "training"):
+    # What is imported is named after the folder it was put into.
+    named = ("name",) if manifest.training or reference.training else ("family",)
+    for field in (*named, "config", "labels", "training"):
         if getattr(manifest, field) != getattr(reference, field):
             raise PackageError(f"the reference is of another model: its {field} is another")
 

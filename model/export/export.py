@@ -17,7 +17,7 @@ from model.export.graph import OLDEST_RUNTIME, OPSET
 from model.export.graphs import GraphFile
 from model.export.naive import open_graphs
 from model.export.precisions import cache_shape, write_graphs
-from model.export.samples import SENTENCES, Samples, samples_of
+from model.export.samples import SENTENCES, Samples, pairs_of, samples_of
 from model.export.shallow import first_layers
 from model.export.verify import LIMITS, TOLERANCE, verify
 from model.package import Graph, Limits, Manifest, PackageError, SpecialIds, Training, Verification
@@ -42,9 +42,15 @@ def export_run(run: Path, folder: Path, *, precision: Precision, texts: Sequence
         raise RunError(f"{run}: there is no recipe {about.recipe} any more; train it with one of {', '.join(RECIPES)}")
     card = replace(RECIPES[about.recipe].card, training_data=tuple(about.training_data))
     model, tokenizer, _ = load_trained(run)
+    try:
+        tokens = None if tokenizer is None else tokens_of(files.tokenizer, card)
+    except KeyError as error:
+        raise RunError(
+            f"{files.tokenizer}: there is no token {error}, which models of {about.recipe} need by now; train it again"
+        ) from None
     return export_package(
         model,
-        None if tokenizer is None else tokens_of(files.tokenizer, card),
+        tokens,
         card,
         folder,
         precision=precision,
@@ -77,7 +83,9 @@ def export_package(
     with TemporaryDirectory(dir=folder, prefix=".export-") as name:
         made = Path(name)
         tokenizer = None if tokens is None else Tokenizer.from_file(str(tokens.file))
-        samples = None if tokens is None else samples_of(model.config, tokens, texts or SENTENCES)
+        takes_pairs = card.task == "rerank" or card.entailment is not None
+        sampled = pairs_of if takes_pairs else samples_of
+        samples = None if tokens is None else sampled(model.config, tokens, texts or SENTENCES)
         verification, graphs = _verified_graphs(model, card.name, tokenizer, made, precision, samples)
         if tokens is not None:
             shutil.copyfile(tokens.file, made / TOKENIZER_FILE)

@@ -74,7 +74,7 @@ def find_ranges(graphs: Mapping[str, Graph], samples: Samples, cache: CacheShape
         for sample in tqdm(samples.rows, desc="ranges of activations"):
             ids = np.array([sample.ids])
             if cache is None:
-                inputs: dict[str, Any] = text_inputs([sample.ids])
+                inputs: dict[str, Any] = text_inputs([sample.ids], [sample.segments] if sample.segments else None)
                 watched["encoder"].run({**inputs, "logit_positions": np.arange(ids.size)[None]})
             elif "encoder" in watched:
                 _translate(watched["encoder"], watched["decoder"], sample, samples, cache)

@@ -32,10 +32,11 @@ RANDOM_ROWS, RANDOM_LENGTH = 16, 32  # where the tokenizer knows no word
 
 @dataclass(frozen=True)
 class Sample:
-    """A text's tokens, and what a translation into its target language has to begin with."""
+    """The tokens of a text or of two, of which each, and what a translation has to begin with."""
 
     ids: list[int]
     forced: tuple[int, ...] = ()
+    segments: list[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,39 @@ def samples_of(config: TransformerConfig, tokens: Tokens, texts: Sequence[str]) 
     return Samples(rows, special.start or 0, special.end, config.max_positions)
 
 
+def pairs_of(config: TransformerConfig, tokens: Tokens, texts: Sequence[str]) -> Samples:
+    """Return pairs as a model takes them that judges two texts: a line's with a TAB between, or a line's and the next.
+
+    Where the tokenizer knows none of the words there are random ids, as of texts.
+    """
+    tokenizer = _plain(Tokenizer.from_file(str(tokens.file)))
+    pairs = [tuple(line.split("\t", 1)) if "\t" in line else (line, after) for line, after in _neighbours(texts)]
+    encoded = [tokenizer.encode(first, second) for first, second in pairs]
+    longest = config.max_positions
+    known = [
+        each for each in encoded if len(each.ids) <= longest and max(each.ids, default=longest) < config.vocab_size
+    ]
+    if not any(len(set(each.ids)) > 1 for each in known):
+        return samples_of(config, tokens, texts)
+    rows = [Sample(each.ids, segments=each.type_ids) for each in known]
+    return Samples(rows, tokens.special_ids.start or 0, tokens.special_ids.end, longest)
+
+
+def _neighbours(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    return zip(texts, [*texts[1:], *texts[:1]], strict=True)
+
+
 def token_rows(tokenizer: Tokenizer, texts: Sequence[str], vocab_size: int) -> list[list[int]]:
     """Return each text's ids, as serving has them; without texts that have none, or ids the model does not know."""
-    tokenizer.no_padding()  # it would count as text
-    tokenizer.no_truncation()
+    tokenizer = _plain(tokenizer)
     encoded = [tokenizer.encode(text).ids for text in texts]
     return [ids for ids in encoded if ids and max(ids) < vocab_size]
+
+
+def _plain(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.no_padding()  # it would count as text
+    tokenizer.no_truncation()
+    return tokenizer
 
 
 def _ways(tokens: Tokens) -> Iterator[tuple[list[int], tuple[int, ...]]]:

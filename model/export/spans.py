@@ -58,7 +58,10 @@ def evaluate_answerer(evaluation: Evaluation) -> Measured:
 
 
 def _tokenizer(evaluation: Evaluation) -> Tokenizer:
-    return Tokenizer.from_file(str(evaluation.folder / TOKENIZER_FILE))
+    tokenizer = Tokenizer.from_file(str(evaluation.folder / TOKENIZER_FILE))
+    tokenizer.no_padding()  # it would count as text
+    tokenizer.no_truncation()
+    return tokenizer
 
 
 def _figures(evaluation: Evaluation, dataset: str, objective: Objective) -> list[Figure]:

@@ -35,6 +35,9 @@ LIMITS: dict[Precision, float] = {
 }
 
 DECODE_STEPS = 3
+BEHIND_WINDOW = 8  # tokens of a row that is longer than the window of attention
+LONGEST_ROW = 1100  # that is compared so; longer ones take minutes
+CHUNK = 64
 FEW_PARAMETERS = 1_000_000_000  # that all batches together may go through
 
 
@@ -103,7 +106,7 @@ def verify(
     batches: int | None = None,
     seed: int = 0,
 ) -> Report:
-    """Compare a model with its graphs: ragged batches, prefill, decode steps, a chunk behind a past.
+    """Compare a model with its graphs: ragged batches, prefill, decode steps, a chunk behind a past, a window's end.
 
     The number of batches is 8 unless given, and less of large models, of which torch takes seconds a batch.
 
@@ -118,12 +121,18 @@ def verify(
             if isinstance(model, VisionTransformer):
                 _verify_vision(model, graphs["encoder"], rng, errors)
             elif isinstance(model, TextReader):
-                _verify_reader(model, graphs["encoder"], rows, rng, errors)
+                _verify_reader(model, graphs["encoder"], rows.draw(rng, most=5, longest=40), rng, errors)
             elif isinstance(model, DecoderLM):
                 _verify_decoder(model, graphs["decoder"], rows, rng, errors)
                 _verify_chunks(model, graphs["decoder"], rows, rng, errors)
             else:
                 _verify_translator(model, graphs, rows, rng, errors)
+        if (window := model.config.attention.window) and window + BEHIND_WINDOW <= min(rows.longest, LONGEST_ROW):
+            row = rows.ids(rng, window + BEHIND_WINDOW)
+            if isinstance(model, TextReader):
+                _verify_reader(model, graphs["encoder"], [row], rng, errors)
+            elif isinstance(model, DecoderLM):
+                _verify_long(model, graphs["decoder"], row, errors)
     return Report(errors.largest, math.sqrt(errors.differences / max(errors.answers, 1e-30)), batches)
 
 
@@ -135,8 +144,9 @@ def _verify_vision(model: VisionTransformer, graph: NaiveGraph, rng: np.random.G
     errors.compare(graph.run({"pixels": pixels})["logits"], model(torch.from_numpy(pixels)))
 
 
-def _verify_reader(model: TextReader, graph: NaiveGraph, rows: Rows, rng: np.random.Generator, errors: _Errors) -> None:
-    texts = rows.draw(rng, most=5, longest=40)
+def _verify_reader(
+    model: TextReader, graph: NaiveGraph, texts: list[list[int]], rng: np.random.Generator, errors: _Errors
+) -> None:
     segments = max(1, model.config.embeddings.segments)
     inputs = text_inputs(texts, [rng.integers(0, segments, len(row)).tolist() for row in texts])
     ids, segment_ids = (torch.from_numpy(inputs[name]) for name in ("input_ids", "segment_ids"))
@@ -179,6 +189,16 @@ def _verify_chunks(model: DecoderLM, graph: NaiveGraph, rows: Rows, rng: np.rand
     expected = model(torch.tensor([first + second]))[0]
     errors.compare(decoder.step(np.array([first]), np.array([len(first)]), 0)[0], expected[: len(first)])
     errors.compare(decoder.step(np.array([second]), np.array([len(second)]), len(first))[0], expected[len(first) :])
+
+
+def _verify_long(model: DecoderLM, graph: NaiveGraph, row: list[int], errors: _Errors) -> None:
+    """One long text in chunks, so that no output holds the logits of all of it."""
+    decoder = _decoder(model, graph, 1, len(row))
+    expected = model(torch.tensor([row]))[0]
+    for start in range(0, len(row), CHUNK):
+        chunk = row[start : start + CHUNK]
+        logits = decoder.step(np.array([chunk]), np.array([len(chunk)]), start)[0]
+        errors.compare(logits, expected[start : start + len(chunk)])
 
 
 def _verify_translator(

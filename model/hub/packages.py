@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,8 +17,8 @@ from model.hub.cache import PackageCache, key_of
 from model.hub.card import read_card
 from model.hub.download import DESCRIPTION, Hub
 from model.hub.errors import HubError, HubUnreachable
-from model.hub.names import HubName, parse_name, served_name
-from model.package.manifest import FILE_NAME, Precision, sha256_of
+from model.hub.names import LONGEST, HubName, parse_name, served_name
+from model.package.manifest import FILE_NAME, NAME_PATTERN, Manifest, Precision, sha256_of
 
 NEEDED = ("torch", "onnx", "safetensors", "sentencepiece")  # to import; the extra `import` has them
 
@@ -55,6 +56,7 @@ class Packages:
         if isinstance(source, HubName):
             return self._find_on_hub(source, options)
         if (source / FILE_NAME).is_file():
+            _check_made(source, options)
             return source
         key = _key(source, content_of(source, options), options)
 
@@ -83,10 +85,18 @@ class Packages:
             _check_config(source, described)
 
     def make(self, name: str, out: Path, options: ImportOptions) -> None:
-        """Make the package of a checkpoint in a folder of its own, which the model is named after."""
-        source = parse_name(name)
+        """Make the package of a checkpoint in a folder of its own, which the model is named after.
+
+        Raises `HubError` for a folder that no model can be named after, and what `find` raises.
+        """
+        source, chosen = parse_name(name), out.absolute().name
+        if not re.fullmatch(NAME_PATTERN, chosen):
+            raise HubError(
+                f"{out}: the model would be called {chosen!r}; names are 1 to {LONGEST} small letters, digits, dots, "
+                f"dashes and underscores, the first a letter or digit, as in {out.with_name(served_name(out))}"
+            )
         folder = self._download(source, self.hub.describe(source), options) if isinstance(source, HubName) else source
-        self._import(folder, out.name, out, options)
+        self._import(folder, chosen, out, options)
 
     def describe(self, name: str) -> tuple[Path, dict[str, int]]:
         """Return a checkpoint's folder with its config.json, and how many numbers of each type its weights have.
@@ -97,7 +107,10 @@ class Packages:
         if isinstance(source, HubName):
             folder = self.hub.describe(source)
             return folder, self.hub.count_numbers(source, folder)
-        return source, count_numbers(weight_files(source, allow_pickle=False))
+        try:
+            return source, count_numbers(weight_files(source, allow_pickle=False))
+        except CheckpointError:  # what is pickled has no headers, and sizes need no weights
+            return source, {}
 
     def _find_on_hub(self, source: HubName, options: ImportOptions) -> Path:
         if source.is_commit and (found := self.cache.get(_key(source, source.revision, options))):
@@ -147,6 +160,17 @@ def _key(source: Path | HubName, revision: str, options: ImportOptions) -> str:
         licence=options.licence,
         texts=options.texts,
     )
+
+
+def _check_made(package: Path, options: ImportOptions) -> None:
+    """Refuse options that would make another package than the one there is; raises `HubError`."""
+    made = Manifest.read(package).precision
+    if options.precision not in {ImportOptions.precision, made}:
+        raise HubError(
+            f"{package}: it is a package already, in {made}; export it anew to have it in {options.precision}"
+        )
+    if options.languages is not None:
+        raise HubError(f"{package}: it is a package already, which knows its languages; leave them out")
 
 
 def _check_config(source: HubName, described: Path) -> None:

@@ -278,8 +278,10 @@ class Manifest(Part):
                 raise PackageError(f"{folder}: {file} differs from the sha256 in the manifest; export or copy it again")
 
     def save(self, folder: Path) -> None:
-        """Write the manifest into a package's folder."""
-        (folder / FILE_NAME).write_text(self.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
+        """Write the manifest into a package's folder; an interruption leaves the old one or the new one whole."""
+        partial = folder / f"{FILE_NAME}.partial"
+        partial.write_text(self.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
+        partial.replace(folder / FILE_NAME)
 
 
 def sha256_of(path: Path) -> str:

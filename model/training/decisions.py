@@ -77,10 +77,14 @@ def hashes_of(files: Iterable[Path], folder: Path) -> dict[str, str]:
 
 
 def check_unchanged(folder: Path, then: Decisions, now: Decisions) -> None:
-    """Refuse to go on with a run that was begun otherwise; raises `RunError`, which names the first difference."""
+    """Refuse to go on with a run that was begun otherwise; raises `RunError`, which names the first difference.
+
+    What only one of two versions of this software notes, and is nothing there, decides nothing.
+    """
     before, after = dict(then.named()), dict(Decisions(**now.to_dict()).named())
     for name in before | after:
-        if before.get(name) != after.get(name):
+        is_in_both = name in before and name in after
+        if before.get(name) != after.get(name) and (is_in_both or before.get(name) or after.get(name)):
             raise RunError(
                 f"{folder}: the run was begun with {name} {_told(before, name)}, and now it is {_told(after, name)}; "
                 "put back what it was, train into another folder, or remove this one to begin anew"

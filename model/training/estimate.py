@@ -63,7 +63,9 @@ def estimate_of(recipes: Sequence[Recipe], data: Path, runs: Path) -> Estimate:
                 training = Training(recipe, data, Path(folder), compile_model=False)
                 counted[recipe.name] = {"recipe": values, "flops": count_flops(training), "steps": training.total_steps}
             runs.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(counted, indent=2) + "\n")
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps(counted, indent=2) + "\n")
+            partial.replace(path)
     estimate = Estimate({recipe.name: counted[recipe.name]["flops"] for recipe in recipes})
     for recipe in recipes:
         last = Run(runs / recipe.name).last_line()

@@ -79,6 +79,7 @@ class Training:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.recipe, self.run, self.start_from = recipe, Run(folder), start_from
+        self.run.check_resumable()
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         config = recipe.configure(size or SIZES[recipe.size])
         self.start: Transformer | None = None  # whose weights a new run begins with

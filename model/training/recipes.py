@@ -361,6 +361,21 @@ _ALL = (
         learning_rate=6e-4,
         warmup_steps=50,
     ),
+    # All directions from nothing and by Muon, in a third of the time of those passes. Better on the whole, and worse
+    # from English to German and Swedish: not bundled.
+    replace(
+        _TRANSLATE,
+        name="translate-at-once",
+        card=cards.TRANSLATE_BOTH_WAYS,
+        read=readers.read_all_pairs_both_ways,
+        added_tokens=(language_token(ENGLISH),),
+        dropout=0.0,
+        epochs=3.5,
+        matrix_learning_rate=4.5e-3,
+        warmup_steps=300,
+        averaging=0.995,
+        evaluate_every=500,
+    ),
     _IMAGES,
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}

@@ -119,8 +119,8 @@ class Run:
 
     def last_line(self) -> dict[str, float] | None:
         """Return the log's last line; none of a run just begun."""
-        lines = self.log.read_text().splitlines() if self.log.exists() else []
-        return json.loads(lines[-1]) if lines else None
+        lines = self._logged()
+        return lines[-1] if lines else None
 
     @property
     def minutes(self) -> float:
@@ -133,21 +133,36 @@ class Run:
         with self.log.open("a") as file:
             file.write(json.dumps(values) + "\n")
 
+    def check_resumable(self) -> None:
+        """Refuse a folder of weights that were trained and cannot be trained on; raises `RunError`."""
+        if self.best.exists() and not self.checkpoint.exists():
+            raise RunError(
+                f"{self.folder}: there is {self.best.name}, and no {self.checkpoint.name} to go on from; "
+                "train into another folder, or remove this one to begin anew"
+            )
+
     def clear(self) -> None:
         """Drop what a run left that has no checkpoint: it would pass for this one's."""
-        for path in (self.log, self.best, self.figures, self.curves):
+        for path in (self.log, self.figures, self.curves):
             path.unlink(missing_ok=True)
 
     def truncate_log(self, step: int) -> None:
         """Drop what was logged after a step: a resumed run goes through it again."""
         if self.log.exists():
-            lines = [line for line in self.log.read_text().splitlines() if json.loads(line)["step"] <= step]
-            self.log.write_text("".join(f"{line}\n" for line in lines))
+            kept = [line for line in self._logged() if line["step"] <= step]
+            partial = self.log.with_suffix(".partial")
+            partial.write_text("".join(f"{json.dumps(line)}\n" for line in kept))
+            partial.replace(self.log)
 
     def draw(self, metric: str) -> None:
         """Draw the curves of the log, once it has a line; `metric` is the validation figure that decides."""
         if self.log.exists():
-            draw_curves([json.loads(line) for line in self.log.read_text().splitlines()], metric, self.curves)
+            draw_curves(self._logged(), metric, self.curves)
+
+    def _logged(self) -> list[dict[str, float]]:
+        """Return the log's lines, but a last one that was interrupted as it was written."""
+        whole = self.log.read_text().split("\n")[:-1] if self.log.exists() else []
+        return [json.loads(line) for line in whole]
 
 
 def save_whole(state: dict[str, Any], path: Path) -> None:

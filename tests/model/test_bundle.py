@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from model.bundle import make_packages
 from model.commands.app import app
+from model.export.costs import MOST
 from model.export.export import export_run
-from model.package import Manifest
+from model.package import Manifest, PackageError
 from model.package.manifest import Precision
 from model.sizes import SIZES
 from model.training.estimate import Estimate, estimate_of
@@ -130,7 +131,19 @@ def test_a_package_is_not_made_again_of_the_same_weights(
 
     (out / "entities" / "manifest.json").unlink()
     make_packages(["entities"], data, runs, out, compile_model=False)
-    assert exported == [out / "entities", runs / "entities-float32"]
+    assert exported == [runs / "entities-int8", runs / "entities-float32"]
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_package_that_int8_costs_too_much_takes_no_others_place(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "packages"
+    monkeypatch.setitem(MOST, "entity", -1.0)
+
+    with pytest.raises(PackageError, match=r"entities-int8: wikigold.*, entity F1: int8 costs .*; at most -1; the"):
+        make_packages(["entities"], data, runs, out, compile_model=False)
+    assert not (out / "entities").exists() and Manifest.load(runs / "entities-int8").evaluation
 
 
 def test_what_is_left_is_what_was_counted_at_the_rate_of_what_was_done() -> None:

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from model.architectures import DecoderLM, EncoderDecoder, TextEncoder, VisionTransformer, build
-from model.architectures.heads import WeightedVectorHead
+from model.architectures.heads import Read, WeightedVectorHead, mean
 from model.config import VisionConfig
 from model.sizes import SIZES
 from model.summary import summarise
@@ -128,3 +129,10 @@ def test_the_model_uses_no_ready_made_transformer() -> None:
     for config in TINY.values():
         kinds = {type(module).__name__ for module in build(config).modules()}
         assert not kinds & {"Transformer", "TransformerEncoder", "TransformerDecoder", "MultiheadAttention"}
+
+
+def test_the_mean_of_a_long_text_in_halves_is_exact() -> None:
+    hidden = torch.ones(1, 4096, 2, dtype=torch.float16)  # whose sum in halves would stand still at 2,048
+    ids = torch.ones(1, 4096, dtype=torch.int64)
+
+    assert mean(Read(hidden, ids, ids, nn.Embedding(2, 2))).tolist() == [[1.0, 1.0]]

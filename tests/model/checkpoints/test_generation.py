@@ -39,6 +39,17 @@ def test_qwens_sampling_and_ends(tmp_path: Path) -> None:
     )
 
 
+def test_ends_that_only_the_config_has_all_count(tmp_path: Path) -> None:
+    settings = read(tmp_path, {"bos_token_id": 0}, eos_token_id=[7, 8, 9], pad_token_id=1)
+
+    assert settings.special_ids.end == 7 and settings.generation.end_ids == [8, 9]
+
+
+def test_an_id_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="pad_token_id is -1: Input should be greater than or equal to 0"):
+        read(tmp_path, ENDS | {"pad_token_id": -1})
+
+
 def test_marians_padding_is_a_bad_word(tmp_path: Path) -> None:
     stated = {
         "bad_words_ids": [[58100], [0]],

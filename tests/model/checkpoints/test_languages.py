@@ -101,6 +101,7 @@ BART: dict[str, Any] = {
         (None, {}, "generate"),
         (None, {"summarization": {"min_length": 9, "num_beams": 4}}, "summarize"),
         (("en", "de"), {}, "translate"),
+        (("en", "de"), {"translation_en_to_de": {"num_beams": 3, "prefix": "to German: "}}, "translate"),
     ],
 )
 def test_an_encoder_decoder_does_what_it_was_made_for(
@@ -120,3 +121,7 @@ def test_an_encoder_decoder_does_what_it_was_made_for(
     assert card.task == task and tokens.special_ids.start == 2 and not tokens.starts_prompts
     assert (tokens.languages is None) == (task != "translate")
     assert tokens.generation is not None and tokens.generation.min_tokens == (8 if task == "summarize" else None)
+    if asked := tasks.get("translation_en_to_de"):
+        assert tokens.languages is not None and tokens.languages.directions == [("en", "de")]
+        assert tokens.languages.prefix_of("en", "de") == asked["prefix"]
+        assert tokens.generation.beam_size == 3 and not tokens.task_prompts

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from model.commands.app import app
 from model.config import NormConfig
-from model.package import Manifest, PackageError
+from model.export.evaluate import check_reference
+from model.package import Manifest, PackageError, Training
 from model.sizes import SIZES
 from model.training.errors import RunError
 from model.training.recipes import PACKAGES, RECIPES
@@ -133,7 +134,7 @@ def test_packages_are_made_of_the_chain_of_runs_that_leads_to_them(
 
     manifest, about = Manifest.load(out / "translate"), Run(runs / "translate-names").about()
     assert {path.name for path in runs.iterdir() if path.is_dir()} == {
-        *("translate", "translate-names", "translate-float32")
+        *("translate", "translate-names", "translate-float32", "translate-int8")
     }
     assert about.minutes_before == Run(runs / "translate").minutes
     assert manifest.training is not None and manifest.training.recipe == "translate-names"
@@ -152,7 +153,17 @@ def test_figures_of_another_model_are_no_reference(make_package: MakePackage, tm
     result = CliRunner().invoke(app, ["evaluate", str(package), "--data", str(tmp_path), "--reference", str(other)])
 
     assert isinstance(result.exception, PackageError)
-    assert "another model: its name is another" in str(result.exception)
+    assert "another model: its config is another" in str(result.exception)
+
+
+def test_the_reference_of_what_is_imported_may_have_a_folder_of_another_name(make_package: MakePackage) -> None:
+    package, reference = make_package("sentiment", "int8").manifest, make_package("sentiment").manifest
+    check_reference(package, reference.model_copy(update={"name": "sentiment-float32"}))
+
+    trained = {"training": Training(recipe="finetune-classify-sentiment", minutes=1.0)}
+    of_run, other = (made.model_copy(update=trained) for made in (package, reference))
+    with pytest.raises(PackageError, match="its name is another"):
+        check_reference(of_run, other.model_copy(update={"name": "spam"}))
 
 
 def test_a_run_of_a_recipe_that_is_gone_cannot_be_packaged(tmp_path: Path) -> None:

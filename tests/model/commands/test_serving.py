@@ -20,6 +20,10 @@ ROOT = Path(__file__).parent.parent.parent.parent
         (["a/b", "c/d", "--name", "x"], "1 names for 2 models"),
         (["a/b", "--set", "max_slots"], "'max_slots' is not FIELD=VALUE"),
         (["a/b", "--precision", "int3"], "int8-blocks"),
+        (["--set", "max_slots=16"], "--set: only for models given by name"),
+        (["--models", "models.yaml", "--precision", "float32"], "--precision: only for models given by name"),
+        (["--languages", "en", "de"], "--languages: only for models given by name"),
+        (["--models", "models.yaml", "--allow-pickle"], "--allow-pickle: only for models given by name"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: list[str], words: str) -> None:

@@ -19,6 +19,7 @@ from model.export.evaluate import evaluate
 from model.export.evaluation import Evaluation
 from model.export.export import export_package
 from model.export.naive import open_package
+from model.export.spans import evaluate_answerer
 from model.export.translate import translate_batch
 from model.export.translators import translate as translated
 from model.package import Languages, Manifest, PackageError, PackageTokenizer
@@ -286,14 +287,19 @@ def test_taggers_are_scored_by_whole_entities_as_in_training(make_package: MakeP
     assert found["wnut17/test", "recall"] > 0
 
 
-def test_answerers_are_scored_as_squad_scores_them(make_package: MakePackage, tmp_path: Path) -> None:
-    answers, data = make_package("answers"), tmp_path / "data"
+def write_questions(data: Path) -> None:
+    """Write questions about a paragraph that is longer than a window."""
     context = " ".join(TEXTS * 2)  # more than a window
     asked = [
         {"question": f"Who {word}?", "answers": [{"text": word, "answer_start": context.index(word)}]}
         for word in ("dog", "ball", "film", "Dan")
     ]
     write_xz(data / "squad11" / "dev.jsonl.xz", json.dumps({"title": "T", "context": context, "qas": asked}))
+
+
+def test_answerers_are_scored_as_squad_scores_them(make_package: MakePackage, tmp_path: Path) -> None:
+    answers, data = make_package("answers"), tmp_path / "data"
+    write_questions(data)
 
     found = figures(copy_of(answers, tmp_path), data)
 
@@ -313,3 +319,27 @@ def test_a_translator_between_other_languages_has_no_test_data(translate: TinyPa
 
     with pytest.raises(PackageError, match="there is no test data from de to fr"):
         evaluate(package, tmp_path)
+
+
+def test_padding_that_a_tokenizer_stores_is_not_measured(
+    make_package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, data, lengths = make_package("answers"), tmp_path / "data", []
+    write_questions(data)
+    padding = copy_of(answers, tmp_path)
+    tokenizer = Tokenizer.from_file(str(padding / TOKENIZER_FILE))
+    tokenizer.enable_padding(length=64)
+    tokenizer.save(str(padding / TOKENIZER_FILE))
+    hashes = {**answers.manifest.sha256, TOKENIZER_FILE: sha256_of(padding / TOKENIZER_FILE)}
+    answers.manifest.model_copy(update={"sha256": hashes}).save(padding)
+    scored = Answer.score
+
+    def noted(self: Answer, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> list[tuple[int, float, str]]:
+        lengths.append(batch["attention_mask"].sum(1).tolist())
+        return scored(self, model, batch)
+
+    monkeypatch.setattr(Answer, "score", noted)
+    for folder in (answers.folder, padding):
+        evaluate_answerer(Evaluation(folder, data))
+
+    assert lengths[0] == lengths[1] and min(lengths[0]) < 64

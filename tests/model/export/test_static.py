@@ -10,16 +10,18 @@ import pytest
 import torch
 
 from model.architectures import build
+from model.card import Tokens
 from model.config import FeedForwardConfig, NormConfig
 from model.export.fuse import fuse
 from model.export.graphs import save_graph, trace_graphs
 from model.export.naive import NaiveGraph, open_graphs, text_inputs
 from model.export.precisions import cache_shape, write_graphs
 from model.export.ranges import Range, Ranges, find_ranges
-from model.export.samples import Sample, Samples
+from model.export.samples import Sample, Samples, pairs_of
 from model.export.smooth import smooth
 from model.export.verify import LIMITS, verify
-from model.package import PackageError
+from model.package import PackageError, PackageTokenizer
+from model.package.manifest import TOKENIZER_FILE
 from tests.conftest import TINY, MakePackage, random_model
 
 TEXTS = ["sentiment", "embed", "stories", "translate"]
@@ -137,3 +139,17 @@ def test_numbers_within_a_range_are_kept_to_a_step() -> None:
 def test_a_model_of_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PackageError, match="sample texts"):
         write_graphs(random_model(TINY["fashion"]), tmp_path, "int8-static", None)
+
+
+def test_what_judges_pairs_is_measured_on_pairs(make_package: MakePackage) -> None:
+    ranker = make_package("ranker")
+    tokens = Tokens(ranker.folder / TOKENIZER_FILE, ranker.manifest.special_ids)
+    written, *neighbours = pairs_of(ranker.model.config, tokens, ["good film\ta dog", "good", "bad film"]).rows
+    tokenizer = PackageTokenizer.load(tokens.file)
+
+    assert written.ids == tokenizer.encode("good film", "a dog").ids
+    assert [sample.ids for sample in neighbours] == [
+        tokenizer.encode("good", "bad film").ids,
+        tokenizer.encode("bad film", "good film\ta dog").ids,
+    ]
+    assert all(set(sample.segments or ()) == {0, 1} for sample in (written, *neighbours))

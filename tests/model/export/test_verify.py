@@ -106,3 +106,14 @@ def test_rows_are_no_longer_than_their_sentences(make_package: MakePackage) -> N
     tokenizer.enable_truncation(5)
 
     assert Rows.of(package.model, tokenizer).texts == expected
+
+
+@pytest.mark.parametrize("name", ["stories", "sentiment"])
+def test_a_window_is_looked_behind(name: str, tmp_path: Path) -> None:
+    attention = replace(TINY[name].attention, window=45, local_layers=(0,))  # longer than a text of the others
+    model = random_model(replace(TINY[name], attention=attention))
+    forgot = random_model(TINY[name])
+    forgot.load_state_dict(model.state_dict())
+
+    assert verify(model, open_graphs(write_graphs(model, tmp_path)), batches=1).distance < 1e-5
+    assert verify(model, open_graphs(write_graphs(forgot, tmp_path)), batches=1).distance > 1e-4

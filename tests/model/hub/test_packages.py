@@ -73,7 +73,21 @@ def test_a_folder_is_known_by_its_content(packages: Packages, checkpoints: Path,
 
 def test_a_package_is_taken_as_it_is(packages: Packages, sentiment: TinyPackage) -> None:
     assert packages.find(str(sentiment.folder), FLOAT32) == sentiment.folder
-    assert packages.find("stories", FLOAT32).name == "stories"
+    assert packages.find("stories", ImportOptions()).name == "stories"
+    with pytest.raises(HubError, match="it is a package already, in int8; export it anew to have it in float32"):
+        packages.find("stories", FLOAT32)
+    with pytest.raises(HubError, match="which knows its languages"):
+        packages.find("translate", ImportOptions(languages=("en", "de")))
+
+
+def test_a_folder_that_no_model_can_be_named_after_is_refused_before_anything_is_downloaded(
+    packages: Packages, running_hub: LocalHub, add_model: AddModel, tmp_path: Path
+) -> None:
+    add_model("Tiny/BERT")
+
+    with pytest.raises(HubError, match=r"would be called 'BERT-Tiny'; names are 1 to 63 .* as in .*/bert-tiny$"):
+        packages.make("Tiny/BERT", tmp_path / "BERT-Tiny", FLOAT32)
+    assert running_hub.requests == []
 
 
 def test_the_layout_of_sentence_transformers_comes_with_the_weights_of_its_parts(

@@ -192,14 +192,23 @@ def test_a_tokenizer_of_other_texts_is_refused_where_a_run_goes_on(tmp_path: Pat
         load_trained(tmp_path)
 
 
-def test_a_run_begun_anew_leaves_no_weights_of_the_one_before(tmp_path: Path) -> None:
+def test_weights_without_a_checkpoint_are_not_trained_over(tmp_path: Path) -> None:
     run("finetune-classify-spam", tmp_path)
     (tmp_path / "checkpoint.pt").unlink()
+    kept = {path.name: sha256_of(path) for path in tmp_path.iterdir()}
 
-    training = training_of("finetune-classify-spam", tmp_path)
-    training.resume()
+    with pytest.raises(RunError, match=r"there is best\.pt, and no checkpoint\.pt to go on from; train into another"):
+        training_of("finetune-classify-spam", tmp_path)
+    assert {path.name: sha256_of(path) for path in tmp_path.iterdir()} == kept
 
-    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "tokenizer.json"}
+
+def test_what_only_another_version_notes_and_is_nothing_there_decides_nothing(begun: Decisions) -> None:
+    then = replace(begun, recipe={**begun.recipe, "once_there_was": [], "and_this": None})
+    check_unchanged(Path("run"), then, begun)
+    check_unchanged(Path("run"), begun, then)
+
+    with pytest.raises(RunError, match="once_there_was 3, and now it is not there"):
+        check_unchanged(Path("run"), replace(begun, recipe={**begun.recipe, "once_there_was": 3}), begun)
 
 
 def test_a_run_of_an_older_version_is_refused_and_says_what_it_did_not_note(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from model.training.loop import Training, prefetched
 from model.training.objectives import Batch, Classify
 from model.training.plan import plan
 from model.training.recipes import PACKAGES, RECIPES
-from model.training.run import load_trained
+from model.training.run import Run, load_trained
 from model.training.tokenizers import train_wordpiece
 from tests.conftest import TEXTS, TINY
 from tests.model.training.tiny_runs import PAIRS, log_of, run, tiny_recipe, training_of
@@ -207,6 +207,18 @@ def test_a_run_interrupted_before_its_first_checkpoint_begins_its_log_anew(tmp_p
     run("finetune-classify-spam", tmp_path, epochs=1, evaluate_every=1)
 
     assert [line["step"] for line in log_of(tmp_path) if "accuracy" in line] == [1, 2, 3][: len(log_of(tmp_path)) - 1]
+
+
+def test_a_line_of_the_log_that_was_interrupted_is_passed_over(tmp_path: Path) -> None:
+    log = Run(tmp_path)
+    log.append(step=50, seconds=2.0)
+    log.append(step=100, seconds=4.0)
+    with log.log.open("a") as file:
+        file.write('{"step": 150, "sec')
+
+    assert log.last_line() == {"step": 100, "seconds": 4.0}
+    log.truncate_log(50)
+    assert log.log.read_text() == '{"step": 50, "seconds": 2.0}\n'
 
 
 def test_a_batch_with_nothing_to_learn_is_passed_over(tmp_path: Path) -> None:
