@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import tokenizers
@@ -91,6 +92,7 @@ class PackageTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._texts: dict[int, str] = {}  # of single ids, as they are asked for: at most the vocabulary
+        self._texts_behind: dict[int, str] = {}
         tokenizer.no_truncation()
         tokenizer.no_padding()
 
@@ -149,6 +151,18 @@ class PackageTokenizer:
         if token not in self._texts:
             self._texts[token] = self.decode([token])
         return self._texts[token]
+
+    def text_behind(self, token: int) -> str:
+        """Return the text of a single id as it is behind another: a decoder may strip the space a text begins with."""
+        if token not in self._texts_behind:
+            both = self.decode([*self._anchor, token])
+            self._texts_behind[token] = both[len(self.decode(self._anchor)) :]
+        return self._texts_behind[token]
+
+    @cached_property
+    def _anchor(self) -> list[int]:
+        """A token to stand before another; none where the vocabulary has no letter."""
+        return next((ids[-1:] for ids in map(self.encode_plainly, "aeo1.") if ids and self.decode(ids[-1:])), [])
 
 
 class Detokenizer:

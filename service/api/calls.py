@@ -10,12 +10,13 @@ from model.package import Manifest
 from service.api import by_language
 from service.api.answering import answer, check_inputs, stream
 from service.api.observing import observed
-from service.errors import NoModel, NotFound, WrongTask
+from service.errors import EmptyInput, NoModel, NotFound, WrongTask
 from service.ingress import Kind, answers, first_fitting, translators
 from service.schemas import AnyEvent, AnyRequest, Response, TranslateRequest, TranslateResponse
 from service.schemas.translate import AUTO
 from service.settings import Limits
 from service.tasks.task import Task
+from service.tasks.texts import as_list
 
 Suits = Callable[[Manifest], bool]
 Answer = TypeVar("Answer", bound=Response)
@@ -83,6 +84,8 @@ class Calls:
     async def answer(self, request: AnyRequest, kind: Kind | None) -> Response:
         """Answer a request whole; raises a `ServiceError`."""
         if isinstance(request, TranslateRequest):
+            if not as_list(request.input):
+                raise EmptyInput("input is empty; send at least one text", "input")
             several = self._several(request)
             if several:
                 check_inputs(request, self.limits)

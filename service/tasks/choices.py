@@ -10,7 +10,7 @@ from model.package import Detokenizer, PackageTokenizer
 from service.engine.mailbox import Output
 from service.engine.sampling import SampledToken
 from service.engine.sequence import Sequence as Decoding
-from service.schemas import FinishReason, GenerateRequest, TokenLogprob
+from service.schemas import FinishReason, GenerateRequest, TokenLogprob, TopLogprob
 from service.tasks.stopping import StopTexts
 from service.tasks.texts import as_list
 
@@ -49,6 +49,7 @@ class SampledChoice:
         self._detokenizer = Detokenizer(tokenizer, sequence.prompt_ids)
         self._stop_texts = StopTexts(as_list(request.stop or []))
         self._echoes = request.echo  # not yet done
+        self._begins = not tokenizer.decode(sequence.prompt_ids)  # with its next token, which has no space before it
 
     @property
     def is_done(self) -> bool:
@@ -68,7 +69,8 @@ class SampledChoice:
         tokens = None
         if self._request.logprobs is not None:
             end = [output.end] if output.end is not None and not self.is_done else []
-            tokens = token_logprobs(self._tokenizer, [*output.tokens[:used], *end])
+            tokens = token_logprobs(self._tokenizer, [*output.tokens[:used], *end], begins=self._begins)
+            self._begins = self._begins and not tokens
         yield Piece(self._index, text, tokens, reason, completion_tokens=used)
 
     def _text(self, output: Output) -> tuple[str, int]:
@@ -120,19 +122,19 @@ def echo(
         first = TokenLogprob(id=prompt[0], text=tokenizer.decode([prompt[0]]), logprob=None, top=[])
         # A start token stands before a text without being part of it.
         is_shown = bool(first.text) or request.ids() is not None
-        tokens = [*([first] if is_shown else []), *token_logprobs(tokenizer, scored)]
+        tokens = [*([first] if is_shown else []), *token_logprobs(tokenizer, scored, begins=not first.text)]
     return Piece(index, tokenizer.decode(prompt), tokens)
 
 
-def token_logprobs(tokenizer: PackageTokenizer, tokens: Sequence[SampledToken]) -> list[TokenLogprob]:
-    """Return tokens and their alternatives as the answer has them."""
-    text_of = tokenizer.text_of
-    return [
-        TokenLogprob(
-            id=token.id,
-            text=text_of(token.id),
-            logprob=token.logprob,
-            top=[{"id": i, "text": text_of(i), "logprob": logprob} for i, logprob in token.top],
-        )
-        for token in tokens
-    ]
+def token_logprobs(
+    tokenizer: PackageTokenizer, tokens: Sequence[SampledToken], *, begins: bool = False
+) -> list[TokenLogprob]:
+    """Return tokens and their alternatives as the answer has them; `begins` if no text stands before the first."""
+    found = []
+    for place, token in enumerate(tokens):
+        text_of = tokenizer.text_of if begins and not place else tokenizer.text_behind
+        top: list[TopLogprob] = [
+            {"id": other, "text": text_of(other), "logprob": logprob} for other, logprob in token.top
+        ]
+        found.append(TokenLogprob(id=token.id, text=text_of(token.id), logprob=token.logprob, top=top))
+    return found

@@ -11,6 +11,7 @@ from model.package.languages import base_language, standard_tag
 from service.api.answers import json_answer
 from service.api.calls import Calls
 from service.api.invalid import naming, native
+from service.api.protocols.nulls import NullsLeftOut
 from service.errors import InvalidRequest, NoModel
 from service.languages import english_name
 from service.schemas import TranslateRequest, TranslateResponse
@@ -42,7 +43,7 @@ DEEPL_EXAMPLES: dict[str, Any] = {
 }
 
 
-class DeepLRequest(BaseModel):
+class DeepLRequest(NullsLeftOut):
     """Texts to translate; unknown fields are ignored, as are those that only advise (`context`, `model_type`)."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())

@@ -11,6 +11,7 @@ from service.api.answers import json_answer
 from service.api.calls import Calls
 from service.api.invalid import native
 from service.api.observing import observed
+from service.api.protocols.nulls import NullsLeftOut
 from service.errors import InvalidRequest
 from service.schemas import Document, Ranked, RerankRequest, RerankResponse
 from service.schemas.request import MOST, Text
@@ -24,7 +25,7 @@ EXAMPLE = {
 EXAMPLES = {"documents": {"summary": "documents", "value": EXAMPLE}}
 
 
-class _Rerank(BaseModel):
+class _Rerank(NullsLeftOut):
     """What both have in common; unknown fields are passed over."""
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
@@ -115,6 +116,7 @@ async def _ranked(calls: Calls, request: _Rerank, *, cuts: bool, returns: bool) 
         top_n=request.top_n,
         return_documents=returns,
         truncate=cuts,
+        activation="sigmoid",  # scores are 0 to 1 in both protocols, whatever the model's own are
     )
     return await calls.answer_as(RerankResponse, asked, "rerank")
 

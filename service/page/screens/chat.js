@@ -20,6 +20,7 @@ export function open(models) {
   function build(made) {
     frame = made;
     frame.onmodel = () => {
+      stopping?.abort();
       messages = [];
       log.replaceChildren(h("p", { class: "soft" }, "Nothing has been said yet."));
     };
@@ -36,9 +37,10 @@ export function open(models) {
   async function ask(signal) {
     const content = said.value.trim();
     if (!content) return;
-    stopping = new AbortController();
-    if (!messages.length) log.replaceChildren();
-    messages.push({ role: "user", content });
+    const [all, stopped, message] = [messages, new AbortController(), { role: "user", content }]; // a new conversation has others
+    stopping = stopped;
+    if (!all.length) log.replaceChildren();
+    all.push(message);
     said.value = "";
     const answer = tokenText();
     others.replaceChildren(answer.others);
@@ -48,25 +50,23 @@ export function open(models) {
     ];
     log.append(...bubbles);
     stop.disabled = false;
-    const body = { model: frame.model.id, messages: [...messages], max_tokens: Number(most.value) || 160, logprobs: 6, stream: true };
+    const body = { model: frame.model.id, messages: [...all], max_tokens: Number(most.value) || 160, logprobs: 6, stream: true };
     const down = () => log.scrollTo({ top: log.scrollHeight });
     try {
-      const done = await run("generate", body, answer, AbortSignal.any([signal, stopping.signal]), down);
+      const done = await run("generate", body, answer, AbortSignal.any([signal, stopped.signal]), down);
       frame.told(done.call);
       frame.say(speed(done));
     } catch (error) {
-      if (!stopping.signal.aborted) {
-        if (!answer.value()) {
-          messages.pop(); // it was not answered, and can be said again in other words
-          bubbles.forEach((each) => each.remove());
-          said.value = content;
-        }
-        throw error;
+      if (!answer.value()) {
+        all.splice(all.indexOf(message), 1); // it was not answered, and can be said again in other words
+        bubbles.forEach((each) => each.remove());
+        if (!signal.aborted && all === messages) said.value ||= content;
       }
-      frame.say("Stopped.");
+      if (!stopped.signal.aborted) throw error;
+      if (stopping === stopped) frame.say("Stopped.");
     } finally {
-      stop.disabled = true;
-      if (answer.value()) messages.push({ role: "assistant", content: answer.value() });
+      if (stopping === stopped) stop.disabled = true;
+      if (answer.value()) all.push({ role: "assistant", content: answer.value() });
     }
   }
 

@@ -78,7 +78,7 @@ export function open(models) {
   const explains = (model) => !model.image_size && !model.zero_shot;
 
   async function explain(call, input, signal) {
-    const body = { model: frame.model.id, input, attention: false, ...(label && { label }) };
+    const body = { model: frame.model.id, input, attention: false, contributions: true, ...(label && { label }) };
     const why = await post("explain", body, signal).catch((error) => {
       if (signal.aborted) throw error;
       words.replaceChildren(h("h2", {}, "Words"), h("p", { class: "soft" }, error.message));

@@ -50,8 +50,9 @@ export function contexts(model, onerror) {
 async function vectorOf(input, word, model) {
   const body = { model, input, vectors: true, attention: false, contributions: false, encoding: "base64" };
   const { answer } = await post("explain", body);
-  const [layers, tokens, width] = answer.vectors.encoder.shape;
-  const data = halves(answer.vectors.encoder.values);
+  const found = answer.vectors.encoder ?? answer.vectors.decoder;
+  const [layers, tokens, width] = found.shape;
+  const data = halves(found.values);
   const start = characters(input.slice(0, input.indexOf(word))).length;
   const end = start + characters(word).length;
   const own = answer.tokens.flatMap((token, index) => (!token.special && token.end > start && token.start < end ? [index] : []));

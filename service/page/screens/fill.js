@@ -20,20 +20,35 @@ export function open(models) {
     const input = text.value;
     if (!input.trim()) return;
     const call = await post("fill", { model: frame.model.id, input, top_k: 8 }, signal);
-    found.replaceChildren(...call.answer.results[0].map((mask, index) => candidates(input, mask, index)));
+    const masks = call.answer.results[0];
+    const chosen = new Map(); // by the mask's place
+    const choose = (index, word) => {
+      chosen.set(index, word);
+      text.value = filled(input, masks, chosen);
+      text.focus();
+    };
+    found.replaceChildren(...masks.map((mask, index) => candidates(mask, index, (word) => choose(index, word))));
     frame.told(call);
   }
 
-  function candidates(input, { start, end, candidates: words }, index) {
-    const all = characters(input);
-    const put = (word) => {
-      text.value = [...all.slice(0, start), word.trim(), ...all.slice(end)].join("");
-      text.focus();
-    };
+  function candidates({ candidates: words }, index, onchoose) {
     const rows = words.map(({ text: name, score }) => ({ name, share: score }));
     const label = `Candidates for missing word ${index + 1}`;
-    return h("div", { class: "panel" }, h("h2", {}, label), bars(rows, { label, onchoose: put }));
+    return h("div", { class: "panel" }, h("h2", {}, label), bars(rows, { label, onchoose }));
   }
 
   return makeScreen("Fill", models, { build, ask });
+}
+
+// The text with the words that were chosen; "##ing" goes on the word before it.
+function filled(input, masks, chosen) {
+  const all = characters(input);
+  let [text, at] = ["", 0];
+  masks.forEach(({ start, end }, index) => {
+    text += all.slice(at, start).join("");
+    const word = chosen.get(index) ?? all.slice(start, end).join("");
+    text = word.startsWith("##") ? text.trimEnd() + word.slice(2) : text + word.trim();
+    at = end;
+  });
+  return text + all.slice(at).join("");
 }

@@ -39,7 +39,7 @@ export function open(models) {
     frame.onmodel = () => {
       const { task, directions, languages } = frame.model;
       if (!text.value || Object.values(TEXTS).includes(text.value)) text.value = TEXTS[task] ?? TEXTS.classify;
-      const goals = directions.length ? directions.filter(([start]) => start === "en").map(([, end]) => end) : languages;
+      const goals = directions.length ? [...new Set(directions.map(([, end]) => end))] : languages;
       offer(target, goals.map((each) => [each, each]), goals[0]);
       targetField.hidden = task !== "translate";
       for (const each of [facts, attention, more]) each.replaceChildren();

@@ -41,6 +41,7 @@ export function open(models) {
   function swap() {
     const from = target.value;
     const to = source.value === "auto" ? (detectedLanguage ?? "en") : source.value;
+    if (!goals(from).includes(to)) return frame.say(`This model does not translate from ${called(from)} into ${called(to)}.`);
     text.value = after.textContent || text.value;
     source.value = from;
     directionChanged(to);
@@ -77,7 +78,7 @@ export function open(models) {
     const input = text.value;
     if (!input.trim()) return show({ translations: [""] }, "");
     const body = { model: frame.model.id, input, source: source.value, target: target.value, alignment: true };
-    if (input.length < MANY) Object.assign(body, { beam_size: 4, n_best: 4 });
+    if (input.length < MANY) body.n_best = 4;
     const call = await post("translate", body, signal);
     show(call.answer, input);
     frame.told(call);

@@ -105,7 +105,7 @@ async def test_a_browser_may_ask_first_without_a_key(open_client: OpenClient, or
     headers = {
         "origin": origin,
         "access-control-request-method": "POST",
-        "access-control-request-headers": "content-type,x-api-key",
+        "access-control-request-headers": "content-type,x-api-key,x-stainless-lang,x-stainless-retry-count",
     }
     async with open_client("sentiment", settings=ALLOWED) as client:
         response = await client.options("/classify", headers=headers)

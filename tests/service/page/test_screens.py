@@ -162,6 +162,18 @@ def test_a_conversation_goes_on(open_page: OpenPage) -> None:
     expect(page.locator(".bubble")).to_have_count(4)
 
 
+def test_words_chosen_for_several_masks_stand_in_the_text_together(open_page: OpenPage) -> None:
+    page = open_page("fill")
+    text = page.locator("textarea").first
+    text.fill("The [MASK] was [MASK].")
+    lists = page.get_by_role("list", name="Candidates for missing word")
+    expect(lists).to_have_count(2)
+    for place in (0, 1):
+        lists.nth(place).get_by_role("button").first.click()
+
+    assert "[MASK]" not in text.input_value() and text.input_value().startswith("The ")
+
+
 def test_a_word_lights_up_with_its_partner(open_page: OpenPage) -> None:
     page = open_page("translate")
     page.get_by_label("Text", exact=True).fill("Dan loves ice cream.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, Request, Route, expect
 
 from service.engine.runner import Runner
 from tests.service.page.conftest import OpenPage
@@ -71,6 +71,31 @@ def test_stop_ends_a_stream_and_frees_its_slot(open_page: OpenPage, address: str
     time.sleep(10 * STEP_S)
     assert page.locator(".stream").first.text_content() == text
     assert chat_model(address)["tokens"] < before + TOKENS
+
+
+@pytest.mark.usefixtures("slow_steps")
+def test_a_new_conversation_has_nothing_of_one_that_was_still_answered(open_page: OpenPage) -> None:
+    page = open_page("chat")
+    change_requests(page, min_tokens=TOKENS)
+    page.get_by_label("Most tokens").fill(str(TOKENS))
+    roles: list[list[str]] = []
+
+    def note(request: Request) -> None:
+        if request.url.endswith("/generate"):
+            roles.append([message["role"] for message in (request.post_data_json or {})["messages"]])
+
+    page.on("request", note)
+    page.get_by_label("Message").fill("Once")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".token").nth(3)).to_be_visible()
+    page.get_by_role("button", name="New conversation").click()
+    expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+    page.get_by_label("Message").fill("The dog")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".bubble.user")).to_have_text("The dog")
+    expect(page.locator(".token").nth(3)).to_be_visible()
+
+    assert roles == [["user"], ["user"]]
 
 
 def test_a_conversation_that_is_refused_can_be_said_in_other_words(open_page: OpenPage, address: str) -> None:

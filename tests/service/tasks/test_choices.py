@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from model.package import PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
 from service.engine.mailbox import Output
@@ -38,3 +40,18 @@ def test_what_a_slow_reader_gets_merged_ends_at_the_same_token(stories: TinyPack
 
     assert joined(merged) == joined(one_by_one)
     assert joined(merged)[0].endswith("dog") and joined(merged)[3] == "stop"
+
+
+@pytest.mark.parametrize("prompt", [[], [50]])
+def test_tokens_with_their_log_probabilities_are_together_the_text(stories: TinyPackage, prompt: list[int]) -> None:
+    tokenizer = PackageTokenizer.load(stories.folder / TOKENIZER_FILE)
+    request, tokens = GenerateRequest(prompt="Once", logprobs=0), tokens_of(stories, "The dog was good.")
+    begins = [*prompt] or [stories.manifest.special_ids.start or 0]  # which has no text
+    choice = SampledChoice(tokenizer, request, Sequence(begins, Sampling(SamplingParams(50), [1])), 0)
+    pieces = [piece for token in tokens for piece in choice.read(Output([token]))]
+
+    shown = [token.text for piece in pieces for token in piece.tokens or []]
+    assert "".join(shown) == "".join(piece.text for piece in pieces)
+    assert shown[0] == (" The" if prompt else "The")[: len(shown[0])] and any(
+        text.startswith(" ") for text in shown[1:]
+    )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from model.package import Activation, Aggregation
+from service.api.protocols.nulls import NullsLeftOut
 from service.schemas.decoding import DecodingRequest
 from service.schemas.generate import GenerateRequest
 from service.schemas.request import MOST, Text, Texts
@@ -28,7 +29,7 @@ LanguageCode = Annotated[str, Field(max_length=32)]
 Truncation = Literal["do_not_truncate", "longest_first", "only_first"]
 
 
-class _Open(BaseModel):
+class _Open(NullsLeftOut):
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
 

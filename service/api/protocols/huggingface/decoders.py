@@ -28,6 +28,7 @@ NAMES = {
     "beam_size": "num_beams",
     "prompt": "inputs",
     "input": "inputs",
+    "echo": "return_full_text",
     "target": "tgt_lang",
     "source": "src_lang",
 }
@@ -61,7 +62,9 @@ async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGen
     """Yield the continuation of a prompt piece by piece, as TGI does."""
     if not isinstance(body.inputs, str):
         raise InvalidRequest("stream is for a single prompt; send inputs as a text", "stream")
-    asked = _generation(body).model_copy(update={"stream": True, "logprobs": 0, "echo": False})
+    asked = _generation(body).model_copy(update={"stream": True, "echo": False})
+    if asked.beam_size in {None, 1}:  # of what is searched there are none
+        asked = asked.model_copy(update={"logprobs": 0})
     text = body.inputs if body.parameters.return_full_text else ""
     index = 0
     with naming(**NAMES):

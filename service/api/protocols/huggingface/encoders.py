@@ -63,7 +63,7 @@ async def zero_shot_classification(calls: Calls, body: ZeroShotClassification) -
     """Return the scores of the request's own labels, best first, for each text."""
     labels = body.parameters.candidate_labels
     asked = given(
-        labels=[label.strip() for label in labels.split(",")] if isinstance(labels, str) else labels,
+        labels=[label.strip() for label in labels.split(",") if label.strip()] if isinstance(labels, str) else labels,
         hypothesis_template=body.parameters.hypothesis_template,
         multi_label=body.parameters.multi_label,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.api.protocols.nulls import NullsLeftOut
 from service.schemas.request import MOST, Text
 from service.schemas.translate import AUTO, Source, Target, TextFormat, ToTranslate
 
 
-class LibreTranslateBody(BaseModel):
+class LibreTranslateBody(NullsLeftOut):
     """What LibreTranslate's bodies have in common; unknown fields are ignored, as there."""
 
     model_config = ConfigDict(extra="ignore")

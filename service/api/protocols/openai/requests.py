@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
+from service.api.protocols.nulls import NullsLeftOut
 from service.api.protocols.openai.forms import ResponseFormat
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, SamplingRequest
@@ -39,23 +40,16 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(NullsLeftOut):
     """What a stream has beside its pieces."""
 
     include_usage: bool = Field(False, description="end with a chunk that has no choices, and the usage")
 
 
-class OpenAIRequest(BaseModel):
+class OpenAIRequest(NullsLeftOut):
     """A body in which a null is as good as nothing, and unknown fields are passed over."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, body: object) -> object:
-        if not isinstance(body, dict):
-            return body
-        return {name: value for name, value in body.items() if value is not None}
 
     def check_refused(self) -> None:
         """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""

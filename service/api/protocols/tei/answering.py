@@ -97,7 +97,7 @@ async def rerank(calls: Calls, request: TeiRerankRequest) -> list[Rank]:
             query=request.query,
             documents=request.texts,
             truncate=request.cuts,
-            activation="none" if request.raw_scores else None,
+            activation="none" if request.raw_scores else "sigmoid",
             return_documents=request.return_text,
         )
         answer = await calls.answer_as(RerankResponse, asked, "rerank")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
+from service.api.protocols.nulls import NullsLeftOut
 from service.schemas.classify import Pair
 from service.schemas.request import MOST, Ids, ListsOfIds, Text, Texts
 from service.schemas.rerank import MAX_DOCUMENTS
@@ -20,7 +21,7 @@ RAW_SCORES = Field(False, description="the model's numbers instead of scores")
 Single = Annotated[list[Text], Field(min_length=1, max_length=1)]
 
 
-class TeiRequest(BaseModel):
+class TeiRequest(NullsLeftOut):
     """What TEI's bodies have in common; unknown fields are ignored, as there."""
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())

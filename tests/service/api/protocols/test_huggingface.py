@@ -43,7 +43,7 @@ async def test_labels_of_ones_own_are_a_list_or_texts_with_commas(client: Client
     asked = {"input": TEXTS[0], "labels": ["dog", "film"], "hypothesis_template": "It is {}.", "model": "entailment"}
     (native,) = (await post(client, "/classify", **asked))["results"]
 
-    for labels in (["dog", "film"], "dog, film"):
+    for labels in (["dog", "film"], "dog, film", "dog, film, "):
         body = {"inputs": TEXTS[0], "model": "entailment"}
         parameters = {"candidate_labels": labels, "hypothesis_template": "It is {}."}
         assert await post(client, "/", **body, parameters=parameters) == native["labels"]
@@ -168,6 +168,12 @@ async def test_fields_that_nobody_knows_are_passed_over_whatever_they_are_called
         ("/pipeline/fill-mask", {"inputs": "x"}, 422, "inputs has a text without [MASK]"),
         ("/pipeline/text-generation", {"inputs": ["x"], "stream": True}, 422, "stream is for a single prompt"),
         ("/pipeline/text-generation", {"inputs": "x" * 9999}, 422, "inputs has"),
+        (
+            "/pipeline/text-generation",
+            {"inputs": "x", "parameters": {"num_beams": 99}, "stream": True},
+            422,
+            "num_beams",
+        ),
         ("/pipeline/translation", {"inputs": "x"}, 422, "tgt_lang is missing"),
         ("/pipeline/zero-shot-classification", {"inputs": "x"}, 422, "parameters: Field required"),
         ("/pipeline/feature-extraction", {"inputs": "x", "encoding_format": "base64"}, 422, "encoding_format"),

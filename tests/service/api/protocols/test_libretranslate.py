@@ -132,6 +132,13 @@ async def test_a_body_with_both_fields_is_native(client: Client) -> None:
     assert response.status_code == 422 and response.json()["error"]["code"] == "invalid_request"
 
 
+HEAD = (
+    '<!doctype html><html><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><style>'
+    "body { margin: 0 auto; font-family: sans-serif; color: black; background: white } a:hover { color: red }"
+    "</style></head>"
+)
+
+
 async def test_of_several_translators_the_languages_choose(
     open_client: OpenClient, translate: TinyPackage, tmp_path: Path
 ) -> None:
@@ -146,6 +153,8 @@ async def test_of_several_translators_the_languages_choose(
         german = await post(client, "/translate", model="de-en", input=GERMAN, target="en", n_best=2)
         french = await post(client, "/translate", model="others", input=texts[1], target="en", n_best=2)
         told = await post(client, "/translate", input=DAN, source="fr", target="en")
+        page = await post(client, "/translate", input=f"{HEAD}<p>{GERMAN}</p>", target="en", format="html")
+        empty = await client.post("/translate", json={"input": [], "target": "en"})
         swedish = await post(client, "/translate", input=DAN, target="sv")
         *pieces, _ = await events_of(client, "/translate", input=texts[1], target="en")
         greedy = await post(client, "/translate", model="others", input=texts[1], target="en", beam_size=1)
@@ -159,6 +168,8 @@ async def test_of_several_translators_the_languages_choose(
     assert [found["language"] for found in answer["detected"]] == ["de", "fr", "de", "en"]
     assert answer["model"] == "de-en, others"
     assert (told["model"], swedish["model"]) == ("others", "others")
+    assert page["model"] == "de-en" and page["detected"][0]["language"] == "de"  # by its text, and not by its tags
+    assert empty.status_code == 422 and "input is empty; send at least one text" in empty.text
     assert "".join(piece["text"] for piece in pieces) == greedy["translations"][0]
     assert refused.status_code == 400 and "source is 'sv'" in refused.json()["error"]
     assert [(each["code"], each["targets"]) for each in languages] == [("de", ["en"]), ("fr", ["en"]), ("en", ["sv"])]
