@@ -51,8 +51,8 @@ class Inputs:
         return {"input": text, "target": self._rng.choice(["de", "fr", "sv"])}
 
     def pause(self, mean_s: float) -> float:
-        """Draw the time to the next request of a Poisson process, in seconds."""
-        return self._rng.expovariate(1 / mean_s)
+        """Draw the time to the next request of a Poisson process, in seconds; none where its mean is 0."""
+        return self._rng.expovariate(1 / mean_s) if mean_s else 0.0
 
     def until_next(self, mean_s: float, now_s: float) -> float:
         """Return how long to wait for the next request of a Poisson process that keeps its own times.

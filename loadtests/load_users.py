@@ -146,8 +146,9 @@ class TraceUser(Asker):
     @task
     def replay(self) -> None:
         """Send all, and wait for the end."""
-        options, started = given(self.environment), time.monotonic()
-        for arrival in trace.read(Path(options.trace)):
+        options = given(self.environment)
+        arrivals, started = trace.read(Path(options.trace)), time.monotonic()
+        for arrival in arrivals:
             gevent.sleep(max(0.0, started + arrival.at_s / options.trace_speed - time.monotonic()))
             if run.has_ended:
                 break

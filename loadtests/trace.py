@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class Arrival:
     body: dict[str, Any]
 
 
+@cache
 def read(path: Path) -> list[Arrival]:
     """Read a trace, in the order in which its requests came; raises `ValueError` naming the line that is wrong."""
     return sorted(_arrivals(path), key=lambda arrival: arrival.at_s)

@@ -219,7 +219,7 @@ DASHBOARDS = (
                 ["{{code}}"],
                 "What HAProxy answered, also where no replica could.",
             ),
-            Panel("Nodes", "short", [f"max(ray_cluster_active_nodes{{{HERE}}})"], ["nodes"]),
+            Panel("Nodes", "short", [f"sum by (node_type) (ray_cluster_active_nodes{{{HERE}}})"], ["{{node_type}}"]),
             Panel("CPU of a node", "percent", [f"ray_node_cpu_utilization{{{HERE}}}"], ["{{instance}}"]),
             Panel(
                 "Memory of a node",

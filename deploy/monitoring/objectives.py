@@ -61,6 +61,7 @@ class Budget:
         """
 
 
+# Every model has series of first tokens, and those of encoders stand at 0: they count only where they move.
 # 2 s and 1 s must be bounds of the histograms (`service/metrics.py`), whose names have a decimal or not.
 FIRST_TOKENS = "trifold_time_to_first_token_seconds"
 ANSWERS, ONE_SHOT = "trifold_request_seconds", 'task!~"generate|summarize|translate|unknown"'
@@ -83,9 +84,10 @@ BUDGETS = (
         "were late",
         f"sum by ({{scope}}, model) (rate({FIRST_TOKENS}_count[{{window}}]))"
         f' - sum by ({{scope}}, model) (rate({FIRST_TOKENS}_bucket{{{{le=~"2|2.0"}}}}[{{window}}]))'
+        f" and sum by ({{scope}}, model) (rate({FIRST_TOKENS}_count[{{window}}])) > 0"
         f" or sum by ({{scope}}, model) (rate({ANSWERS}_count{{{{{ONE_SHOT}}}}}[{{window}}]))"
         f' - sum by ({{scope}}, model) (rate({ANSWERS}_bucket{{{{{ONE_SHOT}, le=~"1|1.0"}}}}[{{window}}]))',
-        f"sum by ({{scope}}, model) (rate({FIRST_TOKENS}_count[{{window}}]))"
+        f"sum by ({{scope}}, model) (rate({FIRST_TOKENS}_count[{{window}}])) > 0"
         f" or sum by ({{scope}}, model) (rate({ANSWERS}_count{{{{{ONE_SHOT}}}}}[{{window}}]))",
     ),
 )

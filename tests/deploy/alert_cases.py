@@ -100,7 +100,7 @@ CASES = (
     Case(
         "TrifoldLatencyBudgetBurnsSlowly",
         "1600m",
-        {ALL_ENCODED: "0+100x85", ENCODED_SOON: ("0+96x85", "0+100x85")},
+        {ALL_ENCODED: "0+100x85", ENCODED_SOON: ("0+96x85", "0+100x85"), ALL_FIRST: "0x85", SOON: "0x85"},
         MODEL,
         "stories: 4% of the requests of {window} were late",
         windows=("1d", "3d"),
