@@ -74,7 +74,9 @@ def labels_of(config: HFConfig) -> tuple[str, ...]:
     """Return the labels in order; transformers takes two where a config.json names none, and three for BART."""
     named = config.get("id2label")
     if not named:
-        count = config.get("num_labels") or config.get("_num_labels") or (3 if config["model_type"] == "bart" else 2)
+        count = (
+            config.get("num_labels") or config.get("_num_labels") or (3 if config.get("model_type") == "bart" else 2)
+        )
         return tuple(f"LABEL_{number}" for number in range(count))
     by_number = {int(number): str(label) for number, label in named.items()}
     if sorted(by_number) != list(range(len(by_number))):
