@@ -77,13 +77,11 @@ def pairs_of(config: TransformerConfig, tokens: Tokens, texts: Sequence[str]) ->
 
     Where the tokenizer knows none of the words there are random ids, as of texts.
     """
-    tokenizer = _plain(Tokenizer.from_file(str(tokens.file)))
+    tokenizer = plain(Tokenizer.from_file(str(tokens.file)))
     pairs = [tuple(line.split("\t", 1)) if "\t" in line else (line, after) for line, after in _neighbours(texts)]
     encoded = [tokenizer.encode(first, second) for first, second in pairs]
     longest = config.max_positions
-    known = [
-        each for each in encoded if len(each.ids) <= longest and max(each.ids, default=longest) < config.vocab_size
-    ]
+    known = [each for each in encoded if 0 < len(each.ids) <= longest and max(each.ids) < config.vocab_size]
     if not any(len(set(each.ids)) > 1 for each in known):
         return samples_of(config, tokens, texts)
     rows = [Sample(each.ids, segments=each.type_ids) for each in known]
@@ -96,12 +94,13 @@ def _neighbours(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def token_rows(tokenizer: Tokenizer, texts: Sequence[str], vocab_size: int) -> list[list[int]]:
     """Return each text's ids, as serving has them; without texts that have none, or ids the model does not know."""
-    tokenizer = _plain(tokenizer)
+    tokenizer = plain(tokenizer)
     encoded = [tokenizer.encode(text).ids for text in texts]
     return [ids for ids in encoded if ids and max(ids) < vocab_size]
 
 
-def _plain(tokenizer: Tokenizer) -> Tokenizer:
+def plain(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer that neither pads nor cuts, as in serving; files may ask for both."""
     tokenizer.no_padding()  # it would count as text
     tokenizer.no_truncation()
     return tokenizer

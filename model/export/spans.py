@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from model.export.evaluation import BATCH_TOKENS, Evaluation, Measured
 from model.export.naive import NaiveGraph
+from model.export.samples import plain
 from model.package import Figure, PackageError
 from model.package.inputs import encoder_inputs
 from model.package.manifest import TOKENIZER_FILE
@@ -58,10 +59,7 @@ def evaluate_answerer(evaluation: Evaluation) -> Measured:
 
 
 def _tokenizer(evaluation: Evaluation) -> Tokenizer:
-    tokenizer = Tokenizer.from_file(str(evaluation.folder / TOKENIZER_FILE))
-    tokenizer.no_padding()  # it would count as text
-    tokenizer.no_truncation()
-    return tokenizer
+    return plain(Tokenizer.from_file(str(evaluation.folder / TOKENIZER_FILE)))
 
 
 def _figures(evaluation: Evaluation, dataset: str, objective: Objective) -> list[Figure]:

@@ -278,13 +278,18 @@ class Manifest(Part):
                 raise PackageError(f"{folder}: {file} differs from the sha256 in the manifest; export or copy it again")
 
     def save(self, folder: Path) -> None:
-        """Write the manifest into a package's folder; an interruption leaves the old one or the new one whole."""
-        partial = folder / f"{FILE_NAME}.partial"
-        partial.write_text(self.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
-        partial.replace(folder / FILE_NAME)
+        """Write the manifest into a package's folder."""
+        write_whole(folder / FILE_NAME, self.model_dump_json(indent=2, exclude_none=True) + "\n")
 
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file; an interruption leaves the old one or the new one whole."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

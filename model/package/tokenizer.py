@@ -175,6 +175,11 @@ class Detokenizer:
         self._shown = len(tokenizer.decode(self._window))
         self._keep_from = len(self._window)
 
+    @property
+    def begins(self) -> bool:
+        """Whether no text stands before the next ids."""
+        return not self._shown
+
     def add(self, ids: Sequence[int], *, is_last: bool = False) -> str:
         """Return the new text that these ids add; an unfinished character waits for its other bytes, or the end."""
         self._window += ids

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from model.package.manifest import write_whole
 from model.training.decisions import values_of_recipe
 from model.training.loop import Training
 from model.training.plan import count_flops
@@ -63,9 +64,7 @@ def estimate_of(recipes: Sequence[Recipe], data: Path, runs: Path) -> Estimate:
                 training = Training(recipe, data, Path(folder), compile_model=False)
                 counted[recipe.name] = {"recipe": values, "flops": count_flops(training), "steps": training.total_steps}
             runs.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(counted, indent=2) + "\n")
-            partial.replace(path)
+            write_whole(path, json.dumps(counted, indent=2) + "\n")
     estimate = Estimate({recipe.name: counted[recipe.name]["flops"] for recipe in recipes})
     for recipe in recipes:
         last = Run(runs / recipe.name).last_line()

@@ -364,13 +364,12 @@ _ALL = (
     # All directions from nothing and by Muon, in a third of the time of those passes. Better on the whole, and worse
     # from English to German and Swedish: not bundled.
     replace(
-        _TRANSLATE,
+        _TRANSLATE_BOTH_WAYS,
         name="translate-at-once",
-        card=cards.TRANSLATE_BOTH_WAYS,
+        begins_with=None,
         read=readers.read_all_pairs_both_ways,
-        added_tokens=(language_token(ENGLISH),),
-        dropout=0.0,
         epochs=3.5,
+        learning_rate=1.5e-3,
         matrix_learning_rate=4.5e-3,
         warmup_steps=300,
         averaging=0.995,

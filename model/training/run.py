@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from model.architectures import Transformer, build
 from model.config import TransformerConfig
 from model.package import Dataset
-from model.package.manifest import sha256_of
+from model.package.manifest import sha256_of, write_whole
 from model.training.decisions import Decisions
 from model.training.errors import RunError
 
@@ -150,9 +150,7 @@ class Run:
         """Drop what was logged after a step: a resumed run goes through it again."""
         if self.log.exists():
             kept = [line for line in self._logged() if line["step"] <= step]
-            partial = self.log.with_suffix(".partial")
-            partial.write_text("".join(f"{json.dumps(line)}\n" for line in kept))
-            partial.replace(self.log)
+            write_whole(self.log, "".join(f"{json.dumps(line)}\n" for line in kept))
 
     def draw(self, metric: str) -> None:
         """Draw the curves of the log, once it has a line; `metric` is the validation figure that decides."""

@@ -49,7 +49,6 @@ class SampledChoice:
         self._detokenizer = Detokenizer(tokenizer, sequence.prompt_ids)
         self._stop_texts = StopTexts(as_list(request.stop or []))
         self._echoes = request.echo  # not yet done
-        self._begins = not tokenizer.decode(sequence.prompt_ids)  # with its next token, which has no space before it
 
     @property
     def is_done(self) -> bool:
@@ -63,14 +62,14 @@ class SampledChoice:
             yield echo(self._tokenizer, self._request, self.sequence.prompt_ids, output.prompt, self._index)
         if self.is_done:
             return
+        begins = self._detokenizer.begins
         text, used = self._text(output)
         reason = "stop" if self.is_done else output.finish_reason
         assert reason != "error", "bug: an error is raised, not yielded"
         tokens = None
         if self._request.logprobs is not None:
             end = [output.end] if output.end is not None and not self.is_done else []
-            tokens = token_logprobs(self._tokenizer, [*output.tokens[:used], *end], begins=self._begins)
-            self._begins = self._begins and not tokens
+            tokens = token_logprobs(self._tokenizer, [*output.tokens[:used], *end], begins=begins)
         yield Piece(self._index, text, tokens, reason, completion_tokens=used)
 
     def _text(self, output: Output) -> tuple[str, int]:
