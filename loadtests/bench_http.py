@@ -214,8 +214,14 @@ def measure(target: Target, folder: Path, connections: int, seconds: int) -> Mea
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", "post.lua", target.address]
     output = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
     rate = float(re.search(r"Requests/sec:\s+([\d.]+)", output).group(1))  # type: ignore[union-attr]  # wrk prints it
-    failed = re.search(r"Non-2xx or 3xx responses: (\d+)", output)
-    return Measured(rate, percentile(50, output), percentile(99, output), int(failed.group(1)) if failed else 0)
+    return Measured(rate, percentile(50, output), percentile(99, output), failures(output))
+
+
+def failures(output: str) -> int:
+    """Count the requests that wrk had no good answer to: of another status, or none at all."""
+    statuses = re.search(r"Non-2xx or 3xx responses: (\d+)", output)
+    broken = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", output)
+    return sum(int(count) for found in (statuses, broken) if found for count in found.groups())
 
 
 def percentile(percent: int, output: str) -> float:

@@ -28,14 +28,14 @@ def add(parser: LocustArgumentParser) -> None:
     group.add_argument("--trace-speed", type=float, default=1.0, help="how many times as fast as it was")
     group.add_argument("--warm-up", type=float, default=0.0, help="seconds whose requests are not counted")
     group.add_argument(
-        "--patience", type=float, default=10.0, help="seconds for what is underway at the end, open loop"
+        "--patience", type=float, default=10.0, help="seconds for what is underway at the end, before it has failed"
     )
     group.add_argument("--api-key", default="", env_var="LOAD_API_KEY", help="of the service")
     group.add_argument("--report", default="", help="JSON file for figures, options, commit and hardware")
     for name, help_text in SLO.items():
         group.add_argument(f"--slo-{name}", type=float, default=None, help=help_text)
     for name, default, help_text in (
-        ("max-error-ratio", 0.0, "share of requests that may fail"),
+        ("max-error-ratio", 0.0, "share of requests that may fail, or may have no answer at the end"),
         ("max-refused-ratio", None, "share of requests that may be answered with 429"),
         ("max-latency", None, "seconds that the p95 of whole answers may take"),
         ("max-first-token", None, "seconds that the p95 of first tokens may take"),

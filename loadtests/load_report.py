@@ -25,16 +25,23 @@ def table(outcomes: Outcomes) -> str:
 
 
 def _row(task: str, outcome: Outcome, outcomes: Outcomes) -> tuple[str, ...]:
-    seconds = outcomes.seconds()
+    answers, good, tokens = _rates(outcome, outcomes.seconds())
     return (
         task,
-        f"{len(outcome.seconds) / seconds:.1f}",
-        f"{outcome.good / seconds:.1f}" if outcomes.slo.is_set else "–",
-        f"{outcome.tokens / seconds:.0f}",
+        f"{answers:.1f}",
+        f"{good:.1f}" if outcomes.slo.is_set else "–",
+        f"{tokens:.0f}",
         *(_percentiles(times) for times in (outcome.first_token_s, outcome.between_s, outcome.per_token_s)),
         _percentiles(outcome.seconds),
         *(str(count) for count in (outcome.errors.total(), outcome.refused, outcome.unfinished)),
     )
+
+
+def _rates(outcome: Outcome, seconds: float) -> tuple[float, float, float]:
+    """Return answers, good answers and tokens a second, of what came before the clock was stopped."""
+    counts = {"answers": len(outcome.seconds), "good": outcome.good, "tokens": outcome.tokens}
+    answers, good, tokens = ((count - outcome.late[name]) / seconds for name, count in counts.items())
+    return answers, good, tokens
 
 
 def _percentiles(seconds: list[float]) -> str:
@@ -64,7 +71,7 @@ def as_json(outcomes: Outcomes, options: Mapping[str, Any], broken: Sequence[str
 
 
 def _figures(outcome: Outcome, outcomes: Outcomes) -> dict[str, Any]:
-    seconds = outcomes.seconds()
+    answers, good, tokens = _rates(outcome, outcomes.seconds())
     return {
         "sent": outcome.sent,
         "answered": len(outcome.seconds),
@@ -72,9 +79,9 @@ def _figures(outcome: Outcome, outcomes: Outcomes) -> dict[str, Any]:
         "errors": dict(outcome.errors),
         "refused": outcome.refused,
         "unfinished": outcome.unfinished,
-        "answered_per_s": len(outcome.seconds) / seconds,
-        "good_per_s": outcome.good / seconds if outcomes.slo.is_set else None,
-        "tokens_per_s": outcome.tokens / seconds,
+        "answered_per_s": answers,
+        "good_per_s": good if outcomes.slo.is_set else None,
+        "tokens_per_s": tokens,
         "latency_s": _spread(outcome.seconds),
         "first_token_s": _spread(outcome.first_token_s),
         "between_tokens_s": _spread(outcome.between_s),

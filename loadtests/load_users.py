@@ -30,7 +30,7 @@ class Run:
 
     outcomes: Outcomes = field(default_factory=Outcomes)
     models: dict[str, str] = field(default_factory=dict)  # by task, of the service that is asked
-    underway: Group = field(default_factory=Group)  # requests that nobody waits for: those of the open loop
+    underway: Group = field(default_factory=Group)  # requests; those of the open loop nobody waits for but the end
     has_ended: bool = False
 
 
@@ -81,7 +81,7 @@ class Asker(FastHttpUser):
                 counted.by_task[kind].errors[stream.error] += 1
                 answer.failure(stream.error)
                 return
-        counted.by_task[kind].add(answered(stream, time.perf_counter() - started), counted.slo)
+        counted.add(kind, answered(stream, time.perf_counter() - started))
 
     def read(self, answer: Any, started: float) -> Stream:
         """Read a stream; one that breaks off has an error."""
@@ -132,10 +132,9 @@ class TaskUser(Asker):
         body = getattr(self.inputs, self.kind)()
         if run.has_ended:
             return
-        if self.is_open():
-            run.underway.add(gevent.spawn(self.request, self.kind, body, streams=self.streams))
-        else:
-            self.request(self.kind, body, streams=self.streams)
+        asked = run.underway.spawn(self.request, self.kind, body, streams=self.streams)
+        if not self.is_open():
+            asked.get()
 
 
 class TraceUser(Asker):
@@ -153,7 +152,7 @@ class TraceUser(Asker):
             if run.has_ended:
                 break
             streams = arrival.task == "generate"
-            run.underway.add(gevent.spawn(self.request, arrival.task, arrival.body, streams=streams))
+            run.underway.spawn(self.request, arrival.task, arrival.body, streams=streams)
         gevent.sleep(1e9)
 
 

@@ -4,7 +4,8 @@ Closed loop: a user waits for its answer, pauses, and asks again. Open loop (`--
 come at random times whether or not earlier ones were answered, as they do from a crowd; a slow service then has a
 growing queue. `--trace` replays requests from a file at their own times. With `--master` and `--worker` the master adds
 up what its workers count. At the end a table by task is printed; the exit status is 1 if a threshold is broken, which
-any error does unless `--max-error-ratio` allows it, or if nothing was answered.
+any error does unless `--max-error-ratio` allows it, and so does any request without an answer `--patience` seconds
+after the end; or if nothing was answered.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def begin(environment: Environment, **_: Any) -> None:
 
 @events.test_stopping.add_listener
 def wait_for_the_rest(environment: Environment, **_: Any) -> None:
-    """Ask nothing more, and give what is underway in the open loop some time."""
+    """Ask nothing more, and give what is underway some time: what has no answer then is a failure."""
     run.has_ended = True
     run.outcomes.end()
     run.underway.join(timeout=given(environment).patience)

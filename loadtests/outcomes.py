@@ -61,6 +61,7 @@ class Outcome:
     per_token_s: list[float] = field(default_factory=list)  # of streams: time per output token, one for each
     tokens: int = 0
     good: int = 0  # answers that kept the SLO
+    late: Counter[str] = field(default_factory=Counter)  # answers, tokens and good answers behind the end of the clock
     refused: int = 0  # with 429, which is no error
     errors: Counter[str] = field(default_factory=Counter)
 
@@ -74,11 +75,19 @@ class Outcome:
         """Those of which nothing came before the end."""
         return max(0, self.sent - self.requests)
 
-    def add(self, answer: Answered, slo: Slo) -> None:
-        """Count an answer."""
+    @property
+    def failures(self) -> Counter[str]:
+        """Errors by what went wrong, with those of which nothing came: a service that hangs has failed them."""
+        return self.errors + Counter({"unfinished": self.unfinished})
+
+    def add(self, answer: Answered, slo: Slo, *, is_late: bool = False) -> None:
+        """Count an answer; one that `is_late` counts in no rate, or a service would be as fast as its queue is long."""
+        is_good = slo.keeps(answer)
         self.seconds.append(answer.seconds)
         self.tokens += answer.tokens
-        self.good += slo.keeps(answer)
+        self.good += is_good
+        if is_late:
+            self.late.update(answers=1, tokens=answer.tokens, good=is_good)
         self.between_s += answer.between_s
         if answer.first_token_s is not None:
             self.first_token_s.append(answer.first_token_s)
@@ -87,7 +96,7 @@ class Outcome:
 
     def as_message(self) -> dict[str, Any]:
         """Return it as another process can read it."""
-        return {**vars(self), "errors": dict(self.errors)}
+        return {**vars(self), "errors": dict(self.errors), "late": dict(self.late)}
 
     def merge(self, other: Mapping[str, Any]) -> None:
         """Add another's message."""
@@ -96,6 +105,7 @@ class Outcome:
         for name in ("sent", "tokens", "good", "refused"):
             setattr(self, name, getattr(self, name) + other[name])
         self.errors.update(other["errors"])
+        self.late.update(other["late"])
 
 
 class Outcomes:
@@ -112,6 +122,10 @@ class Outcomes:
     def is_warm(self) -> bool:
         """Whether a request that is sent now counts."""
         return time.monotonic() >= self._counts_from
+
+    def add(self, task: str, answer: Answered) -> None:
+        """Count an answer to a task."""
+        self.by_task[task].add(answer, self.slo, is_late=self._ended is not None)
 
     def end(self) -> None:
         """Stop the clock: what is still underway is waited for, but no longer asked."""
@@ -160,13 +174,14 @@ class Thresholds:
         """Yield what was worse than it may be; that nothing was answered always is."""
         if not any(outcome.seconds for outcome in outcomes.by_task.values()):
             total = outcomes.total()
-            yield f"nothing was answered: {total.sent} sent, {dict(total.errors)}, {total.refused} refused"
+            yield f"nothing was answered: {total.sent} sent, {dict(total.failures)}, {total.refused} refused"
         for task, outcome in sorted(outcomes.by_task.items()):
-            errors = outcome.errors.total() / max(1, outcome.requests)
+            failures = outcome.failures
+            errors = failures.total() / max(1, outcome.requests + outcome.unfinished)
             refused = outcome.refused / max(1, outcome.requests)
             good = outcome.good / max(1, outcome.sent)
             measured = {
-                "errors": (errors, self.error_ratio, f"{errors:.2%}: {dict(outcome.errors)}"),
+                "errors": (errors, self.error_ratio, f"{errors:.2%}: {dict(failures)}"),
                 "429s": (refused, self.refused_ratio, f"{refused:.2%}"),
                 "p95 latency": (p95 := percentile(outcome.seconds, 95), self.latency_s, f"{p95:.2f} s"),
                 "p95 first token": (p95 := percentile(outcome.first_token_s, 95), self.first_token_s, f"{p95:.2f} s"),

@@ -176,9 +176,10 @@ def judge(looks: Sequence[Look], settle_s: float, report: sweep.Report) -> list[
     rays = ", ".join(f"{what} × {figures[2]:.3f}" for what, figures in of_rays.items())
     total = report["total"]
     failed = sum(total["errors"].values())
+    is_whole = not failed and not total["refused"] and not total["unfinished"] and total["answered"] > 0
     errors = f"{failed} of {total['sent']:,}, {total['refused']} refused, {total['unfinished']} unfinished"
     return [
-        Verdict("no request fails", not total["errors"] and not total["refused"] and total["answered"] > 0, errors),
+        Verdict("no request fails", is_whole, errors),
         *grown,
         disk,
         Verdict("Ray's own processes", None, rays),

@@ -13,7 +13,7 @@ from loadtests.hostile import verdicts
 from loadtests.hostile.attacks import Kind, Tally, Target, hostile_client, kinds, make_tally, slow_kinds, slow_socket
 from loadtests.hostile.bodies import bodies
 from loadtests.hostile.polite import Right, Sample, User, ask_all_once, right_answers, use, users
-from loadtests.hostile.probe import Probe, held, metrics_page, probe, stalls
+from loadtests.hostile.probe import Probe, held, metrics_page, probe
 from loadtests.hostile.processes import MODELS, Keys, Kill, Killer, Service, Usage, is_alive, most
 from loadtests.hostile.verdicts import Verdict
 from loadtests.hostile.warmup import warm_up
@@ -42,7 +42,6 @@ class Phase:
 
     samples: list[Sample] = field(default_factory=list)
     probes: dict[str, Probe] = field(default_factory=lambda: {model: Probe() for model in MODELS})
-    stalls: dict[str, float] = field(default_factory=dict)  # by model, of the service's own count
     cpu: float = 0.0  # share of a core that this process used
     seconds: float = 0.0
 
@@ -106,8 +105,6 @@ async def polite_phase(
             polite.create_task(use(user, service.address, key, right, until, phase.samples))
     phase.seconds = time.monotonic() - started
     phase.cpu = (time.process_time() - cpu) / phase.seconds
-    with suppress(OSError, EOFError):
-        phase.stalls = stalls(await metrics_page(service.address, keys.polite[0]))
 
 
 @asynccontextmanager

@@ -12,7 +12,6 @@ from loadtests.hostile.wire import Address, Connection, Request
 
 EVERY_S = 0.1
 TIMEOUT_S = 60.0
-STALL = "trifold_event_loop_stall_seconds"
 HELD = ("trifold_kv_slots_used", "trifold_sequences_running", "trifold_sequences_waiting")
 
 
@@ -56,22 +55,3 @@ def held(page: str) -> dict[str, float]:
         for sample in family.samples
         if sample.name in HELD and sample.value
     }
-
-
-def stalls(page: str) -> dict[str, float]:
-    """Return the longest stall that each model's own loop has told of, if the service tells.
-
-    Of a histogram it is the bound of the highest bucket that has any.
-    """
-    longest: dict[str, float] = {}
-    for family in text_string_to_metric_families(page):
-        if family.name != STALL:
-            continue
-        counts: dict[str, float] = {}
-        for sample in family.samples:
-            model = sample.labels.get("model", "")
-            if sample.name == STALL:
-                longest[model] = max(longest.get(model, 0.0), sample.value)
-            elif sample.name == f"{STALL}_bucket" and sample.value > counts.get(model, 0.0):
-                counts[model], longest[model] = sample.value, float(sample.labels["le"])
-    return longest

@@ -64,14 +64,12 @@ def probe_table(run: Run) -> Table:
     """Return how long each model's health took to answer, which stands in for its event loop's stalls."""
     table = _table(
         "/models/NAME/health, asked every 100 ms; milliseconds",
-        *("model", "p99 alone", "longest alone", "p99 beside", "longest beside", "failed", "loop's own longest"),
+        *("model", "p99 alone", "longest alone", "p99 beside", "longest beside", "failed"),
     )
     for model in run.beside.probes:
         alone, beside = (phase.probes[model].seconds for phase in (run.alone, run.beside))
         times = [f"{percentile(of, percent) * 1000:.0f}" for of in (alone, beside) for percent in (99, 100)]
-        own = run.beside.stalls.get(model)
-        failures = str(run.beside.probes[model].failures)
-        table.add_row(model, *times, failures, "–" if own is None else f"{own * 1000:.0f}")
+        table.add_row(model, *times, str(run.beside.probes[model].failures))
     return table
 
 
@@ -123,7 +121,6 @@ def _phase(phase: Phase) -> dict[str, Any]:
             }
             for model, probe in phase.probes.items()
         },
-        "stalls": phase.stalls,
     }
 
 

@@ -30,7 +30,9 @@ def _few(biases: object) -> object:
 class SamplingRequest(DecodingRequest):
     """A request for choices, drawn or searched. Defaults are the package's, and ours where it has none."""
 
-    max_tokens: int | None = Field(None, ge=1, le=MOST, description="most tokens to generate for each choice; 128")
+    max_tokens: int | None = Field(
+        None, ge=0, le=MOST, description="most tokens to generate for each choice; 128; with echo there may be none"
+    )
     temperature: float | None = Field(None, ge=0, le=10, description="0 is greedy; 0.8")
     top_k: int | None = Field(None, ge=0, le=1_000_000, description="sample from the k likeliest tokens; 0 is all")
     top_p: float | None = Field(

@@ -11,6 +11,7 @@ from service.engine.mailbox import Output
 from service.engine.sampling import SampledToken
 from service.engine.sequence import Sequence as Decoding
 from service.schemas import FinishReason, GenerateRequest, TokenLogprob, TopLogprob
+from service.tasks.prompts import Prompt
 from service.tasks.stopping import StopTexts
 from service.tasks.texts import as_list
 
@@ -43,8 +44,11 @@ class ChoiceText(Protocol):
 class SampledChoice:
     """The one choice of a sequence that is sampled."""
 
-    def __init__(self, tokenizer: PackageTokenizer, request: GenerateRequest, sequence: Decoding, index: int) -> None:
+    def __init__(
+        self, tokenizer: PackageTokenizer, request: GenerateRequest, prompt: Prompt, sequence: Decoding, index: int
+    ) -> None:
         self.sequence = sequence
+        self._prompt = prompt
         self._tokenizer, self._request, self._index = tokenizer, request, index
         self._detokenizer = Detokenizer(tokenizer, sequence.prompt_ids)
         self._stop_texts = StopTexts(as_list(request.stop or []))
@@ -52,14 +56,16 @@ class SampledChoice:
 
     @property
     def is_done(self) -> bool:
-        """Whether a stop text has come."""
-        return self._stop_texts.is_met
+        """Whether a stop text has come, or the prompt was all that was asked for."""
+        return self._stop_texts.is_met or (self._request.max_tokens == 0 and not self._echoes)
 
     def read(self, output: Output) -> Iterator[Piece]:
         """Yield the prompt first if it is to be echoed, then the new text."""
         if self._echoes:
             self._echoes = False
-            yield echo(self._tokenizer, self._request, self.sequence.prompt_ids, output.prompt, self._index)
+            yield echo(self._tokenizer, self._request, self._prompt, output.prompt, self._index)
+            if self._request.max_tokens == 0:  # the engine has written one, for nothing else comes with scores
+                yield Piece(self._index, "", finish_reason="length")
         if self.is_done:
             return
         begins = self._detokenizer.begins
@@ -92,20 +98,26 @@ class SearchedChoices:
     is_done = False  # a search is wanted to its end
 
     def __init__(
-        self, tokenizer: PackageTokenizer, request: GenerateRequest, sequence: Decoding, first_index: int
+        self,
+        tokenizer: PackageTokenizer,
+        request: GenerateRequest,
+        prompt: Prompt,
+        sequence: Decoding,
+        first_index: int,
     ) -> None:
         self.sequence = sequence
+        self._prompt = prompt
         self._tokenizer, self._request, self._first_index = tokenizer, request, first_index
 
     def read(self, output: Output) -> Iterator[Piece]:
         """Yield all choices once the search is over."""
         if output.finish_reason is None:
             return
-        tokenizer, request, prompt = self._tokenizer, self._request, self.sequence.prompt_ids
+        tokenizer, request, prompt = self._tokenizer, self._request, self._prompt
         for rank in range(request.n):
             best = output.hypotheses[min(rank, len(output.hypotheses) - 1)]
             stop_texts, index = StopTexts(as_list(request.stop or [])), self._first_index + rank
-            text = stop_texts.add(Detokenizer(tokenizer, prompt).add(best.ids, is_last=True), is_last=True)
+            text = stop_texts.add(Detokenizer(tokenizer, prompt.ids).add(best.ids, is_last=True), is_last=True)
             reason: FinishReason = "stop" if stop_texts.is_met else best.finish_reason
             if request.echo:
                 yield echo(tokenizer, request, prompt, [], index)
@@ -113,16 +125,16 @@ class SearchedChoices:
 
 
 def echo(
-    tokenizer: PackageTokenizer, request: GenerateRequest, prompt: list[int], scored: Sequence[SampledToken], index: int
+    tokenizer: PackageTokenizer, request: GenerateRequest, prompt: Prompt, scored: Sequence[SampledToken], index: int
 ) -> Piece:
     """Return the prompt as the first piece of a choice; `scored` are its tokens behind the first."""
     tokens = None
     if request.logprobs is not None:
-        first = TokenLogprob(id=prompt[0], text=tokenizer.decode([prompt[0]]), logprob=None, top=[])
+        first = TokenLogprob(id=prompt.ids[0], text=tokenizer.decode(prompt.ids[:1]), logprob=None, top=[])
         # A start token stands before a text without being part of it.
         is_shown = bool(first.text) or request.ids() is not None
         tokens = [*([first] if is_shown else []), *token_logprobs(tokenizer, scored, begins=not first.text)]
-    return Piece(index, tokenizer.decode(prompt), tokens)
+    return Piece(index, tokenizer.decode(prompt.ids) if prompt.text is None else prompt.text, tokens)
 
 
 def token_logprobs(

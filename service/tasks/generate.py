@@ -112,6 +112,8 @@ class Generate:
         if request.best_of is not None and request.best_of < request.n:
             raise InvalidRequest(f"best_of is {request.best_of}, less than n, {request.n}", "best_of")
         beam_size = self._beam_size(request)
+        if request.max_tokens == 0 and (not request.echo or beam_size > 1):
+            raise InvalidRequest("max_tokens is 0, which goes with echo and no beam search; ask for 1", "max_tokens")
         if beam_size == 1:
             return
         if request.best_of is not None:
@@ -175,15 +177,15 @@ class Generate:
                     request, beam_size, most, prompt_tokens=length, n_best=request.n, grammar=grammar
                 )
                 sequence = self._engine.sequence(search, prompt.ids, prompt.source)
-                yield SearchedChoices(self._tokenizer, request, sequence, first)
+                yield SearchedChoices(self._tokenizer, request, prompt, sequence, first)
                 continue
             for number in range(request.n):
                 sampling = self._choosing.sampling(request, most, prompt_tokens=length, number=number, grammar=grammar)
                 sequence = self._engine.sequence(sampling, prompt.ids, prompt.source)
-                yield SampledChoice(self._tokenizer, request, sequence, first + number)
+                yield SampledChoice(self._tokenizer, request, prompt, sequence, first + number)
 
     def _max_tokens(self, request: GenerateRequest, prompt: Prompt) -> int:
-        return self._choosing.max_tokens(request, len(prompt.ids))
+        return max(1, self._choosing.max_tokens(request, len(prompt.ids)))
 
 
 def _drawn(request: GenerateRequest) -> GenerateRequest:

@@ -37,7 +37,7 @@ class DecideByLikelihood:
         check_copies(sum(_count_characters(request.input, question) for question in request.questions), "questions")
         texts = [_texts(request.input, question) for question in request.questions]
         scored = GenerateRequest(
-            prompt=list(chain.from_iterable(texts)), echo=True, logprobs=0, max_tokens=1, temperature=0
+            prompt=list(chain.from_iterable(texts)), echo=True, logprobs=0, max_tokens=0, temperature=0
         )
         prompts, pieces = await self._generate.run(scored, client)
         # The first piece of each choice is its prompt.

@@ -28,6 +28,7 @@ class Prompt:
 
     ids: list[int]  # the decoder's
     source: list[int] | None = None  # the encoder's, where there is one
+    text: str | None = None  # as it was sent, where it was a text
 
     @property
     def tokens(self) -> int:
@@ -65,6 +66,7 @@ class Prompts:
     async def read(self, request: GenerateRequest, permit: Permit) -> list[Prompt]:
         """Return the prompts, in order; raises `InvalidRequest` for one that is too long."""
         ids = request.ids()
+        texts: Sequence[str | None] = [None] * len(ids or [None])  # as they were sent
         if request.messages is not None:
             rows = [await self._conversation(request, permit)]
         elif ids is not None:
@@ -72,10 +74,13 @@ class Prompts:
                 check_ids(row, self._tokenizer.vocab_size, self._param)
             rows = ids
         else:
-            rows = await self._encoded(_texts(request), permit, truncate=request.truncate)
+            texts = _texts(request)
+            rows = await self._encoded(texts, permit, truncate=request.truncate)
         for row in rows:
             check_length(len(row), self._limit, self._param if request.messages is None else "messages")
-        return [Prompt([self._start], row) if self._has_source else Prompt(row) for row in rows]
+        if self._has_source:
+            return [Prompt([self._start], row) for row in rows]
+        return [Prompt(row, text=text) for row, text in zip(rows, texts, strict=True)]
 
     def _check(self, request: GenerateRequest) -> None:
         if (request.prompt is None) == (request.messages is None):

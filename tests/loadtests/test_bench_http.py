@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from loadtests.bench_http import Measured, cell
+from loadtests.bench_http import Measured, cell, failures
 
 
 def test_a_ratio_is_taken_within_each_round() -> None:
@@ -9,3 +9,10 @@ def test_a_ratio_is_taken_within_each_round() -> None:
 
     assert cell(0, turns) == "250 (2, 3)"
     assert cell(1, turns) == "145 (2, 4; 0.70; 3 failed)"
+
+
+def test_a_request_without_an_answer_has_failed_as_one_with_a_bad_answer_has() -> None:
+    wrk = "  Socket errors: connect 0, read 3, write 0, timeout 7\n  Non-2xx or 3xx responses: 5\n"
+
+    assert failures(wrk) == 15
+    assert failures("Requests/sec: 100.0") == 0

@@ -1,4 +1,4 @@
-"""The whole load test, by its command line, against a server that counts what it is asked."""
+"""The whole load test, by its command line, against a server that counts what it is asked, and may not answer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,15 +25,16 @@ ANSWER = {"usage": {"prompt_tokens": 7, "completion_tokens": 0}}
 
 
 class Server(ThreadingHTTPServer):
-    """Answers with one status, and counts."""
+    """Answers with one status, or never (none), and counts."""
 
     request_queue_size = 64
 
-    def __init__(self, status: int, key: str) -> None:
+    def __init__(self, status: int | None, key: str) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.status, self.key = status, key
         self.bodies: list[dict[str, Any]] = []
         self.strangers = 0
+        self.has_ended = threading.Event()
 
     @property
     def address(self) -> str:
@@ -48,7 +50,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.answer(self.server.status, ANSWER)
+        if self.server.status is None:
+            self.server.has_ended.wait()
+        else:
+            self.answer(self.server.status, ANSWER)
 
     def answer(self, status: int, content: Any) -> None:
         self.server.strangers += self.headers["Authorization"] != f"Bearer {self.server.key}"
@@ -63,12 +68,13 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(status: int) -> Iterator[Server]:
+def serving(status: int | None) -> Iterator[Server]:
     server = Server(status, key="secret")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server
     finally:
+        server.has_ended.set()
         server.shutdown()
         server.server_close()
 
@@ -88,6 +94,24 @@ def test_a_service_that_only_fails_fails_the_load_test(tmp_path: Path) -> None:
     assert "nothing was answered" in ended.stdout and "classify: errors 100.00%" in ended.stdout
     assert report["total"]["errors"] == {"500": len(server.bodies)} and len(report["broken"]) == 2
     assert report["about"]["commit"] and report["about"]["processor"]
+
+
+@pytest.mark.parametrize("arrivals", ["open", "closed"])
+def test_a_service_that_hangs_fails_the_load_test_whatever_it_answered_before(arrivals: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    with serving(200) as server:
+        options = ("--arrivals", arrivals, "--users", "2", "--pause", "0.05", "--run-time", "2", "--patience", "0.5")
+        command = locust(server, *options, "--report", str(report))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as load:
+            while not server.bodies and load.poll() is None:
+                time.sleep(0.05)
+            server.status = None
+            output, errors = load.communicate(timeout=60)
+
+    total = json.loads(report.read_text())["total"]
+    assert load.returncode == 1, output + errors
+    assert total["unfinished"] == total["sent"] - total["answered"] > 0 and not total["errors"]
+    assert f"'unfinished': {total['unfinished']}" in output
 
 
 def test_a_master_adds_up_what_its_workers_count(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_an_answer_is_good_if_it_keeps_every_bound(slo: Slo, keeps: bool) -> Non
     [
         (Thresholds(error_ratio=None), None),
         (Thresholds(error_ratio=0.1, refused_ratio=0.2, latency_s=1, first_token_s=0.1), None),
-        (Thresholds(), "generate: errors 4.00%: {'500': 5}, allowed 0"),
+        (Thresholds(), "generate: errors 4.76%: {'500': 5, 'unfinished': 1}, allowed 0"),
         (Thresholds(error_ratio=1, refused_ratio=0.1), "generate: 429s 16.00%, allowed 0.1"),
         (Thresholds(error_ratio=1, latency_s=0.9), "generate: p95 latency 0.95 s, allowed 0.9"),
         (Thresholds(error_ratio=1, first_token_s=0.01), "generate: p95 first token 0.05 s, allowed 0.01"),
@@ -85,7 +85,25 @@ def test_a_run_in_which_nothing_was_answered_is_broken_whatever_is_allowed() -> 
 
     assert list(anything.broken(outcomes)) == ["nothing was answered: 0 sent, {}, 0 refused"]
     outcomes.by_task["embed"].sent = 3
-    assert list(anything.broken(outcomes)) == ["nothing was answered: 3 sent, {}, 0 refused"]
+    assert list(anything.broken(outcomes)) == ["nothing was answered: 3 sent, {'unfinished': 3}, 0 refused"]
+
+
+def test_an_answer_behind_the_end_of_the_clock_counts_in_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    worker, master = Outcomes(slo=Slo(latency_s=30)), Outcomes(slo=Slo(latency_s=30))
+    now += 10
+    for seconds in (1, 20):
+        worker.by_task["embed"].sent += 1
+        worker.add("embed", Answered(seconds, 50))
+        worker.end()
+        master.end()
+        now += 10
+    master.merge(worker.take_message())
+    total = as_json(master, {}, [])["total"]
+
+    assert (total["answered"], total["good"], total["latency_s"]["mean"]) == (2, 2, 10.5)
+    assert (total["answered_per_s"], total["good_per_s"], total["tokens_per_s"]) == (0.1, 0.1, 5)
 
 
 def test_messages_of_two_processes_add_up_and_tell_nothing_twice(outcomes: Outcomes) -> None:

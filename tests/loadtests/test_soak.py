@@ -49,6 +49,7 @@ def test_a_failed_request_breaks_a_soak_and_so_does_a_load_that_asks_nothing() -
 
     assert broken(seen, report(errors={"503": 1})) == ["no request fails"]
     assert broken(seen, report(refused=1)) == ["no request fails"]
+    assert broken(seen, report(unfinished=1)) == ["no request fails"]
     assert broken(seen, report(answered=0)) == ["no request fails"]
 
 

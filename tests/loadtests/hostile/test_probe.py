@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from loadtests.hostile.probe import Probe, held, metrics_page, probe, stalls
+from loadtests.hostile.probe import Probe, held, metrics_page, probe
 from tests.loadtests.hostile.conftest import StandIn, json_answer
 
 PAGE = """# TYPE trifold_kv_slots gauge
@@ -17,25 +17,10 @@ trifold_sequences_running{model="stories"} 0.0
 # TYPE trifold_sequences_waiting gauge
 trifold_sequences_waiting{model="sentiment"} 2.0
 """
-HISTOGRAM = """# TYPE trifold_event_loop_stall_seconds histogram
-trifold_event_loop_stall_seconds_bucket{le="0.01",model="stories"} 5.0
-trifold_event_loop_stall_seconds_bucket{le="0.05",model="stories"} 9.0
-trifold_event_loop_stall_seconds_bucket{le="0.1",model="stories"} 9.0
-trifold_event_loop_stall_seconds_bucket{le="+Inf",model="stories"} 9.0
-"""
-GAUGE = """# TYPE trifold_event_loop_stall_seconds gauge
-trifold_event_loop_stall_seconds{model="stories"} 0.04
-"""
 
 
 def test_what_is_held_is_read_from_the_metrics_page() -> None:
     assert held(PAGE) == {"trifold_kv_slots_used stories": 3.0, "trifold_sequences_waiting sentiment": 2.0}
-
-
-@pytest.mark.parametrize(("page", "longest"), [(HISTOGRAM, 0.05), (GAUGE, 0.04)])
-def test_the_longest_stall_is_read_from_a_histogram_or_a_gauge(page: str, longest: float) -> None:
-    assert stalls(page) == {"stories": longest}
-    assert stalls(PAGE) == {}
 
 
 async def test_probes_ask_on_one_connection_and_count_what_fails(

@@ -90,6 +90,37 @@ async def test_echo_begins_with_the_prompt_and_its_logprobs(client: Client) -> N
     assert echoed["usage"] == plain["usage"]
 
 
+async def test_an_echoed_text_is_the_one_that_was_sent(client: Client) -> None:
+    prompt = "  A \ufb01ne\tdog, two  spaces "  # none of which the tokenizer gives back
+    body = {"prompt": prompt, "max_tokens": 3, "temperature": 0, "echo": True}
+
+    for asked in (body, {**body, "beam_size": 2}, {**body, "logprobs": 0}):
+        (choice,) = (await post(client, "/generate", **asked))["choices"]
+        assert choice["text"].startswith(prompt) and len(choice["text"]) > len(prompt)
+
+
+@pytest.mark.parametrize("prompt", ["Once upon a time", [40, 41, 42]])
+async def test_a_prompt_is_scored_without_a_token_behind_it(client: Client, prompt: str | list[int]) -> None:
+    body = {"prompt": prompt, "n": 2, "temperature": 0, "echo": True, "logprobs": 1}
+    longer = await post(client, "/generate", **body, max_tokens=1)
+    alone = await post(client, "/generate", **body, max_tokens=0)
+    *pieces, usage = await events_of(client, "/generate", **body, max_tokens=0)
+
+    assert alone["usage"] == usage["usage"] == {**longer["usage"], "completion_tokens": 0}
+    for choice, other in zip(alone["choices"], longer["choices"], strict=True):
+        own = [piece for piece in pieces if piece["index"] == choice["index"]]
+        assert other["text"].startswith(choice["text"]) and choice["finish_reason"] == "length"
+        assert choice["logprobs"] == other["logprobs"][:-1]
+        assert "".join(piece["text"] for piece in own) == choice["text"] and own[-1]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("more", [{}, {"echo": True, "beam_size": 2}])
+async def test_no_token_at_all_is_refused_where_no_prompt_is_scored(client: Client, more: dict[str, Any]) -> None:
+    response = await client.post("/generate", json={"prompt": "Once", "max_tokens": 0, **more})
+
+    assert response.status_code in {400, 422} and response.json()["error"]["param"] == "max_tokens"
+
+
 async def test_many_streamed_choices_wait_for_their_turn(client: Client) -> None:
     *pieces, usage = await events_of(client, "/generate", prompt="Once", n=200, max_tokens=2, temperature=0)
 

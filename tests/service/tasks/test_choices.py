@@ -9,13 +9,18 @@ from service.engine.sampling import SampledToken, SamplingParams
 from service.engine.sequence import Sampling, Sequence
 from service.schemas import GenerateRequest
 from service.tasks.choices import Piece, SampledChoice
+from service.tasks.prompts import Prompt
 from tests.conftest import TinyPackage
 
 
 def make_choice(package: TinyPackage, stop: str) -> SampledChoice:
     tokenizer = PackageTokenizer.load(package.folder / TOKENIZER_FILE)
     request = GenerateRequest(prompt="Once", stop=stop, logprobs=0)
-    return SampledChoice(tokenizer, request, Sequence([1], Sampling(SamplingParams(50), [1])), 0)
+    return choice_of(tokenizer, request, [1])
+
+
+def choice_of(tokenizer: PackageTokenizer, request: GenerateRequest, ids: list[int]) -> SampledChoice:
+    return SampledChoice(tokenizer, request, Prompt(ids), Sequence(ids, Sampling(SamplingParams(50), [1])), 0)
 
 
 def tokens_of(package: TinyPackage, text: str) -> list[SampledToken]:
@@ -47,7 +52,7 @@ def test_tokens_with_their_log_probabilities_are_together_the_text(stories: Tiny
     tokenizer = PackageTokenizer.load(stories.folder / TOKENIZER_FILE)
     request, tokens = GenerateRequest(prompt="Once", logprobs=0), tokens_of(stories, "The dog was good.")
     begins = [*prompt] or [stories.manifest.special_ids.start or 0]  # which has no text
-    choice = SampledChoice(tokenizer, request, Sequence(begins, Sampling(SamplingParams(50), [1])), 0)
+    choice = choice_of(tokenizer, request, begins)
     pieces = [piece for token in tokens for piece in choice.read(Output([token]))]
 
     shown = [token.text for piece in pieces for token in piece.tokens or []]

@@ -151,7 +151,7 @@ class FillParameters(_Open):
     """How many candidates there are."""
 
     top_k: int | None = Field(None, ge=1, le=100)
-    targets: NotDone = None
+    targets: Text | Annotated[list[Text], Field(min_length=1, max_length=100, fail_fast=True)] | None = None
 
 
 class FillMask(Body):
@@ -206,6 +206,11 @@ class GenerationParameters(_Open):
     repetition_penalty: float | None = Field(None, ge=0.01, le=10)
     no_repeat_ngram_size: int | None = Field(None, ge=0, le=MOST)
     do_sample: NotDone = None
+    num_beam_groups: Literal[1] | None = None
+    diversity_penalty: NotDone = None
+    penalty_alpha: NotDone = None
+    epsilon_cutoff: NotDone = None
+    eta_cutoff: NotDone = None
 
     def native(self, kind: type[DecodingRequest]) -> dict[str, Any]:
         """Return the fields of a native request."""

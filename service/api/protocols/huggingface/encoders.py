@@ -143,26 +143,37 @@ async def question_answering(calls: Calls, body: QuestionAnswering) -> Any:
 
 async def fill_mask(calls: Calls, body: FillMask) -> Any:
     """Return the candidates for a text's missing word, or for each of its words; of a list, for each text."""
-    asked = native(FillRequest, model=body.model, input=body.inputs, **given(top_k=body.parameters.top_k))
+    targets = None if body.parameters.targets is None else as_list(body.parameters.targets)
+    asked = native(
+        FillRequest, model=body.model, input=body.inputs, **given(top_k=body.parameters.top_k, targets=targets)
+    )
     with naming(input="inputs"):
         answer = await calls.answer_as(FillResponse, asked, "fill")
     pairs = list(zip(as_list(body.inputs), answer.results, strict=True))
     check_copies(sum(len(text) * sum(len(mask.candidates) for mask in masks) for text, masks in pairs), "inputs")
-    found = (_words(text, masks) for text, masks in pairs)
+    found = (words_of(text, masks) for text, masks in pairs)
     return next(found) if isinstance(body.inputs, str) else found
 
 
-def _words(text: str, masks: list[Mask]) -> list[Any]:
+def words_of(text: str, masks: list[Mask]) -> list[Any]:
+    """Return the candidates for a text's missing word, or for each of its words, and the texts that they make."""
     words = [
         [
             {
                 "score": candidate.score,
                 "token": candidate.id,
                 "token_str": candidate.text,
-                "sequence": text[: mask.start] + candidate.text + text[mask.end :],
+                "sequence": _filled(text[: mask.start], candidate.text, text[mask.end :]),
             }
             for candidate in mask.candidates
         ]
         for mask in masks
     ]
     return words[0] if len(words) == 1 else words
+
+
+def _filled(before: str, word: str, behind: str) -> str:
+    """Return a text with a word in the place of a mask; a word's further piece joins what stands before."""
+    if word.startswith("##"):
+        return before.rstrip(" ") + word.removeprefix("##") + behind
+    return (before.removesuffix(" ") if word.startswith(" ") else before) + word + behind

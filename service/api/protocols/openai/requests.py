@@ -37,7 +37,15 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "verbosity": ("medium",),
     "continue_final_message": (),
     "documents": (),
+    "chat_template": (),
+    "echo": (),  # of completions it is a field of its own
+    "prompt_logprobs": (),
+    "allowed_token_ids": (),
+    "bad_words": (),
+    "include_stop_str_in_output": (),
+    "truncate_prompt_tokens": (),
 }
+ALWAYS = ("skip_special_tokens", "spaces_between_special_tokens")  # fields that are refused only where they say no
 
 
 class StreamOptions(NullsLeftOut):
@@ -57,6 +65,9 @@ class OpenAIRequest(NullsLeftOut):
         for name, harmless in REFUSED.items():
             if name in sent and sent[name] not in (*harmless, *ASKS_NOTHING):
                 raise InvalidRequest(f"{name} is not supported; leave it out", name)
+        for name in ALWAYS:
+            if not sent.get(name, True):
+                raise InvalidRequest(f"{name} is always true here; leave it out", name)
 
 
 class ChoicesRequest(SamplingRequest, OpenAIRequest):  # the last one's configuration holds

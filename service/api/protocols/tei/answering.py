@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from model.package import Manifest
+from model.package import Activation, Manifest
 from service import __version__
 from service.api.calls import Calls
 from service.api.invalid import naming, native
@@ -24,6 +24,7 @@ from service.api.protocols.tei.schemas import (
     TeiRerankRequest,
     TeiTokenizeRequest,
 )
+from service.errors import EmptyInput
 from service.schemas import (
     ClassifyRequest,
     ClassifyResponse,
@@ -58,6 +59,8 @@ async def embed(calls: Calls, request: TeiEmbedRequest) -> list[list[float]]:
 async def similarity(calls: Calls, request: SimilarityRequest) -> list[float]:
     """Return the cosines of one sentence's vector with those of the others."""
     parameters, given = request.parameters or SimilarityParameters(), request.inputs
+    if not given.sentences:
+        raise EmptyInput("sentences is empty; send at least one text", "inputs")
     asked = TeiEmbedRequest(
         model=request.model,
         inputs=[given.source_sentence, *given.sentences],
@@ -73,13 +76,16 @@ async def predict(calls: Calls, request: PredictRequest) -> Iterator[Any]:
     inputs = request.inputs
     is_one = isinstance(inputs, str) or all(isinstance(each, str) for each in inputs)
     each_one = [[inputs] if isinstance(inputs, str) else inputs] if is_one else inputs
+    activation: Activation | None = "none" if request.raw_scores else None
+    if not request.raw_scores and len(calls.find(request.model, "classify").manifest.labels) == 1:
+        activation = "sigmoid"  # as TEI has it, whatever the model's own is
     with naming(input="inputs"):
         asked = native(
             ClassifyRequest,
             model=request.model,
             input=[each[0] if len(each) == 1 else each for each in each_one],
             truncate=request.cuts,
-            activation="none" if request.raw_scores else None,
+            activation=activation,
         )
         answer = await calls.answer_as(ClassifyResponse, asked, "classify")
     several = (
@@ -109,6 +115,8 @@ async def rerank(calls: Calls, request: TeiRerankRequest) -> list[Rank]:
 
 async def tokenize(calls: Calls, request: TeiTokenizeRequest) -> Iterator[list[SimpleToken]]:
     """Return the tokens of each text."""
+    if not request.inputs and isinstance(request.inputs, list):
+        raise EmptyInput("inputs is empty; send at least one text", "inputs")
     with naming(input="inputs"):
         asked = native(
             TokenizeRequest,

@@ -10,6 +10,8 @@ import httpx
 import numpy as np
 import pytest
 
+from service.api.protocols.huggingface.encoders import words_of
+from service.schemas import Candidate, Mask
 from tests.conftest import TEXTS, MakePackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, events_of, post
 from tests.service.api.test_images import encoded, png
@@ -103,6 +105,18 @@ async def test_a_filled_mask_shows_the_text_that_it_makes(client: Client) -> Non
     assert [(x["token"], x["token_str"]) for x in found] == [(x["id"], x["text"]) for x in mask["candidates"]]
     assert found[0]["sequence"] == f"The dog was {found[0]['token_str']}."
     assert [len(words) for words in both] == [2, 2]
+    (last,) = await piped(client, "fill-mask", text, targets=found[1]["token_str"])
+    assert last == found[1]
+
+
+@pytest.mark.parametrize(
+    ("before", "word", "filled"),
+    [("It is ", "good", "It is good."), ("It is ", " good", "It is good."), ("It is ", "##n't", "It isn't.")],
+)
+def test_a_word_joins_the_text_around_its_mask_as_its_tokenizer_writes_it(before: str, word: str, filled: str) -> None:
+    mask = Mask(len(before), len(before) + len("[MASK]"), [Candidate(5, word, 0.5)])
+
+    assert [each["sequence"] for each in words_of(f"{before}[MASK].", [mask])] == [filled]
 
 
 async def test_texts_are_continued_whole_and_in_pieces(client: Client) -> None:
@@ -164,7 +178,9 @@ async def test_fields_that_nobody_knows_are_passed_over_whatever_they_are_called
         ("/", {"parameters": {}}, 422, "inputs: Field required"),
         ("/", {"inputs": "x", "parameters": {"top_k": 0}}, 422, "top_k: "),
         ("/", {"inputs": ["x"] * 257}, 413, "inputs asks for 257 answers"),
-        ("/pipeline/fill-mask", {"inputs": "[MASK]", "parameters": {"targets": ["a"]}}, 422, "targets: this is not"),
+        ("/pipeline/fill-mask", {"inputs": "[MASK]", "parameters": {"targets": ["no word"]}}, 422, "targets has"),
+        ("/pipeline/text-generation", {"inputs": "x", "parameters": {"num_beam_groups": 2}}, 422, "num_beam_groups"),
+        ("/pipeline/text-generation", {"inputs": "x", "parameters": {"penalty_alpha": 0.6}}, 422, "penalty_alpha"),
         ("/pipeline/fill-mask", {"inputs": "x"}, 422, "inputs has a text without [MASK]"),
         ("/pipeline/text-generation", {"inputs": ["x"], "stream": True}, 422, "stream is for a single prompt"),
         ("/pipeline/text-generation", {"inputs": "x" * 9999}, 422, "inputs has"),

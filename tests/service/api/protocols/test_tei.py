@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import TEXTS, TinyPackage, with_manifest
+from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, post
 
 LONG = "good film " * 100
@@ -74,6 +74,17 @@ async def test_raw_scores_are_the_models_numbers(client: Client) -> None:
     assert {label: weight / sum(weights.values()) for label, weight in weights.items()} == pytest.approx(scores)
 
 
+async def test_the_score_of_an_only_label_is_made_as_tei_makes_it(
+    open_client: OpenClient, make_package: MakePackage, tmp_path: Path
+) -> None:
+    regression = with_manifest(make_package("ranker"), tmp_path / "one", task="classify", activation="none")
+    async with open_client(regression) as client:
+        (score,) = await post(client, "/predict", inputs=TEXTS[0])
+        (raw,) = await post(client, "/predict", inputs=TEXTS[0], raw_scores=True)
+
+    assert score["score"] == pytest.approx(1 / (1 + np.exp(-raw["score"]))) and score["label"] == raw["label"]
+
+
 async def test_texts_are_ranked_as_documents_are(client: Client) -> None:
     body = {"query": "the dog", "activation": "none"}
     native = (await post(client, "/rerank", documents=TEXTS, **body))["results"]
@@ -134,6 +145,8 @@ async def test_a_model_is_described_as_tei_does(client: Client) -> None:
         ("/predict", {"inputs": [["a"], ["a", "b", "c"]]}, 422, "Validation", "inputs"),
         ("/rerank", {"query": "x", "texts": []}, 400, "Empty", "texts is empty"),
         ("/similarity", {"inputs": {"source_sentence": "x"}}, 422, "Validation", "inputs"),
+        ("/similarity", {"inputs": {"source_sentence": "x", "sentences": []}}, 400, "Empty", "sentences is empty"),
+        ("/tokenize", {"inputs": []}, 400, "Empty", "inputs is empty"),
         ("/tokenize", {"inputs": "x", "prompt_name": "query"}, 422, "Validation", "prompt_name"),
         ("/decode", {"ids": [9999]}, 413, "Validation", "ids go from 0"),
         ("/embed_all", {"inputs": "x"}, 424, "Backend", "no vectors of single tokens"),

@@ -74,6 +74,8 @@ async def test_log_probabilities_have_the_tokens_bytes(client: Client) -> None:
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages"),
         ({"model": "stories"}, "model"),
+        ({"echo": True}, "echo"),
+        ({"chat_template": "{{ messages }}"}, "chat_template"),
     ],
 )
 async def test_what_is_not_done_is_refused_by_name(client: Client, fields: dict[str, Any], param: str) -> None:

@@ -134,6 +134,8 @@ async def test_ends_may_be_ignored(client: Client) -> None:
         ({"prompt": [[5], [100_000]]}, "prompt"),
         ({"prompt": [["Once"]]}, "prompt"),
         ({"logit_bias": {"100000": 1}}, "logit_bias"),
+        ({"allowed_token_ids": [5]}, "allowed_token_ids"),
+        ({"skip_special_tokens": False}, "skip_special_tokens"),
     ],
 )
 async def test_what_is_not_done_is_refused_by_name(client: Client, fields: dict[str, Any], param: str) -> None:
@@ -144,7 +146,14 @@ async def test_what_is_not_done_is_refused_by_name(client: Client, fields: dict[
 
 async def test_fields_that_ask_for_nothing_are_passed_over(client: Client) -> None:
     plain = await post(client, "/v1/completions", prompt="Once", **GREEDY)
-    harmless = {"suffix": None, "response_format": {"type": "text"}, "n": None, "stop": None, "logprobs": None}
+    harmless: dict[str, Any] = {
+        "suffix": None,
+        "response_format": {"type": "text"},
+        "n": None,
+        "stop": None,
+        "logprobs": None,
+    }
+    harmless |= {"skip_special_tokens": True, "bad_words": [], "include_stop_str_in_output": False}
     more = await post(client, "/v1/completions", prompt="Once", **GREEDY, **harmless)
 
     assert more["choices"] == plain["choices"]
