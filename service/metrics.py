@@ -48,6 +48,7 @@ STEP_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 ROWS = tuple(2**power for power in range(11))  # up to the most slots that a model may have
 TOKENS = tuple(2**power for power in range(18))  # up to the longest contexts that there are
 BUILD = ("version", "python", "onnxruntime", "ray")
+INFO = ("task", "precision", "family", "application")
 RATIOS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
 
 Value = TypeVar("Value")
@@ -134,7 +135,7 @@ class Metrics:
             "engine_stalled_seconds", "For how long there has been work without a step's end.", model, "livemax"
         )
         self.build = self._gauge("build_info", "1, with the versions of what runs.", BUILD, "livemax")
-        self.info = self._gauge("model_info", "1 for each model served.", [*task, "precision", "family"], "livemax")
+        self.info = self._gauge("model_info", "1 for each model served.", [*model, *INFO], "livemax")
         self.load_seconds = self._gauge("model_load_seconds", "Opening a package and warming it up.", model, "livemax")
         self.resident = self._gauge("process_resident_memory_bytes", "Memory of a model's processes.", model)
         self.heap = self._gauge("process_heap_bytes", "Memory a model's processes have allocated.", model)
@@ -180,9 +181,12 @@ class Metrics:
             self._timer = threading.Thread(target=_write_states, args=(self._engines,), name="states", daemon=True)
             self._timer.start()
 
-    def loaded(self, manifest: Manifest, slots: int, seconds: float) -> None:
-        """Tell of a model that can be served, its KV cache's slots, and how long opening it took."""
-        self.info.labels(manifest.name, manifest.task, manifest.precision, manifest.family).set(1)
+    def loaded(self, manifest: Manifest, application: str, slots: int, seconds: float) -> None:
+        """Tell of a model that can be served, its KV cache's slots, and how long opening it took.
+
+        `application` is that of its replica, as Ray's own metrics name it.
+        """
+        self.info.labels(manifest.name, manifest.task, manifest.precision, manifest.family, application).set(1)
         self.slots.labels(manifest.name).set(slots)
         self.load_seconds.labels(manifest.name).set(seconds)
 

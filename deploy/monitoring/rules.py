@@ -158,10 +158,11 @@ RAY = (
     Alert(
         "TrifoldAutoscalerSaturated",
         f"""
-        sum by ({SCOPE}, model) (trifold_sequences_waiting) > 64 and on ({SCOPE}, model) label_replace(
-          max by ({SCOPE}, application) (changes(ray_serve_autoscaling_target_replicas[15m])),
-          "model", "$1", "application", "(.*)"
-        ) == 0
+        sum by ({SCOPE}, model) (trifold_sequences_waiting) > 64 and on ({SCOPE}, model) (
+          group by ({SCOPE}, model, application) (trifold_model_info)
+          and on ({SCOPE}, application)
+          max by ({SCOPE}, application) (changes(ray_serve_autoscaling_target_replicas[15m])) == 0
+        )
         """,
         "15m",
         "warning",

@@ -77,7 +77,8 @@ def load_task(model: ModelSettings, limits: Limits, metrics: Metrics | None = No
     warn_of_precision(model)
     task = _open(model, manifest, limits, metrics.observer(manifest.name) if metrics else None)
     if metrics:
-        metrics.loaded(manifest, 0 if manifest.cache is None else model.max_slots, time.monotonic() - started)
+        slots, seconds = 0 if manifest.cache is None else model.max_slots, time.monotonic() - started
+        metrics.loaded(manifest, model.replica or manifest.name, slots, seconds)
     return task
 
 

@@ -51,7 +51,7 @@ GPU, GPU_LABELS = '{gpu="0",Hostname="node-1"', {"gpu": "0", "Hostname": "node-1
 AT_A = {"model": "stories", "instance": "a"}
 STEP, SAID = 'trifold_step_seconds_count{model="stories",instance="a"}', '{model="stories",instance="a"}'
 WAITING = 'trifold_sequences_waiting{model="stories",instance="a"}'
-TARGETS = 'ray_serve_autoscaling_target_replicas{application="stories",deployment="model"}'
+TARGETS = 'ray_serve_autoscaling_target_replicas{application="small",deployment="model"}'  # of several models
 
 CASES = (
     Case(
@@ -205,7 +205,11 @@ CASES = (
     Case(
         "TrifoldAutoscalerSaturated",
         "35m",
-        {TARGETS: ("4x40", "2x10 3x15 4x15"), WAITING: "200x40"},
+        {
+            TARGETS: ("4x40", "2x10 3x15 4x15"),
+            WAITING: "200x40",
+            'trifold_model_info{model="stories",application="small"}': "1x40",
+        },
         MODEL,
         "stories: 200 sequences wait, and for a quarter of an hour no replica was asked for",
     ),

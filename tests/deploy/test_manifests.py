@@ -29,6 +29,10 @@ def of_kind(kind: str, resources: list[Resource]) -> Resource:
     return next(resource for resource in resources if resource["kind"] == kind)
 
 
+def named(name: str, resources: list[Resource]) -> Resource:
+    return next(resource for resource in resources if resource["metadata"]["name"] == name)
+
+
 def groups(resources: list[Resource]) -> dict[str, Resource]:
     """Return a RayService's groups of workers by name, and its head."""
     cluster = of_kind("RayService", resources)["spec"]["rayClusterConfig"]
@@ -48,6 +52,17 @@ def test_components_make_the_same_in_any_order(served: str) -> None:
         return sorted(resources, key=lambda resource: (resource["kind"], resource["metadata"]["name"]))
 
     assert by_name(composed(*components)) == by_name(composed(*reversed(components)))
+
+
+@pytest.mark.parametrize("cloud", ["gke", "eks"])
+def test_load_balancers_get_through_to_pods_without_kuberay_too(cloud: str) -> None:
+    resources = composed(f"network-policy/{cloud}", base="plain")
+    labels = of_kind("Deployment", resources)["spec"]["template"]["metadata"]["labels"]
+    selector = named("trifold-load-balancer", resources)["spec"]["podSelector"]
+
+    assert selector["matchLabels"].items() <= labels.items()
+    (expression,) = selector["matchExpressions"]
+    assert expression == {"key": "ray.io/node-type", "operator": "NotIn", "values": ["head"]}
 
 
 @pytest.mark.parametrize("served", ["cpu", "gpu"])

@@ -52,7 +52,8 @@ async def test_requests_steps_and_tokens_are_counted(open_client: OpenClient) ->
     assert seen['prefix_cache_queries_total{model="stories"}'] > seen['prefix_cache_hits_total{model="stories"}']
     assert seen['kv_slots{model="stories"}'] == 64 and seen['kv_slots_used{model="stories"}'] == 0
     assert seen['sequences_running{model="stories"}'] == seen['sequences_waiting{model="stories"}'] == 0
-    assert seen['model_info{family="trifold",model="stories",precision="float32",task="generate"}'] == 1
+    of_stories = 'application="stories",family="trifold",model="stories",precision="float32",task="generate"'
+    assert seen[f"model_info{{{of_stories}}}"] == 1
     assert seen['model_load_seconds{model="stories"}'] > 0
     assert seen['process_resident_memory_bytes{model="stories"}'] > 1e7
     assert seen['process_heap_bytes{model="stories"}'] > 1e6
