@@ -34,6 +34,7 @@ def _card(manifest: Manifest, provider: str | None) -> ModelCard:
         precision=manifest.precision,
         sizes=_sizes(manifest),
         labels=manifest.labels,
+        activation=manifest.activation if manifest.labels else None,
         decisions=way_of(manifest),
         zero_shot=manifest.entailment is not None,
         dimensions=manifest.dimensions if manifest.task == "embed" else None,

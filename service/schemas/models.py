@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from model.package import Aggregation, Embedding
+from model.package import Activation, Aggregation, Embedding
 from service.schemas.decide import Way
 from service.schemas.request import Response
 
@@ -45,6 +45,7 @@ class ModelCard(Response):
     precision: str
     sizes: Sizes
     labels: list[str]
+    activation: Activation | None = Field(None, description="what makes scores of the labels' logits; none: nothing")
     decisions: Way | None = Field(
         None,
         description="how it answers /v1/decisions: by what follows from the text, by its own labels, by relevance, or "

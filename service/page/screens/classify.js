@@ -58,11 +58,16 @@ export function open(models) {
     if (!model.image_size && input.length > LONG) body.windows = true;
     const call = await post("classify", body, signal);
     const results = call.answer.results[0].labels;
+    const most = Math.max(...results.map(({ score }) => Math.abs(score)), 1e-9);
+    const row = ({ label: name, score }) =>
+      model.activation === "none" // any number then, not a share
+        ? { name, share: score / most, told: score.toFixed(2) }
+        : { name, share: score };
     const drawLabels = () =>
       found.replaceChildren(
         h("h2", {}, "Labels"),
         bars(
-          results.map(({ label: name, score }) => ({ name, share: score })),
+          results.map(row),
           { label: "Labels with their scores", chosen: label ?? results[0].label, onchoose: explains(model) && choose },
         ),
       );

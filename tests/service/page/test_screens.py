@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.conftest import MakePackage
+from tests.conftest import MakePackage, with_manifest
 from tests.service.api.test_keys import entry, keys
 from tests.service.page.conftest import OpenPage, Scheme, serving
 
@@ -242,6 +242,17 @@ def test_everything_is_reached_by_the_keyboard(open_page: OpenPage) -> None:
     page.keyboard.press("Tab")
 
     expect(page.get_by_label("Model")).to_be_focused()
+
+
+def test_scores_that_are_no_shares_are_shown_as_numbers(
+    open_page: OpenPage, make_package: MakePackage, tmp_path: Path
+) -> None:
+    raw = with_manifest(make_package("sentiment"), tmp_path / "raw", activation="none")
+    with serving([raw]) as address:
+        page = open_page("classify", at=address)
+        numbers = page.get_by_label("Labels with their scores").locator(".number")
+        expect(numbers).to_have_text([re.compile(r"^-?\d+\.\d\d$")] * 2)
+        page.close()
 
 
 def test_a_key_is_asked_for_once_and_kept_in_the_tab(open_page: OpenPage, packages: list[Path], tmp_path: Path) -> None:
