@@ -134,7 +134,7 @@ class Generate:
         tokens = sum(self._max_tokens(request, prompt) + request.echo * len(prompt.ids) for prompt in prompts)
         values = tokens * request.n * (1 + request.logprobs)
         if values > MAX_LOGPROBS:
-            asked = f"logprobs asks for {values} values, for all tokens of all choices"
+            asked = f"logprobs: those of all tokens of all choices are {values} values"
             raise TooLarge(f"{asked}; the limit is {MAX_LOGPROBS} for one request", "logprobs")
 
     async def _pieces(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from model.package import Manifest
 from service.api.calls import Calls
+from service.api.invalid import naming
 from service.api.protocols.openai.decision_bodies import (
     ChoiceAnswer,
     ChoiceProbability,
@@ -73,7 +74,8 @@ async def decisions(request: DecisionsRequest, calls: Calls) -> Decisions:
         questions=questions,
         truncate=request.truncate,
     )
-    answer = await calls.answer_as(DecideResponse, native, "decide")
+    with naming(logprobs="questions"):  # which a decoder is asked for
+        answer = await calls.answer_as(DecideResponse, native, "decide")
     tokens = answer.usage.prompt_tokens
     pairs = zip(request.questions, answer.results, strict=True)
     return Decisions(

@@ -173,6 +173,18 @@ async def test_texts_and_booleans_are_different_choices(open_client: OpenClient)
     assert [each["value"] for each in answer["probabilities"]] == [True, "true", False]
 
 
+async def test_more_tokens_than_one_answer_may_score_are_refused_by_the_clients_field(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.tasks.generate.MAX_LOGPROBS", 10)
+    async with open_client("stories") as client:
+        response = await client.post("/v1/decisions", json={"input": "a", "questions": [STATEMENT]})
+
+    error = response.json()["error"]
+    assert response.status_code == 413 and error["param"] == "questions"
+    assert "the limit is 10 " in error["message"] and "logprobs" not in error["message"]
+
+
 @pytest.mark.parametrize("model", ["entailment", "stories"])
 async def test_long_texts_and_too_many_answers_are_refused(open_client: OpenClient, model: str) -> None:
     many = [{**OPINION, "choices": [{"value": f"{index}"} for index in range(255)]}] * 5
