@@ -1,7 +1,7 @@
-# serve: run the service.  test: every test.  test-clients: with a client that needs an environment of its own.
+# serve: run the service.  test: the tests.  test-clients: with a client that needs an environment of its own.
 # parity: more tests, families of checkpoints against transformers.  fuzz: thousands of bodies made from /openapi.json.
 # check: format, lint, types.  packages: train the bundled models.
-# bench, bench-engine: how fast, side by side, over HTTP and of the engine.  load: users of every task against a running service.
+# bench, bench-engine: how fast, side by side, over HTTP and of the engine.  load: users who classify, embed, generate and translate, against a running service.
 # sweep: which rate of requests a running service bears.
 # hostile: polite users of all tasks beside hostile clients, on a service of its own.
 # chaos: a cluster of its own, whose nodes come, go and die under load; as root, on Linux, with iproute2 and redis-server.

@@ -58,15 +58,15 @@ class Autoscaling(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     min_replicas: int = Field(1, ge=0, description="0: none while nobody asks, and a start to wait for")
-    max_replicas: int = Field(1, ge=1)
+    max_replicas: int = Field(1, ge=1, description="on a cluster eight unless set")
     ongoing_requests: float = Field(64, gt=0, description="that one replica bears at the latency that is wanted")
     queued_tokens: float = Field(2048, gt=0, description="the same, in tokens that wait")
     slots_used: float | None = Field(
         None, gt=0, description="the same, in rows of the KV cache; none: three quarters of max_slots"
     )
-    upscale_delay_s: float = Field(1, ge=0)
-    downscale_delay_s: float = Field(60, ge=0)
-    downscale_to_zero_delay_s: float = Field(600, ge=0)
+    upscale_delay_s: float = Field(1, ge=0, description="before there are more")
+    downscale_delay_s: float = Field(60, ge=0, description="before there are fewer")
+    downscale_to_zero_delay_s: float = Field(600, ge=0, description="before there are none, where min_replicas is 0")
     hold_s: float = Field(300, gt=0, description="half-life of the highest load, by which replicas are taken away")
     schedule: tuple[ScheduledMinimum, ...] = Field((), description="windows of the week with more replicas at least")
 
@@ -144,11 +144,11 @@ class ModelSettings(BaseModel):
     max_positions: int | None = Field(
         None, ge=1, description="at most so many tokens of prompt and output, or of a text, together; none: the model's"
     )
-    memory_share: float = Field(1, gt=0, le=1, description="that share; unless set, of all replicas of the file alike")
+    memory_share: float = Field(1, gt=0, le=1, description="its share of that half; all replicas alike, unless set")
     max_image_pixels: int = Field(16_000_000, ge=1, description="width times height of an image to classify")
     batch_tokens: int = Field(1024, ge=1, description="padded tokens of one batch of a one-shot task")
     max_waiting_slots: int = Field(1024, ge=1, description="choices, beams, sentences and inputs that may wait")
-    max_waiting_tokens: int = Field(65536, ge=1)
+    max_waiting_tokens: int = Field(65536, ge=1, description="tokens of these that may wait")
     max_ongoing_requests: int = Field(4096, ge=1, description="requests a replica takes at a time")
 
     @model_validator(mode="after")

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from service.models_file import Autoscaling, read_models
+from service.models_file import Autoscaling, ModelSettings, read_models
 from service.settings import BUNDLED_MODELS
 from service.settings_errors import SettingsError
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,22 @@ def test_the_bundled_models_are_listed() -> None:
         "stories",
         "translate",
     ]
+
+
+def test_the_readme_tells_every_field_with_its_default() -> None:
+    def told(default: Any) -> str:
+        return "none" if default in (None, ()) else str(default).lower()
+
+    fields = {name: field for name, field in ModelSettings.model_fields.items() if name != "autoscaling"}
+    fields |= {f"autoscaling.{name}": field for name, field in Autoscaling.model_fields.items()}
+    expected = {
+        name: ("—" if field.is_required() else told(field.default), field.description) for name, field in fields.items()
+    }
+    expected["memory_share"] = ("alike", expected["memory_share"][1])
+    part = (ROOT / "service" / "README.md").read_text(encoding="utf-8").partition("| field | default | |")[2]
+    table = re.findall(r"^\| `([\w.]+)` \| (\S+) \| (.+) \|$", part.partition("\n\n")[0], re.MULTILINE)
+
+    assert {name: (default, description) for name, default, description in table} == expected
 
 
 def test_bounds_of_a_gpu_are_refused_without_one(tmp_path: Path) -> None:
