@@ -174,9 +174,14 @@ def set_key(values: Resource, key: str, value: Any) -> None:
     values[key] = value
 
 
+def without(service: Resource, name: str) -> None:
+    container(service)["env"] = [entry for entry in container(service)["env"] if entry["name"] != name]
+
+
 LIMIT = "TRIFOLD_LIMITS__REQUEST_TIMEOUT_S"
+NODES_FILES = {"name": "node", "hostPath": {"path": "/"}}
 # What somebody might do to the RayService, the check that must find it, and words of what it says.
-MISTAKES: list[tuple[Callable[[Resource], None], str, str]] = [
+MISTAKES: list[tuple[Callable[[Resource], Any], str, str]] = [
     (lambda s: set_key(s["spec"], "excludeHeadFromServeSvc", True), "schemas", "excludeHeadFromServeSvc"),
     (lambda s: set_key(worker(s), "minReplica", 1), "schemas", "minReplica"),
     (lambda s: set_key(container(s), "livenesProbe", {}), "schemas", "livenesProbe"),
@@ -228,11 +233,44 @@ MISTAKES: list[tuple[Callable[[Resource], None], str, str]] = [
         "security",
         "must come from one",
     ),
+    (lambda s: container(s)["securityContext"].pop("capabilities"), "security", "must drop all capabilities"),
+    (lambda s: set_key(container(s)["securityContext"], "allowPrivilegeEscalation", True), "security", "not gain"),
+    (lambda s: container(s)["resources"]["limits"].pop("memory"), "security", "must have a limit of memory"),
+    (lambda s: worker(s)["template"]["spec"]["volumes"].append(NODES_FILES), "security", "the node's files or network"),
+    (lambda s: set_key(worker(s)["template"]["spec"], "hostNetwork", True), "security", "the node's files or network"),
+    (lambda s: set_key(worker(s)["template"]["spec"], "automountServiceAccountToken", True), "security", "token"),
+    (lambda s: set_key(s["spec"]["rayClusterConfig"], "upgradeStrategy", {}), "operator", "belongs to the RayService"),
+    (
+        lambda s: s["spec"]["rayClusterConfig"]["headGroupSpec"]["rayStartParams"].pop("num-cpus"),
+        "operator",
+        "must be 0, or replicas come to the head",
+    ),
+    (
+        lambda s: (
+            s["spec"]["rayClusterConfig"].update(gcsFaultToleranceOptions={"redisAddress": "redis:6379"}),
+            container(s)["env"].append({"name": "RAY_REDIS_ADDRESS", "value": "redis:6379"}),
+        ),
+        "operator",
+        "may not be in the environment too",
+    ),
+    (
+        lambda s: (worker(s).update(resources={"CPU": "1"}), worker(s)["rayStartParams"].update({"num-cpus": "1"})),
+        "operator",
+        "resources are given twice",
+    ),
+    (
+        lambda s: container(s)["env"].append({"name": "RAY_enable_autoscaler_v2", "value": "1"}),
+        "operator",
+        "exclude one another",
+    ),
+    (lambda s: set_key(container(s)["readinessProbe"], "periodSeconds", 1), "timeouts", "its timeoutSeconds"),
+    (lambda s: without(s, "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S"), "timeouts", "CLIENT_S must be set"),
+    (lambda s: without(s, "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"), "timeouts", "PERIOD_S must be set"),
 ]
 
 
 @pytest.mark.parametrize(("mistake", "check", "words"), MISTAKES)
-def test_a_mistake_is_found(mistake: Callable[[Resource], None], check: str, words: str) -> None:
+def test_a_mistake_is_found(mistake: Callable[[Resource], Any], check: str, words: str) -> None:
     service = copy.deepcopy(of_kind("RayService", composed("cpu")))
     mistake(service)
 
@@ -288,6 +326,15 @@ OTHER_MISTAKES: list[tuple[str, str, Callable[[Resource], None], str]] = [
     ("ingress/eks", "Ingress", lambda r: r["metadata"]["annotations"].clear(), "60 s, and must exceed"),
     ("keda", "ScaledObject", lambda r: r["spec"]["triggers"][0]["metadata"].update(threshold=64), "not of type"),
     ("keda", "Deployment", lambda r: r["spec"]["template"]["spec"].pop("terminationGracePeriodSeconds"), "30 s, and"),
+    (
+        "keda",
+        "Deployment",
+        lambda r: r["spec"]["template"]["spec"]["containers"][0]["env"].append(
+            {"name": "TRIFOLD_LIMITS__REQUEST_TIMEOUT_S", "value": "170"}
+        ),
+        "notice, drain and end",
+    ),
+    ("keda", "Deployment", lambda r: r["spec"]["template"]["spec"].pop("enableServiceLinks"), "must be false"),
 ]
 
 

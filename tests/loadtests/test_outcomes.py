@@ -119,6 +119,14 @@ def test_messages_of_two_processes_add_up_and_tell_nothing_twice(outcomes: Outco
     assert len(total.between_s) == 200
 
 
+def test_the_busiest_of_all_processes_is_told() -> None:
+    outcomes = Outcomes()
+    for cpu in (0.5, 0.97, 0.6):
+        outcomes.merge({"tasks": {}, "cpu": cpu})
+
+    assert outcomes.generator_cpu() == 0.97
+
+
 def test_what_is_sent_during_the_warm_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -90,6 +91,70 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(
         for folder in ("whole", "resumed")
     ]
     assert logs[0] == logs[1]
+
+
+def test_a_resumed_run_still_knows_what_was_best_before_the_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = iter([0.9, 0.5, 0.6])
+    monkeypatch.setattr(Training, "evaluate", lambda _: {"accuracy": next(figures)})
+    options: dict[str, Any] = {"epochs": 6, "evaluate_every": 2, "checkpoint_seconds": 0, "batch_tokens": 64}
+    first = training_of("finetune-classify-spam", tmp_path, **options)
+    first.resume()
+    take_step = first.take_step
+    taken: list[list[Batch]] = []
+
+    def interrupted(batches: list[Batch]) -> torch.Tensor:
+        if len(taken) == 3:
+            raise KeyboardInterrupt
+        taken.append(batches)
+        return take_step(batches)
+
+    first.take_step = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        first.run_steps()
+    resumed = training_of("finetune-classify-spam", tmp_path, **options)
+    resumed.resume()
+    while resumed.step < 6:
+        resumed.take_step([resumed.objective.collate([0])])
+        if resumed.step % 2 == 0:
+            resumed._keep_if_best()
+
+    assert load_trained(tmp_path)[2]["step"] == 2
+    assert json.loads((tmp_path / "figures.json").read_text())["accuracy"] == 0.9
+
+
+def test_a_step_is_no_longer_than_its_clipped_gradient(tmp_path: Path) -> None:
+    training = training_of("finetune-classify-spam", tmp_path, clip_norm=1e-3)
+    seen: list[float] = []
+    assert isinstance(training.optimizer, torch.optim.AdamW)
+    training.optimizer.register_step_pre_hook(
+        lambda *_: seen.append(
+            math.sqrt(sum(float(p.grad.square().sum()) for p in training.model.parameters() if p.grad is not None))
+        )
+    )
+    training.take_step([training.objective.collate(range(6))])
+
+    assert seen == [pytest.approx(1e-3, rel=1e-2)]
+
+
+def test_figures_that_are_not_finite_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Training, "evaluate", lambda _: {"accuracy": float("nan")})
+
+    with pytest.raises(RunError, match=r"the validation figures of step 2 are \{'accuracy': nan\}"):
+        run("finetune-classify-spam", tmp_path, evaluate_every=2)
+    assert not (tmp_path / "best.pt").exists()
+
+
+def test_nothing_is_dropped_while_a_run_is_evaluated(tmp_path: Path) -> None:
+    training = training_of("finetune-classify-spam", tmp_path, dropout=0.9)
+    training.resume()
+    seen: list[bool] = []
+    training.learned.register_forward_pre_hook(lambda module, _: seen.append(module.training))
+    training.evaluate()
+
+    assert seen and not any(seen)
+    assert training.learned.training, "and it is again in the next step"
 
 
 def test_a_tokenizer_that_another_run_left_is_not_taken(tmp_path: Path) -> None:

@@ -69,6 +69,13 @@ async def test_only_dimensions_that_a_model_was_trained_for_are_given(
     assert "8, 16, 32" in refused.json()["error"]["message"]
 
 
+async def test_ids_that_are_too_many_keep_their_end(client: Client) -> None:
+    ids = [2, *([40, 41, 42] * 30), 3]
+    cut = await vectors(client, input=[ids], truncate=True)
+
+    np.testing.assert_allclose(cut, await vectors(client, input=[[*ids[:63], 3]]), atol=1e-6)
+
+
 async def test_the_vector_of_a_long_text_is_the_mean_of_its_windows(open_client: OpenClient) -> None:
     words = " ".join(TEXTS * 2).split()
     halves = [" ".join(words[:20]), " ".join(words[20:])]

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from model.package import PackageTokenizer
+from model.package.tokenizer import Encoding
 from tests.service.api.conftest import Client, OpenClient, limits
 
 
@@ -88,6 +90,19 @@ async def test_bad_requests_name_the_field_and_the_limit(
         assert words in error["message"]
 
 
+async def test_exactly_as_much_as_is_allowed_is_answered(open_client: OpenClient) -> None:
+    words = "good " * (62 * 3)
+    async with open_client("entities", "entailment", settings=limits(max_inputs=3, max_rows=4)) as client:
+        asked = (
+            ("/tag", {"input": words, "overlap": 0}, {"input": words + "good", "overlap": 0}),
+            ("/classify", {**ZERO_SHOT, "input": ["x", "y"]}, {**ZERO_SHOT, "input": ["x", "y", "z"]}),
+            ("/tokenize", {"input": "x" * 32_768}, {"input": "x" * 32_769}),
+        )
+        for path, most, more in asked:
+            answered, refused = await client.post(path, json=most), await client.post(path, json=more)
+            assert (answered.status_code, refused.status_code) == (200, 413), (answered.text, refused.text)
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -107,9 +122,23 @@ async def test_the_farthest_values_are_answered(client: Client, path: str, body:
     assert response.status_code == 200, response.text
 
 
-async def test_a_full_queue_refuses_windows_before_a_text_is_read(open_client: OpenClient) -> None:
-    async with open_client("entities", max_waiting_slots=2, batch_tokens=16) as client:
-        body = {"input": "good " * 2000}
-        answers = await asyncio.gather(*(client.post("/tag", json=body) for _ in range(4)))
+async def test_a_full_queue_refuses_windows_before_a_text_is_read(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[str] = []
+    encode = PackageTokenizer.encode
 
-    assert sorted({answer.status_code for answer in answers}) == [200, 429]
+    def watched(tokenizer: PackageTokenizer, *texts: str, **how: Any) -> Encoding:
+        encoded.extend(texts)
+        return encode(tokenizer, *texts, **how)
+
+    # A text of some thirty windows takes most of the queue; by itself each of these requests would fit.
+    async with open_client("entities", max_waiting_slots=40, batch_tokens=16) as client:
+        monkeypatch.setattr(PackageTokenizer, "encode", watched)
+        bodies = [{"input": f"{word} " * 2000} for word in ("good", "bad", "dog", "ball")]
+        answers = await asyncio.gather(*(client.post("/tag", json=body) for body in bodies))
+
+    codes = [answer.status_code for answer in answers]
+    assert sorted(set(codes)) == [200, 429]
+    for body, code in zip(bodies, codes, strict=True):
+        assert any(text.startswith(body["input"][:4]) for text in encoded) == (code == 200)

@@ -58,6 +58,7 @@ from tests.service.api.conftest import Client, OpenClient, limits, post, series
         ("/translate", {"input": ["x"], "target": "de", "stream": True}, 422, "input", "only a single text"),
         ("/translate", {"input": "x" * 200, "target": "de"}, 422, "input", "the limit is 64"),
         ("/translate", {"input": "Hi! " * 1025, "target": "sv"}, 413, "input", "more than 1024 sentences"),
+        ("/translate", {"input": ["Hi! " * 600] * 2, "target": "sv"}, 413, "input", "more than 1024 sentences"),
         ("/translate", {"input": "x" * 5000, "target": "sv"}, 422, "input", "64 tokens, or 4096"),
         ("/classify", {"model": "sentiment", "input": "x" * 5000}, 422, "input", "64 tokens, or 4096"),
         ("/generate", {"prompt": "x" * 10000}, 422, "prompt", "127 tokens, or 8128"),
@@ -169,7 +170,7 @@ async def test_a_refused_request_has_cost_nothing(open_client: OpenClient, monke
 
         monkeypatch.setattr(PackageTokenizer, "encode", watched)
         first = asyncio.create_task(client.post("/translate", json={"input": ["Dan. " * 30] * 4, "target": "sv"}))
-        while not encoded:  # noqa: ASYNC110  # the task has no event
+        while not encoded and not first.done():  # noqa: ASYNC110  # the tokenizer has no event
             await asyncio.sleep(0.001)
         refused = await client.post("/translate", json={"input": "nobody reads this", "target": "sv"})
         answered = await first

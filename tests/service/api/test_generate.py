@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.engine.beam_search import BeamSearch
-from tests.service.api.conftest import Client, events_of, post
+from tests.service.api.conftest import Client, OpenClient, events_of, post, series
 
 
 async def test_generate_continues_a_prompt(client: Client) -> None:
@@ -143,6 +143,24 @@ async def test_an_echoed_stream_begins_with_the_prompt(client: Client) -> None:
 
     assert pieces[0]["text"] == "Once upon"
     assert "".join(piece["text"] for piece in pieces) == whole["choices"][0]["text"]
+
+
+async def test_nothing_is_decoded_behind_a_stop_text(open_client: OpenClient) -> None:
+    body: dict[str, Any] = {"prompt": "Once", "max_tokens": 110, "min_tokens": 110, "temperature": 0}
+    async with open_client("stories") as client:
+        whole = await post(client, "/generate", **{**body, "max_tokens": 12, "min_tokens": 12})
+        stop = whole["choices"][0]["text"][4:8]
+        await post(client, "/generate", **body, stop=stop)
+        seen = series((await client.get("/metrics")).text)
+
+    assert seen['generated_tokens_total{model="stories"}'] < 12 + 30
+
+
+async def test_a_stream_may_ask_for_as_many_choices_as_an_answer(client: Client) -> None:
+    body = {"prompt": "Once", "n": 257, "max_tokens": 1}
+    for stream in (False, True):
+        response = await client.post("/generate", json={**body, "stream": stream})
+        assert response.status_code == 413 and "the limit is 256" in response.json()["error"]["message"]
 
 
 async def test_a_stop_id_ends_a_choice(client: Client) -> None:

@@ -53,6 +53,16 @@ async def test_what_is_no_image_is_refused_by_name(open_client: OpenClient, give
     assert message in response.json()["error"]["message"]
 
 
+async def test_the_images_of_a_request_share_the_bound_of_pixels(open_client: OpenClient) -> None:
+    largest = encoded(png((40, 25)))  # as many pixels as an image may have here
+    async with open_client("fashion", max_image_pixels=1000) as client:
+        four = await client.post("/classify", json={"input": [largest] * 4})
+        five = await client.post("/classify", json={"input": [largest] * 5})
+
+    assert four.status_code == 200, four.text
+    assert five.status_code == 413 and "more than 4,000 pixels" in five.json()["error"]["message"]
+
+
 async def test_a_model_of_images_has_no_tokens(open_client: OpenClient) -> None:
     async with open_client("fashion") as client:
         response = await client.post("/tokenize", json={"input": "a shirt"})

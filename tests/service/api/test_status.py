@@ -125,6 +125,23 @@ async def test_a_model_that_serve_does_not_know_yet_is_not_ready(
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
 
 
+async def test_a_model_that_does_not_answer_in_time_is_not_ready(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Silent(Replica):
+        async def remote(self, _model: str) -> ModelHealth:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    monkeypatch.setattr("service.api.routes.PROBE_TIMEOUT_S", 0.05)
+    task = RemoteTask(sentiment.manifest, cast("Any", Silent()), "sentiment", may_sleep=False)
+    transport = httpx.ASGITransport(create_app([task], Settings()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        answer = await client.get("/ready")
+
+    assert (answer.status_code, answer.json()["error"]["message"]) == (503, "a model does not answer")
+
+
 async def test_a_call_that_ray_gives_up_is_answered(sentiment: TinyPackage) -> None:
     class GivenUp(Replica):
         def __init__(self) -> None:

@@ -101,13 +101,33 @@ async def test_a_caller_that_left_is_skipped(sentiment: TinyPackage, monkeypatch
     assert batcher.load().waiting == 0
 
 
+async def test_what_callers_that_left_have_asked_is_kept_nowhere(sentiment: TinyPackage) -> None:
+    async with running(sentiment) as batcher:
+        tasks = [asyncio.create_task(run(batcher, item(length))) for length in (3, 4)]
+        await asyncio.sleep(0)
+        assert len(list(batcher._short._waiting.in_turn())) == 2
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+        assert not list(batcher._short._waiting.in_turn())
+
+
+async def test_a_batcher_that_is_closed_refuses(sentiment: TinyPackage) -> None:
+    async with running(sentiment) as batcher:
+        await run(batcher, item(3))
+    with pytest.raises(EngineFailed):
+        await asyncio.wait_for(run(batcher, item(3)), 10)
+
+
 async def test_a_full_queue_refuses(sentiment: TinyPackage) -> None:
     async with running(sentiment, admission=AdmissionLimits(max_waiting_slots=2)) as batcher:
         tasks = [asyncio.create_task(run(batcher, item(3))) for _ in range(6)]
         results = await asyncio.gather(*tasks, return_exceptions=True)
 
-    assert any(isinstance(result, Overloaded) for result in results)
-    assert any(isinstance(result, list) for result in results)
+    refused = [result for result in results if isinstance(result, Overloaded)]
+    answered = [result for result in results if isinstance(result, list)]
+    assert refused and answered and len(refused) + len(answered) == 6
 
 
 async def test_the_input_on_which_the_graph_fails_fails_alone(

@@ -53,6 +53,23 @@ async def test_the_one_on_whom_the_graphs_fail_fails_alone(
         assert engine.is_progressing(60)
 
 
+async def test_a_prompt_that_failed_leaves_no_beginning_for_others_to_share(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins = [20 + place for place in range(40)]  # more than two blocks of the prefix cache
+    async with running(stories) as engine:
+        whole = await ids_of(engine, GREEDY, prompt_ids=[*begins, 8])
+        engine.scheduler.prefix_cache.clear()
+        with monkeypatch.context() as poisoned:
+            poison(engine, poisoned)
+            with pytest.raises(EngineFailed):
+                await collect(engine, GREEDY, prompt_ids=[*begins, POISON, 9])
+        again = await ids_of(engine, GREEDY, prompt_ids=[*begins, 8])
+        engine.scheduler.prefix_cache.check_integrity()
+
+    assert again == whole
+
+
 @pytest.mark.parametrize("others", [0, 1])
 async def test_a_failure_while_its_reader_is_busy_is_told_when_it_reads_on(stories: TinyPackage, others: int) -> None:
     async with running(stories) as engine:

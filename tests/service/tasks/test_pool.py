@@ -51,6 +51,26 @@ async def test_who_leaves_while_waiting_or_working_passes_the_turn_on() -> None:
     pool.close()
 
 
+async def test_who_leaves_when_the_turn_has_just_come_passes_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, gate = Pool(), threading.Event()
+    working, leaving, last = (asyncio.create_task(pool.run(request(), SMALL + 1, gate.wait)) for _ in range(3))
+    await asyncio.sleep(0)
+    pass_on = pool._pass_on
+
+    def passed_on_to_who_leaves() -> None:
+        pass_on()
+        monkeypatch.setattr(pool, "_pass_on", pass_on)
+        leaving.cancel()  # the turn is its own, and it has not run yet
+
+    monkeypatch.setattr(pool, "_pass_on", passed_on_to_who_leaves)
+    gate.set()
+
+    assert await asyncio.wait_for(working, 10) and await asyncio.wait_for(last, 10)
+    assert leaving.cancelled()
+    assert await asyncio.wait_for(pool.run(request(), SMALL + 1, lambda: "idle again"), 10)
+    pool.close()
+
+
 async def test_what_fails_in_the_thread_fails_for_its_request_alone() -> None:
     pool = Pool()
     with pytest.raises(ZeroDivisionError):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, post
 from tests.service.api.protocols.conftest import DAN, GERMAN
 
@@ -26,6 +28,18 @@ async def test_translations_are_the_native_ones(client: Client) -> None:
     assert guessed["translations"] == [
         {"detected_source_language": "DE", "text": first, "billed_characters": len(GERMAN)}
     ]
+
+
+async def test_a_source_of_one_country_is_told_as_its_language(
+    open_client: OpenClient, translate: TinyPackage, tmp_path: Path
+) -> None:
+    languages = {"ids": {"deu_Latn": 40, "eng_Latn": 41}, "source_begins_with": "target"}
+    directions = [["deu_Latn", "eng_Latn"]]
+    package = with_manifest(translate, tmp_path / "nllb", languages={**languages, "directions": directions})
+    async with open_client(package) as client:
+        (one,) = (await post(client, "/v2/translate", text=GERMAN, target_lang="EN"))["translations"]
+
+    assert one["detected_source_language"] == "DE"
 
 
 async def test_the_tags_of_a_page_stay(client: Client) -> None:

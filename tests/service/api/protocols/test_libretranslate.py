@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import TinyPackage, with_manifest
-from tests.service.api.conftest import Client, OpenClient, events_of, post
+from tests.service.api.conftest import Client, OpenClient, events_of, post, series
 from tests.service.api.protocols.conftest import DAN, GERMAN
+from tests.service.api.test_keys import entry, keys
 
 
 async def test_a_text_is_answered_with_a_text_and_a_list_with_a_list(client: Client) -> None:
@@ -139,16 +140,37 @@ HEAD = (
 )
 
 
-async def test_of_several_translators_the_languages_choose(
-    open_client: OpenClient, translate: TinyPackage, tmp_path: Path
-) -> None:
+@pytest.fixture
+def translators(translate: TinyPackage, tmp_path: Path) -> tuple[Path, Path]:
+    """Two packages: from German into English, and from French into English and on into Swedish."""
     tokens = {"ids": dict(zip(("de", "en", "fr", "sv"), range(40, 44), strict=True)), "source_begins_with": "target"}
     into_english = with_manifest(translate, tmp_path / "de-en", languages={**tokens, "directions": [["de", "en"]]})
-    others = with_manifest(
-        translate, tmp_path / "others", languages={**tokens, "directions": [["fr", "en"], ["en", "sv"]]}
-    )
+    others = {**tokens, "directions": [["fr", "en"], ["en", "sv"]]}
+    return into_english, with_manifest(translate, tmp_path / "others", languages=others)
+
+
+async def test_texts_for_several_translators_are_counted_and_charged_together(
+    open_client: OpenClient, translators: tuple[Path, Path], tmp_path: Path
+) -> None:
+    settings = keys(tmp_path, entry("a", "one", tokens_per_minute=10_000))
+    headers = {"X-API-Key": "one"}
+    async with open_client(*translators, settings=settings) as client:
+        body = {"input": [GERMAN, "Je ne sais pas pourquoi."], "target": "en"}
+        answer = await client.post("/translate", json=body, headers=headers)
+        page = (await client.get("/metrics", headers=headers)).text
+        many = await client.post("/translate", json={"input": [GERMAN] * 257, "target": "en"}, headers=headers)
+
+    usage = answer.json()["usage"]
+    assert answer.json()["model"] == "de-en, others"
+    assert series(page)['client_tokens_total{client="a"}'] == usage["prompt_tokens"] + usage["completion_tokens"]
+    assert many.status_code == 413 and "the limit is 256" in many.json()["error"]["message"]
+
+
+async def test_of_several_translators_the_languages_choose(
+    open_client: OpenClient, translators: tuple[Path, Path]
+) -> None:
     texts = [GERMAN, "Je ne sais pas pourquoi.", GERMAN, "I do not know why."]
-    async with open_client(into_english, others) as client:
+    async with open_client(*translators) as client:
         answer = await post(client, "/translate", input=texts, target="en", n_best=2)
         german = await post(client, "/translate", model="de-en", input=GERMAN, target="en", n_best=2)
         french = await post(client, "/translate", model="others", input=texts[1], target="en", n_best=2)

@@ -41,6 +41,14 @@ async def test_coheres_form_has_the_native_ranks_without_the_documents(client: C
     assert answer["meta"]["tokens"] == {"input_tokens": native["usage"]["prompt_tokens"]}
 
 
+async def test_documents_that_fit_alike_stay_in_their_order(client: Client) -> None:
+    documents = [TEXTS[0], TEXTS[1], TEXTS[0], TEXTS[1], TEXTS[0]]
+    found = (await post(client, "/rerank", query="the dog", documents=documents))["results"]
+
+    order = [result["index"] for result in found]
+    assert order in ([0, 2, 4, 1, 3], [1, 3, 0, 2, 4])
+
+
 async def test_documents_that_are_too_long_are_cut(client: Client) -> None:
     body = {"query": "the dog", "documents": ["good film " * 100]}
     native = await post(client, "/rerank", **body, truncate=True)

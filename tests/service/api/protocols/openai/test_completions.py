@@ -53,6 +53,14 @@ async def test_every_field_reaches_the_task(client: Client) -> None:
     assert bare["choices"] != native["choices"]
 
 
+async def test_the_best_of_several_are_the_same_whether_or_not_the_prompt_is_told(client: Client) -> None:
+    body = {"prompt": "Once upon a time there was a dog", **SEEDED, "n": 2, "best_of": 6}
+    plain = (await post(client, "/v1/completions", **body))["choices"]
+    echoed = (await post(client, "/v1/completions", **body, echo=True))["choices"]
+
+    assert [choice["text"] for choice in echoed] == [f"{body['prompt']}{choice['text']}" for choice in plain]
+
+
 async def test_echo_with_logprobs_scores_a_prompt_of_ids(client: Client) -> None:
     ids = [0, *await ids_of(client, "stories", "Once upon a time")]
     body = {"prompt": ids, "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
