@@ -24,7 +24,7 @@ from model.config import (
     VisionConfig,
 )
 from model.export.export import export_package
-from model.package import Entailment, Manifest
+from model.package import Entailment, Manifest, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE, Precision
 from model.sizes import default_head
 from model.training import cards
@@ -130,6 +130,11 @@ class TinyPackage:
     folder: Path
     manifest: Manifest
     model: Transformer
+
+    @property
+    def tokenizer(self) -> PackageTokenizer:
+        """Its tokenizer, as it is served."""
+        return PackageTokenizer.load(self.folder / TOKENIZER_FILE)
 
 
 MakePackage = Callable[..., TinyPackage]

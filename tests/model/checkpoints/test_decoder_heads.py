@@ -11,8 +11,6 @@ import transformers
 
 from model.architectures import DecoderReader
 from model.checkpoints.heads import VECTORS
-from model.package import PackageTokenizer
-from model.package.manifest import TOKENIZER_FILE
 from service.models_file import ModelSettings
 from service.schemas import ClassifyRequest, ClassifyResponse
 from service.settings import Limits
@@ -84,7 +82,7 @@ async def test_the_service_scores_texts_as_transformers_does(tmp_path: Path) -> 
     theirs = loud_weights(transformers.Gemma3TextForSequenceClassification(config), 0)
     package = exported(theirs, tmp_path)
     task = load_task(ModelSettings(package=package.folder, threads=1), Limits())
-    tokenizer, texts = PackageTokenizer.load(package.folder / TOKENIZER_FILE), [*TEXTS, "a"]
+    tokenizer, texts = package.tokenizer, [*TEXTS, "a"]
     answer = await task.predict(ClassifyRequest(input=texts, activation="none"))
     await task.close()
 

@@ -22,7 +22,7 @@ from model.export.naive import open_package
 from model.export.spans import evaluate_answerer
 from model.export.translate import translate_batch
 from model.export.translators import translate as translated
-from model.package import Languages, Manifest, PackageError, PackageTokenizer
+from model.package import Languages, Manifest, PackageError
 from model.package.generation import Generation
 from model.package.images import normalised
 from model.package.manifest import RELIABILITY_FILE, TOKENIZER_FILE, sha256_of
@@ -57,7 +57,7 @@ def figures(package: Path, data: Path, limit: int | None = None) -> dict[tuple[s
 
 def logits_of(package: TinyPackage, text: str) -> torch.Tensor:
     """Return torch's logits of one text, alone."""
-    ids = torch.tensor([PackageTokenizer.load(package.folder / TOKENIZER_FILE).encode(text).ids])
+    ids = torch.tensor([package.tokenizer.encode(text).ids])
     with torch.no_grad():
         logits: torch.Tensor = package.model(ids, torch.ones_like(ids))
     return logits

@@ -15,7 +15,7 @@ from model.export.precisions import write_graphs
 from model.export.samples import SENTENCES
 from model.export.verify import Rows, verify
 from model.layers.block import FeedForward
-from model.package import PackageError, PackageTokenizer
+from model.package import PackageError
 from model.package.manifest import TOKENIZER_FILE
 from tests.conftest import TINY, MakePackage, random_model
 
@@ -90,7 +90,7 @@ def test_a_feature_that_drowns_all_others_is_noticed(tmp_path: Path) -> None:
 
 def test_rows_are_sentences_where_there_is_a_tokenizer(make_package: MakePackage) -> None:
     package = make_package("stories")
-    tokenizer = PackageTokenizer.load(package.folder / TOKENIZER_FILE)
+    tokenizer = package.tokenizer
     rows = Rows.of(package.model, tokenizer._tokenizer)
 
     assert len(rows.texts) == len(SENTENCES)

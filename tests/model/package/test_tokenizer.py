@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from model.package import Detokenizer, PackageTokenizer
-from model.package.manifest import TOKENIZER_FILE
 from model.training.tokenizers import train_wordpiece
 from tests.conftest import TinyPackage
 
@@ -11,7 +10,7 @@ from tests.conftest import TinyPackage
 @pytest.fixture
 def tokenizer(stories: TinyPackage) -> PackageTokenizer:
     """A byte-level BPE tokenizer."""
-    return PackageTokenizer.load(stories.folder / TOKENIZER_FILE)
+    return stories.tokenizer
 
 
 @pytest.mark.parametrize("text", ["Once upon a time", "Dan älskar glass 🙂 日本", " two  spaces\n\nand lines "])

@@ -5,15 +5,7 @@ import pytest
 from service.api.allowances import Allowance
 from service.errors import RateLimited
 from service.keys import make_key
-
-
-class Clock:
-    """Time that passes when it is told to."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.service.clock import Clock
 
 
 @pytest.fixture

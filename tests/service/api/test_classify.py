@@ -11,17 +11,11 @@ import pytest
 import torch
 from transformers.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
 
-from model.package import PackageTokenizer
-from model.package.manifest import TOKENIZER_FILE
 from service.engine.session import Array
 from tests.conftest import TEXTS, MakePackage, TinyPackage
 from tests.service.api.conftest import Client, OpenClient, post
 
 LABELS = ["good", "a dog", "ice cream", "red"]
-
-
-def tokenizer_of(package: TinyPackage) -> PackageTokenizer:
-    return PackageTokenizer.load(package.folder / TOKENIZER_FILE)
 
 
 def logits_of(package: TinyPackage, rows: Sequence[tuple[list[int], list[int]]]) -> Array:
@@ -35,7 +29,7 @@ def logits_of(package: TinyPackage, rows: Sequence[tuple[list[int], list[int]]])
 
 
 def of_texts(package: TinyPackage, *texts: tuple[str, ...]) -> Array:
-    encodings = [tokenizer_of(package).encode(*each) for each in texts]
+    encodings = [package.tokenizer.encode(*each) for each in texts]
     return logits_of(package, [(encoding.ids, encoding.segment_ids) for encoding in encodings])
 
 
@@ -108,7 +102,7 @@ async def test_windows_of_a_long_text_are_averaged_each_by_its_tokens(
     open_client: OpenClient, sentiment: TinyPackage
 ) -> None:
     text = " ".join(TEXTS * 3)
-    whole = tokenizer_of(sentiment).encode(text)
+    whole = sentiment.tokenizer.encode(text)
     starts = range(0, len(whole.ids) - 2 - 12, 62 - 12)
     windows = [[whole.ids[0], *whole.ids[1:-1][start : start + 62], whole.ids[-1]] for start in starts]
     logits = logits_of(sentiment, [(ids, [0] * len(ids)) for ids in windows])
@@ -130,9 +124,9 @@ async def test_in_labels_windows_every_window_is_asked_of_every_label(
     open_client: OpenClient, make_package: MakePackage
 ) -> None:
     package, text = make_package("entailment"), " ".join(TEXTS * 3)
-    hypothesis = tokenizer_of(package).encode("", "This example is red.").ids[2:]
+    hypothesis = package.tokenizer.encode("", "This example is red.").ids[2:]
     size = 64 - 2 - len(hypothesis)
-    ids = tokenizer_of(package).encode(text).ids[1:-1]
+    ids = package.tokenizer.encode(text).ids[1:-1]
     windows = [ids[start : start + size] for start in range(0, len(ids), size)]
     rows = [([2, *window, 3, *hypothesis], [0] * (len(window) + 2) + [1] * len(hypothesis)) for window in windows]
     logits = np.average(logits_of(package, rows), axis=0, weights=[len(window) for window in windows])
@@ -145,7 +139,7 @@ async def test_in_labels_windows_every_window_is_asked_of_every_label(
 
 
 async def test_a_text_is_cut_and_a_hypothesis_is_not(open_client: OpenClient, make_package: MakePackage) -> None:
-    tokenizer = tokenizer_of(make_package("entailment"))
+    tokenizer = make_package("entailment").tokenizer
     async with open_client("entailment") as client:
         label = " ".join(["red"] * 30)
         cut = await post(client, "/classify", input=TEXTS[0] * 4, labels=[label], truncate=True)

@@ -12,7 +12,7 @@ import pytest
 from service.tasks.explaining.decoding import MAX_STEPS
 from tests.conftest import TEXTS, MakePackage
 from tests.service.api.conftest import Client, OpenClient, post
-from tests.service.api.test_classify import logits_of, of_texts, tokenizer_of
+from tests.service.api.test_classify import logits_of, of_texts
 
 BUNDLED = Path(__file__).parent.parent.parent.parent / "model" / "packages"
 TEXT = "The film was good and the actors were great."
@@ -64,7 +64,7 @@ async def test_leave_one_out_is_what_a_text_loses_with_a_token(client: Client, m
 
     found = answer["contributions"]
     assert answer["usage"]["prompt_tokens"] > len(answer["tokens"])  # what was read without a token counts, too
-    ids = tokenizer_of(package).encode("good dog").ids
+    ids = package.tokenizer.encode("good dog").ids
     place = next(number for number, token in enumerate(answer["tokens"]) if not token["special"])
     logits = of_texts(package, ("good dog",))[0]
     without = logits_of(package, [([*ids[:place], *ids[place + 1 :]], [0] * (len(ids) - 1))])[0]

@@ -11,12 +11,12 @@ from model.package.manifest import TOKENIZER_FILE
 from service.tasks.scores import softmax
 from tests.conftest import MakePackage, with_manifest
 from tests.service.api.conftest import OpenClient, post
-from tests.service.api.test_tokens_of_texts import logits_of, tokenizer_of
+from tests.service.api.test_tokens_of_texts import logits_of
 
 
 async def test_missing_words_are_guessed_in_their_places(open_client: OpenClient, make_package: MakePackage) -> None:
     package = make_package("encoder")
-    tokenizer = tokenizer_of(package)
+    tokenizer = package.tokenizer
     texts = ["The [MASK] was good.", "[MASK] loves ice [MASK], and the dog loves the [MASK]."]
     async with open_client("encoder") as client:
         answer = await post(client, "/fill", input=texts, top_k=3)
@@ -54,7 +54,7 @@ async def test_targets_are_the_only_candidates_and_keep_their_scores_among_all(
     open_client: OpenClient, make_package: MakePackage
 ) -> None:
     package = make_package("encoder")
-    tokenizer = tokenizer_of(package)
+    tokenizer = package.tokenizer
     targets = ["dog", "Good", "[MASK]", "##s", "good", "the", ","]
     async with open_client("encoder") as client:
         answer = await post(client, "/fill", input="The [MASK] was.", targets=targets)

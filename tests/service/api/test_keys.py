@@ -14,6 +14,7 @@ from service.schemas import GenerateEvent, ModelHealth, Response, Usage, UsageEv
 from service.settings import Settings
 from service.tasks.task import LocalTask
 from tests.service.api.conftest import Client, OpenClient, series
+from tests.service.clock import Clock
 
 BODY = {"prompt": "Once", "max_tokens": 4, "min_tokens": 4, "temperature": 0}
 
@@ -174,13 +175,6 @@ async def test_metrics_name_clients_and_never_their_keys(open_client: OpenClient
     assert seen['rejections_total{model="unknown",reason="rate_limited"}'] == 1
     assert not [name for name in seen if name.startswith("client_") and 'code="401"' in name]
     assert "guess" not in text and hash_of("one").removeprefix("sha256:") not in text
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def test_a_key_is_revoked_and_another_let_in_without_a_restart(tmp_path: Path) -> None:

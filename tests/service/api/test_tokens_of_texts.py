@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from model.package import PackageTokenizer
-from model.package.manifest import TOKENIZER_FILE
 from service.engine.session import Array
 from service.tasks.scores import softmax
 from tests.conftest import TEXTS, MakePackage, TinyPackage
 from tests.service.api.conftest import OpenClient, post
 
 LONG = " ".join(TEXTS * 3)
-
-
-def tokenizer_of(package: TinyPackage) -> PackageTokenizer:
-    return PackageTokenizer.load(package.folder / TOKENIZER_FILE)
 
 
 def logits_of(package: TinyPackage, ids: list[int], segments: list[int] | None = None) -> Array:
@@ -36,7 +30,7 @@ def logits_of(package: TinyPackage, ids: list[int], segments: list[int] | None =
 
 async def test_every_token_has_its_label_and_characters(open_client: OpenClient, make_package: MakePackage) -> None:
     package = make_package("entities")
-    encoding = tokenizer_of(package).encode(TEXTS[0])
+    encoding = package.tokenizer.encode(TEXTS[0])
     scores = softmax(logits_of(package, encoding.ids)[1:-1])
     async with open_client("entities") as client:
         answer = await post(client, "/tag", input=TEXTS[0], aggregation="none", ignore_labels=[])
@@ -70,7 +64,7 @@ async def test_long_texts_are_tagged_in_windows_each_token_in_the_nearest(
     open_client: OpenClient, make_package: MakePackage
 ) -> None:
     package = make_package("entities")
-    encoding = tokenizer_of(package).encode(LONG)
+    encoding = package.tokenizer.encode(LONG)
     inner, size, overlap = encoding.ids[1:-1], 62, 20
     expected: dict[int, Array] = {}
     for start in range(0, len(inner) - overlap, size - overlap):
@@ -94,7 +88,7 @@ async def test_long_texts_are_tagged_in_windows_each_token_in_the_nearest(
 
 async def test_the_best_answer_is_the_likeliest_span(open_client: OpenClient, make_package: MakePackage) -> None:
     package, question = make_package("answers"), "who was good?"
-    encoding = tokenizer_of(package).encode(question, TEXTS[0])
+    encoding = package.tokenizer.encode(question, TEXTS[0])
     logits = logits_of(package, encoding.ids, encoding.segment_ids)
     is_text = np.array(encoding.texts) == 1
     allowed = is_text | (np.arange(len(is_text)) == 0)
@@ -139,7 +133,7 @@ async def test_an_answer_is_found_wherever_in_a_long_text_it_is(
 ) -> None:
     """Its score is the best of all windows', and that there is none the least of all."""
     package, question = make_package("answers"), "who was good?"
-    tokenizer = tokenizer_of(package)
+    tokenizer = package.tokenizer
     encoding = tokenizer.encode(question, LONG)
     begin = encoding.texts.index(1)
     before, inner, after = encoding.ids[:begin], encoding.ids[begin:-1], encoding.ids[-1:]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from model.package import PackageTokenizer
-from model.package.manifest import TOKENIZER_FILE
 from service.engine.beam_search import BeamParams
 from service.engine.constraints import Constraints
 from service.engine.engine import Engine
@@ -57,7 +56,7 @@ def words(make_words: tuple[PackageTokenizer, Vocabulary]) -> Grammar:
 @pytest.fixture(scope="module")
 def make_words(request: pytest.FixtureRequest) -> tuple[PackageTokenizer, Vocabulary]:
     package: TinyPackage = request.getfixturevalue("make_package")("stories")
-    tokenizer = PackageTokenizer.load(package.folder / TOKENIZER_FILE)
+    tokenizer = package.tokenizer
     end = package.manifest.special_ids.end
     assert end is not None
     return tokenizer, Vocabulary(tokenizer.token_bytes().texts, end, package.manifest.vocab_size)

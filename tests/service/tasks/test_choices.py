@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from model.package import PackageTokenizer
-from model.package.manifest import TOKENIZER_FILE
 from service.engine.mailbox import Output
 from service.engine.sampling import SampledToken, SamplingParams
 from service.engine.sequence import Sampling, Sequence
@@ -14,7 +13,7 @@ from tests.conftest import TinyPackage
 
 
 def make_choice(package: TinyPackage, stop: str) -> SampledChoice:
-    tokenizer = PackageTokenizer.load(package.folder / TOKENIZER_FILE)
+    tokenizer = package.tokenizer
     request = GenerateRequest(prompt="Once", stop=stop, logprobs=0)
     return choice_of(tokenizer, request, [1])
 
@@ -24,7 +23,7 @@ def choice_of(tokenizer: PackageTokenizer, request: GenerateRequest, ids: list[i
 
 
 def tokens_of(package: TinyPackage, text: str) -> list[SampledToken]:
-    tokenizer = PackageTokenizer.load(package.folder / TOKENIZER_FILE)
+    tokenizer = package.tokenizer
     return [SampledToken(token, -1.0) for token in tokenizer.encode(text).ids]
 
 
@@ -49,7 +48,7 @@ def test_what_a_slow_reader_gets_merged_ends_at_the_same_token(stories: TinyPack
 
 @pytest.mark.parametrize("prompt", [[], [50]])
 def test_tokens_with_their_log_probabilities_are_together_the_text(stories: TinyPackage, prompt: list[int]) -> None:
-    tokenizer = PackageTokenizer.load(stories.folder / TOKENIZER_FILE)
+    tokenizer = stories.tokenizer
     request, tokens = GenerateRequest(prompt="Once", logprobs=0), tokens_of(stories, "The dog was good.")
     begins = [*prompt] or [stories.manifest.special_ids.start or 0]  # which has no text
     choice = choice_of(tokenizer, request, begins)

@@ -19,16 +19,10 @@ from service.settings import Limits, Settings
 from service.tasks.loading import load_task
 from service.tasks.reopening import ReopenedTask, must_be_replaced
 from tests.conftest import TinyPackage
+from tests.service.clock import Clock
 
 TEXT = ClassifyRequest(input="The film was good.")
 STORY = GenerateRequest(prompt="Once upon a time", max_tokens=40, min_tokens=40, temperature=0)
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
