@@ -17,7 +17,13 @@ RECIPE_NAMES = [
     *("finetune-classify-topics", "finetune-classify-pairs", "finetune-classify-entail", "finetune-tag"),
     *("finetune-answer", "contrastive-embed", "pretrain-decoder", "pretrain-decoder-stories", "sft-decoder"),
     *("sft-decoder-longer", "translate", "translate-names", "translate-german", "translate-swedish"),
-    *("translate-both-ways", "translate-both-ways-longer", "translate-both-ways-evenly", "translate-at-once"),
+    *(
+        "translate-both-ways",
+        "translate-both-ways-longer",
+        "translate-both-ways-evenly",
+        "translate-at-once",
+        "translate-longer",
+    ),
     "classify-image",
 ]
 RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Sequence
@@ -14,17 +15,22 @@ from torch.nn.functional import cross_entropy
 
 from model.package.tokenizer import token_id
 from model.training.data import length_batches
-from model.training.objectives.objective import IGNORED, Batch, Ragged, encoded_ids, mean_of, predicted
+from model.training.objectives.objective import IGNORED, Array, Batch, Ragged, encoded_ids, mean_of, predicted
 from model.training.tokenizers import END, PAD, START, language_token
 
 
 @dataclass
 class Seq2Seq:
-    """Teacher forcing with label smoothing; the first source token names the target language."""
+    """Teacher forcing with label smoothing; the first source token names the target language.
+
+    In training each token of a source is split with the probability `source_splits` into the two that it was merged of,
+    and those again: words are then read in other parts in each epoch, as with BPE-dropout (Provilkov et al. 2020).
+    """
 
     tokenizer: Tokenizer
     max_length: int
     label_smoothing: float
+    source_splits: float = 0.0
     metric: str = field(default="perplexity", init=False)
     higher_is_better: bool = field(default=False, init=False)
     has_fixed_shapes: bool = field(default=False, init=False)
@@ -40,20 +46,25 @@ class Seq2Seq:
             for (language, _, _), source, target in zip(rows, sources, targets, strict=True)
             if max(len(source), len(target)) + 2 <= self.max_length
         ]
-        self.sources = Ragged.of(source for source, _ in pairs)
+        self.sources = self.sources_of_epoch = Ragged.of(source for source, _ in pairs)
         self.inputs = Ragged.of(target[:-1] for _, target in pairs)
         self.targets = Ragged.of(target[1:] for _, target in pairs)
         self.padding = token_id(self.tokenizer, PAD)
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
-        """Group pairs whose sides are of similar lengths, the longer one's first."""
-        return length_batches(np.stack([self.sources.lengths, self.targets.lengths], axis=1), batch_tokens, rng)
+        """Group pairs whose sides are of similar lengths, the longer one's first; without `rng` nothing is split."""
+        self.sources_of_epoch = self.sources
+        if rng and self.source_splits:
+            splits = np.random.default_rng(rng.getrandbits(32))
+            self.sources_of_epoch = split_tokens(self.sources, parts_of(self.tokenizer), self.source_splits, splits)
+        lengths = np.stack([self.sources_of_epoch.lengths, self.targets.lengths], axis=1)
+        return length_batches(lengths, batch_tokens, rng)
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """Return source_ids and attention_mask (B, S), target_ids and, shifted by one, targets (B, T)."""
         return {
-            "source_ids": self.sources.stack(indices, self.padding),
-            "attention_mask": self.sources.mask(indices),
+            "source_ids": self.sources_of_epoch.stack(indices, self.padding),
+            "attention_mask": self.sources_of_epoch.mask(indices),
             "target_ids": self.inputs.stack(indices, self.padding),
             "targets": self.targets.stack(indices, IGNORED),
         }
@@ -78,3 +89,27 @@ class Seq2Seq:
     def _cross_entropy(self, model: nn.Module, batch: Batch, label_smoothing: float) -> Tensor:
         logits = model(batch["source_ids"], batch["attention_mask"], batch["target_ids"]).float()
         return cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), label_smoothing=label_smoothing)
+
+
+def parts_of(tokenizer: Tokenizer) -> Array:
+    """Return which two tokens each one of a BPE was merged of, (V, 2); -1 for those that are no merge."""
+    parts = np.full((tokenizer.get_vocab_size(), 2), -1)
+    for first, second in json.loads(tokenizer.to_str())["model"]["merges"]:
+        parts[token_id(tokenizer, first + second)] = token_id(tokenizer, first), token_id(tokenizer, second)
+    return parts
+
+
+def split_tokens(rows: Ragged, parts: Array, probability: float, rng: np.random.Generator) -> Ragged:
+    """Split tokens at random into their `parts` (V, 2), and those with the same probability again."""
+    flat, starts = rows.flat, rows.starts
+    is_new = np.ones(len(flat), bool)
+    while is_new.any():
+        is_split = is_new & (parts[flat, 0] >= 0) & (rng.random(len(flat)) < probability)
+        places = np.concatenate([[0], np.cumsum(1 + is_split)])  # where each token begins now
+        first = places[:-1][is_split]
+        split = np.repeat(flat, 1 + is_split)
+        split[first], split[first + 1] = parts[flat[is_split]].T
+        is_new = np.zeros(len(split), bool)
+        is_new[first] = is_new[first + 1] = True
+        flat, starts = split, places[starts]
+    return Ragged(flat, starts)

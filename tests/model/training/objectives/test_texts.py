@@ -6,6 +6,7 @@ import math
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from model.architectures import DecoderLM
 from model.training.objectives import IGNORED, CausalLM, Instruct, Seq2Seq
 from model.training.objectives.objective import Ragged
+from model.training.objectives.seq2seq import parts_of, split_tokens
 from tests.conftest import TEXTS, TINY, random_model
 from tests.model.training.objectives.conftest import TokenizerOf
 
@@ -106,6 +108,37 @@ def test_a_translators_batch_has_sources_of_a_length_and_targets_of_another(toke
         batch = objective.collate(indices)
         assert bool(batch["attention_mask"].all())
         assert bool((batch["targets"] != IGNORED).all())
+
+
+def test_sources_are_split_into_other_parts_in_each_epoch_and_stay_the_same_text(tokenizer_of: TokenizerOf) -> None:
+    tokenizer = tokenizer_of("translate")
+    objective = Seq2Seq(tokenizer, max_length=128, label_smoothing=0.1, source_splits=0.3)
+    rows = [("sv", text, "Dan") for text in TEXTS] * 8
+    objective.encode(rows)
+
+    def sources_after(rng: random.Random | None) -> list[list[int]]:
+        batches = objective.batches(64, rng)
+        assert sorted(place for batch in batches for place in batch) == list(range(len(rows)))
+        batch = objective.collate(range(len(rows)))
+        ids, lengths = batch["source_ids"].tolist(), batch["attention_mask"].sum(1).tolist()
+        return [row[:length] for row, length in zip(ids, lengths, strict=True)]
+
+    whole, first, again, second = map(sources_after, (None, random.Random(1), random.Random(1), random.Random(2)))
+    assert first == again and len({tuple(map(tuple, each)) for each in (whole, first, second)}) == 3
+    for split, unsplit in zip(first, whole, strict=True):
+        assert tokenizer.decode(split) == tokenizer.decode(unsplit)
+        assert (split[0], split[-1]) == (unsplit[0], unsplit[-1]), "the language and the end are no merges"
+    assert sum(map(len, whole)) < sum(map(len, first)) < 2 * sum(map(len, whole))
+
+
+def test_a_token_that_is_always_split_leaves_the_letters_it_was_merged_of(tokenizer_of: TokenizerOf) -> None:
+    tokenizer = tokenizer_of("translate")
+    ids = tokenizer.encode(TEXTS[0]).ids
+    split = split_tokens(Ragged.of([ids, []]), parts_of(tokenizer), 1.0, np.random.default_rng(1))
+    words, letters = ([tokenizer.id_to_token(token) or "" for token in row] for row in (ids, split[0].tolist()))
+
+    assert len(split) == 2 and len(split[1]) == 0
+    assert "".join(words) == "".join(letters) and {len(letter) for letter in letters} == {1}
 
 
 def test_a_translators_loss_is_smoothed_and_its_perplexity_is_not(tokenizer_of: TokenizerOf) -> None:
