@@ -2,7 +2,8 @@
 
 `int8`: weights of signed 8 bits with one scale per output column; activations of 8 bits with one scale per row, found
 while running, so a row's result is the same whoever stands beside it: the products are summed in int32, exactly. (The
-usual dynamic quantization takes one scale for the whole batch, and a loud row then coarsens its neighbours.)
+usual dynamic quantization takes one scale for the whole batch, and a loud row then coarsens its neighbours.) Rows
+behind a ReLU have no number below 0, and all 256 values above it: half the step of others.
 
 `int8-static`: the same weights; activations of 8 bits whose scales were found before, on sample texts, and are the same
 for all rows and batches. Two nodes a product instead of seven, and a sum of integers as exact.
@@ -27,7 +28,7 @@ from model.export.ranges import Ranges
 from model.package.manifest import Precision
 
 ZERO_POINT = 128  # activations are stored as uint8 around it, which is what MatMulInteger is fastest with
-LARGEST = 127
+LARGEST, LARGEST_OF_RELU = 127, 255
 WORD_EMBEDDING = "embeddings.words.weight"  # its name in every architecture, and so in every graph
 TINY = 1e-12  # keeps the scale of an all-zero column from being 0
 
@@ -96,6 +97,7 @@ class _Rewrite(ABC):
         self.old = graph
         self.new = Graph([], graph.inputs, graph.outputs, dict(graph.weights))
         self.made: set[str] = set()  # outputs of new nodes
+        self._makers = {name: node for node in graph.nodes for name in node.output}
 
     def run(self) -> Graph:
         products = {id(product.node): product for product in self.old.products()}
@@ -129,6 +131,11 @@ class _Rewrite(ABC):
             self.new.weights[scales] = Weight(matrix.shape[1:], np.dtype(np.float32), made.second)
         return values, scales
 
+    def relu_before(self, product: Product) -> onnx.NodeProto | None:
+        """Return the ReLU that a product's activation comes from, if it does."""
+        maker = self._makers.get(product.given)
+        return maker if maker is not None and maker.op_type == "Relu" else None
+
     def node(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
         """Add a node unless its output is there; returns the output's name."""
         if output not in self.made:
@@ -158,7 +165,7 @@ class _Rewrite(ABC):
 
 
 class _ByRows(_Rewrite):
-    """MatMul(x, W) → MatMulIntegerToFloat(x / row maximum · 127, W / column scale) · row maximum.
+    """MatMul(x, W) → MatMulIntegerToFloat(x / row maximum · 127, or 255, W / column scale) · row maximum.
 
     The row's maximum comes last, so an all-zero row, whose quotient is undefined, is still zero.
     """
@@ -166,8 +173,9 @@ class _ByRows(_Rewrite):
     def rewrite(self, product: Product) -> None:
         """Add six nodes; four of them stand once, however many products take the same activation."""
         name, given = product.node.output[0], product.given
-        zero_point = self.new.constant("quantize_zero_point", np.array(ZERO_POINT, np.uint8))
-        step = self.new.constant("quantize_step", np.array(1 / LARGEST, np.float32))
+        largest_value, zero = (LARGEST_OF_RELU, 0) if self.relu_before(product) else (LARGEST, ZERO_POINT)
+        zero_point = self.new.constant(f"quantize_zero_point_{zero}", np.array(zero, np.uint8))
+        step = self.new.constant(f"quantize_step_of_{largest_value}", np.array(1 / largest_value, np.float32))
         last_axis = self.new.constant("quantize_last_axis", np.array([-1], np.int64))
         size = self.node("Abs", [given], f"{given}_abs")
         largest = self.node("ReduceMax", [size, last_axis], f"{given}_largest", keepdims=1)
@@ -188,7 +196,6 @@ class _ByConstants(_Rewrite):
         super().__init__(graph)
         self._ranges = ranges
         self._users = graph.users()
-        self._makers = {name: node for node in graph.nodes for name in node.output}
 
     def rewrite(self, product: Product) -> None:
         """Add two nodes; the first stands once, however many products take the same activation."""
@@ -198,9 +205,8 @@ class _ByConstants(_Rewrite):
             self.new.constant(f"{given}_step", np.array(step, np.float32)),
             self.new.constant(f"{given}_zero_point", np.array(zero_point, np.uint8)),
         ]
-        maker = self._makers.get(given)
-        is_relu = maker is not None and maker.op_type == "Relu" and zero_point == 0
-        origin = maker.input[0] if maker is not None and is_relu else given
+        relu = self.relu_before(product) if zero_point == 0 else None
+        origin = given if relu is None else relu.input[0]
         quantized = self.node("QuantizeLinear", [origin, *constants], f"{given}_uint8")
         inputs = [quantized, *_beside(self.columns(product), constants[0]), constants[1]]
         addition = self.old.bias_behind(product.node, self._users)

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from onnx import numpy_helper
 
 from model.architectures import build
 from model.config import AttentionConfig
@@ -48,6 +49,19 @@ def test_integer_weights_lose_little(tmp_path: Path, name: str) -> None:
     report = verify(model, open_graphs(write_graphs(model, tmp_path, "int8")), batches=4)
 
     assert 1e-4 < report.distance < LIMITS["int8"] / 3
+
+
+def test_what_comes_of_a_relu_is_rounded_twice_as_finely(make_package: MakePackage) -> None:
+    graph = onnx.load(make_package("translate", "int8").folder / "encoder.onnx").graph
+    constants = {each.name: numpy_helper.to_array(each).item() for each in graph.initializer if not each.dims}
+    makers = {name: node for node in graph.node for name in node.output}
+    rounded: dict[bool, set[tuple[float, int]]] = {True: set(), False: set()}
+    for node in graph.node:
+        if node.op_type == "QuantizeLinear":
+            behind_relu = makers[makers[node.input[0]].input[0]].op_type == "Relu"
+            rounded[behind_relu].add((round(1 / constants[node.input[1]]), constants[node.input[2]]))
+
+    assert rounded == {True: {(255, 0)}, False: {(127, 128)}}
 
 
 def test_a_rows_integer_answer_does_not_move_with_its_neighbours(make_package: MakePackage) -> None:
