@@ -27,7 +27,9 @@ from service.metrics_files import NodeCollector
 from tests.service.api.conftest import series
 
 ROOT = Path(__file__).parent.parent.parent
-LABELS = {"model", "task", "code", "phase", "reason", "client", "precision", "family", "route", "le"} | {*BUILD}
+LABELS = {"model", "task", "code", "phase", "reason", "client", "precision", "family", "application", "route", "le"} | {
+    *BUILD
+}
 
 
 def test_labels_are_few_and_bounded() -> None:

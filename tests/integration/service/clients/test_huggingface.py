@@ -91,5 +91,5 @@ def test_texts_are_summarized_and_translated(service: str) -> None:
 
 
 def test_an_error_is_told_with_its_sentence(service: str) -> None:
-    with pytest.raises(HfHubHTTPError, match="targets: this is not done here"):
-        client_of(service, "/models/encoder").fill_mask("[MASK]", targets=["a"])
+    with pytest.raises(HfHubHTTPError, match="targets has "):
+        client_of(service, "/models/encoder").fill_mask("[MASK]", targets=["no word"])
