@@ -10,6 +10,8 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from model.package import PackageTokenizer
+from model.package.tokenizer import Encoding
 from service.api.app import create_app
 from service.metrics import Metrics
 from service.models_file import ModelSettings
@@ -51,6 +53,20 @@ async def client(open_client: OpenClient) -> AsyncIterator[Client]:
     """A client of a tiny model for each task."""
     async with open_client() as client:
         yield client
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every text that a tokenizer reads, as it is read."""
+    texts: list[str] = []
+    encode = PackageTokenizer.encode
+
+    def watched(tokenizer: PackageTokenizer, *given: str, **how: Any) -> Encoding:
+        texts.extend(given)
+        return encode(tokenizer, *given, **how)
+
+    monkeypatch.setattr(PackageTokenizer, "encode", watched)
+    return texts
 
 
 def limits(**values: Any) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from model.package import PackageTokenizer
-from model.package.tokenizer import Encoding
 from tests.service.api.conftest import Client, OpenClient, limits
 
 
@@ -122,19 +120,10 @@ async def test_the_farthest_values_are_answered(client: Client, path: str, body:
     assert response.status_code == 200, response.text
 
 
-async def test_a_full_queue_refuses_windows_before_a_text_is_read(
-    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoded: list[str] = []
-    encode = PackageTokenizer.encode
-
-    def watched(tokenizer: PackageTokenizer, *texts: str, **how: Any) -> Encoding:
-        encoded.extend(texts)
-        return encode(tokenizer, *texts, **how)
-
+async def test_a_full_queue_refuses_windows_before_a_text_is_read(open_client: OpenClient, encoded: list[str]) -> None:
     # A text of some thirty windows takes most of the queue; by itself each of these requests would fit.
     async with open_client("entities", max_waiting_slots=40, batch_tokens=16) as client:
-        monkeypatch.setattr(PackageTokenizer, "encode", watched)
+        encoded.clear()  # what was read as the model was opened
         bodies = [{"input": f"{word} " * 2000} for word in ("good", "bad", "dog", "ball")]
         answers = await asyncio.gather(*(client.post("/tag", json=body) for body in bodies))
 

@@ -76,8 +76,10 @@ async def predict(calls: Calls, request: PredictRequest) -> Iterator[Any]:
     inputs = request.inputs
     is_one = isinstance(inputs, str) or all(isinstance(each, str) for each in inputs)
     each_one = [[inputs] if isinstance(inputs, str) else inputs] if is_one else inputs
-    activation: Activation | None = "none" if request.raw_scores else None
-    if not request.raw_scores and len(calls.find(request.model, "classify").manifest.labels) == 1:
+    activation: Activation | None = None
+    if request.raw_scores:
+        activation = "none"
+    elif len(calls.find(request.model, "classify").manifest.labels) == 1:
         activation = "sigmoid"  # as TEI has it, whatever the model's own is
     with naming(input="inputs"):
         asked = native(
@@ -115,7 +117,7 @@ async def rerank(calls: Calls, request: TeiRerankRequest) -> list[Rank]:
 
 async def tokenize(calls: Calls, request: TeiTokenizeRequest) -> Iterator[list[SimpleToken]]:
     """Return the tokens of each text."""
-    if not request.inputs and isinstance(request.inputs, list):
+    if request.inputs == []:
         raise EmptyInput("inputs is empty; send at least one text", "inputs")
     with naming(input="inputs"):
         asked = native(
