@@ -61,14 +61,19 @@ class EngineMetrics:
         self._written = Load(0, 0, 0, 0)
         self._load: Callable[[], Load] = lambda: self._written
         self._last_step = time.time()
-        self._busy_since: float | None = None  # of the monotonic clock, since when there is work and no step has ended
         self._is_due = False
+        self._is_over = False
         self._flush()
 
     def watch(self, load: Callable[[], Load]) -> None:
         """Ask for the load whenever the numbers are written."""
         self._load = load
         self._metrics.write_regularly(self)
+
+    def unwatch(self) -> None:
+        """Write no more how things are: the model may have been opened anew, and has another observer then."""
+        self._is_over = True
+        self._load = lambda: self._written
 
     def stepped(self, step: Step) -> None:
         """Count a step."""
@@ -79,7 +84,7 @@ class EngineMetrics:
         buffers.padding.add(1 - step.tokens / step.padded_tokens if step.padded_tokens else 0.0)
         self._drafted += step.drafted
         self._accepted += step.accepted
-        self._last_step, self._busy_since = time.time(), None
+        self._last_step = time.time()
         self._will_flush()
 
     def admitted(self, waited_s: float, tokens: int) -> None:
@@ -109,6 +114,8 @@ class EngineMetrics:
 
     def write_state(self) -> None:
         """Write how things are now, from any thread: also when a step hangs, or the event loop does."""
+        if self._is_over:
+            return
         metrics, model, load = self._metrics, self._model, self._load()
         metrics.running.labels(model).set(load.running)
         metrics.waiting.labels(model).set(load.waiting)
@@ -117,19 +124,9 @@ class EngineMetrics:
         metrics.kv_bytes.labels(model).set(load.kv_bytes)
         metrics.kv_capacity.labels(model).set(load.kv_capacity_bytes)
         metrics.last_step.labels(model).set(self._last_step)
-        metrics.stalled.labels(model).set(self._stalled_s(load))
+        metrics.stalled.labels(model).set(load.stalled_s)
         metrics.resident.labels(model).set(resident_bytes() / len(metrics.models))
         metrics.heap.labels(model).set(heap_bytes() / len(metrics.models))
-
-    def _stalled_s(self, load: Load) -> float:
-        """Return for how long there has been work without a step's end."""
-        since, now = self._busy_since, time.monotonic()
-        if not load.running:
-            since = None
-        elif since is None:
-            since = now
-        self._busy_since = since
-        return 0.0 if since is None else now - since
 
     def _will_flush(self) -> None:
         if not self._is_due:

@@ -165,6 +165,10 @@ class PackageTokenizer:
         return next((ids[-1:] for ids in map(self.encode_plainly, "aeo1.") if ids and self.decode(ids[-1:])), [])
 
 
+MOST_HELD = 16  # ids that show nothing, before what they are is settled; a character has four bytes at most
+UNSETTLED = 3  # characters at the end of broken bytes that a next byte may yet change
+
+
 class Detokenizer:
     """Turns a growing list of ids into text piece by piece; the pieces together are the text of the whole."""
 
@@ -181,14 +185,23 @@ class Detokenizer:
         return not self._shown
 
     def add(self, ids: Sequence[int], *, is_last: bool = False) -> str:
-        """Return the new text that these ids add; an unfinished character waits for its other bytes, or the end."""
+        """Return the new text that these ids add; an unfinished character waits for its other bytes, or the end.
+
+        Not for ever: the window would grow, and all of it is decoded each time.
+        """
         self._window += ids
         text = self._tokenizer.decode(self._window)
-        piece = text[self._shown :]
-        if not piece or (text.endswith(REPLACEMENT) and not is_last):
+        piece, unsettled, held = text[self._shown :], 0, len(self._window) - self._keep_from
+        if not piece:
+            if held > MOST_HELD:
+                del self._window[self._keep_from : -MOST_HELD // 2]
             return ""
+        if text.endswith(REPLACEMENT) and not is_last:
+            if held <= MOST_HELD:
+                return ""
+            piece, unsettled = piece[:-UNSETTLED], UNSETTLED
         # The ids added last become the context of the next ones: decoding may depend on what stands before.
         self._window = self._window[self._keep_from :]
         self._keep_from = len(self._window)
-        self._shown = len(self._tokenizer.decode(self._window))
+        self._shown = max(0, len(self._tokenizer.decode(self._window)) - unsettled)
         return piece

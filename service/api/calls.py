@@ -76,6 +76,7 @@ class Calls:
 
     def __init__(self, tasks: Tasks, limits: Limits) -> None:
         self.tasks, self.limits = tasks, limits
+        self._chooser = by_language.Chooser()
 
     def find(self, model: str | None, kind: Kind | None, suits: Suits | None = None) -> Task:
         """Return the task that a request is for, and let it be counted there; raises as `Tasks.find` does."""
@@ -89,7 +90,7 @@ class Calls:
             several = self._several(request)
             if several:
                 check_inputs(request, self.limits)
-                choices = await by_language.choose(request, several)
+                choices = await self._chooser.choose(request, several)
                 return await by_language.answer(request, choices, self._translated)
             return await answer(self._translator(request), request, self.limits)
         return await answer(self.find(request.model, kind), request, self.limits)
@@ -109,7 +110,7 @@ class Calls:
     async def _translation(self, request: TranslateRequest) -> AsyncGenerator[AnyEvent, None]:
         task = self._translator(request)
         if isinstance(request.input, str) and (several := self._several(request)):
-            (choice,) = await by_language.choose(request, several)
+            (choice,) = await self._chooser.choose(request, several)
             task, request = _counted(choice.task, "translate"), request.model_copy(update={"source": choice.source})
         async with aclosing(stream(task, request, self.limits)) as events:
             async for event in events:

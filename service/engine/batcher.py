@@ -107,15 +107,17 @@ class Batcher:
         admission = self.admission
         waiting, tokens = admission.waiting_slots, admission.waiting_tokens
         running = len(self._short.running) + len(self._long.running)
-        return Load(running=running, waiting=waiting, queued_tokens=tokens, slots_used=0)
+        stalled_s = max(lane.worker.stalled_s() for lane in (self._short, self._long))
+        return Load(running=running, waiting=waiting, queued_tokens=tokens, slots_used=0, stalled_s=stalled_s)
 
     def is_progressing(self, patience_s: float) -> bool:
         """Whether the batcher is whole, and each lane idle or through with a batch in the last `patience_s` seconds."""
         return all(lane.worker.is_progressing(patience_s) for lane in (self._short, self._long))
 
     async def close(self) -> None:
-        """Finish what waits and free the threads."""
-        await asyncio.gather(self._short.worker.close(), self._long.worker.close())
+        """End all inputs at once, the lanes after the running batches, and free the threads."""
+        self._observer.unwatch()
+        await asyncio.gather(self._short.close(), self._long.close())
 
     @property
     def _is_broken(self) -> bool:
@@ -123,7 +125,7 @@ class Batcher:
 
     def next_batch(self, queue: WaitingQueue[_Item]) -> list[_Item]:
         """Take the input whose turn it is, and with it those of most similar length that fit the budget with it."""
-        waiting = [item for item in queue.in_turn() if not item.answer.cancelled()]
+        waiting = [item for item in queue.in_turn() if not item.answer.done()]  # whose caller waits
         batch: list[_Item] = []
         longest = 0
         for item in sorted(waiting, key=lambda item: abs(item.tokens - waiting[0].tokens)):
@@ -187,6 +189,12 @@ class _Lane:
                 item.answer.cancel()  # no-op for those that are answered
                 self._waiting.remove(item)
 
+    async def close(self) -> None:
+        """Fail what waits and what runs, and free the thread."""
+        self._fail(EngineFailed())
+        await self.worker.close()
+        del self._batcher  # which holds this lane: see `Worker.close`
+
     async def _work(self) -> None:
         try:
             while batch := self._batcher.next_batch(self._waiting):
@@ -200,9 +208,12 @@ class _Lane:
             # The graph's own failures are isolated; whatever else fails is a bug, after which nothing can be trusted.
             logger.exception("the batcher's loop failed; all inputs end, and the replica asks to be replaced")
             self.worker.is_broken = True
-            for item in [*self.running, *self._waiting.in_turn()]:
-                _settle(item, Failure(error))
-            self.running = []
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        for item in [*self.running, *self._waiting.in_turn()]:
+            _settle(item, Failure(error))
+        self.running = []
 
 
 def _settle(item: _Item, row: Array | Failure) -> None:

@@ -81,7 +81,7 @@ class BeamSearch:
         """Take one step; return, for each new beam, the row it continues. No beam is left when the search is over."""
         size = self.params.beam_size
         totals = self._totals[:, None] + continuations.log_probabilities
-        order = np.argsort(-totals.ravel(), kind="stable")[: self.candidates]
+        order = _largest(totals.ravel(), self.candidates)
         length = len(self.beams[0]) + 1
         is_last = length == self.params.max_tokens
         parents: list[int] = []
@@ -91,6 +91,8 @@ class BeamSearch:
             row, column = divmod(place, totals.shape[1])
             token, total = int(continuations.ids[row, column]), float(totals[row, column])
             if total == -np.inf and (beams or self._finished or self._has_grammar):  # it may not come; others can
+                break
+            if rank >= size and len(beams) == size:  # nothing behind can live on, or finish
                 break
             ids = [*self.beams[row], token]
             if token in self._ends or is_last:
@@ -157,3 +159,12 @@ class BeamSearch:
 
     def _score(self, total: float, length: int) -> float:
         return total / float(length**self.params.length_penalty)
+
+
+def _largest(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """Return the places of the `count` largest, in falling order; of equals those that stand first."""
+    if len(values) > count:
+        least = np.partition(values, -count)[-count]
+        places = np.flatnonzero(values >= least)  # with many that end a search, few of all
+        return places[np.argsort(-values[places], kind="stable")][:count]
+    return np.argsort(-values, kind="stable")

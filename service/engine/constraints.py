@@ -161,6 +161,8 @@ class Held:
         starts = np.arange(max(0, len(ids) + 1 - size))
         for offset, token in enumerate(prefix.tolist()):
             starts = starts[ids[starts + offset] == token]
+            if not len(starts):  # as mostly, after one or two
+                return NO_IDS
         return ids[starts + size - 1]
 
     def _ending_words(self) -> Ids:

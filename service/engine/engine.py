@@ -51,9 +51,9 @@ class Engine:
         self.admission = Admission(admission or AdmissionLimits())
         self._runner.warm_up()
         self._worker = Worker(f"engine-{manifest.name}", self._work, self._runner.rest)
-        observer = observer or Silent()
-        observer.watch(self.load)
-        self._reporter = Reporter(observer)
+        self._observer = observer or Silent()
+        self._observer.watch(self.load)
+        self._reporter = Reporter(self._observer)
 
     @property
     def provider(self) -> Provider:
@@ -153,6 +153,7 @@ class Engine:
             prefix_hit=prefixes.hit_tokens,
             kv_bytes=self._runner.cache.used_bytes,
             kv_capacity_bytes=self._runner.cache.capacity_bytes,
+            stalled_s=self._worker.stalled_s(),
         )
 
     def is_progressing(self, patience_s: float) -> bool:
@@ -160,7 +161,8 @@ class Engine:
         return self._worker.is_progressing(patience_s)
 
     async def close(self) -> None:
-        """End the loop after the running step and free the thread."""
+        """End all sequences at once, the loop after the running step, and free the thread."""
+        self._observer.unwatch()
         self.scheduler.fail_all()
         await self._worker.close()
 

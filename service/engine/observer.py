@@ -32,6 +32,7 @@ class Load(NamedTuple):
     prefix_hit: int = 0  # of them those found
     kv_bytes: int = 0  # memory that the KV cache takes
     kv_capacity_bytes: int = 0
+    stalled_s: float = 0.0  # for how long there has been work without a step's end
 
 
 class Observer(Protocol):
@@ -39,6 +40,9 @@ class Observer(Protocol):
 
     def watch(self, load: Callable[[], Load]) -> None:
         """Take what tells the engine's load whenever it is asked, from any thread."""
+
+    def unwatch(self) -> None:
+        """Ask for the load no more, and let go of what tells it: the engine is closed."""
 
     def stepped(self, step: Step) -> None:
         """Hear that the graphs have run."""
@@ -60,6 +64,9 @@ class Silent:
     """An observer that hears nothing."""
 
     def watch(self, load: Callable[[], Load]) -> None:
+        """Do nothing."""
+
+    def unwatch(self) -> None:
         """Do nothing."""
 
     def stepped(self, step: Step) -> None:

@@ -29,7 +29,7 @@ class Reporter:
         answered = [sequence for sequence, result in pairs if not isinstance(result, Failure)]
         tokens = rows
         if len(answered) < len(pairs):
-            tokens -= sum(sequence.width for sequence, result in pairs if isinstance(result, Failure))
+            tokens -= sum(len(sequence.slots) for sequence, result in pairs if isinstance(result, Failure))
         if batch.drafts:
             counts = {sequence: len(result) for sequence, result in pairs if isinstance(result, list)}
             self._tell_tokens(answered, ended, counts)

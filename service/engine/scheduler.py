@@ -161,11 +161,13 @@ class Scheduler:
         self._changes += 1
 
     def fail_all(self) -> None:
-        """End every sequence, running and waiting, and tell the readers."""
-        for sequence in [*self.running, *self._waiting.in_turn()]:
+        """End every sequence, running and waiting, and tell the readers; one that has just ended keeps its answer."""
+        running = [sequence for sequence in self.running if sequence.slots]
+        for sequence in [*running, *self._waiting.in_turn()]:
             if not sequence.is_aborted:
                 sequence.fail()
             self._waiting.remove(sequence)
+        self._prefilling, self._decoding = [], []
         self._restored.clear()
         self.prefix_cache.clear()
 

@@ -49,8 +49,8 @@ class Worker:
         self.is_broken = False  # by a failure of the loop itself, after which no state can be trusted, or closed
 
     def wake(self) -> None:
-        """Start the loop if it sleeps."""
-        if self._is_idle():
+        """Start the loop if it sleeps and is whole."""
+        if self._is_idle() and not self.is_broken:
             self._last_progress = time.monotonic()
             self._loop = asyncio.get_running_loop().create_task(self._work())
 
@@ -66,18 +66,25 @@ class Worker:
 
     def is_progressing(self, patience_s: float) -> bool:
         """Whether the loop is whole, and sleeps or has made progress within the last `patience_s` seconds."""
-        if self.is_broken:
-            return False
-        return self._is_idle() or time.monotonic() - self._last_progress < patience_s
+        return not self.is_broken and self.stalled_s() < patience_s
+
+    def stalled_s(self) -> float:
+        """Return for how long the loop has been awake without progress, in seconds; from any thread."""
+        return 0.0 if self._is_idle() else time.monotonic() - self._last_progress
 
     async def close(self) -> None:
-        """Wait for the loop's end and free the threads; there is nobody to give work to from now on."""
+        """Wait for the loop's end and free the threads; there is nobody to give work to from now on.
+
+        Nothing of whoever works is held any more: a circle of objects would stay for ever where the collector of
+        garbage passes them over (`Replica`).
+        """
         self.is_broken = True
         if self._loop is not None:
             await self._loop
         for thread in (self._thread, self._yielding_thread):
             if thread is not None:
-                thread.close()
+                await asyncio.to_thread(thread.close)  # it may be giving memory back
+        self._work, self._rest = _nothing, _no_rest
 
     def _thread_that_yields(self) -> _CallThread:
         if self._yielding_thread is None:
@@ -90,15 +97,24 @@ class Worker:
     def _rest_if_idle(self) -> bool:
         """Rest, unless there is work or nothing was done since the last time; returns whether there is no work."""
         with self._runs:
+            has_rested, self._has_rested = self._has_rested, True  # before looking: what begins meanwhile asks anew
             if not self._is_idle():
+                self._has_rested = False
                 return False
-            if not self._has_rested:
-                self._has_rested = True
+            if not has_rested:
                 try:
                     self._rest()
                 except Exception:
                     logger.exception("memory could not be given back")
             return True
+
+
+async def _nothing() -> None:
+    """Be the loop of a worker that is closed."""
+
+
+def _no_rest() -> None:
+    """Be the rest of a worker that is closed."""
 
 
 class _CallThread:

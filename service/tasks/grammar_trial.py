@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
@@ -21,11 +24,19 @@ PATIENCE_S = 15.0  # on a machine where all cores are busy
 NICENESS = 5  # a third of the time that the service's own threads have, where both want it
 STACK_BYTES = 4 * 2**20  # half of what the threads of the service have
 MEMORY_BYTES = 2 * 2**30
+FIRST_TO_DIE = "1000"  # of the processes where memory is short
 TOO_MUCH = f"the grammar is too complex: compiling it took more than {SECONDS} s, or too much memory"
 
 
+class NotTried(Exception):
+    """The trial did not come to its end, for a reason that is not the grammar's: another time it may."""
+
+
 def complaint_about(lark: str, limits: Mapping[str, object]) -> str | None:
-    """Return what is wrong with a grammar; None if it can be compiled and begun. Blocks, for seconds at most."""
+    """Return what is wrong with a grammar; None if it can be compiled and begun. Blocks, for seconds at most.
+
+    Raises `NotTried` where the machine was too busy, or had no memory left.
+    """
     asked = json.dumps({"lark": lark, "limits": limits})
     command = [sys.executable, "-P", __file__]
     try:
@@ -33,7 +44,9 @@ def complaint_about(lark: str, limits: Mapping[str, object]) -> str | None:
             command, input=asked, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return TOO_MUCH
+        raise NotTried from None
+    if found.returncode == -signal.SIGKILL:  # not by its own limits, which end it otherwise
+        raise NotTried
     if found.returncode:
         return TOO_MUCH
     complaint: str | None = json.loads(found.stdout)
@@ -42,14 +55,21 @@ def complaint_about(lark: str, limits: Mapping[str, object]) -> str | None:
 
 def main() -> None:
     """Answer with the complaint as JSON."""
+    die_first()
     os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))  # beyond the second the kernel would send SIGKILL
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.stack_size(STACK_BYTES)
     thread = threading.Thread(target=_try, args=(json.load(sys.stdin),))
     thread.start()
     thread.join()
+
+
+def die_first() -> None:
+    """Let the kernel end this process rather than the service, whose memory it shares the limit of."""
+    with suppress(OSError):  # on Linux alone
+        Path("/proc/self/oom_score_adj").write_text(FIRST_TO_DIE)
 
 
 def _try(asked: Mapping[str, object]) -> None:

@@ -18,10 +18,10 @@ from model.package.token_bytes import NoBytes
 from service.engine.admission import Permit
 from service.engine.grammar import LIMITS, GrammarError, Vocabulary
 from service.engine.grammar import Grammar as Compiled
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, ServerOverloaded
 from service.schemas import Grammar
 from service.schemas.grammar import MAX_CHARACTERS
-from service.tasks.grammar_trial import complaint_about
+from service.tasks.grammar_trial import NotTried, complaint_about
 from service.tasks.pool import SMALL, Pool
 
 KEPT = 64  # compiled grammars of a model; usual ones take up to a megabyte
@@ -67,7 +67,10 @@ class Grammars:
                 self._spaced = next((token for token, text in enumerate(found.texts) if _is_spaced(text)), None)
 
     async def compiled(self, asked: Grammar, prompts: Sequence[Sequence[int]], permit: Permit) -> list[Compiled]:
-        """Return what the output behind each prompt has to follow; raises `InvalidRequest`. Others go on meanwhile."""
+        """Return what the output behind each prompt has to follow. Others go on meanwhile.
+
+        Raises `InvalidRequest`, and `ServerOverloaded` where there was no time or memory to try it.
+        """
         if isinstance(self._vocabulary, str):
             raise InvalidRequest(self._vocabulary, "grammar")
         form = _form_of(asked)
@@ -84,7 +87,10 @@ class Grammars:
 
     async def _one(self, vocabulary: Vocabulary, lark: str, permit: Permit, *, is_tried: bool) -> Compiled:
         if (found := self._kept.get(lark)) is None:
-            found = await self._pool.run(permit, SMALL + 1, self._compile, vocabulary, lark, is_tried=is_tried)
+            try:
+                found = await self._pool.run(permit, SMALL + 1, self._compile, vocabulary, lark, is_tried=is_tried)
+            except NotTried:
+                raise ServerOverloaded("the grammar could not be compiled in time; try again") from None
             self._kept[lark] = found
         self._kept.move_to_end(lark)
         if len(self._kept) > KEPT:
@@ -94,7 +100,10 @@ class Grammars:
         return found
 
     def _compile(self, vocabulary: Vocabulary, lark: str, *, is_tried: bool) -> Compiled | str:
-        """Return a grammar, or what is wrong with it; of those that ask for the same at once only the first works."""
+        """Return a grammar, or what is wrong with it; of those that ask for the same at once only the first works.
+
+        Raises `NotTried`.
+        """
         if (found := self._kept.get(lark)) is not None:
             return found
         complaint = complaint_about(lark, LIMITS) if is_tried else None

@@ -15,6 +15,7 @@ from service.tasks.task import not_for
 from service.tasks.texts import check_copies
 
 TRUTH = ("True", "False")
+SHOWN = 40  # characters of a text that is refused
 
 
 class DecideByLikelihood:
@@ -46,7 +47,7 @@ class DecideByLikelihood:
         results: list[list[float] | None] = []
         for question, of_question in zip(request.questions, texts, strict=True):
             context, _ = next(ids), next(scores)
-            likelihoods = [_own(context, next(ids), next(scores)) for _ in of_question[1:]]
+            likelihoods = [_own(context, next(ids), next(scores), text) for text in of_question[1:]]
             results.append(softmax(np.array(likelihoods)).tolist()[: len(question.options)])
         return DecideResponse(
             model=self._name, results=results, usage=Usage(prompt_tokens=sum(prompt.tokens for prompt in prompts))
@@ -80,8 +81,13 @@ def _count_characters(text: str, question: Question) -> int:
     return _count_texts(question) * shared + sum(options)
 
 
-def _own(context: list[int], ids: list[int], scores: list[float]) -> float:
-    """Return the log probability of the tokens that a text has beyond its context; the last of `scores` are theirs."""
+def _own(context: list[int], ids: list[int], scores: list[float], text: str) -> float:
+    """Return the log probability of the tokens that a text has beyond its context; the last of `scores` are theirs.
+
+    Raises `InvalidRequest` where it has none, which would be the likeliest of all.
+    """
     shared = next((place for place, (one, other) in enumerate(zip(context, ids, strict=False)) if one != other), None)
     beyond = len(ids) - (min(len(context), len(ids)) if shared is None else shared)
+    if not beyond:
+        raise InvalidRequest(f"questions: {text[-SHOWN:]!r} ends with an option that has no tokens here", "questions")
     return sum(scores[len(scores) - beyond :])

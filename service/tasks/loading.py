@@ -150,7 +150,8 @@ def _of_decoder(explained: Explained, pool: Pool, trials: Pool, limits: Limits) 
     if "generate" in manifest.tasks:
         generate = Generate(manifest, tokenizer, engine, pool, grammars=Grammars(manifest, tokenizer, trials))
         works[GenerateRequest] = generate
-        works[ExplainRequest] = OneShot(manifest, {ExplainRequest: ExplainGeneration(explained, generate).predict})
+        of_input = Generate(manifest, tokenizer, engine, pool, param="input")
+        works[ExplainRequest] = OneShot(manifest, {ExplainRequest: ExplainGeneration(explained, of_input).predict})
     if "summarize" in manifest.tasks:
         works[SummarizeRequest] = Summarize(manifest, tokenizer, engine, pool)
     if "translate" in manifest.tasks:

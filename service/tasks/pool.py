@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from service.engine.admission import Permit
+from service.engine.errors import EngineFailed
 from service.engine.waiting import WaitingQueue
 from service.turns import Turn
 
@@ -34,26 +35,40 @@ class Pool:
     def __init__(self, name: str = "texts") -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._waiting: WaitingQueue[_Piece] = WaitingQueue()
-        self._is_busy = False
+        self._is_busy = self._is_closed = False
         self._small = Turn()  # of small work, however much of it there is
 
     async def run(
         self, permit: Permit, size: int, function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
     ) -> Result:
-        """Call a function for a request: at once if it works on no more than a few characters, else in the thread."""
+        """Call a function for a request: at once if it works on no more than a few characters, else in the thread.
+
+        Raises `EngineFailed` for what waits when the pool is closed.
+        """
         if size <= SMALL:
             await self._small.give()
             return function(*args, **kwargs)
+        self._check_open()
         await self._turn(permit)
         try:
+            self._check_open()  # it may have been closed in the moment of the turn
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
         finally:
             self._pass_on()
 
-    def close(self) -> None:
-        """Drop what waits and free the thread."""
-        self._executor.shutdown(cancel_futures=True)
+    async def close(self) -> None:
+        """End what waits, and free the thread behind what it works on; others go on meanwhile."""
+        self._is_closed = True
+        for piece in list(self._waiting.in_turn()):
+            if not piece.turn.done():
+                piece.turn.set_exception(EngineFailed())
+            self._waiting.take(piece)
+        await asyncio.to_thread(self._executor.shutdown)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise EngineFailed
 
     async def _turn(self, permit: Permit) -> None:
         if not self._is_busy:

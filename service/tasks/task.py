@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
@@ -89,7 +90,7 @@ class ByRequest:
 class Closing(Protocol):
     """What has a thread of its own."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Free the thread."""
 
 
@@ -158,9 +159,7 @@ class LocalTask:
 
     async def close(self) -> None:
         """End what runs."""
-        await self._engine.close()
-        for pool in self._pools:
-            pool.close()
+        await asyncio.gather(self._engine.close(), *(pool.close() for pool in self._pools))  # one may be stuck
 
     def _needed_tokenizer(self) -> PackageTokenizer:
         if self._tokenizer is None:

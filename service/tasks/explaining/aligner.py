@@ -86,7 +86,10 @@ class Aligner:
     async def align_texts(
         self, insights: Insights, permit: Permit, texts: Sequence[tuple[str, str, Sequence[Part]]]
     ) -> list[list[WordPair]]:
-        """Return the words that correspond, of texts in parts: each with its source and target language."""
+        """Return the words that correspond, of texts in parts: each with its source and target language.
+
+        Each sentence leaves the permit as its turn comes.
+        """
         aligned = []
         for source, target, parts in texts:
             pairs: list[WordPair] = []
@@ -95,6 +98,7 @@ class Aligner:
                 if part.ids is None:
                     written += len(part.text)
                     continue
+                permit.begin(1, len(part.source_ids) + len(part.ids))
                 sentence = Translated(source, target, part.text, part.source_ids, part.ids)
                 of_sentence = await insights.run(permit, self.align, sentence)
                 pairs += [pair.moved(part.start, written) for pair in of_sentence]

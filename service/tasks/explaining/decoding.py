@@ -78,6 +78,8 @@ class Explained:
         shown = Shown(request, self.manifest)
         output, tokens = written.ids[written.first :], sum(written.lengths.values())
         check_length(len(output), self.max_steps, "output")
+        positions = self.manifest.limits.max_positions
+        check_length(written.lengths["decoder"], positions, "output", " with what is before it")
         check_length(tokens, MAX_TOKENS, "input", " with its output")
         shown.check(written.lengths)
         with self.engine.admission.admit(client, 1, tokens) as permit:

@@ -44,13 +44,13 @@ class Insights:
         finally:
             self._wait()
 
-    def close(self) -> None:
-        """Free the thread."""
+    async def close(self) -> None:
+        """Free the thread behind what it works on."""
         self._is_closed = True
         for later in (self._release, self._releasing):
             if later is not None:
                 later.cancel()
-        self.pool.close()
+        await self.pool.close()
 
     def _wait(self) -> None:
         """Begin to wait anew for the time without requests."""

@@ -40,6 +40,18 @@ def test_bytes_that_never_become_a_character_come_out_at_the_end(tokenizer: Pack
     assert detokenizer.add([], is_last=True) == "\ufffd"
 
 
+def test_bytes_without_end_are_shown_after_a_few_and_what_follows_is_whole(tokenizer: PackageTokenizer) -> None:
+    broken, emoji = tokenizer.encode("🙂").ids[1], tokenizer.encode("a 🙂 b").ids
+    once = tokenizer.encode("Once").ids
+    detokenizer = Detokenizer(tokenizer, once)
+    pieces = [detokenizer.add([token]) for token in [broken] * 100]
+    most = len(detokenizer._window)
+    pieces += [detokenizer.add([token]) for token in emoji]
+
+    assert "Once" + "".join(pieces) == tokenizer.decode([*once, *[broken] * 100, *emoji])
+    assert most < 50
+
+
 def test_an_unknown_token_has_no_id(tokenizer: PackageTokenizer) -> None:
     with pytest.raises(KeyError):
         tokenizer.id_of("no such token")

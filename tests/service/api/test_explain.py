@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.engine.admission import Permit
 from service.tasks.explaining.decoding import MAX_STEPS
+from service.tasks.explaining.insights import Insights
 from tests.conftest import TEXTS, MakePackage
 from tests.service.api.conftest import Client, OpenClient, post
 from tests.service.api.test_classify import logits_of, of_texts
@@ -180,12 +182,29 @@ async def test_words_of_a_translation_are_told_with_it(client: Client) -> None:
     assert last[0] >= len("Dan loves ice cream.")  # of the second sentence
 
 
+async def test_an_alignment_takes_each_sentence_off_the_queue_as_it_comes(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, run = [], Insights.run
+
+    async def noted(insights: Insights, permit: Permit, *rest: Any) -> Any:
+        waiting.append(permit.slots)
+        return await run(insights, permit, *rest)
+
+    monkeypatch.setattr(Insights, "run", noted)
+    await post(client, "/translate", input="A dog. Good dog. Bad dog.", source="en", target="sv", alignment=True)
+
+    assert waiting == [2, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param", "message"),
     [
         ("/explain", {"model": "stories", "max_tokens": 65}, "max_tokens", "the limit is 64"),
         ("/explain", {"model": "stories", "output": ""}, "output", "no tokens"),
         ("/explain", {"model": "stories", "output": "dog " * 100}, "output", "the limit is 64"),
+        ("/explain", {"model": "stories", "input": "dog " * 36, "output": " dog" * 20}, "output", "the limit is 128"),
+        ("/explain", {"model": "stories", "input": "dog " * 100}, "input", "the limit is 127"),
         ("/explain", {"model": "stories", "input": ["a", "b"]}, "input", "reads single texts"),
         ("/explain", {"model": "stories", "alignment": True}, "alignment", "does not translate"),
         ("/explain", {"model": "stories", "contributions": True}, "contributions", "no labels"),

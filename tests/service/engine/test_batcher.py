@@ -199,6 +199,31 @@ async def test_a_short_request_does_not_wait_for_a_long_one(
     assert (load.running, load.waiting) == (1, 1)
 
 
+async def test_a_long_request_that_hangs_is_seen_beside_short_ones_that_go_on(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = Event(), Event()
+    async with running(sentiment, batch_tokens=16) as batcher:
+        compute = batcher._compute
+
+        def hanging(batch: Sequence[OneShotInput]) -> list[Array]:
+            if batch[0].tokens == 9:
+                begun.set()
+                assert may_end.wait(60)
+            return compute(batch)
+
+        monkeypatch.setattr(batcher, "_compute", hanging)
+        long = asyncio.create_task(run(batcher, item(9), item(9)))
+        await asyncio.to_thread(begun.wait, 60)
+        await asyncio.sleep(0.05)
+        await run(batcher, item(5))
+        stalled_s = batcher.load().stalled_s
+        may_end.set()
+        await long
+
+    assert stalled_s >= 0.05
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux alone")
 async def test_memory_is_given_back_only_while_neither_long_nor_short_requests_run(
     sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
-from service.engine.beam_search import BeamParams, BeamSearch, Candidates, EarlyStopping
+from service.engine.beam_search import BeamParams, BeamSearch, Candidates, EarlyStopping, _largest
 from service.engine.constraints import Constraints
 
 END, OTHER = 2, 7
@@ -65,3 +67,27 @@ def test_enough_continuations_are_looked_at_for_all_ends() -> None:
     params = BeamParams(10, beam_size=3, stop_ids=frozenset({3, 4}))
 
     assert BeamSearch(params, END).candidates == 12 and BeamSearch(BeamParams(10, 3), END).candidates == 6
+
+
+@pytest.mark.parametrize("count", [1, 4, 30, 99])
+def test_the_largest_come_in_their_order_and_of_equals_the_first(count: int) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        values = np.where(rng.random(60) < 0.3, -np.inf, rng.integers(0, 9, 60).astype(np.float64))
+        np.testing.assert_array_equal(_largest(values, count), np.argsort(-values, kind="stable")[:count])
+
+
+def test_candidates_behind_full_beams_are_not_looked_at() -> None:
+    class Watched(list[int]):
+        copies = 0
+
+        def __iter__(self) -> Iterator[int]:
+            Watched.copies += 1
+            return super().__iter__()
+
+    ends = frozenset(range(100, 164))
+    search = BeamSearch(BeamParams(10, beam_size=4, stop_ids=ends), END)
+    search.beams = [Watched()]
+    search.advance(step(*((place, -0.01 * place) for place in range(search.candidates))))
+
+    assert len(search.beams) == 4 and Watched.copies <= 5

@@ -21,7 +21,7 @@ from model.package import Languages, SpecialIds
 from model.package.manifest import TOKENIZER_FILE
 from model.training.tokenizers import train_bpe
 from service.engine.beam_search import BeamParams
-from service.engine.constraints import Constraints
+from service.engine.constraints import Constraints, Held
 from service.engine.engine import Engine
 from service.engine.mailbox import Output
 from service.engine.sampling import SamplingParams
@@ -217,3 +217,20 @@ async def test_a_vocabulary_of_which_nothing_may_come_still_ends(pairs: dict[str
     output = await pairs["gpt2"].found(BeamParams(4, 2, constraints=constraints), PROMPTS[0])
 
     assert output.finish_reason is not None and np.isneginf(output.hypotheses[0].score)
+
+
+def test_rows_of_tokens_that_cannot_repeat_are_not_looked_for() -> None:
+    compared = 0
+
+    class Watched(np.ndarray[Any, Any]):
+        __hash__ = None  # as of any array
+
+        def __eq__(self, other: object) -> Any:
+            nonlocal compared
+            compared += 1
+            return super().__eq__(other)
+
+    held = Held(Constraints(no_repeat_ngram_size=250), list(range(400)), 8, frozenset())
+    held._ids = held._ids.view(Watched)
+
+    assert not len(held.banned()) and 1 <= compared <= 3

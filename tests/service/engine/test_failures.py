@@ -12,6 +12,7 @@ from service.engine.choosing import HostLogits
 from service.engine.engine import Engine
 from service.engine.errors import EngineFailed
 from service.engine.mailbox import Output
+from service.engine.observer import Silent, Step
 from service.engine.sampling import SamplingParams
 from service.engine.session import Array
 from tests.conftest import TinyPackage
@@ -129,3 +130,16 @@ async def test_a_failure_outside_the_graphs_leaves_nobody_waiting_and_is_not_hea
         assert not engine.is_progressing(60)
         with pytest.raises(EngineFailed):
             await collect(engine, GREEDY, prompt_ids=[5])
+
+
+async def test_a_search_that_fails_at_its_first_step_takes_off_the_rows_that_it_had(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[Step] = []
+    monkeypatch.setattr(Silent, "stepped", lambda _, step: steps.append(step))
+    async with running(stories) as engine:
+        monkeypatch.setattr(HostLogits, "search", lambda *_: 1 / 0)
+        with pytest.raises(EngineFailed):
+            await collect(engine, BeamParams(max_tokens=8, beam_size=8), prompt_ids=[5])
+
+    assert [(step.rows, step.tokens) for step in steps if step.phase == "decode"] == [(1, 0)]

@@ -382,3 +382,16 @@ def test_one_who_waits_for_room_does_not_stop_those_who_have_it() -> None:
         batch = scheduler.schedule()
         assert isinstance(batch, Decode) and batch.sequences == [wide]
         scheduler.update(batch, choices(batch), seconds=1.0)
+
+
+def test_when_all_end_one_that_has_just_ended_keeps_its_answer_and_nobody_runs() -> None:
+    scheduler = make_scheduler()
+    ending, going = make_sequence(max_tokens=1), make_sequence()
+    for sequence in (ending, going):
+        scheduler.add(sequence)
+    while not ending.mailbox._outputs:
+        advance(scheduler)
+    scheduler.fail_all()
+
+    assert not ending.is_aborted and going.is_aborted
+    assert not scheduler.running and scheduler.schedule() is None

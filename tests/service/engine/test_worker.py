@@ -66,6 +66,37 @@ async def test_a_closed_worker_is_no_healthy_one() -> None:
     assert not worker.is_progressing(60)
 
 
+async def test_a_broken_worker_does_not_begin_again() -> None:
+    begun = 0
+
+    async def begin() -> None:
+        nonlocal begun
+        begun += 1
+
+    worker = Worker("broken", begin, lambda: None)
+    worker.is_broken = True
+    worker.wake()
+    await asyncio.sleep(0)
+    await worker.close()
+
+    assert begun == 0
+
+
+async def test_how_long_there_has_been_no_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    resting = Resting(monkeypatch)
+    idle = resting.worker.stalled_s()
+    resting.worker.wake()
+    await asyncio.sleep(0.05)
+    waiting = resting.worker.stalled_s()
+    await resting.worker.run(len, "abc")
+    behind_a_step = resting.worker.stalled_s()
+    resting.work_is_over.set()
+    await resting.worker.close()
+
+    assert idle == 0 and waiting >= 0.05 > behind_a_step
+    assert resting.worker.stalled_s() == 0
+
+
 async def test_a_rest_that_fails_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     resting = Resting(monkeypatch, MemoryError())
     assert await resting.worker.run(len, "abc") == 3

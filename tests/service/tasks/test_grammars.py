@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from service.engine.grammar import Vocabulary
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, ServerOverloaded
 from service.models_file import ModelSettings
 from service.schemas import GenerateRequest, GenerateResponse, Grammar
 from service.settings import Limits
@@ -217,3 +220,33 @@ def test_characters_that_json_can_write_by_themselves_are_taken(schema: Schema) 
 def test_a_grammar_has_no_options_of_its_own(task: LocalTask, loop: asyncio.AbstractEventLoop) -> None:
     with pytest.raises(InvalidRequest, match="%llguidance"):
         loop.run_until_complete(ask(task, Grammar(lark='%llguidance {"no_forcing": false}\nstart: "a"')))
+
+
+def test_a_grammar_whose_trial_was_killed_is_tried_again(
+    task: LocalTask, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grammar, run = Grammar(regex="killed|once"), subprocess.run
+
+    def killed(command: list[str], **how: Any) -> Any:
+        return subprocess.CompletedProcess(command, -signal.SIGKILL, "", "")
+
+    def late(command: list[str], **how: Any) -> Any:
+        raise subprocess.TimeoutExpired(command, 15.0)
+
+    for unlucky in (killed, late):
+        monkeypatch.setattr(subprocess, "run", unlucky)
+        with pytest.raises(ServerOverloaded, match="try again"):
+            loop.run_until_complete(ask(task, grammar))
+    monkeypatch.setattr(subprocess, "run", run)
+
+    assert loop.run_until_complete(ask(task, grammar)).choices
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel asks who is to die first on Linux alone")
+def test_a_trial_is_the_first_to_die_when_memory_is_short() -> None:
+    code = (
+        "from service.tasks.grammar_trial import die_first; die_first()\nprint(open('/proc/self/oom_score_adj').read())"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert int(shown) == 1000

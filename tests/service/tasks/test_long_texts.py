@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import numpy as np
@@ -62,10 +62,10 @@ def tokenizer(request: pytest.FixtureRequest) -> PackageTokenizer:
 
 
 @pytest.fixture
-def pool() -> Iterator[Pool]:
+async def pool() -> AsyncIterator[Pool]:
     pool = Pool()
     yield pool
-    pool.close()
+    await pool.close()
 
 
 async def encoded(pool: Pool, tokenizer: PackageTokenizer, *texts: str, part: int = 0, prompt: str = "") -> LongText:

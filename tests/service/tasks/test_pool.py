@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from service.engine.admission import Admission, AdmissionLimits, Permit
+from service.engine.errors import EngineFailed
 from service.tasks.pool import SMALL, Pool
 
 
@@ -17,7 +18,7 @@ async def test_small_work_is_done_at_once_and_large_work_in_the_thread() -> None
     pool = Pool()
     small = await pool.run(request(), SMALL, threading.current_thread)
     large = await pool.run(request(), SMALL + 1, threading.current_thread)
-    pool.close()
+    await pool.close()
 
     assert small is threading.current_thread() and large is not small
 
@@ -33,7 +34,7 @@ async def test_clients_take_turns() -> None:
     await asyncio.sleep(0)
     gate.set()
     await asyncio.gather(blocking, other, *flood)
-    pool.close()
+    await pool.close()
 
     assert done == ["flood", "other", "flood", "flood", "flood", "flood"]
 
@@ -48,7 +49,7 @@ async def test_who_leaves_while_waiting_or_working_passes_the_turn_on() -> None:
 
     assert await asyncio.wait_for(last, 10)
     assert await asyncio.wait_for(pool.run(request(), SMALL + 1, lambda: "idle again"), 10)
-    pool.close()
+    await pool.close()
 
 
 async def test_who_leaves_when_the_turn_has_just_come_passes_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +69,7 @@ async def test_who_leaves_when_the_turn_has_just_come_passes_it_on(monkeypatch: 
     assert await asyncio.wait_for(working, 10) and await asyncio.wait_for(last, 10)
     assert leaving.cancelled()
     assert await asyncio.wait_for(pool.run(request(), SMALL + 1, lambda: "idle again"), 10)
-    pool.close()
+    await pool.close()
 
 
 async def test_what_fails_in_the_thread_fails_for_its_request_alone() -> None:
@@ -77,7 +78,7 @@ async def test_what_fails_in_the_thread_fails_for_its_request_alone() -> None:
         await pool.run(request(), SMALL + 1, lambda: 1 / 0)
 
     assert await pool.run(request(), SMALL + 1, lambda: 1) == 1
-    pool.close()
+    await pool.close()
 
 
 async def test_who_leaves_in_the_moment_of_the_turn_harms_nobody() -> None:
@@ -92,4 +93,20 @@ async def test_who_leaves_in_the_moment_of_the_turn_harms_nobody() -> None:
     assert await asyncio.wait_for(working, 10) and await asyncio.wait_for(last, 10)
     with pytest.raises(asyncio.CancelledError):
         await leaving
-    pool.close()
+    await pool.close()
+
+
+async def test_closing_ends_what_waits_and_lets_others_go_on_while_the_thread_works() -> None:
+    pool, gate = Pool(), threading.Event()
+    working, waiting = (asyncio.create_task(pool.run(request(), SMALL + 1, gate.wait)) for _ in range(2))
+    await asyncio.sleep(0.01)
+    closing = asyncio.create_task(pool.close())
+    with pytest.raises(EngineFailed):
+        await asyncio.wait_for(waiting, 10)
+    with pytest.raises(EngineFailed):
+        await pool.run(request(), SMALL + 1, gate.wait)
+    assert not closing.done()
+    gate.set()
+
+    assert await working
+    await asyncio.wait_for(closing, 10)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -12,13 +14,16 @@ import httpx
 import pytest
 
 from service.api.app import create_app
+from service.engine.observer import Load
 from service.errors import InternalError, NotReady
+from service.metrics import Metrics
 from service.models_file import ModelSettings
-from service.schemas import ClassifyRequest, GenerateRequest, GenerateResponse, Response
+from service.schemas import AnyRequest, ClassifyRequest, GenerateRequest, GenerateResponse, Response
 from service.settings import Limits, Settings
 from service.tasks.loading import load_task
 from service.tasks.reopening import ReopenedTask, must_be_replaced
 from tests.conftest import TinyPackage
+from tests.service.api.conftest import series
 from tests.service.clock import Clock
 
 TEXT = ClassifyRequest(input="The film was good.")
@@ -70,14 +75,15 @@ async def stopped(task: ReopenedTask) -> None:
             await asyncio.sleep(0.01)
 
 
-async def stuck(task: ReopenedTask) -> Callable[[], Awaitable[Response]]:
-    """Let a task's graph not return; what ends that returns the answer."""
+async def stuck(task: ReopenedTask) -> Callable[[], Awaitable[Response | BaseException]]:
+    """Let a task's graph not return; what ends that returns the answer, or how the request failed."""
     may_return, answer = block(task), asyncio.create_task(task.predict(TEXT))
     await stopped(task)
 
-    async def end() -> Response:
+    async def end() -> Response | BaseException:
         may_return.set()
-        return await answer
+        (ended,) = await asyncio.gather(answer, return_exceptions=True)
+        return ended
 
     return end
 
@@ -115,11 +121,65 @@ async def test_a_stream_goes_on_when_another_model_of_its_process_fails(tasks: l
             assert not must_be_replaced(tasks)
             await opened(classifier)
             assert len((await classifier.predict(TEXT)).results) == 1  # type: ignore[attr-defined]  # the task answers in kind
+    with pytest.raises(InternalError):
+        await stuck  # ended as its model was opened anew
     may_return.set()
-    await stuck
 
     assert isinstance(whole, GenerateResponse)
     assert "".join(texts) == whole.choices[0].text
+
+
+async def test_requests_of_a_stuck_encoder_end_when_it_is_opened_anew(tasks: list[ReopenedTask]) -> None:
+    classifier = tasks[0]
+    may_return = block(classifier)
+    asked = [asyncio.create_task(classifier.predict(TEXT)) for _ in range(3)]  # one runs, and two wait
+    await stopped(classifier)
+    assert not must_be_replaced(tasks)
+    ended = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 10)
+    assert not may_return.is_set()
+    await opened(classifier)
+    may_return.set()
+
+    assert [type(error) for error in ended] == [InternalError] * 3
+
+
+async def test_a_model_that_was_opened_anew_leaves_nothing_of_the_one_before(tasks: list[ReopenedTask]) -> None:
+    requests: list[AnyRequest] = [TEXT, STORY]
+    for task, request in zip(tasks, requests, strict=True):
+        engine: Any = task._task._engine
+        await task.predict(request)
+        gc.collect()
+        gc.freeze()  # as a replica does with its models
+        try:
+            gone = weakref.ref(engine)
+            del engine
+            task.reopen()
+            await opened(task)
+            await asyncio.gather(*task._closing)
+            await asyncio.sleep(0)
+            assert gone() is None
+        finally:
+            gc.unfreeze()
+
+
+async def test_the_numbers_of_a_model_that_was_opened_anew_are_the_new_ones_alone(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.metrics.STATE_S", 0.01)
+    metrics = Metrics()
+    load = partial(load_task, ModelSettings(package=stories.folder, threads=1), Limits(), metrics)
+    task = ReopenedTask(load)
+    old: Any = task._task._engine
+    task.reopen()
+    await opened(task)
+    monkeypatch.setattr(old, "load", lambda: Load(running=7, waiting=7, queued_tokens=7, slots_used=7))
+    seen = set()
+    for _ in range(10):
+        await asyncio.sleep(0.01)
+        seen.add(series(metrics.exposition().decode())['sequences_running{model="stories"}'])
+    await task.close()
+
+    assert seen == {0}
 
 
 async def test_who_fails_again_is_not_opened_again_at_once(tasks: list[ReopenedTask], clock: Clock) -> None:

@@ -45,6 +45,22 @@ class ChunkChoice(Response):
         return {**write(self), "finish_reason": self.finish_reason}
 
 
+class Chunk(Response):
+    """A chunk of a stream; its usage is null until the last one where that was asked for, as clients expect."""
+
+    id: str
+    created: int
+    model: str
+    usage: OpenAIUsage | None = None
+
+    @model_serializer(mode="wrap")
+    def _with_usage(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        if "usage" in self.model_fields_set:
+            written.setdefault("usage", None)
+        return written
+
+
 @dataclass(frozen=True)
 class Stamp:
     """What an answer and each chunk of a stream begins with; the id is the request's."""

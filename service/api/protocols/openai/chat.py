@@ -10,7 +10,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from service.api.calls import Calls
-from service.api.protocols.openai.answers import ChunkChoice, FinishReason, OpenAIUsage, finish_reason_of
+from service.api.protocols.openai.answers import Chunk, ChunkChoice, FinishReason, OpenAIUsage, finish_reason_of
 from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.requests import ChoicesRequest
@@ -145,15 +145,11 @@ class ChatChunkChoice(ChunkChoice):
     logprobs: ChatLogprobs | None = None
 
 
-class ChatChunk(Response):
+class ChatChunk(Chunk):
     """A piece of one message, or the usage."""
 
-    id: str
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    created: int
-    model: str
     choices: Annotated[list[ChatChunkChoice], Field(max_length=1)]
-    usage: OpenAIUsage | None = None
 
 
 async def chat_completion(request: ChatRequest, calls: Calls) -> ChatCompletion:

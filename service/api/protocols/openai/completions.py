@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from service.api.calls import Calls
-from service.api.protocols.openai.answers import ChunkChoice, FinishReason, OpenAIUsage, finish_reason_of
+from service.api.protocols.openai.answers import Chunk, ChunkChoice, FinishReason, OpenAIUsage, finish_reason_of
 from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.requests import ChoicesRequest
@@ -96,15 +96,11 @@ class CompletionChunkChoice(ChunkChoice):
     logprobs: CompletionLogprobs | None = None
 
 
-class CompletionChunk(Response):
+class CompletionChunk(Chunk):
     """A piece of one choice, or the usage."""
 
-    id: str
     object: Literal["text_completion"] = "text_completion"
-    created: int
-    model: str
     choices: Annotated[list[CompletionChunkChoice], Field(max_length=1)]
-    usage: OpenAIUsage | None = None
 
 
 async def completion(request: CompletionRequest, calls: Calls) -> Completion:

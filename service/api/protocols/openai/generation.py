@@ -36,10 +36,11 @@ async def pieces(
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the fields of each chunk of a stream; raises a `ServiceError`."""
     stamp = Stamp.of(prefix, calls.find(request.model, kind).manifest.name).fields()
+    usage = {"usage": None} if includes_usage else {}
     turn = Turn()
     async with aclosing(calls.events(request, kind)) as events:
         async for event in events:
             if isinstance(event, GenerateEvent):
-                yield {**stamp, "choices": [await write(event, turn)]}
+                yield {**stamp, **usage, "choices": [await write(event, turn)]}
             elif isinstance(event, UsageEvent) and includes_usage:
                 yield {**stamp, "choices": [], "usage": OpenAIUsage.of(event.usage)}

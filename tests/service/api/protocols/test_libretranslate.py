@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,20 @@ async def test_texts_for_several_translators_are_counted_and_charged_together(
     assert answer.json()["model"] == "de-en, others"
     assert series(page)['client_tokens_total{client="a"}'] == usage["prompt_tokens"] + usage["completion_tokens"]
     assert many.status_code == 413 and "the limit is 256" in many.json()["error"]["message"]
+
+
+async def test_a_flood_of_texts_of_unknown_languages_is_refused_before_it_is_read(
+    open_client: OpenClient, translators: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.api.by_language.MOST_TEXTS", 4)
+    async with open_client(*translators) as client:
+        body = {"input": [GERMAN] * 3, "target": "en"}
+        answers = await asyncio.gather(*(client.post("/translate", json=body) for _ in range(4)))
+        later = await client.post("/translate", json=body)
+
+    statuses = sorted(answer.status_code for answer in answers)
+    assert statuses[0] == 200 and statuses[-1] == 429 == answers[-1].status_code
+    assert answers[-1].headers["Retry-After"] and later.status_code == 200
 
 
 async def test_of_several_translators_the_languages_choose(

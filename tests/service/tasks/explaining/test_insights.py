@@ -34,7 +34,7 @@ async def test_graphs_are_opened_when_asked_for_and_given_back_after_a_while(sen
                 while insights.explainer.is_open:  # noqa: ASYNC110  # it tells nobody
                     await asyncio.sleep(0.01)
     finally:
-        insights.close()
+        await insights.close()
     assert threads() == before
 
 
@@ -53,7 +53,7 @@ async def test_what_is_closed_while_it_is_asked_gives_nothing_back_later(
     asking = asyncio.create_task(insights.run(Permit.of_one(), take_a_moment))
     await asyncio.to_thread(begun.wait, 30)
     await asyncio.sleep(later_s)
-    insights.close()
+    await insights.close()
     await asking
     await asyncio.sleep(0.05)
     del insights

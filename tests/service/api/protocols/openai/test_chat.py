@@ -39,6 +39,7 @@ async def test_chunks_are_the_whole_answer_in_pieces(client: Client) -> None:
     *chunks, last = await events_of(client, "/v1/chat/completions", **body, stream_options={"include_usage": True})
 
     assert last["choices"] == [] and last["usage"] == whole["usage"]
+    assert all(chunk["usage"] is None for chunk in chunks)
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
     for choice in whole["choices"]:
         mine = [piece for chunk in chunks for piece in chunk["choices"] if piece["index"] == choice["index"]]

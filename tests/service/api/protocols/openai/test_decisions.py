@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model.package import PackageTokenizer
+from model.package.tokenizer import Encoding
 from tests.service.api.conftest import Client, OpenClient, post
 from tests.service.api.protocols.openai.conftest import refused
 
@@ -194,3 +196,21 @@ async def test_long_texts_and_too_many_answers_are_refused(open_client: OpenClie
 
     assert "the limit is" in error["message"] and error["param"] == "input"
     assert response.status_code == 413 and response.json()["error"]["param"] == "questions"
+
+
+async def test_an_option_without_tokens_is_refused(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode = PackageTokenizer.encode
+
+    def without_zeros(tokenizer: PackageTokenizer, text: str, *rest: Any, **how: Any) -> Encoding:
+        return encode(tokenizer, text.rstrip(" \u200b"), *rest, **how)  # as some tokenizers drop characters
+
+    monkeypatch.setattr(PackageTokenizer, "encode", without_zeros)
+    async with open_client("stories") as client:
+        error = await refused(
+            client,
+            "/v1/decisions",
+            input=TEXT,
+            questions=[{**OPINION, "choices": [{"value": "a"}, {"value": "\u200b"}]}],
+        )
+
+    assert error["param"] == "questions" and "has no tokens" in error["message"]
