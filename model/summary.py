@@ -51,9 +51,10 @@ def _inputs(model: Transformer, rows: int, length: int) -> tuple[Tensor, ...]:
     return (ids, ids, ids) if isinstance(model, EncoderDecoder) else (ids,)
 
 
-def _recorder(path: str, layers: list[Layer]) -> Callable[[nn.Module, Any, Tensor], None]:
-    def record(module: nn.Module, _inputs: Any, output: Tensor) -> None:
+def _recorder(path: str, layers: list[Layer]) -> Callable[[nn.Module, Any, Tensor | tuple[Tensor, ...]], None]:
+    def record(module: nn.Module, _inputs: Any, output: Tensor | tuple[Tensor, ...]) -> None:
         count = sum(parameter.numel() for parameter in module.parameters())
-        layers.append(Layer(path, type(module).__name__, tuple(output.shape), count))
+        first = output if isinstance(output, Tensor) else output[0]
+        layers.append(Layer(path, type(module).__name__, tuple(first.shape), count))
 
     return record

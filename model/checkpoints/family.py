@@ -9,7 +9,7 @@ embedding or not.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -99,24 +99,20 @@ def load(
         model = build(stored).eval()
     parameters = dict(model.named_parameters())
     found: set[str] = set()
-    for name, tensor in (ours or {}).items():
-        parameters[name].data.copy_(tensor)
-        found.add(name)
-    for name, tensor in tensors.items():
-        for target, part in _renamed(family, name, tensor):
-            if target in OUTPUTS and target not in parameters:
-                target = WORDS  # noqa: PLW2901 — the two are tied
-            if target in family.surplus and target not in parameters:
-                continue
-            if target not in parameters:
-                raise CheckpointError(f"{name}: this configuration has no {target}")
-            if part.shape != parameters[target].shape:
-                expected = tuple(parameters[target].shape)
-                raise CheckpointError(f"{name}: the shape is {tuple(part.shape)}; {target} needs {expected}")
-            if target in found and not parameters[target].data.equal(part.to(parameters[target].dtype)):
-                raise CheckpointError(f"{name}: differs from another tensor that is also {target}")
-            parameters[target].data.copy_(part)
-            found.add(target)
+    for name, target, part in _values(family, tensors, ours or {}):
+        if target in OUTPUTS and target not in parameters:
+            target = WORDS  # noqa: PLW2901 — the two are tied
+        if target in family.surplus and target not in parameters:
+            continue
+        if target not in parameters:
+            raise CheckpointError(f"{name}: this configuration has no {target}")
+        if part.shape != parameters[target].shape:
+            expected = tuple(parameters[target].shape)
+            raise CheckpointError(f"{name}: the shape is {tuple(part.shape)}; {target} needs {expected}")
+        if target in found and not parameters[target].data.equal(part.to(parameters[target].dtype)):
+            raise CheckpointError(f"{name}: differs from another tensor that is also {target}")
+        parameters[target].data.copy_(part)
+        found.add(target)
     if missing := sorted(parameters.keys() - found - family.optional):
         raise CheckpointError(f"the checkpoint lacks {len(missing)} parameters, the first {missing[0]}")
     for name in parameters.keys() - found:
@@ -136,6 +132,15 @@ def _as_stored(family: Family, config: TransformerConfig, tensors: Mapping[str, 
     if not config.head.tied or output is None or WORDS not in names or tensors[output].equal(tensors[names[WORDS]]):
         return config
     return replace(config, head=replace(config.head, tied=False))
+
+
+def _values(
+    family: Family, tensors: Mapping[str, Tensor], ours: Mapping[str, Tensor]
+) -> Iterator[tuple[str, str, Tensor]]:
+    """Yield what parameters become, one at a time: a tensor's name, the parameter's, and the numbers."""
+    yield from ((name, name, tensor) for name, tensor in ours.items())
+    for name, tensor in tensors.items():
+        yield from ((name, target, part) for target, part in _renamed(family, name, tensor))
 
 
 def _renamed(family: Family, name: str, tensor: Tensor) -> list[tuple[str, Tensor]]:

@@ -29,7 +29,7 @@ class WeightFormat:
         places = index.get("weight_map")
         if not isinstance(places, dict) or not places:
             raise CheckpointError(f"{folder / self.index}: there is no weight_map; get the file again")
-        names = sorted(set(places.values()))
+        names = sorted({str(name) for name in places.values()})
         for name in names:
             if Path(name).name != name:
                 raise CheckpointError(f"{folder / self.index}: {name!r} is not the name of a file beside it")

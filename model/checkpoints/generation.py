@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import read_json
 from model.package import ChatTemplate, Generation, Languages, SpecialIds, Task, TaskPrompt
-from model.package.chat import TemplateError, compiled
+from model.package.chat import MAX_TEMPLATE, TemplateError, compiled
 
 GENERATION_FILE = "generation_config.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
@@ -141,6 +141,8 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     source = _template_source(folder, config.get("chat_template"))
     if source is None:
         return None
+    if len(source) > MAX_TEMPLATE:
+        raise CheckpointError(f"{folder}: the chat template has more than {MAX_TEMPLATE:,} characters")
     named = {**(_object(folder / "special_tokens_map.json") or {}), **_set(config)}
     tokens = {name: named[name] for name in SPECIAL_TOKENS if named.get(name) is not None}
     try:
@@ -156,7 +158,7 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
 def _template_source(folder: Path, configured: object) -> str | None:
     file = folder / CHAT_TEMPLATE_FILE
     if file.is_file():
-        return file.read_text(encoding="utf-8")
+        return _beginning(file)
     if isinstance(configured, list):  # of several templates, by name
         named = {entry.get("name"): entry.get("template") for entry in configured if isinstance(entry, dict)}
         if "default" not in named:
@@ -167,6 +169,15 @@ def _template_source(folder: Path, configured: object) -> str | None:
     if configured is not None and not isinstance(configured, str):
         raise CheckpointError(f"{folder / TOKENIZER_CONFIG_FILE}: chat_template is not a text")
     return configured
+
+
+def _beginning(file: Path) -> str:
+    """Return a template, of one that is too long no more than tells it."""
+    try:
+        with file.open(encoding="utf-8") as opened:
+            return opened.read(MAX_TEMPLATE + 1)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file}: cannot be read: {error}") from None
 
 
 def _reader(folder: Path, source: str, *, is_encoder_decoder: bool) -> Callable[[Values], Generation]:

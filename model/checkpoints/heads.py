@@ -78,9 +78,9 @@ def labels_of(config: HFConfig) -> tuple[str, ...]:
             config.get("num_labels") or config.get("_num_labels") or (3 if config.get("model_type") == "bart" else 2)
         )
         return tuple(f"LABEL_{number}" for number in range(count))
-    by_number = {int(number): str(label) for number, label in named.items()}
-    if sorted(by_number) != list(range(len(by_number))):
+    if not isinstance(named, Mapping) or {str(number) for number in named} != set(map(str, range(len(named)))):
         raise CheckpointError(unsupported("id2label", named, "numbers must count from 0"))
+    by_number = {int(number): str(label) for number, label in named.items()}
     return tuple(by_number[number] for number in range(len(by_number)))
 
 

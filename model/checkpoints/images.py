@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.fields import Fields, names, unsupported
 from model.checkpoints.files import read_json
 from model.config import VisionConfig
 from model.package import ImageFormat
-from model.package.manifest import Resampling
+from model.package.manifest import Resampling, in_words
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
 
@@ -50,15 +52,18 @@ def read_image_format(folder: Path, vision: VisionConfig) -> ImageFormat:
     takes = f"the model takes {vision.image_size} × {vision.image_size} pixels"
     _check("crop_size" if crops else "size", size, size == vision.image_size <= resize, takes)
     _check("do_center_crop", crops, crops or not keeps_ratio, f"{takes}, so where ratios are kept it must be true")
-    image = ImageFormat(
-        size=size,
-        channels=vision.num_channels,
-        mean=fields["image_mean"],
-        deviation=fields["image_std"],
-        resize=resize if resize > size or keeps_ratio else None,
-        keeps_ratio=keeps_ratio,
-        resampling=RESAMPLING[resample],
-    )
+    try:
+        image = ImageFormat(
+            size=size,
+            channels=vision.num_channels,
+            mean=fields["image_mean"],
+            deviation=fields["image_std"],
+            resize=resize if resize > size or keeps_ratio else None,
+            keeps_ratio=keeps_ratio,
+            resampling=RESAMPLING[resample],
+        )
+    except ValidationError as error:
+        raise CheckpointError(f"{PREPROCESSOR_FILE}: {in_words(error, 'pictures')}") from None
     fields.refuse_the_rest(HARMLESS)
     return image
 

@@ -79,6 +79,16 @@ def check_config(folder: Path) -> tuple[Family, HFConfig]:
     return described.family, described.config
 
 
+def stated_config(folder: Path) -> TransformerConfig:
+    """Return the configuration that a folder's small files state; raises `CheckpointError`.
+
+    Those of T5 1.1 state that the output matrix is the model's own; `read_checkpoint` asks the numbers.
+    """
+    described = _described(folder)
+    made, is_own = described.made, described.config.get("tie_word_embeddings") is False
+    return replace(made, head=replace(made.head, tied=False)) if is_own and made.head.kind == "words" else made
+
+
 def read_checkpoint(
     folder: Path,
     name: str,
@@ -215,3 +225,5 @@ def _config_errors(folder: Path) -> Iterator[None]:
         raise CheckpointError(f"{folder}: config.json has no {error}") from None
     except ConfigError as error:
         raise CheckpointError(f"{folder}: config.json: {error}") from None
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder}: config.json: a field has a value that it cannot have: {error}") from None

@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from model.checkpoints.errors import CheckpointError
 from model.config import Activation, Pooling, TransformerConfig
 from model.package import Embedding
+from model.package.manifest import in_words
 
 MODULES_FILE = "modules.json"
 LIBRARY_FILE = "config_sentence_transformers.json"
@@ -83,15 +86,19 @@ def read_layout(folder: Path) -> SentenceLayout | None:
     transformer = _transformer(folder)
     return SentenceLayout(
         pooling=_pooling(parts["Pooling"] / "config.json"),
-        embedding=Embedding(
-            normalize="Normalize" in parts,
-            prompts=library.get("prompts") or {},
-            default_prompt=library.get("default_prompt_name"),
-        ),
+        embedding=_embedding(folder, library, normalize="Normalize" in parts),
         dense=_dense(parts["Dense"]) if "Dense" in parts else None,
         max_tokens=transformer.get("max_seq_length"),
         lower_case=bool(transformer.get("do_lower_case")),
     )
+
+
+def _embedding(folder: Path, library: Mapping[str, Any], *, normalize: bool) -> Embedding:
+    prompts, default = library.get("prompts") or {}, library.get("default_prompt_name")
+    try:
+        return Embedding(normalize=normalize, prompts=prompts, default_prompt=default)
+    except ValidationError as error:
+        raise CheckpointError(f"{folder / LIBRARY_FILE}: {in_words(error, 'prompts')}") from None
 
 
 def cross_encoder_activation(folder: Path) -> str | None:
@@ -101,7 +108,7 @@ def cross_encoder_activation(folder: Path) -> str | None:
         return None
     if prompts := {name: text for name, text in (library.get("prompts") or {}).items() if text}:
         raise CheckpointError(f"{folder / LIBRARY_FILE}: prompts is {prompts!r}, which is for vectors only")
-    if (folder / MODULES_FILE).is_file() and (found := [part["type"] for part in _listed(folder)])[1:]:
+    if (folder / MODULES_FILE).is_file() and (found := [kind for kind, *_ in _listed(folder)])[1:]:
         raise CheckpointError(f"{folder / MODULES_FILE}: {found[1]} behind a cross-encoder is not supported")
     return library.get("activation_fn")
 
@@ -117,10 +124,12 @@ def _library(folder: Path) -> Mapping[str, Any]:
     )
 
 
-def _listed(folder: Path) -> list[dict[str, Any]]:
+def _listed(folder: Path) -> list[tuple[str, str, Any]]:
+    """Return each part's class, folder and settings, in their order."""
     try:
         listed = json.loads((folder / MODULES_FILE).read_text(encoding="utf-8"))
-        return sorted(listed, key=lambda part: part["idx"])
+        ordered = sorted(listed, key=lambda part: part["idx"])
+        return [(str(part["type"]), str(part["path"]), part.get("kwargs")) for part in ordered]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder / MODULES_FILE}: cannot be read: {error}") from None
 
@@ -128,18 +137,18 @@ def _listed(folder: Path) -> list[dict[str, Any]]:
 def _parts(folder: Path) -> dict[str, Path]:
     """Return the folders of the parts that make vectors, by what they are."""
     parts: dict[str, Path] = {}
-    for part in _listed(folder):
-        kind = part["type"].rpartition(".")[2]
+    for name, place, settings in _listed(folder):
+        kind = name.rpartition(".")[2]
         if kind == "Dropout":  # does nothing but in training
             continue
         later = PARTS[PARTS.index(kind) :] if kind in PARTS else ()
-        if kind not in PARTS or part.get("kwargs") or set(later) & parts.keys():
+        if kind not in PARTS or settings or set(later) & parts.keys():
             behind = f" behind {', '.join(parts)}" if parts else ""
             raise CheckpointError(
-                f"{folder / MODULES_FILE}: {part['type']}{behind} is not supported; {', '.join(PARTS)} are, in this "
+                f"{folder / MODULES_FILE}: {name}{behind} is not supported; {', '.join(PARTS)} are, in this "
                 "order and each once"
             )
-        parts[kind] = folder / part["path"]
+        parts[kind] = folder / place
     for needed in PARTS[:2]:
         if needed not in parts:
             raise CheckpointError(f"{folder / MODULES_FILE}: there is no {needed}")
@@ -183,6 +192,8 @@ def _dense(folder: Path) -> Dense:
         module_output_name=(None, "sentence_embedding"),
         use_residual=(False,),
     )
+    if missing := [name for name in ("in_features", "out_features") if name not in values]:
+        raise CheckpointError(f"{path}: there is no {missing[0]}")
     width, activation = values["in_features"], values.get("activation_function", "torch.nn.modules.activation.Tanh")
     if activation not in DENSE_ACTIVATIONS:
         allowed = ", ".join(DENSE_ACTIVATIONS)

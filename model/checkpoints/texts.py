@@ -14,6 +14,7 @@ from torch import Tensor
 from model.card import Card, Tokens
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import HFConfig
+from model.checkpoints.fields import unsupported
 from model.checkpoints.files import read_json
 from model.checkpoints.heads import VECTORS, purpose_of
 from model.checkpoints.sentence import SentenceLayout, cross_encoder_activation, read_layout
@@ -70,6 +71,8 @@ def tokens_of_reader(
     if layout is not None and layout.lower_case and _normalized(tokenizer, "A") != "a":
         raise CheckpointError(f"{folder}: do_lower_case is true, but the tokenizer tells upper from lower case")
     pad = config.get("pad_token_id")
+    if pad is not None and not (isinstance(pad, int) and pad >= 0):
+        raise CheckpointError(unsupported("pad_token_id", pad, "it must be one id"))
     mask = _option(folder, "mask_token")
     names = [mask["content"] if isinstance(mask, dict) else mask] if mask else ["[MASK]", "<mask>"]
     masks = [tokenizer.token_to_id(name) for name in names]

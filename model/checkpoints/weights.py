@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -59,7 +60,8 @@ def _open(path: Path, stack: ExitStack) -> _File:
         if path.suffix == ".safetensors":
             content = stack.enter_context(safe_open(path, framework="pt"))
             return _File(path, content, content.keys())
-        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        is_mappable = is_zipfile(path)  # what torch wrote before 1.6 is read whole
+        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_mappable)
         return _File(path, tensors, list(tensors))
     except Exception as error:  # whatever a reader of broken files may raise
         raise _unreadable(path, error) from None

@@ -92,12 +92,12 @@ def summary(
     if name in SIZES:
         config = SIZES[name]
     else:
-        from model.checkpoints.read import check_config
+        from model.checkpoints.read import check_config, stated_config
         from model.hub.packages import Packages
 
         folder, numbers = Packages().describe(name)
-        family, theirs = check_config(folder)
-        config = family.to_config(theirs)
+        check_config(folder)
+        config = stated_config(folder)
     layers, total = summarise(config, rows, length)
     table = Table("layer", "kind", "shape", "parameters", title=f"{name}: {total:,} parameters")
     for layer in layers:

@@ -20,7 +20,7 @@ from model.export.calibration import (
     probabilities,
 )
 from model.export.evaluation import Evaluation, Measured
-from model.package import Baseline, Calibration, CalibrationError, Figure, PackageError, Slice, WrongAnswer
+from model.package import Baseline, Calibration, CalibrationError, Figure, Manifest, PackageError, Slice, WrongAnswer
 from model.package.images import normalised
 from model.package.manifest import RELIABILITY_FILE, sha256_of
 from model.training import readers
@@ -213,7 +213,13 @@ def _calibration_error(test: Answered, temperature: float) -> CalibrationError:
 
 
 def _draw(folder: Path, tests: Sequence[Answered], temperature: float) -> str:
-    """Draw the reliability diagram into the package's folder, and return its hash."""
+    """Draw the reliability diagram into the package's folder, and return its hash.
+
+    Until that hash is written the manifest lists no diagram, so that an interruption leaves a package that is whole.
+    """
+    manifest = Manifest.read(folder)
+    listed = {file: sha256 for file, sha256 in manifest.sha256.items() if file != RELIABILITY_FILE}
+    manifest.model_copy(update={"sha256": listed}).save(folder)
     ways = {"before": 1.0, f"over {temperature:.2f}": temperature}
     draw_reliability(
         {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pydantic import ValidationError
 from tokenizers import Tokenizer
 
 from model.architectures import Transformer
@@ -21,13 +23,14 @@ from model.export.samples import SENTENCES, Samples, pairs_of, samples_of
 from model.export.shallow import first_layers
 from model.export.verify import LIMITS, TOLERANCE, verify
 from model.package import Graph, Limits, Manifest, PackageError, SpecialIds, Training, Verification
-from model.package.manifest import CURVES_FILE, TOKENIZER_FILE, Precision, sha256_of
+from model.package.manifest import CURVES_FILE, TOKENIZER_FILE, Precision, in_words, sha256_of
 from model.training.errors import RunError
 from model.training.recipes import RECIPES
 from model.training.run import Run, load_trained
 from model.training.tokenizers import tokens_of
 
 LARGE = 400_000_000  # parameters; of larger models the first layers are compared in float32, then all as shipped
+MAKING = ".export-"  # what the name of a folder begins with in which a package is made
 EXPORTERS = ("torch", "onnx", "onnxruntime", "tokenizers")
 
 
@@ -76,11 +79,13 @@ def export_package(
 
     `texts` are what `int8-static` finds its scales by; better those like what the model will be given than a few
     sentences of the exporter's own. `curves` is a picture of how training went, to go with it. The float32 graphs are
-    compared with torch first, then those that are shipped; raises `PackageError` where they differ too much, and leaves
-    `folder` as it was.
+    compared with torch first, then those that are shipped; raises `PackageError` where they differ too much, or what is
+    known of the model does not hold together, and leaves `folder` as it was.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder, prefix=".export-") as name:
+    for rest in folder.glob(f"{MAKING}*"):  # of a process that was killed
+        shutil.rmtree(rest, ignore_errors=True)
+    with TemporaryDirectory(dir=folder, prefix=MAKING) as name, _refusals(card.name):
         made = Path(name)
         tokenizer = None if tokens is None else Tokenizer.from_file(str(tokens.file))
         takes_pairs = card.task == "rerank" or card.entailment is not None
@@ -135,6 +140,15 @@ def export_package(
             file.replace(folder / file.name)
     manifest.save(folder)
     return Manifest.load(folder)
+
+
+@contextmanager
+def _refusals(name: str) -> Iterator[None]:
+    """Tell what a manifest refuses, of the model that is called so."""
+    try:
+        yield
+    except ValidationError as error:
+        raise PackageError(f"{name}: {in_words(error, 'manifest')}") from None
 
 
 def _count(model: Transformer) -> int:

@@ -280,6 +280,7 @@ def expand_as(tracer: Tracer, x: object, other: Value) -> Value:
 @operation("cat")
 def cat(tracer: Tracer, tensors: Sequence[Value], dim: int = 0) -> Value:
     """Lay tensors side by side."""
+    dim %= tensors[0].dim()
     sizes = [tensor.shape[dim] for tensor in tensors]
     joined: Dim = sum(size for size in sizes if isinstance(size, int))
     assert all(isinstance(size, int) for size in sizes), "bug: axes of unknown size are laid side by side"

@@ -52,7 +52,7 @@ def log_bucket_of(distance: Tensor, num_buckets: int, max_distance: int) -> Tens
     middle = num_buckets // 2
     away = distance.abs().clamp(min=1)
     # In the order, and with the roundings, of its authors: at the longest distance another rounding is another bucket.
-    longest = torch.tensor((max_distance - 1) / middle).log().item()
+    longest = torch.tensor((max_distance - 1) / middle, device="cpu").log().item()
     far = ((away.float() / middle).log() / longest * (middle - 1)).ceil().long() + middle
     return torch.where(away <= middle, distance, far * distance.sign())
 

@@ -264,10 +264,7 @@ class Manifest(Part):
         except FileNotFoundError:
             raise PackageError(f"{folder}: there is no {FILE_NAME}; a model package has one") from None
         except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(map(str, problem['loc'])) or 'manifest'}: {problem['msg']}" for problem in error.errors()
-            )
-            raise PackageError(f"{folder / FILE_NAME}: {problems}; export the model again") from None
+            raise PackageError(f"{folder / FILE_NAME}: {in_words(error, 'manifest')}; export the model again") from None
 
     def check_files(self, folder: Path) -> None:
         """Compare a package's files with their hashes; raises `PackageError`."""
@@ -280,6 +277,11 @@ class Manifest(Part):
     def save(self, folder: Path) -> None:
         """Write the manifest into a package's folder."""
         write_whole(folder / FILE_NAME, self.model_dump_json(indent=2, exclude_none=True) + "\n")
+
+
+def in_words(error: ValidationError, whole: str) -> str:
+    """Return what values are refused for, by their paths; `whole` names all of them together."""
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or whole}: {each['msg']}" for each in error.errors())
 
 
 def sha256_of(path: Path) -> str:

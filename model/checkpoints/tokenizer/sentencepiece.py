@@ -69,6 +69,8 @@ class SentencePiece:
             proto.ParseFromString(path.read_bytes())
         except Exception as error:  # protobuf has an error of its own for each of its implementations
             raise CheckpointError(f"{path}: is no model of SentencePiece ({error}); get it again") from None
+        if not proto.pieces or not proto.HasField("normalizer_spec"):  # which comes behind all pieces
+            raise CheckpointError(f"{path}: is cut short; get it again")
         if proto.trainer_spec.model_type not in set(Algorithm):
             raise CheckpointError(f"{path}: its algorithm is neither unigram nor BPE, which alone are supported")
         if proto.trainer_spec.treat_whitespace_as_suffix or not proto.normalizer_spec.escape_whitespaces:

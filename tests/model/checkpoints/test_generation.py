@@ -122,6 +122,49 @@ def test_a_checkpoint_that_says_nothing_is_greedy(tmp_path: Path) -> None:
     assert generation == Generation(temperature=0, early_stopping=False)
 
 
+def test_lengths_of_a_decoder_count_the_prompt_unless_they_are_of_new_tokens(tmp_path: Path) -> None:
+    lengths = {**ENDS, "max_length": 200, "min_length": 5}
+    assert read(tmp_path, lengths).generation == Generation(
+        max_length=200, min_length=5, temperature=0, early_stopping=False
+    )
+
+    of_new_tokens = {**lengths, "max_new_tokens": 50, "min_new_tokens": 3}
+    assert read(tmp_path, of_new_tokens).generation == Generation(
+        max_tokens=50, min_tokens=3, temperature=0, early_stopping=False
+    )
+
+
+def test_a_temperature_counts_only_where_tokens_are_drawn(tmp_path: Path) -> None:
+    assert read(tmp_path, {**ENDS, "temperature": 0.6}).generation.temperature == 0
+
+    drawn = read(tmp_path, {**ENDS, "do_sample": True}).generation
+    assert (drawn.temperature, drawn.top_k) == (1.0, 50)  # as transformers has it where nothing is stated
+
+
+def test_texts_that_end_an_output_may_be_one_or_several(tmp_path: Path) -> None:
+    assert read(tmp_path, {**ENDS, "stop_strings": "Q:"}).generation.stop == ["Q:"]
+    assert read(tmp_path, {**ENDS, "stop_strings": ["Q:", "A:"]}).generation.stop == ["Q:", "A:"]
+
+
+def test_where_outputs_have_a_file_of_their_own_the_config_says_nothing_of_them(tmp_path: Path) -> None:
+    generation = read(tmp_path, ENDS, num_beams=4, max_length=99, penalty_alpha=0.6).generation
+
+    assert generation == Generation(temperature=0, early_stopping=False)
+
+
+def test_the_end_stands_for_ids_that_are_left_out(tmp_path: Path) -> None:
+    assert read(tmp_path, {"eos_token_id": 7}).special_ids == SpecialIds(pad=7, start=7, end=7)
+    with pytest.raises(CheckpointError, match="decoder_start_token_id is None; it must be one id"):
+        read(tmp_path, {"eos_token_id": 7}, seq2seq=True)
+
+
+@pytest.mark.parametrize(("seq2seq", "start"), [(True, 5), (False, 0)])
+def test_a_decoder_alone_begins_as_its_prompts_do(seq2seq: bool, start: int, tmp_path: Path) -> None:
+    stated = {**ENDS, "decoder_start_token_id": 5}
+
+    assert read(tmp_path, stated, seq2seq=seq2seq).special_ids.start == start
+
+
 @pytest.mark.parametrize(
     ("stated", "words"),
     [
@@ -180,6 +223,7 @@ def test_a_chat_template_is_found_where_it_may_be(tmp_path: Path) -> None:
         ({"chat_template": "{% for %}"}, "the chat template cannot be used: Expected an expression"),
         ({"chat_template": [{"name": "rag", "template": ""}]}, "chat_template has rag, but no default"),
         ({"chat_template": 5}, "chat_template is not a text"),
+        ({"chat_template": "x" * 262_145}, "the chat template has more than 262,144 characters"),
     ],
 )
 def test_a_chat_template_that_cannot_be_used_is_refused(tmp_path: Path, config: dict[str, Any], words: str) -> None:
@@ -187,3 +231,34 @@ def test_a_chat_template_that_cannot_be_used_is_refused(tmp_path: Path, config: 
 
     with pytest.raises(CheckpointError, match=words):
         read_chat_template(tmp_path)
+
+
+def test_of_a_chat_templates_file_no_more_is_read_than_a_template_may_have(tmp_path: Path) -> None:
+    with (tmp_path / "chat_template.jinja").open("wb") as file:
+        file.truncate(2**30)  # a hole, which takes no space
+
+    with pytest.raises(CheckpointError, match="the chat template has more than 262,144 characters"):
+        read_chat_template(tmp_path)
+
+
+def test_a_chat_templates_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_bytes(b"{{ \xff }}")
+
+    with pytest.raises(CheckpointError, match=r"chat_template\.jinja: cannot be read"):
+        read_chat_template(tmp_path)
+
+
+def test_a_chat_templates_tokens_are_in_either_file_and_the_tokenizers_comes_first(tmp_path: Path) -> None:
+    named = {"chat_template": "", "bos_token": "<s>", "eos_token": None}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(named))
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"bos_token": "<b>", "eos_token": "<e>"}))
+    found = read_chat_template(tmp_path)
+
+    assert found is not None and found.tokens == {"bos_token": "<s>", "eos_token": "<e>"}
+
+
+def test_an_encoder_decoder_has_no_conversations(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_text("{{ bos_token }}")
+
+    assert read(tmp_path, {**ENDS, "decoder_start_token_id": 2}, seq2seq=True).chat_template is None
+    assert read(tmp_path, ENDS).chat_template is not None

@@ -62,7 +62,11 @@ def test_labels_are_in_the_order_of_their_numbers() -> None:
 
 def test_two_labels_are_taken_where_none_are_named() -> None:
     assert classifier().labels == ("LABEL_0", "LABEL_1")
-    assert classifier(num_labels=3).labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+@pytest.mark.parametrize("stated", [{"num_labels": 3}, {"_num_labels": 3}, {"model_type": "bart"}])
+def test_three_labels_are_taken_where_they_are_counted_or_a_bart_names_none(stated: dict[str, Any]) -> None:
+    assert classifier(**stated).labels == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
 @pytest.mark.parametrize(
@@ -126,6 +130,8 @@ def test_a_model_of_entailment_is_known_by_its_labels(labels: tuple[str, ...], e
         ),
         (config("QuestionAnswering", "a", "b", "c"), "id2label is ('a', 'b', 'c'); answers have two"),
         (config("TokenClassification", id2label={"0": "O", "2": "B"}), "numbers must count from 0"),
+        (config("TokenClassification", id2label={"O": "0"}), "id2label is {'O': '0'}; numbers must count from 0"),
+        (config("TokenClassification", id2label=["O"]), "id2label is ['O']; numbers must count from 0"),
     ],
 )
 def test_what_has_no_meaning_is_refused(given: dict[str, Any], words: str) -> None:

@@ -95,6 +95,15 @@ BART: dict[str, Any] = {
 }
 
 
+def test_a_translator_must_be_told_its_languages_where_its_files_do_not_tell_them(tmp_path: Path) -> None:
+    config = transformers.MarianConfig(**BART, pad_token_id=1, eos_token_id=3).to_dict()
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    train_wordpiece(["a b c"], 60).save(str(tmp_path / TOKENIZER_FILE))
+
+    with pytest.raises(CheckpointError, match="a model for translate needs the source and the target language"):
+        read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("languages", "tasks", "task"),
     [

@@ -78,6 +78,9 @@ def test_what_of_several_files_is_missing_is_named(folder: Path, read: Read) -> 
     (folder / INDEX).write_text(json.dumps({"weight_map": {"a": "../elsewhere.safetensors"}}))
     with pytest.raises(CheckpointError, match=r"'\.\./elsewhere\.safetensors' is not the name of a file"):
         read()
+    (folder / INDEX).write_text(json.dumps({"weight_map": {"a": ["elsewhere.safetensors"]}}))
+    with pytest.raises(CheckpointError, match=r"elsewhere\.safetensors'\] is missing, and .* lists it"):
+        read()
     (folder / INDEX).write_text("{}")
     with pytest.raises(CheckpointError, match="there is no weight_map"):
         read()
@@ -92,6 +95,22 @@ def test_a_pickle_is_only_read_when_asked_for(folder: Path, read: Read) -> None:
         read()
     model, *_ = read(allow_pickle=True)
     assert torch.equal(model.embeddings.words.weight, tensors["transformer.wte.weight"])
+
+
+def test_a_pickle_of_an_old_torch_is_read_too(folder: Path, read: Read) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    (folder / WEIGHTS).unlink()
+
+    model, *_ = read(allow_pickle=True)
+    assert torch.equal(model.embeddings.words.weight, tensors["transformer.wte.weight"])
+
+
+def test_a_pickle_that_may_be_read_is_left_where_there_is_something_better(folder: Path, read: Read) -> None:
+    (folder / "pytorch_model.bin").write_bytes(b"never looked at")
+
+    model, *_ = read(allow_pickle=True)
+    assert torch.equal(model.embeddings.words.weight, load_file(folder / WEIGHTS)["transformer.wte.weight"])
 
 
 def test_a_tensor_is_read_when_it_is_asked_for(folder: Path) -> None:
@@ -161,6 +180,59 @@ def test_a_configuration_is_checked_without_anything_else(folder: Path) -> None:
     (folder / "config.json").write_text("[]")
     with pytest.raises(CheckpointError, match=r"config\.json: must hold a JSON object"):
         check_config(folder)
+
+
+def test_how_outputs_are_chosen_is_checked_before_weights_are_there(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    (folder / "generation_config.json").write_text(json.dumps({"penalty_alpha": 0.6}))
+
+    with pytest.raises(CheckpointError, match=r"generation_config\.json: penalty_alpha is 0\.6"):
+        check_config(folder)
+
+
+@pytest.mark.parametrize("changes", [{"n_layer": "1"}, {"n_embd": None}, {"n_head": 0}, {"n_inner": "wide"}])
+def test_a_field_of_another_kind_is_refused_in_a_sentence(changes: dict[str, Any], folder: Path) -> None:
+    change(folder / "config.json", **changes)
+
+    with pytest.raises(CheckpointError, match=r"config\.json: "):
+        check_config(folder)
+
+
+@pytest.fixture
+def bert(checkpoints: Path, tmp_path: Path) -> Path:
+    """A copy of a tiny BERT that labels texts."""
+    return Path(shutil.copytree(checkpoints / "bert", tmp_path / "bert"))
+
+
+@pytest.mark.parametrize(("stated", "longest"), [(24, 24), (10**30, None), (None, None)])
+def test_texts_are_as_long_as_the_tokenizer_says_where_it_knows(
+    stated: int | None, longest: int | None, bert: Path, tmp_path: Path
+) -> None:
+    (bert / "tokenizer_config.json").write_text(json.dumps({"model_max_length": stated}))
+    _, _, card, _ = read_checkpoint(bert, "tiny", "MIT", scratch=tmp_path)
+
+    assert card.max_input_tokens == longest
+
+
+@pytest.mark.parametrize(
+    ("stated", "mask"),
+    [({}, "[MASK]"), ({"mask_token": "[SEP]"}, "[SEP]"), ({"mask_token": {"content": "[CLS]"}}, "[CLS]")],
+)
+def test_what_stands_for_a_missing_word_is_named_by_the_tokenizer_or_by_custom(
+    stated: dict[str, Any], mask: str, bert: Path, tmp_path: Path
+) -> None:
+    (bert / "tokenizer_config.json").write_text(json.dumps(stated))
+    _, tokens, _, _ = read_checkpoint(bert, "tiny", "MIT", scratch=tmp_path)
+
+    assert tokens is not None
+    assert tokens.special_ids.mask == read_tokenizer(tokens.file).token_to_id(mask)
+
+
+def test_a_padding_that_is_no_id_is_refused_by_name(bert: Path, tmp_path: Path) -> None:
+    change(bert / "config.json", pad_token_id=-1)
+
+    with pytest.raises(CheckpointError, match="pad_token_id is -1; it must be one id"):
+        read_checkpoint(bert, "tiny", "MIT", scratch=tmp_path)
 
 
 def test_added_tokens_that_the_model_has_no_vectors_for_are_left_out(folder: Path, read: Read) -> None:

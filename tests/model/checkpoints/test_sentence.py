@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -161,6 +162,12 @@ def test_a_cross_encoder_names_what_makes_scores(tmp_path: Path) -> None:
             "activation_function is 'mine.Twist'",
         ),
         (None, {"1_Pooling": {"twist": 3}}, "twist is 3, which is not supported"),
+        (["Transformer", "Pooling", "Dense"], {"2_Dense": {"in_features": 32}}, "there is no out_features"),
+        (
+            None,
+            {"config_sentence_transformers": {"default_prompt_name": "query"}},
+            "default_prompt is 'query'; prompts has []",
+        ),
     ],
 )
 def test_a_layout_that_is_not_supported_is_refused_by_name(
@@ -181,6 +188,38 @@ def test_lower_casing_that_the_tokenizer_does_not_do_is_refused(bert: Path, tmp_
     (tmp_path / TOKENIZER_FILE).write_text(json.dumps({**tokenizer, "normalizer": None}))
     with pytest.raises(CheckpointError, match="do_lower_case is true, but the tokenizer tells upper from lower case"):
         read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words"),
+    [
+        (
+            {"weight": (1, 32), "bias": (20,)},
+            r"the shape is \(1, 32\); head\.transform\.dense\.weight needs \(20, 32\)",
+        ),
+        ({"weight": (20, 32)}, r"lacks 1 parameters, the first head\.transform\.dense\.bias"),
+        ({"weight": (20, 32), "bias": (20,), "scale": (1,)}, r"has no head\.transform\.dense\.scale"),
+    ],
+)
+def test_weights_behind_pooling_that_do_not_fit_are_named(
+    tensors: dict[str, tuple[int, ...]], words: str, bert: Path, tmp_path: Path
+) -> None:
+    library(bert, Dense(32, 20)).save(str(tmp_path), create_model_card=False)
+    stored = {f"linear.{name}": torch.ones(shape) for name, shape in tensors.items()}
+    save_file(stored, tmp_path / "2_Dense" / "model.safetensors")
+
+    with pytest.raises(CheckpointError, match=words):
+        read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path)
+
+
+@pytest.mark.parametrize("lacks", ["idx", "type", "path"])
+def test_a_list_of_modules_that_lacks_something_is_named(lacks: str, tmp_path: Path) -> None:
+    path = write(tmp_path) / "modules.json"
+    parts = [{name: value for name, value in part.items() if name != lacks} for part in json.loads(path.read_text())]
+    path.write_text(json.dumps(parts))
+
+    with pytest.raises(CheckpointError, match=rf"modules\.json: cannot be read: '{lacks}'"):
+        read_layout(tmp_path)
 
 
 def test_a_bare_model_without_a_layout_is_refused(bert: Path) -> None:

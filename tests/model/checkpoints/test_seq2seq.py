@@ -13,6 +13,7 @@ import transformers
 
 from model.architectures import EncoderDecoder, EncoderDecoderReader
 from model.checkpoints.errors import CheckpointError
+from model.checkpoints.family import convert
 from model.checkpoints.read import FAMILIES
 from model.sizes import SIZES
 from tests.model.checkpoints.parity import SEEDS, assert_equal, imported, loud_weights
@@ -110,6 +111,15 @@ def test_barts_labels_are_those_of_transformers(tmp_path: Path) -> None:
     ids[torch.arange(3), lengths - 1] = 2  # the end
 
     assert_equal(ours(ids, mask), theirs(input_ids=ids, attention_mask=mask).logits)
+
+
+def test_a_word_embedding_that_is_stored_several_times_must_be_the_same() -> None:
+    theirs = transformers.BartForConditionalGeneration(random_config("bart", 0))
+    config = {**theirs.config.to_dict(), "architectures": ["BartForConditionalGeneration"]}
+    tensors, name = theirs.state_dict(), "model.encoder.embed_tokens.weight"
+
+    with pytest.raises(CheckpointError, match=r"differs from another tensor that is also embeddings\.words\.weight"):
+        convert(FAMILIES["bart"], config, {**tensors, name: tensors[name] + 1})
 
 
 def test_an_outputs_bias_that_a_file_lacks_is_zero(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from PIL import Image
 from model.architectures import VisionTransformer
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.images import PREPROCESSOR_FILE, read_image_format
-from model.checkpoints.read import FAMILIES, read_checkpoint
+from model.checkpoints.read import FAMILIES, check_config, read_checkpoint
 from model.config import VisionConfig
 from model.export.export import export_package
 from model.package.images import decode_image
@@ -138,6 +138,8 @@ def test_pictures_become_the_pixels_that_transformers_makes(kind: str, settings:
         ({"size": 24, "rescale_factor": 1 / 127.5}, "it must be 1/255"),
         ({"size": 24, "resample": 0}, "resample is 0; only {1: 'lanczos'"),
         ({"size": 24, "crop_pct": 0.9}, "preprocessor_config.json: crop_pct is 0.9; this field is not known"),
+        ({"size": 24, "image_mean": [0.5]}, "mean has 1 values; it must have one for each of 3 channels"),
+        ({"size": 24, "image_std": [0.5, 0, 0.5]}, "preprocessor_config.json: deviation.1: Input should be greater"),
     ],
 )
 def test_pictures_that_are_made_otherwise_are_refused(settings: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -145,6 +147,13 @@ def test_pictures_that_are_made_otherwise_are_refused(settings: dict[str, Any], 
     with pytest.raises(CheckpointError) as error:
         read_image_format(tmp_path, VisionConfig(24, 8))
     assert words in str(error.value)
+
+
+def test_what_does_not_say_how_pictures_are_made_is_refused_before_weights_are_there(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED))
+
+    with pytest.raises(CheckpointError, match=r"there is no preprocessor_config\.json"):
+        check_config(tmp_path)
 
 
 async def test_the_service_labels_pictures_as_transformers_does(tmp_path: Path) -> None:

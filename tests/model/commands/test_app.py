@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,24 @@ def test_a_checkpoint_has_a_summary_too(checkpoints: Path) -> None:
     assert "numbers of type F32" in output
 
 
+def test_a_summary_counts_an_output_matrix_that_the_configuration_says_is_the_models_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sizes = {"vocab_size": 1000, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 1}
+    ids = {"eos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 0}
+    totals = []
+    for ties in (False, True):  # as T5 1.1 has it, and as the first version
+        config = {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "tie_word_embeddings": ties}
+        (tmp_path / f"t5-{ties}").mkdir()
+        (tmp_path / f"t5-{ties}" / "config.json").write_text(json.dumps({**config, **sizes, **ids}))
+        found = re.search(r"([\d,]+)\s+parameters", run("summary", f"t5-{ties}"))
+        assert found is not None
+        totals.append(int(found[1].replace(",", "")))
+
+    assert totals[0] - totals[1] == 1000 * 32
+
+
 def test_an_unknown_recipe_is_refused_with_those_there_are() -> None:
     result = CliRunner().invoke(app, ["train", "song", "--data", ".", "--out", "."])
 
@@ -159,6 +178,9 @@ def test_figures_of_another_model_are_no_reference(make_package: MakePackage, tm
 def test_the_reference_of_what_is_imported_may_have_a_folder_of_another_name(make_package: MakePackage) -> None:
     package, reference = make_package("sentiment", "int8").manifest, make_package("sentiment").manifest
     check_reference(package, reference.model_copy(update={"name": "sentiment-float32"}))
+
+    with pytest.raises(PackageError, match="the reference is int8; export it with --precision float32"):
+        check_reference(reference, package)
 
     trained = {"training": Training(recipe="finetune-classify-sentiment", minutes=1.0)}
     of_run, other = (made.model_copy(update=trained) for made in (package, reference))

@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from model.export import classifiers
 from model.export.baselines import bag_of_words, share_of_commonest
 from model.export.calibration import expected_calibration_error, fit_temperature, probabilities
 from model.export.classifiers import Answered, slices, wrong_answers
 from model.export.evaluate import evaluate
 from model.package import Manifest
+from model.package.manifest import RELIABILITY_FILE
 from model.training import readers
 from tests.conftest import TEXTS, TinyPackage
 from tests.model.data_files import write_xz
@@ -84,6 +86,27 @@ def test_a_package_is_measured_again_on_other_data(sentiment: TinyPackage, data:
     after = Manifest.load(package.folder)
     assert after.sha256["reliability.png"] != before.sha256["reliability.png"]
     assert {part.rows for part in after.slices if "label" in part.part} == {len(WORDS)}
+
+
+def test_an_interruption_while_the_diagram_is_drawn_leaves_a_package_that_can_be_measured_again(
+    sentiment: TinyPackage, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = balanced(sentiment, WORDS, tmp_path / "spam")
+    evaluate(package.folder, data)
+
+    def interrupted(_curves: object, path: Path) -> None:
+        path.write_bytes(b"half of a picture")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(classifiers, "draw_reliability", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(package.folder, data)
+    left = Manifest.load(package.folder)
+    assert left.calibration is not None and RELIABILITY_FILE not in left.sha256
+
+    evaluate(package.folder, data)
+    assert RELIABILITY_FILE in Manifest.load(package.folder).sha256
 
 
 def answered(lengths: list[int], truth: list[int], said: list[int]) -> Answered:

@@ -23,6 +23,12 @@ def figures(metric: str, exact: float, value: float) -> list[Figure]:
         ("accuracy", 0.9, 0.898, False),
         ("accuracy", 0.9, 0.896, True),
         ("Spearman", 0.7, 0.75, False),
+        ("Spearman", 0.7, 0.69, True),
+        ("chrF en-de, multi-reference, beam 4", 60.0, 59.8, False),
+        ("chrF en-de, multi-reference, beam 4", 60.0, 59.6, True),
+        ("F1 of spam", 0.98, 0.97, True),
+        ("entity F1", 0.6, 0.59, True),
+        ("exact match", 0.3, 0.29, True),
     ],
 )
 def test_a_precision_may_cost_so_much(metric: str, exact: float, value: float, too_much: bool) -> None:

@@ -15,6 +15,8 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
+from model.architectures import EncoderDecoder
+from model.decoding import beam_search, next_logits
 from model.export.evaluate import evaluate
 from model.export.evaluation import Evaluation
 from model.export.export import export_package
@@ -229,6 +231,22 @@ def test_a_sentence_with_several_translations_is_scored_against_all_and_against_
             of_each = score([hi, hi, dan], each).score
             key = "tatoeba_en_sv/test", f"{name} en-sv, single-reference, {how}"
             assert found[key] == pytest.approx(of_each, abs=1e-3)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_translations_of_a_batch_are_those_of_a_search_for_each_alone(beam_size: int, translate: TinyPackage) -> None:
+    manifest, model, sources = translate.manifest, translate.model, [[5, 8, 40, 2], [6, 2], [17, 30, 9]]
+    assert isinstance(model, EncoderDecoder) and manifest.special_ids.start is not None
+    graphs = open_package(translate.folder, manifest)
+    often = next(ids[-1] for ids in translate_batch(manifest, graphs, sources, 1) if ids)
+    for end in (manifest.special_ids.end, often):  # one that may never come, and one that does
+        assert end is not None
+        special = manifest.special_ids.model_copy(update={"end": end})
+        found = translate_batch(manifest.model_copy(update={"special_ids": special}), graphs, sources, beam_size)
+
+        for source, ids in zip(sources, found, strict=True):
+            logits, longest = next_logits(model, source), 2 * len(sources[0]) + 10
+            assert ids == beam_search(logits, [manifest.special_ids.start], end, longest, beam_size)[0].ids
 
 
 def test_translations_begin_with_the_token_that_is_forced_and_have_none_that_never_comes(

@@ -9,20 +9,23 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from model.architectures import build
+from model.architectures import Transformer, build
 from model.config import AttentionConfig
 from model.export import export as exporting
 from model.export.export import export_package
+from model.export.graphs import GraphFile
 from model.export.naive import NaiveGraph, open_graphs, open_package, text_inputs
 from model.export.precisions import write_graphs
-from model.export.quantize import quantize_columns
+from model.export.quantize import BLOCKS, quantize_blocks, quantize_columns
+from model.export.samples import Samples
 from model.export.verify import LIMITS, TOLERANCE, Report, verify
 from model.package import PackageError
-from model.package.manifest import TOKENIZER_FILE
+from model.package.manifest import TOKENIZER_FILE, Precision
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.tokenizers import tokens_of
-from tests.conftest import TINY, MakePackage, random_model
+from tests.conftest import CARDS, TINY, MakePackage, random_model
 
+FASHION = RECIPES[PACKAGES["fashion"]].card  # of what is exported fastest
 NAMES = ["sentiment", "embed", "fashion", "stories", "translate"]
 
 
@@ -94,6 +97,22 @@ def test_columns_are_quantized_to_half_a_step() -> None:
     assert (np.abs(values * scales - weight) <= scales / 2 + 1e-6).all()
 
 
+@pytest.mark.parametrize("precision", BLOCKS)
+def test_blocks_are_quantized_to_half_a_step_two_numbers_of_four_bits_a_byte(precision: Precision) -> None:
+    blocks = BLOCKS[precision]
+    rows, half = blocks.size + 7, 2 ** (blocks.bits - 1)
+    weight = (np.random.default_rng(0).normal(size=(rows, 5)) * [1, 10, 0.01, 0, 3]).astype(np.float32)
+
+    values, scales = quantize_blocks(weight, blocks)
+    assert values.shape == (5, 2, blocks.size * blocks.bits // 8) and scales.shape == (10,)
+    parts = (values,) if blocks.bits == 8 else (values & 15, values >> 4)
+    stored = np.stack(parts, axis=-1).reshape(5, 2, blocks.size).astype(np.float64) - half
+    expected = np.pad(weight.T, ((0, 0), (0, 2 * blocks.size - rows))).reshape(5, 2, blocks.size)
+    steps = scales.reshape(5, 2, 1)
+    assert np.abs(stored).max() == half - 1
+    assert (np.abs(stored * steps - expected) <= 0.5001 * steps).all()
+
+
 def test_the_decoder_graph_keeps_its_cache_by_one_operator_a_layer(make_package: MakePackage) -> None:
     graph = onnx.load(make_package("stories").folder / "decoder.onnx").graph
 
@@ -125,3 +144,54 @@ def test_grouped_and_full_heads_export_alike(tmp_path: Path) -> None:
     with torch.no_grad():
         report = verify(model, open_graphs(write_graphs(model, tmp_path)), batches=2)
     assert report.max_relative_error < TOLERANCE
+
+
+def test_what_a_manifest_refuses_is_told_with_the_models_name_and_leaves_nothing(tmp_path: Path) -> None:
+    card = dataclasses.replace(FASHION, labels=("no", "yes"))
+
+    with pytest.raises(PackageError, match=r"fashion: manifest: .*labels has 2; the model has 10 outputs"):
+        export_package(random_model(TINY["fashion"]), None, card, tmp_path, precision="float32")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_an_export_left_that_was_killed_is_removed_by_the_next(tmp_path: Path) -> None:
+    left = tmp_path / ".export-killed" / "tmp"
+    left.mkdir(parents=True)
+    (left / "encoder.onnx").write_bytes(b"half of a graph")
+    (tmp_path / "notes.txt").write_text("mine")
+
+    manifest = export_package(random_model(TINY["fashion"]), None, FASHION, tmp_path, precision="float32")
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "manifest.json", *manifest.sha256}
+
+
+@pytest.mark.parametrize(("stated", "longest"), [(None, 17), (5, 5), (99, 17)])
+def test_inputs_are_as_long_as_the_card_says_and_no_longer_than_the_model_has_positions(
+    stated: int | None, longest: int, tmp_path: Path
+) -> None:
+    card = dataclasses.replace(FASHION, max_input_tokens=stated)
+    limits = export_package(random_model(TINY["fashion"]), None, card, tmp_path, precision="float32").limits
+
+    assert (limits.max_input_tokens, limits.max_positions) == (longest, 17)
+
+
+@pytest.mark.parametrize(("name", "judges_pairs"), [("ranker", True), ("entailment", True), ("sentiment", False)])
+def test_what_judges_pairs_has_pairs_for_samples(
+    name: str, judges_pairs: bool, make_package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package(name)
+    card = CARDS[name] if name in CARDS else RECIPES[PACKAGES[name]].card
+    given: list[Samples | None] = []
+
+    def note(
+        model: Transformer, folder: Path, precision: Precision = "float32", samples: Samples | None = None
+    ) -> dict[str, GraphFile]:
+        given.append(samples)
+        return write_graphs(model, folder, precision, samples)
+
+    monkeypatch.setattr(exporting, "write_graphs", note)
+    tokens, texts = tokens_of(package.folder / TOKENIZER_FILE, card), ["good film\ta dog", "a ball\tgood"]
+    export_package(package.model, tokens, card, tmp_path, precision="float32", texts=texts)
+
+    samples = given[-1]
+    assert samples is not None and len(samples.rows) == len(texts)
+    assert all((sample.segments is not None) == judges_pairs for sample in samples.rows)

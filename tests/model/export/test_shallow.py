@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from model.architectures import DecoderLM
+from model.architectures import DecoderLM, Transformer
 from model.card import Card
 from model.config import AttentionConfig, PositionsConfig
 from model.export import export, graph
 from model.export.export import export_package
+from model.export.naive import NaiveGraph
 from model.export.shallow import first_layers
+from model.export.verify import Report, verify
 from tests.conftest import TINY, MakePackage, random_model
 
 
@@ -46,3 +49,22 @@ def test_a_large_model_is_packaged_with_its_weights_beside_the_graph(
     assert set(manifest.sha256) == {"encoder.onnx", "encoder.onnx.data"}
     assert {path.name for path in tmp_path.iterdir()} == {"manifest.json", *manifest.sha256}
     assert manifest.verification.distance is not None and manifest.verification.distance < 0.2
+
+
+def test_of_a_large_model_in_float32_all_layers_are_compared_as_they_are_shipped(
+    make_package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[int] = []
+
+    def note(model: Transformer, graphs: Mapping[str, NaiveGraph], *, tokenizer: None) -> Report:
+        compared.append(model.config.num_encoder_layers)
+        return verify(model, graphs, batches=1)
+
+    monkeypatch.setattr(export, "LARGE", 1000)
+    monkeypatch.setattr(export, "verify", note)
+    made = make_package("fashion").manifest
+    card = Card("fashion", "classify", "", "", (), labels=tuple(made.labels), image=made.image)
+    model = random_model(replace(TINY["fashion"], num_encoder_layers=3))
+
+    export_package(model, None, card, tmp_path, precision="float32")
+    assert compared == [2, 3]

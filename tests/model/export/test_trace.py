@@ -77,8 +77,11 @@ def test_what_is_traced_computes_what_torch_does(name: str, tmp_path: Path) -> N
 
     with torch.no_grad():
         expected = function(x).numpy()
-    answer = run(traced(function, x), tmp_path, x)
+    graph = traced(function, x)
+    answer = run(graph, tmp_path, x)
     assert answer.dtype == expected.dtype
+    sizes = zip(graph.outputs[0].type.tensor_type.shape.dim, answer.shape, strict=True)
+    assert [declared.dim_value or found for declared, found in sizes] == list(answer.shape)
     np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -117,3 +117,20 @@ def test_a_window_is_looked_behind(name: str, tmp_path: Path) -> None:
 
     assert verify(model, open_graphs(write_graphs(model, tmp_path)), batches=1).distance < 1e-5
     assert verify(model, open_graphs(write_graphs(forgot, tmp_path)), batches=1).distance > 1e-4
+
+
+def test_the_score_of_a_single_label_is_compared_as_it_is(tmp_path: Path) -> None:
+    model = random_model(TINY["ranker"])
+
+    assert verify(model, open_graphs(write_graphs(model, tmp_path, "int8")), batches=2).distance > 1e-5
+
+
+@pytest.mark.parametrize(("times", "batches"), [(100, 8), (3, 3), (0, 1)])
+def test_a_large_model_is_compared_in_fewer_batches(
+    times: int, batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = random_model(TINY["fashion"])
+    count = sum(parameter.numel() for parameter in model.parameters())
+    monkeypatch.setattr(verifying, "FEW_PARAMETERS", times * count)
+
+    assert verify(model, open_graphs(write_graphs(model, tmp_path))).batches == batches

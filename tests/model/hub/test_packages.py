@@ -3,16 +3,22 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from model.card import Card
 from model.checkpoints.errors import CheckpointError
+from model.hub.cache import PackageCache
 from model.hub.download import Hub
 from model.hub.errors import HubError, HubUnreachable
 from model.hub.packages import ImportOptions, Packages, content_of
@@ -69,6 +75,46 @@ def test_a_folder_is_known_by_its_content(packages: Packages, checkpoints: Path,
     config = json.loads((copy / "config.json").read_text()) | {"layer_norm_epsilon": 1e-3}
     (copy / "config.json").write_text(json.dumps(config))
     assert packages.find(str(copy), FLOAT32) != folder
+
+
+class Keys(PackageCache):
+    """A cache that makes nothing, and returns a key where a folder should be."""
+
+    def get_or_make(self, key: str, make: Callable[[Path], None], report: Callable[[str], None] = print) -> Path:
+        return Path(key)
+
+
+def test_every_option_makes_another_package(packages: Packages, checkpoints: Path) -> None:
+    looked_up = replace(packages, cache=Keys(packages.cache.folder))
+    options = [
+        *(FLOAT32, ImportOptions("int8-static"), ImportOptions("int8-static", texts=("a text",))),
+        *(ImportOptions("float32", licence="mit"), ImportOptions("float32", languages=("en", "de"))),
+    ]
+    keys = [looked_up.find(str(checkpoints / "gpt2"), each) for each in options]
+
+    assert len(set(keys)) == len(options)
+    assert looked_up.find(str(checkpoints / "gpt2"), FLOAT32) == keys[0]
+
+
+def test_all_that_is_asked_for_reaches_what_imports_and_exports(
+    packages: Packages, checkpoints: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(checkpoints / "bert", tmp_path / "pickled"))
+    given: dict[str, Any] = {}
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+    def note(_model: object, _tokens: object, card: Card, out: Path, **options: Any) -> None:
+        given.update(name=card.name, licence=card.licence, out=out, **options)
+
+    monkeypatch.setattr("model.export.export.export_package", note)
+    asked = ImportOptions("int8-static", licence="mine", texts=("a text",))
+    with pytest.raises(CheckpointError, match="only taken with --allow-pickle"):
+        packages.make(str(folder), tmp_path / "tiny", asked)
+    packages.make(str(folder), tmp_path / "tiny", replace(asked, allow_pickle=True))
+
+    named = {"name": "tiny", "licence": "mine", "out": tmp_path / "tiny"}
+    assert given == {**named, "precision": "int8-static", "family": "bert", "texts": ("a text",)}
 
 
 def test_a_package_is_taken_as_it_is(packages: Packages, sentiment: TinyPackage) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import transformers
-from sentencepiece import SentencePieceProcessor
+from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.tokenizer import make_tokenizer, write_tokenizer
@@ -144,3 +144,13 @@ def test_a_broken_model_is_named(marian: Path) -> None:
     (marian / "source.spm").unlink()
     with pytest.raises(CheckpointError, match=r"there is neither tokenizer\.json nor source\.spm"):
         make_tokenizer(marian, "marian")
+
+
+def test_a_model_that_is_cut_short_is_named(marian: Path) -> None:
+    whole = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]  # is made when it is imported
+    whole.ParseFromString((marian / "source.spm").read_bytes())
+    pieces = sentencepiece_model_pb2.ModelProto(pieces=whole.pieces)  # type: ignore[attr-defined]
+    for content in (b"", pieces.SerializeToString()):
+        (marian / "source.spm").write_bytes(content)
+        with pytest.raises(CheckpointError, match=r"source\.spm: is cut short; get it again"):
+            make_tokenizer(marian, "marian")
