@@ -20,6 +20,7 @@ from huggingface_hub import HfApi, constants, is_offline_mode, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
+    HFValidationError,
     LocalEntryNotFoundError,
     NotASafetensorsRepoError,
     RepositoryNotFoundError,
@@ -136,6 +137,8 @@ class Hub:
             ) from None
         except RevisionNotFoundError:
             raise HubError(f"{name}: {page} has no branch, tag or commit {name.revision!r}") from None
+        except HFValidationError as error:  # the hub's own rules for names
+            raise HubError(f"{name}: no model on the hub can be called so: {error}") from None
         except LocalEntryNotFoundError as error:
             raise HubUnreachable(self._unreachable(name, error)) from None
         except HfHubHTTPError as error:

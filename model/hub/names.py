@@ -39,7 +39,10 @@ def parse_name(name: str) -> Path | HubName:
 
     A folder that exists comes first, then the bundled packages; raises `HubError` for what can be neither.
     """
-    folder = Path(name).expanduser()
+    try:
+        folder = Path(name).expanduser()
+    except RuntimeError:  # of a user that there is not
+        folder = Path(name)
     if name and folder.is_dir():
         return folder
     if (BUNDLED / name / FILE_NAME).is_file():

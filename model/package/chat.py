@@ -49,8 +49,10 @@ def compiled(source: str) -> Template:
     """Return a template, ready to be rendered; raises `TemplateError`."""
     try:
         return _Environment().from_string(source)
-    except RecursionError:
+    except (RecursionError, SyntaxError):  # of the Python that Jinja makes of it, which has limits of its own
         raise TemplateSyntaxError("it is nested too deeply", 1) from None
+    except ValueError as error:  # a number of more digits than Python reads
+        raise TemplateSyntaxError(str(error), 1) from None
 
 
 def literals(source: str) -> str:

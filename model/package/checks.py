@@ -53,7 +53,7 @@ def _missing(manifest: Manifest) -> Iterator[str]:
 
 def _too_large(manifest: Manifest) -> Iterator[str]:
     """Hold lengths and ids against the sizes of the model."""
-    limits, most = manifest.limits, manifest.config["max_positions"]
+    limits, most = manifest.limits, manifest.sizes.max_positions
     if limits.max_positions > most:
         yield f"limits.max_positions is {limits.max_positions}; the model has {most}"
     if limits.max_input_tokens > limits.max_positions:
@@ -71,8 +71,8 @@ def _too_large(manifest: Manifest) -> Iterator[str]:
 
 
 def _of_labels(manifest: Manifest) -> Iterator[str]:
-    task, count, outputs = manifest.task, len(manifest.labels), manifest.config["head"]["num_labels"]
-    wanted = LABELS_OF_TASK[task]
+    task, count = manifest.task, len(manifest.labels)
+    outputs, wanted = manifest.sizes.head.num_labels, LABELS_OF_TASK[task]
     if not count:
         yield f"task {task} needs labels"
     if count != outputs:

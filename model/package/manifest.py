@@ -261,7 +261,7 @@ class Manifest(Part):
         """Read a package's manifest alone, as its files may be gigabytes; raises `PackageError`."""
         try:
             return cls.model_validate_json((folder / FILE_NAME).read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise PackageError(f"{folder}: there is no {FILE_NAME}; a model package has one") from None
         except ValidationError as error:
             raise PackageError(f"{folder / FILE_NAME}: {in_words(error, 'manifest')}; export the model again") from None

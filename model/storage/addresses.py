@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
@@ -10,6 +11,8 @@ from model.storage.errors import StorageError
 
 SCHEMES = ("https", "http", "s3", "gs")
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
+
+_SECRET = re.compile(r"(?<=//)[^/]*@|\?.*", re.DOTALL)  # of a text that may be no address: a password, a query
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,10 @@ class Address:
             parts = urlsplit(text)
             host = parts.hostname
         except ValueError:  # brackets that do not close
-            raise StorageError(f"{text.partition('?')[0]}: not an address") from None
+            raise StorageError(f"{_SECRET.sub('', text)}: not an address") from None
         if parts.scheme not in SCHEMES or not host:
             raise StorageError(
-                f"{text.partition('?')[0]}: an address begins with one of {', '.join(f'{name}://' for name in SCHEMES)}"
+                f"{_SECRET.sub('', text)}: an address begins with one of {', '.join(f'{name}://' for name in SCHEMES)}"
             )
         if not parts.path.endswith((f"/{FILE_NAME}", *ARCHIVES)):
             parts = parts._replace(path=f"{parts.path.rstrip('/')}/{FILE_NAME}")

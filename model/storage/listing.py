@@ -15,7 +15,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from model.package.manifest import NAME_PATTERN
+from model.package.manifest import NAME_PATTERN, in_words
 from model.storage.addresses import Address
 from model.storage.errors import StorageError
 from model.storage.packages import StoredPackage
@@ -42,8 +42,7 @@ def read_list(path: Path) -> Sequence[tuple[str, StoredPackage]]:
     try:
         entries = _List.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))).packages
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise StorageError(f"{path}: {wrong}") from None
+        raise StorageError(f"{path}: {in_words(error, 'list')}") from None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise StorageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
     names = [entry.name for entry in entries]

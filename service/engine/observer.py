@@ -25,7 +25,7 @@ class Load(NamedTuple):
     """How much there is to do at one moment, and what the prefix cache has been asked so far."""
 
     running: int  # sequences in the batch
-    waiting: int  # sequences or inputs in the queue
+    waiting: int  # sequences, inputs and other work that was let in and has not begun
     queued_tokens: int
     slots_used: int
     prefix_queried: int = 0  # prompt tokens looked up

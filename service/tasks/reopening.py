@@ -76,7 +76,7 @@ class ReopenedTask:
             self._opening = asyncio.create_task(self._reopen())
 
     async def close(self) -> None:
-        """End what runs, but for what is stuck."""
+        """End what runs; what was stuck and has been replaced is left to itself."""
         if self._opening is not None:
             await self._opening
         await self._task.close()

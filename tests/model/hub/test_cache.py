@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from model.hub.cache import PackageCache, key_of
-from model.hub.names import HubName
+from model.hub.cache import EXPORTER, PackageCache, exporter_version, key_of
+from model.hub.names import BUNDLED, HubName
 from tests.conftest import TinyPackage
 
 Make = Callable[[Path], None]
@@ -100,6 +100,30 @@ def test_our_own_code_is_part_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("model.hub.cache.exporter_version", lambda: "another")
 
     assert key_of("bert", revision="1") != before
+
+
+def test_a_change_of_what_makes_packages_is_another_version_and_of_other_code_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("config.py", "layers/norms.py", "training/loop.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr("model.hub.cache.__file__", str(tmp_path / "hub" / "cache.py"))
+    version_now = exporter_version.__wrapped__  # which remembers nothing
+
+    versions = [version_now()]
+    for name in ("training/loop.py", "config.py", "layers/norms.py"):
+        (tmp_path / name).write_text("another")
+        versions.append(version_now())
+    (tmp_path / "layers" / "norms.py").rename(tmp_path / "layers" / "norm.py")
+    versions.append(version_now())
+
+    assert versions[0] == versions[1]
+    assert len(set(versions[1:])) == 4
+
+
+def test_all_that_makes_packages_is_where_it_is_looked_for() -> None:
+    assert all((BUNDLED.parent / name).exists() for name in EXPORTER)
 
 
 def test_it_remembers_what_a_branch_meant(cache: PackageCache) -> None:

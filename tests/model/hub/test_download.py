@@ -143,6 +143,7 @@ def test_a_file_that_differs_from_its_hash_is_named_and_downloaded_again(
         (HubName("tiny/none"), "tiny/none: there is no such model at http.*or it is private and HF_TOKEN may not read"),
         (HubName("tiny/bert", "v2"), r"tiny/bert@v2: http\S+/tiny/bert has no branch, tag or commit 'v2'"),
         (HubName("tiny/bert", "0" * 40), "has no branch, tag or commit '0000"),
+        (HubName("tiny/be..rt"), r"tiny/be\.\.rt: no model on the hub can be called so: Cannot have"),
     ],
 )
 def test_a_name_that_does_not_exist_is_told(name: HubName, words: str, hub: Hub, add_model: AddModel) -> None:

@@ -10,6 +10,7 @@ from torch.nn.functional import gelu, silu
 from model.config import FeedForwardConfig, NormConfig
 from model.layers.attention import FullAttention
 from model.layers.block import Block, FeedForward, Residual, Stack
+from model.layers.embeddings import Embeddings
 from model.layers.norms import LayerNorm
 from tests.model.layers.configs import decoder
 
@@ -37,6 +38,28 @@ def test_a_sandwich_has_norms_before_and_behind_the_sublayer() -> None:
             parameter.normal_()
 
     assert torch.allclose(residual(x, lambda h: 3 * h), x + residual.output_norm(3 * residual.norm(x)), atol=1e-6)
+
+
+@pytest.mark.parametrize("placement", ["pre", "post", "sandwich"])
+def test_in_training_some_of_a_sublayers_answer_is_dropped_and_nothing_of_the_stream(placement: Any) -> None:
+    torch.manual_seed(0)
+    residual = Residual(replace(CONFIG, dropout=0.25, norm=NormConfig(placement=placement)))
+    residual.norm = residual.output_norm = torch.nn.Identity()
+    x, answer = torch.full((2, 400, 32), 5.0), torch.full((2, 400, 32), 3.0)
+
+    added = residual(x, lambda _: answer) - x
+    assert set(added.flatten().tolist()) == {0.0, 4.0}  # what is left is as much louder
+    assert float((added == 0).float().mean()) == pytest.approx(0.25, abs=0.02)
+    assert torch.equal(residual.eval()(x, lambda _: answer), x + answer)
+
+
+def test_in_training_some_of_the_embeddings_are_dropped() -> None:
+    torch.manual_seed(0)
+    embeddings = Embeddings(decoder(dropout=0.25))
+    ids = torch.arange(50)[None]
+
+    assert float((embeddings(ids) == 0).float().mean()) == pytest.approx(0.25, abs=0.05)
+    assert bool((embeddings.eval()(ids) != 0).all())
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,14 @@ def test_what_is_wider_than_the_rotation_stays() -> None:
     assert not torch.allclose(turned[..., 1:, :4], x[..., 1:, :4])
 
 
+def test_as_much_of_a_head_turns_as_the_configuration_says() -> None:
+    whole, half = (rotaries(decoder(positions=PositionsConfig("rotary", rotary_dim=dim)))[0] for dim in (None, 4))
+
+    assert whole is not None and half is not None
+    assert torch.equal(whole.cos, Rotary(64, 8, 1e4).cos)
+    assert torch.equal(half.cos, Rotary(64, 4, 1e4).cos)
+
+
 def test_local_layers_turn_by_their_own_base_without_scaling() -> None:
     positions = PositionsConfig("rotary", base=1e6, local_base=1e4, scaling=RotaryScaling(8.0, 1.0, 4.0, 32))
     config = decoder(attention=AttentionConfig(4, window=3, local_layers=(1,)), positions=positions)
@@ -68,3 +76,10 @@ def test_local_layers_turn_by_their_own_base_without_scaling() -> None:
     assert everywhere is not None and local is not None
     assert torch.equal(everywhere.cos, Rotary(64, 8, 1e6, positions.scaling).cos)
     assert torch.equal(local.cos, Rotary(64, 8, 1e4).cos)
+
+
+def test_local_layers_without_a_base_turn_by_that_of_the_others() -> None:
+    attention = AttentionConfig(4, window=3, local_layers=(1,))
+    _, local = rotaries(decoder(attention=attention, positions=PositionsConfig("rotary", base=1e6)))
+
+    assert local is not None and torch.equal(local.cos, Rotary(64, 8, 1e6).cos)

@@ -101,6 +101,13 @@ def test_rendering_that_makes_too_much_is_ended(source: str) -> None:
         rendered(source)
 
 
-def test_a_template_that_is_nested_too_deeply_is_refused() -> None:
-    with pytest.raises(TemplateError):
-        compiled("{% if x %}" * 3000 + "{% endif %}" * 3000)
+@pytest.mark.parametrize("times", [120, 3000])
+@pytest.mark.parametrize(("begin", "end"), [("{% if x %}", "{% endif %}"), ("{% for x in y %}", "{% endfor %}")])
+def test_a_template_that_is_nested_too_deeply_is_refused(begin: str, end: str, times: int) -> None:
+    with pytest.raises(TemplateError, match="nested too deeply"):
+        compiled(begin * times + end * times)
+
+
+def test_a_number_that_python_does_not_read_is_refused() -> None:
+    with pytest.raises(TemplateError, match="5000 digits"):
+        compiled("{{ " + "1" * 5000 + " }}")

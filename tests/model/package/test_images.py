@@ -50,6 +50,15 @@ def test_images_of_usual_size_are_decoded_to_the_bit_as_they_always_were(kind: s
 
 
 @pytest.mark.parametrize("image", [GREY, COLOUR])
+def test_shades_of_16_bits_are_those_of_8_finer(image: ImageFormat) -> None:
+    shades = np.asarray(picture(64, 48, "L"))
+    fine, coarse = (encoded(Image.fromarray(each), "PNG") for each in (shades.astype(np.uint16) * 257, shades))
+    step = 1 / 255 / image.deviation[0]
+
+    np.testing.assert_allclose(decode_image(fine, image), decode_image(coarse, image), atol=1.01 * step)
+
+
+@pytest.mark.parametrize("image", [GREY, COLOUR])
 def test_a_large_jpeg_decoded_small_looks_the_same(image: ImageFormat) -> None:
     content = encoded(picture(2000, 1500), "JPEG", quality=95)
 

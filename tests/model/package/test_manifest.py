@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from model.package import ImageFormat, Manifest, PackageError
-from tests.conftest import TINY, TinyPackage
+from model.package import Generation, ImageFormat, Manifest, PackageError, TaskPrompt
+from tests.conftest import TINY, TinyPackage, with_manifest
 
 CALIBRATION = {
     "temperature": 1.5,
@@ -55,6 +55,11 @@ def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
         Manifest.load(tmp_path)
 
 
+def test_a_file_in_the_place_of_a_folder_is_refused(folder: Path) -> None:
+    with pytest.raises(PackageError, match=r"tokenizer\.json: there is no manifest\.json"):
+        Manifest.load(folder / "tokenizer.json")
+
+
 def test_a_missing_file_is_named(folder: Path) -> None:
     (folder / "decoder.onnx").unlink()
 
@@ -70,6 +75,7 @@ def test_a_changed_file_is_named(folder: Path) -> None:
 
 
 CONFIG = TINY["translate"].to_dict()
+WITHOUT_POSITIONS = {name: value for name, value in CONFIG.items() if name != "max_positions"}
 
 
 @pytest.mark.parametrize(
@@ -80,11 +86,16 @@ CONFIG = TINY["translate"].to_dict()
         ({"format_version": 1}, "format_version"),
         ({"surprise": 1}, "surprise"),
         ({"cache": None}, "needs cache"),
+        ({"special_ids": {"pad": 0, "start": 1}}, "needs cache, special_ids.start and special_ids.end"),
         ({"languages": None}, "needs languages"),
+        ({"task": "summarize", "languages": None, "task_prompts": {"translate": {}}}, "needs languages"),
         ({"languages": {"ids": {"en": 1}}}, "neither directions nor two languages"),
         ({"languages": {"directions": [["en", "de"]], "source_begins_with": "target"}}, "ids lacks de"),
         ({"generation": {"bad_words": [[5, 9999]]}}, r"generation\.bad_words is 9999; the model's ids go from"),
+        ({"generation": {"forced_end": 9999}}, r"generation\.forced_end is 9999; the model's ids go from"),
+        ({"generation": {"begin_suppress_ids": [9999]}}, r"generation\.begin_suppress_ids is 9999"),
         ({"task_prompts": {"summarize": {"generation": {"end_ids": [-1]}}}}, r"summarize\.generation\.end_ids"),
+        ({"task_prompts": {"summarize": {"generation": {"end_ids": [9999]}}}}, r"summarize\.generation\.end_ids is 9"),
         ({"generation": {"forced_end": 2, "suppress_ids": [1, 2]}}, "forced_end is 2, which suppress_ids never lets"),
         ({"chat_template": {"source": ""}}, "chat_template is for decoders"),
         ({"graphs": {}}, "needs the graphs"),
@@ -99,6 +110,10 @@ CONFIG = TINY["translate"].to_dict()
         ({"languages": {"ids": {"sv": 99_999, "en": 1}}}, r"languages\.ids\.sv is 99999"),
         ({"limits": {"max_input_tokens": 99_999, "max_positions": 64}}, "max_input_tokens is 99999, more than"),
         ({"limits": {"max_input_tokens": 64, "max_positions": 99_999}}, "max_positions is 99999; the model has 64"),
+        (
+            {"limits": {"max_input_tokens": 64, "max_positions": 513}, "config": WITHOUT_POSITIONS},
+            "max_positions is 513; the model has 512",  # as it is where the configuration does not say
+        ),
         ({"image": {"size": 28, "channels": 1, "mean": [0], "deviation": [1]}}, "images can only be classified"),
     ],
 )
@@ -112,22 +127,30 @@ def test_what_is_wrong_is_named(folder: Path, changes: dict[str, Any], words: st
 
 ENCODER = {"file": "encoder.onnx", "inputs": ["input_ids", "last_positions", "total_length"], "outputs": ["logits"]}
 PAIR_OF_LABELS = {"entails": 1, "contradicts": 0}
+IMAGE = {"size": 28, "channels": 1, "mean": [0], "deviation": [1]}
+CLASSIFIER = TINY["sentiment"].to_dict()
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"labels": ["1", "2", "3", "4", "5"]}, "labels has 5; the model has 2 outputs"),
+        ({"config": {**CLASSIFIER, "head": {"kind": "classify"}}}, "labels has 2; the model has 0 outputs"),
         ({"labels": []}, "task classify needs labels"),
         ({"task": "rerank", "activation": "sigmoid"}, "task rerank needs 1"),
         ({"task": "embed"}, "gives logits; task embed needs embeddings"),
         ({"task": "fill", "special_ids": {"pad": 0}}, r"needs special_ids\.mask"),
         ({"task": "fill"}, "does not take logit_positions"),
+        ({"image": IMAGE}, r"graphs\.encoder does not take pixels, which task classify needs"),
+        ({"image": IMAGE, "task": "embed"}, "images can only be classified"),
         ({"graphs": {"encoder": {**ENCODER, "inputs": []}}}, r"graphs\.encoder\.inputs: .* at least 1 item"),
         ({"graphs": {"encoder": {**ENCODER, "inputs": ["input_ids"]}}}, "does not take last_positions, total_length"),
         ({"graphs": {"encoder": {**ENCODER, "outputs": ["logits"] * 2}}}, "'logits' is there twice"),
         ({"graphs": {"encoder": {**ENCODER, "file": "../encoder.onnx"}}}, r"graphs\.encoder\.file"),
         ({"entailment": {"entails": 2, "contradicts": 0}}, r"entailment\.entails is 2; labels has 2"),
+        ({"entailment": {"entails": 0, "contradicts": 2}}, r"entailment\.contradicts is 2; labels has 2"),
+        ({"entailment": PAIR_OF_LABELS, "task": "tag"}, "entailment goes with a classifier of texts"),
+        ({"calibration": CALIBRATION, "task": "tag"}, "calibration goes with a classifier whose activation is"),
         ({"calibration": {**CALIBRATION, "temperature": 0}}, r"calibration\.temperature: .* greater than 0"),
         (
             {"calibration": CALIBRATION, "activation": "sigmoid"},
@@ -148,6 +171,23 @@ def test_what_is_wrong_with_an_encoder_is_named(
 
     with pytest.raises(PackageError, match=words):
         Manifest.load(folder)
+
+
+def test_only_an_encoder_decoder_is_asked_for_further_tasks_in_words(stories: TinyPackage, tmp_path: Path) -> None:
+    folder = with_manifest(stories, tmp_path / "package", task_prompts={"summarize": {"prefix": "summarize: "}})
+
+    with pytest.raises(PackageError, match="task_prompts are for encoder–decoders"):
+        Manifest.load(folder)
+
+
+def test_a_task_that_is_asked_for_in_words_changes_what_it_states_alone(translate: TinyPackage) -> None:
+    own, other = Generation(beam_size=2, max_tokens=9), Generation(beam_size=5)
+    changes = {"generation": own, "task_prompts": {"summarize": TaskPrompt(generation=other)}}
+    manifest = translate.manifest.model_copy(update=changes)
+
+    assert manifest.generation_for("translate") == own
+    assert manifest.generation_for("summarize") == Generation(beam_size=5, max_tokens=9)
+    assert manifest.model_copy(update={"generation": None}).generation_for("summarize") == other
 
 
 def test_a_package_that_was_never_calibrated_divides_by_one(sentiment: TinyPackage, tmp_path: Path) -> None:
@@ -173,6 +213,14 @@ def test_a_single_label_needs_another_activation_and_then_ranks_too(sentiment: T
     assert Manifest.load(folder).tasks == ("classify", "rerank")
     edit(folder, task="rerank")
     assert Manifest.load(folder).tasks == ("rerank", "classify")
+
+
+@pytest.mark.parametrize("values", [{"resize": 27}, {"keeps_ratio": True}])
+def test_an_image_is_made_at_least_as_large_as_what_is_cut_out(values: dict[str, Any]) -> None:
+    with pytest.raises(
+        ValidationError, match=r"resize is .*; it must be at least size \(28\), and given to keep ratios"
+    ):
+        ImageFormat.model_validate({**IMAGE, **values})
 
 
 @pytest.mark.parametrize("values", [{"mean": [0.5]}, {"deviation": [1, 1, 0]}, {"deviation": [1, 1, 1, 1]}])

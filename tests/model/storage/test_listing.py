@@ -22,6 +22,15 @@ def test_a_list_names_the_folders_of_packages(tmp_path: Path) -> None:
     assert (second, str(other.address), other.sha256) == ("b", "s3://bucket/b/manifest.json", None)
 
 
+@pytest.mark.parametrize("content", ["", "- a", "packages"])
+def test_a_file_that_is_no_list_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "packages.yaml"
+    file.write_text(content)
+
+    with pytest.raises(StorageError, match=r"packages\.yaml: list: Input should be"):
+        read_list(file)
+
+
 @pytest.mark.parametrize(
     ("entries", "problem"),
     [

@@ -52,6 +52,11 @@ class Store:
     def fetch_archive(self) -> bool:
         return self.fetch(f"{self.address}/{ARCHIVE}", sha256_of(self.repository.folder / ARCHIVE))
 
+    def describe(self, description: str) -> None:
+        """Put another version there, of which the manifest alone is another."""
+        manifest = self.repository.folder / FILE_NAME
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "description": description}))
+
     def is_whole(self) -> bool:
         Manifest.load(self.folder)
         return sha256_of(self.folder / FILE_NAME) == self.sha256
@@ -117,6 +122,29 @@ def test_a_download_of_a_process_that_was_killed_goes_on_where_it_ended(store: S
     assert store.hub.asked_for(GRAPH) == [None, "bytes=200000-"]
 
 
+def test_a_download_that_breaks_off_again_and_again_goes_on_as_long_as_something_comes(store: Store) -> None:
+    store.repository.cut_after[GRAPH], store.repository.breaks_left = 100_000, TRIES + 2
+
+    store.fetch()
+
+    assert store.is_whole()
+    assert store.hub.asked_for(GRAPH)[1:] == [f"bytes={100_000 * tries}-" for tries in range(1, TRIES + 3)]
+    assert store.pauses == [1] * (TRIES + 2)
+
+
+@pytest.mark.parametrize("beyond", [b"", b"more"])
+def test_a_file_that_lacks_only_its_name_is_taken_and_one_that_is_too_long_is_not(store: Store, beyond: bytes) -> None:
+    content = (store.repository.folder / GRAPH).read_bytes() + beyond
+    part = store.folder.with_name(f".{store.folder.name}.partial") / "package" / f"{GRAPH}.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(content)  # of a process that was ended before it compared the hash
+
+    store.fetch()
+
+    assert store.is_whole()
+    assert store.hub.asked_for(GRAPH) == [f"bytes={len(content)}-", *([None] if beyond else [])]
+
+
 def test_where_a_store_sends_only_whole_files_a_download_begins_again(store: Store) -> None:
     store.repository.cut_after[GRAPH], store.repository.ignores_ranges = 200_000, True
 
@@ -169,8 +197,7 @@ def test_a_corrupted_file_is_refused_and_nothing_of_it_is_served(store: Store) -
 def test_the_old_package_stays_until_the_new_one_is_whole(store: Store) -> None:
     store.fetch()
     old = store.sha256
-    manifest = store.repository.folder / FILE_NAME
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "description": "Another one."}))
+    store.describe("Another one.")
     store.hub.requests.clear()
     store.repository.refusals = [404]
 
@@ -230,6 +257,22 @@ def test_passwords_come_from_a_netrc_file(store: Store, tmp_path: Path, monkeypa
     store.repository.is_gated = True  # asks for a password, and refuses this one
     with pytest.raises(StorageError, match="status 403"):
         store.fetch()
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://reader:secret@store/a?signature=secret", "https://", "https://reader:secret@[::/a", "store/a"]
+)
+def test_what_is_no_address_is_refused_and_shows_no_secret(address: str) -> None:
+    with pytest.raises(StorageError, match=r"an address begins with one of https://|not an address") as caught:
+        Address.parse(address)
+    assert "secret" not in str(caught.value)
+
+
+def test_what_signs_an_address_belongs_to_every_file_and_is_never_shown() -> None:
+    address = Address.parse("https://reader:secret@store/folder/manifest.json?signature=secret")
+
+    assert address.beside(GRAPH).url == f"https://reader:secret@store/folder/{GRAPH}?signature=secret"
+    assert str(address) == "https://store/folder/manifest.json"
 
 
 def test_an_address_that_leads_to_plain_http_is_refused() -> None:
@@ -308,8 +351,9 @@ def test_what_is_no_archive_is_refused(store: Store) -> None:
         store.fetch_archive()
 
 
-@pytest.mark.parametrize("scheme", ["s3", "gs"])
-def test_a_package_comes_out_of_a_bucket(store: Store, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def buckets(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what asks for buckets ask the store."""
     for name, value in {
         "GOOGLE_BASE_URL": store.hub.address,
         "GOOGLE_SKIP_SIGNATURE": "true",
@@ -320,6 +364,28 @@ def test_a_package_comes_out_of_a_bucket(store: Store, scheme: str, monkeypatch:
         "AWS_SECRET_ACCESS_KEY": "secret",
     }.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("buckets")
+def test_of_a_package_without_a_hash_only_the_manifest_is_asked_for_until_it_is_another(store: Store) -> None:
+    package = StoredPackage(Address.parse("s3://shop/fashion/resolve/main"))
+    downloader = Downloader(store.reports.append, store.pauses.append)
+    assert fetch(package, store.folder, downloader)
+    assert store.is_whole()
+    store.hub.requests.clear()
+
+    assert not fetch(package, store.folder, downloader)
+    assert {path.rpartition("/")[2] for _, path, _ in store.hub.requests} == {FILE_NAME}
+    assert [path.name for path in store.folder.parent.iterdir() if path.suffix != ".lock"] == ["fashion"]
+
+    store.describe("Another one.")
+    assert fetch(package, store.folder, downloader)
+    assert store.is_whole()
+
+
+@pytest.mark.usefixtures("buckets")
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_package_comes_out_of_a_bucket(store: Store, scheme: str) -> None:
     store.repository.cut_after[GRAPH] = 200_000
 
     assert store.fetch(f"{scheme}://shop/fashion/resolve/main")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.training.data import length_batches, noting_files, read_idx_pair, read_rows
+from model.training.data import equal_batches, length_batches, noting_files, read_idx_pair, read_rows
 from model.training.errors import DataError
 
 
@@ -89,6 +89,13 @@ def test_an_example_longer_than_the_budget_has_a_batch_of_its_own() -> None:
 
 def test_a_batch_holds_no_more_than_it_may() -> None:
     assert length_batches([1, 1, 1, 1, 1], 100, None, most=2) == [[0, 1], [2, 3], [4]]
+
+
+def test_batches_of_one_size_leave_out_a_rest_in_training_alone() -> None:
+    assert equal_batches(range(5), 2, None) == [[0, 1], [2, 3], [4]]
+    assert [len(batch) for batch in equal_batches(range(5), 2, random.Random(0))] == [2, 2]
+    assert sorted(equal_batches(range(3), 4, random.Random(0))[0]) == [0, 1, 2]  # for there is nothing else
+    assert equal_batches(range(2), 0, None) == [[0], [1]]  # of what is larger than a batch
 
 
 def test_what_is_kept_apart_fills_other_batches() -> None:

@@ -155,7 +155,7 @@ def info(manifest: Manifest, max_inputs: int) -> Info:
     numbered = {str(place): label for place, label in enumerate(manifest.labels)}
     labels = {"id2label": numbered, "label2id": {label: int(place) for place, label in numbered.items()}}
     if manifest.task == "embed":
-        kind: dict[str, Any] = {"embedding": {"pooling": manifest.config["head"]["pooling"]}}
+        kind: dict[str, Any] = {"embedding": {"pooling": manifest.sizes.head.pooling}}
     else:
         kind = {"reranker" if manifest.task == "rerank" else "classifier": labels}
     return Info(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from model.package.tokenizer import token_id
 from model.training.cards import FASHION_IMAGES
 from model.training.objectives import IGNORED, Answer, Classify, ClassifyImages, Contrastive, Tag
-from model.training.objectives.answer import Question
+from model.training.objectives.answer import LONGEST_ANSWER, Question
 from model.training.objectives.contrastive import Pair, spearman
 from model.training.objectives.images import augmented
 from model.training.objectives.tag import entities
@@ -64,6 +64,13 @@ def test_some_words_are_hidden_in_training_alone(tokenizer_of: TokenizerOf) -> N
     assert torch.equal(hidden, again) and not (plain == mask).any()
     assert torch.equal(hidden[~real], plain[~real])  # CLS, SEP and padding stay
     assert 0.25 < (hidden[real] == mask).float().mean() < 0.35
+
+
+def test_a_batch_of_short_texts_holds_no_more_than_it_may(tokenizer_of: TokenizerOf) -> None:
+    objective = Classify(tokenizer_of("sentiment"), max_length=12, most_texts=2)
+    objective.encode([("good", 1)] * 5)
+
+    assert sorted(len(batch) for batch in objective.batches(10_000, random.Random(0))) == [1, 2, 2]
 
 
 def test_a_pair_to_classify_has_two_segments(tokenizer_of: TokenizerOf) -> None:
@@ -144,6 +151,60 @@ def test_the_best_window_answers_and_is_scored_like_squad(tokenizer_of: Tokenize
 
     found = objective.summarise([objective.score(Fixed(logits), batch)])
     assert found == {"F1": 1.0, "exact match": 1.0}  # articles do not count
+
+
+def test_an_answer_is_looked_for_in_the_text_alone_begins_before_it_ends_and_is_short(
+    tokenizer_of: TokenizerOf,
+) -> None:
+    objective = Answer(tokenizer_of("sentiment"), max_length=512, stride=12)
+    context = "The dog was good. " * 12 + "Dan loves ice cream. The film was good."
+    objective.encode([Question("What does Dan love?", context, [("ice cream", context.index("ice cream"))])])
+    batch = objective.collate([0])
+    ((first, last),) = objective.spans.tolist()
+    logits = torch.zeros(*batch["input_ids"].shape, 2)
+    logits[0, first, 0] = logits[0, last, 1] = 9
+    logits[0, 1] = 20  # of the question's first token
+    logits[0, first - 1, 1] = 12  # an end before the start
+    assert objective.score(Fixed(logits), batch) == [(0, 18.0, "ice cream")]
+
+    logits[0, first - 1, 1] = 0
+    logits[0, last - LONGEST_ANSWER, 0] = 10  # a start one token too far away
+    assert objective.score(Fixed(logits), batch) == [(0, 18.0, "ice cream")]
+
+    logits[0, last - LONGEST_ANSWER + 1, 0] = 10  # and one that is not
+    ((_, score, text),) = objective.score(Fixed(logits), batch)
+    assert score == 19 and text.endswith("loves ice cream")
+
+
+@pytest.mark.parametrize(
+    ("scores", "overlap", "exact"),
+    [
+        ([[(0, 1.0, "Cream!")]], 2 / 3, 0),  # one of one word and one of two
+        ([[(0, 1.0, "a cold drink")]], 1, 1),  # the nearest of the true answers counts
+        ([[(0, 1.0, "dog"), (0, 2.0, "ice cream")]], 1, 1),  # the best of the windows
+        ([[(0, 2.0, "dog")], [(0, 1.0, "ice cream")]], 0, 0),  # of all batches
+        ([[(0, 1.0, "ice cream"), (1, 1.0, "dog")]], 1 / 2, 1 / 2),
+        ([[(1, 1.0, "the")]], 1, 1),  # nothing is left of either
+    ],
+)
+def test_answers_are_scored_by_the_words_they_share(
+    scores: list[list[tuple[int, float, str]]], overlap: float, exact: float, tokenizer_of: TokenizerOf
+) -> None:
+    objective = Answer(tokenizer_of("sentiment"), max_length=40, stride=12)
+    objective.rows = [Question("", "", [("ice cream", 0), ("cold drink", 0)]), Question("", "", [("The", 0)])]
+
+    assert objective.summarise(scores) == {"F1": pytest.approx(overlap), "exact match": exact}
+
+
+def test_the_contrastive_loss_worked_by_hand(tokenizer_of: TokenizerOf) -> None:
+    objective = Contrastive(tokenizer_of("embed"), max_length=16, temperature=0.5)
+    objective.encode([Pair("good", "good"), Pair("dog", "dog")])
+    first, second = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+
+    loss = objective.loss(Fixed(torch.cat((first, second))), objective.collate([0, 1]))
+    # Cosines over 0.5 are (2, 0) for both first texts; so the second texts see (2, 2) and (0, 0), and cannot choose.
+    firsts = (math.log(1 + math.exp(-2)) + math.log(1 + math.exp(2))) / 2
+    assert float(loss) == pytest.approx((firsts + math.log(2)) / 2, abs=1e-5)
 
 
 def test_texts_that_belong_together_lower_the_contrastive_loss(tokenizer_of: TokenizerOf) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
+import pytest
 import torch
 
 from model.training.objectives import IGNORED, MaskedLM
@@ -128,6 +130,18 @@ def test_of_the_hidden_eighty_percent_are_masked_and_ten_are_others() -> None:
     is_mask, is_same = shown == objective.mask, shown == batch["targets"][real]
     assert 0.77 < is_mask.float().mean() < 0.83
     assert 0.07 < is_same.float().mean() < 0.14  # a random token may happen to be the same
+
+
+def test_both_losses_are_told_and_what_they_mean() -> None:
+    objective = MaskedLM(TOKENIZER, 48, 96)
+    scores = [(math.log(4), 2, math.log(2), 1, 1), (math.log(16), 1, 0.0, 3, 0)]  # sums, and of how many
+
+    assert objective.summarise(scores) == {
+        "masked perplexity": pytest.approx(4),
+        "masked loss": pytest.approx(math.log(4)),
+        "next-sentence loss": pytest.approx(math.log(2) / 4),
+        "next-sentence accuracy": 1 / 4,
+    }
 
 
 def test_a_batch_is_hidden_alike_within_an_epoch_and_differently_in_the_next() -> None:
