@@ -165,8 +165,8 @@ class PackageTokenizer:
         return next((ids[-1:] for ids in map(self.encode_plainly, "aeo1.") if ids and self.decode(ids[-1:])), [])
 
 
-MOST_HELD = 16  # ids that show nothing, before what they are is settled; a character has four bytes at most
-UNSETTLED = 3  # characters at the end of broken bytes that a next byte may yet change
+MOST_HELD = 16  # ids that show nothing yet
+UNFINISHED = 3  # bytes of a character, at most, that may lack others; no id is less than one
 
 
 class Detokenizer:
@@ -191,17 +191,31 @@ class Detokenizer:
         """
         self._window += ids
         text = self._tokenizer.decode(self._window)
-        piece, unsettled, held = text[self._shown :], 0, len(self._window) - self._keep_from
+        piece, held = text[self._shown :], len(self._window) - self._keep_from
         if not piece:
             if held > MOST_HELD:
                 del self._window[self._keep_from : -MOST_HELD // 2]
             return ""
         if text.endswith(REPLACEMENT) and not is_last:
-            if held <= MOST_HELD:
-                return ""
-            piece, unsettled = piece[:-UNSETTLED], UNSETTLED
-        # The ids added last become the context of the next ones: decoding may depend on what stands before.
-        self._window = self._window[self._keep_from :]
-        self._keep_from = len(self._window)
-        self._shown = max(0, len(self._tokenizer.decode(self._window)) - unsettled)
+            return self._finished() if held > MOST_HELD else ""
+        self._go_on(len(self._window))
         return piece
+
+    def _finished(self) -> str:
+        """Return the text before a character that is not finished, or of broken bytes all but the last."""
+        for pending in range(1, UNFINISHED + 1):
+            text = self._tokenizer.decode(self._window[:-pending])
+            if not text.endswith(REPLACEMENT):
+                piece = text[self._shown :]
+                self._go_on(len(self._window) - pending)
+                return piece
+        piece = self._tokenizer.decode(self._window[:-UNFINISHED])[self._shown :]
+        # Decoders of bytes judge all that stand together: what comes is not to be held against those that are shown.
+        self._window, self._keep_from, self._shown = self._window[-UNFINISHED:], 0, 0
+        return piece
+
+    def _go_on(self, stop: int) -> None:
+        """Take the ids added last, up to `stop`, as the context of the next: decoding may depend on what is before."""
+        context, pending = self._window[self._keep_from : stop], self._window[stop:]
+        self._window, self._keep_from = context + pending, len(context)
+        self._shown = len(self._tokenizer.decode(context))

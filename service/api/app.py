@@ -61,7 +61,9 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await asyncio.gather(*(task.close() for task in tasks))
+        for error in await asyncio.gather(*(task.close() for task in tasks), return_exceptions=True):
+            if error is not None:
+                logger.error("a model was not closed", exc_info=error)
         await asyncio.to_thread(tracing.close)
         draining.close()
         logger.info("closed")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,7 +172,8 @@ class _Lane:
     """A queue, and the thread that runs what waits in it."""
 
     def __init__(self, batcher: Batcher, name: str, *, yields: bool = False) -> None:
-        self._batcher, self._yields = batcher, yields
+        self._batcher: Batcher = weakref.proxy(batcher)  # which holds this lane: see `Worker.close`
+        self._yields = yields
         self._waiting: WaitingQueue[_Item] = WaitingQueue()
         self.running: list[_Item] = []
         self.worker = Worker(name, self._work, batcher.rest)
@@ -193,7 +195,6 @@ class _Lane:
         """Fail what waits and what runs, and free the thread."""
         self._fail(EngineFailed())
         await self.worker.close()
-        del self._batcher  # which holds this lane: see `Worker.close`
 
     async def _work(self) -> None:
         try:

@@ -81,6 +81,7 @@ class BeamSearch:
         """Take one step; return, for each new beam, the row it continues. No beam is left when the search is over."""
         size = self.params.beam_size
         totals = self._totals[:, None] + continuations.log_probabilities
+        totals[np.isnan(totals)] = -np.inf  # of a row whose numbers overflowed: others can go on
         order = _largest(totals.ravel(), self.candidates)
         length = len(self.beams[0]) + 1
         is_last = length == self.params.max_tokens

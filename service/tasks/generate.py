@@ -134,8 +134,9 @@ class Generate:
         tokens = sum(self._max_tokens(request, prompt) + request.echo * len(prompt.ids) for prompt in prompts)
         values = tokens * request.n * (1 + request.logprobs)
         if values > MAX_LOGPROBS:
-            asked = f"logprobs: those of all tokens of all choices are {values} values"
-            raise TooLarge(f"{asked}; the limit is {MAX_LOGPROBS} for one request", "logprobs")
+            param = "logprobs" if request.best_of is None or request.logprobs else "best_of"  # which compares them
+            asked = f"{param}: the log probabilities of all tokens of all choices are {values} values"
+            raise TooLarge(f"{asked}; the limit is {MAX_LOGPROBS} for one request", param)
 
     async def _pieces(
         self, request: GenerateRequest, prompts: list[Prompt], permit: Permit

@@ -127,12 +127,13 @@ def _encode(tokenizer: PackageTokenizer, texts: list[str], part: int, start: int
 
 
 def _joined(pieces: list[LongText]) -> LongText:
+    framed = next((piece for piece in pieces if len(piece.ids)), pieces[0])  # by a piece that has text
     numbers = np.cumsum([0, *(int(piece.words[-1]) + 1 if len(piece.words) else 0 for piece in pieces[:-1])])
     return LongText(
-        before=pieces[0].before,
-        after=pieces[0].after,
+        before=framed.before,
+        after=framed.after,
         ids=np.concatenate([piece.ids for piece in pieces]),
-        segment=pieces[0].segment,
+        segment=framed.segment,
         offsets=np.concatenate([piece.offsets for piece in pieces]),
         words=np.concatenate([piece.words + first for piece, first in zip(pieces, numbers, strict=True)]),
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tokenizers import Tokenizer, decoders, models
 
 from model.package import Detokenizer, PackageTokenizer
 from model.training.tokenizers import train_wordpiece
@@ -50,6 +51,33 @@ def test_bytes_without_end_are_shown_after_a_few_and_what_follows_is_whole(token
 
     assert "Once" + "".join(pieces) == tokenizer.decode([*once, *[broken] * 100, *emoji])
     assert most < 50
+
+
+@pytest.fixture
+def in_bytes() -> PackageTokenizer:
+    """A tokenizer that spells what it does not know in bytes, as Llama's does."""
+    vocabulary = {f"<0x{byte:02X}>": byte for byte in range(256)} | {"<unk>": 256, "▁b": 257, "a": 258}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return PackageTokenizer(tokenizer)
+
+
+def test_a_reader_who_is_late_gets_the_characters_of_bytes_that_others_get(in_bytes: PackageTokenizer) -> None:
+    ids = [*[258] * 20, *"🙂🙂".encode(), 257]
+    detokenizer = Detokenizer(in_bytes)
+    pieces = [detokenizer.add(ids[:21]), *(detokenizer.add([token]) for token in ids[21:])]
+
+    assert "".join(pieces) == in_bytes.decode(ids) == "a" * 20 + "🙂🙂 b"
+
+
+@pytest.mark.parametrize("times", [1, 9, 22])
+def test_words_behind_broken_bytes_are_all_there(in_bytes: PackageTokenizer, times: int) -> None:
+    ids = [258, 255, *("አማርኛ" * times).encode(), *[257] * 12]
+    detokenizer = Detokenizer(in_bytes, [258])
+    text = "".join(detokenizer.add([token]) for token in ids) + detokenizer.add([], is_last=True)
+
+    assert text.startswith("a\ufffd") and text.endswith(" b" * 12)
+    assert text.count(" b") == 12
 
 
 def test_an_unknown_token_has_no_id(tokenizer: PackageTokenizer) -> None:

@@ -91,3 +91,12 @@ def test_candidates_behind_full_beams_are_not_looked_at() -> None:
     search.advance(step(*((place, -0.01 * place) for place in range(search.candidates))))
 
     assert len(search.beams) == 4 and Watched.copies <= 5
+
+
+def test_a_beam_of_which_no_numbers_came_does_not_end_the_others() -> None:
+    search = BeamSearch(BeamParams(10, beam_size=2), END)
+    search.advance(step((OTHER, -0.1), (5, -0.2), (6, -3.0), (8, -4.0)))
+    rows = np.array([[np.nan] * 4, [-0.1, -0.2, -0.3, -0.4]], np.float32)
+    parents = search.advance(Candidates(rows, np.array([[3, 4, 5, 6]] * 2)))
+
+    assert parents == [1, 1] and search.beams == [[5, 3], [5, 4]]

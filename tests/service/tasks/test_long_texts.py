@@ -85,6 +85,22 @@ async def test_a_text_in_pieces_has_the_tokens_characters_and_words_it_has_whole
     assert (pieces.before.ids, pieces.after.ids) == (whole.before.ids, whole.after.ids)
 
 
+@pytest.mark.parametrize("part", [0, 1])
+async def test_a_long_text_that_begins_with_pages_of_white_space_is_framed_as_any(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    tokenizer, text = PackageTokenizer(TOKENIZERS["wordpiece"]()), "\n" * 300 + WORDS
+    texts = ("who was good?", text) if part else (text,)
+    whole = await encoded(pool, tokenizer, *texts, part=part)
+    monkeypatch.setattr(long_texts, "PIECE", 64)
+    pieces = await encoded(pool, tokenizer, *texts, part=part)
+
+    for found, expected in ((pieces.before, whole.before), (pieces.after, whole.after)):
+        assert (found.ids, found.segment_ids) == (expected.ids, expected.segment_ids)
+    assert pieces.segment == whole.segment == part
+    np.testing.assert_array_equal(pieces.ids, whole.ids)
+
+
 async def test_a_text_without_white_space_comes_in_pieces_too(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = PackageTokenizer(train_wordpiece(["日本語の文章"], 30))
     whole = await encoded(pool, tokenizer, "日本語の文章" * 50)

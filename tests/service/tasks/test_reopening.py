@@ -162,6 +162,23 @@ async def test_a_model_that_was_opened_anew_leaves_nothing_of_the_one_before(tas
             gc.unfreeze()
 
 
+async def test_an_encoder_that_could_not_be_opened_anew_is_tried_again_and_closed_without_an_error(
+    tasks: list[ReopenedTask], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier, load = tasks[0], tasks[0]._load
+    monkeypatch.setattr(classifier, "_load", lambda: 1 / 0)
+    classifier.reopen()
+    await opened(classifier)
+    await classifier.close()
+    clock.now += 60
+    monkeypatch.setattr(classifier, "_load", load)
+    with pytest.raises(NotReady):
+        await classifier.predict(TEXT)
+    await opened(classifier)
+
+    assert isinstance(await classifier.predict(TEXT), Response)
+
+
 async def test_the_numbers_of_a_model_that_was_opened_anew_are_the_new_ones_alone(
     stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,6 +181,20 @@ async def test_a_flood_of_texts_of_unknown_languages_is_refused_before_it_is_rea
     assert answers[-1].headers["Retry-After"] and later.status_code == 200
 
 
+async def test_what_models_have_translated_is_charged_when_the_last_of_them_refuses(
+    open_client: OpenClient, translators: tuple[Path, Path], tmp_path: Path
+) -> None:
+    settings = keys(tmp_path, entry("a", "one", tokens_per_minute=10_000))
+    headers = {"X-API-Key": "one"}
+    async with open_client(*translators, settings=settings) as client:
+        body = {"input": [GERMAN, "Je ne sais pas pourquoi. " + "ah" * 3000], "target": "en"}
+        answer = await client.post("/translate", json=body, headers=headers)
+        page = (await client.get("/metrics", headers=headers)).text
+
+    assert answer.status_code == 422
+    assert series(page)['client_tokens_total{client="a"}'] > 0
+
+
 async def test_of_several_translators_the_languages_choose(
     open_client: OpenClient, translators: tuple[Path, Path]
 ) -> None:

@@ -77,6 +77,17 @@ async def test_echo_with_logprobs_scores_a_prompt_of_ids(client: Client) -> None
     assert logprobs["text_offset"] == [sum(lengths[:place]) for place in range(len(lengths))]
 
 
+async def test_too_many_choices_to_choose_among_are_refused_by_their_own_field(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.tasks.generate.MAX_LOGPROBS", 50)
+    body = {"prompt": "Once", "max_tokens": 20}
+    many = await client.post("/v1/completions", json={**body, "best_of": 6})
+    told = await client.post("/v1/completions", json={**body, "logprobs": 3})
+
+    assert [answer.json()["error"]["param"] for answer in (many, told)] == ["best_of", "logprobs"]
+
+
 async def test_the_best_of_several_are_the_likeliest_by_token(client: Client) -> None:
     body = {"prompt": ["Once", "The dog"], **SEEDED, "logprobs": 0}
     all_ = (await post(client, "/v1/completions", **body, n=6))["choices"]
