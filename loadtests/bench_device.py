@@ -156,9 +156,10 @@ def torch_generate(model: Any, ids: list[list[int]], new: int, rounds: int, **op
     given = torch.tensor(ids, device="cuda")
 
     def took(tokens: int) -> float:
-        run = dict(max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0, **options)
+        run = dict(max_new_tokens=tokens, do_sample=False, pad_token_id=0, **options)
         return seconds_of(lambda: model.generate(given, attention_mask=torch.ones_like(given), **run), rounds)
 
+    model.generation_config.eos_token_id = None  # as long as asked for, without a processor that forbids the end
     return len(ids) * (new - 1) / (took(new) - took(1))
 
 

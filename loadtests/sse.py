@@ -23,12 +23,12 @@ class Stream:
         last = started
         for message in messages(lines):
             now = time.perf_counter()
+            self.usage = message.get("usage") or self.usage
             if self.first_s is None:
                 self.first_s = now - started
-            else:
+            elif not message.get("usage"):  # which is no piece of the answer
                 self.between_s.append(now - last)
             last = now
-            self.usage = message.get("usage") or self.usage
             if "error" in message:
                 self.error = message["error"]["code"]
         if not self.usage and self.error is None:

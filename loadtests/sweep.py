@@ -24,6 +24,7 @@ from loadtests.outcomes import SLO
 
 LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 USERS = 20  # who share the rate: their tasks' weights sum to 10
+SENT = 0.9  # of what a rate asks for: of fewer a generator that could send no more would be measured
 BOUNDS = {"latency": 2.0, "first-token": 0.5, "per-token": None}  # in seconds, unless told otherwise
 HEAD = (
     "rate",
@@ -86,7 +87,7 @@ def measure(options: Namespace, tell: Callable[[Point], None] = lambda _: None) 
 
     def measured(rate: float) -> Point:
         report = run(options, rate)
-        point = Point(rate, is_borne(report, options.share), report)
+        point = Point(rate, is_borne(report, options.share, rate), report)
         tell(point)
         return point
 
@@ -155,9 +156,10 @@ def kept(report: Report) -> float:
     return share
 
 
-def is_borne(report: Report, share: float) -> bool:
-    """Whether enough of what was sent kept the SLO; nothing sent is nothing borne."""
-    return report["total"]["sent"] > 0 and kept(report) >= share
+def is_borne(report: Report, share: float, rate: float) -> bool:
+    """Whether so many were sent as the rate asks for, and enough of them kept the SLO."""
+    due = rate * report["seconds"]
+    return report["total"]["sent"] >= SENT * due > 0 and kept(report) >= share
 
 
 def row(point: Point) -> str:

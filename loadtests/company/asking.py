@@ -120,8 +120,14 @@ class Asking:
 
 async def _events(response: httpx.Response) -> AsyncIterator[Any]:
     async for line in response.aiter_lines():
+        if line == "data: [DONE]":
+            return
         if line.startswith("data: {"):
-            yield json.loads(line.removeprefix("data: "))
+            event = json.loads(line.removeprefix("data: "))
+            if "error" in event:
+                raise httpx.HTTPError(f"a stream failed: {event['error']}")
+            yield event
+    raise httpx.HTTPError("a stream broke off")
 
 
 def _check(response: httpx.Response) -> None:

@@ -1,4 +1,7 @@
-"""Forms and query strings of the protocols whose clients send them: the routes see the JSON that they mean."""
+"""Forms and query strings of the protocols whose clients send them: the routes see the JSON that they mean.
+
+And images, which are no JSON whatever their client says of them.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.api.error_forms import LIBRETRANSLATE
 from service.api.middleware import error_response, replay
 from service.api.observing import observed, route_path
+from service.api.protocols.huggingface.bodies import IMAGES
 from service.errors import TooLarge
 
 FORM = "application/x-www-form-urlencoded"
 LIBRETRANSLATES = frozenset({"/translate", "/detect", "/suggest", "/translate_file"})
 TAKE_FORMS = {"POST": LIBRETRANSLATES | {"/v2/translate"}, "GET": frozenset({"/v2/languages"})}
+TAKE_IMAGES = frozenset({"/", "/pipeline/image-classification"})  # of Hugging Face's client, as the body itself
 MAX_FIELDS = 1_024
 SHORT = 10_000  # bytes that are read in a millisecond
 
@@ -32,6 +37,13 @@ class ReadForms:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
         path = route_path(scope) if scope["type"] == "http" else ""
+        if path in TAKE_IMAGES and scope["method"] == "POST":
+            body = (await receive()).get("body", b"")
+            if body.startswith(IMAGES):  # which the client calls JSON where it has nothing but bytes
+                scope = {**scope, "headers": list(scope["headers"])}
+                MutableHeaders(scope=scope)["content-type"] = "application/octet-stream"
+            await self._app(scope, replay(body, receive), send)
+            return
         if path not in TAKE_FORMS.get(scope.get("method", ""), ()):
             await self._app(scope, receive, send)
             return

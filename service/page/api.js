@@ -22,7 +22,7 @@ function headers() {
 function newKey() {
   asking ??= new Promise((resolve) => {
     give = (key) => {
-      sessionStorage.setItem(KEY, key);
+      sessionStorage.setItem(KEY, key.replace(/[^\x21-\x7e]/g, "")); // nothing else can be in a header, or in a key of ours
       asking = null;
       resolve();
     };

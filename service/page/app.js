@@ -58,16 +58,16 @@ function links(screens) {
 function router(screens) {
   const opened = new Map(); // a screen keeps its texts while another is shown
   return async (event) => {
-    if (location.hash === "#main") return;
+    if (event && location.hash === "#main") return;
     const screen = screens.find(({ id }) => location.hash === `#/${id}`) ?? screens[0];
-    for (const link of nav.querySelectorAll("a")) {
-      if (link.getAttribute("href") === `#/${screen.id}`) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
-    }
+    const link = nav.querySelector(`a[href="#/${screen.id}"]`);
+    nav.querySelectorAll("[aria-current]").forEach((other) => other.removeAttribute("aria-current"));
+    link.setAttribute("aria-current", "page");
     document.title = `${screen.title} · Trifold`;
     if (!opened.has(screen.id)) {
       const { open } = await import(`./screens/${screen.id}.js`);
-      opened.set(screen.id, open(screen.models));
+      if (!opened.has(screen.id)) opened.set(screen.id, open(screen.models)); // two clicks may have asked for it
+      if (link.getAttribute("aria-current") !== "page") return; // and another screen is asked for by now
     }
     main.dataset.family = screen.family;
     main.replaceChildren(...main.querySelectorAll("form.key"), opened.get(screen.id));

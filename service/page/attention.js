@@ -69,6 +69,10 @@ function paintLarge(canvas, map, looking, seen, chosen) {
   });
 }
 
+// One listener for the view that is shown: with one of its own each view would live as long as the page.
+let redraw = () => {};
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw());
+
 // `looking` and `seen` are the texts of the tokens on the two sides of a map.
 export function attentionView(maps, looking, seen) {
   const array = { shape: maps.shape, data: halves(maps.values) };
@@ -149,6 +153,6 @@ export function attentionView(maps, looking, seen) {
     h("div", { class: "panel" }, title, h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "One head" }, large)),
     h("div", { class: "panel wide" }, h("h2", {}, "Where a token looks"), choose, told, strip),
   );
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => element.isConnected && drawAll());
+  redraw = () => element.isConnected && drawAll();
   return { element, drawAll };
 }

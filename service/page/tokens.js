@@ -21,10 +21,10 @@ export function tokenText() {
       token.classList.add("shown");
       others.replaceChildren(...logprobs.map(alternatives));
     };
-    const own = event.text.replaceAll("\n", "⏎");
+    const own = event.text.replaceAll("\n", "⏎\n");
     const act = { role: "button", tabindex: 0, "aria-label": shown(own), "--doubt": 1 - share, onmouseenter: show, onfocus: show };
     const token = logprobs.length ? h("span", { class: "token", ...act }, own) : h("span", {}, own);
-    text.append(token, "\n".repeat(own.length - own.replaceAll("⏎", "").length));
+    text.append(token);
     written += event.text;
   }
 

@@ -205,7 +205,10 @@ class Translate:
         fallback = 1 if request.stream else DEFAULT_BEAM_SIZE
         if request.stream and request.beam_size is None:
             return 1
-        return self._choosing.beam_size(request, fallback, wanted=request.n_best)
+        found = self._choosing.beam_size(request, fallback, wanted=request.n_best)
+        if request.beam_size is None and found < request.n_best:  # a package that is greedy has alternatives, too
+            return min(request.n_best, self._engine.scheduler.limits.max_width)
+        return found
 
     async def _read(self, request: TranslateRequest, permit: Permit) -> list[_Read]:
         """Return each text with its language, cut into sentences."""

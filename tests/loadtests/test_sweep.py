@@ -10,7 +10,7 @@ from loadtests.sweep import Point, is_borne, knee, row, sweep
 def report(sent: int, good: int) -> dict[str, Any]:
     total: dict[str, Any] = {"sent": sent, "good": good, "answered_per_s": 9.5, "good_per_s": 9.0, "errors": {"503": 2}}
     total |= {"refused": 1, "unfinished": 0, "latency_s": {"p95": 0.25}, "first_token_s": None, "per_token_s": None}
-    return {"total": total}
+    return {"total": total, "seconds": 10.0}
 
 
 def rates(bears: float, **options: Any) -> list[float]:
@@ -44,8 +44,12 @@ def test_a_rate_beyond_one_that_was_not_borne_is_no_knee() -> None:
 
 
 def test_a_rate_is_borne_if_enough_of_what_was_sent_kept_the_slo() -> None:
-    assert is_borne(report(100, 99), 0.99) and not is_borne(report(100, 98), 0.99)
-    assert not is_borne(report(0, 0), 0.99), "nothing was sent, so nothing was shown"
+    assert is_borne(report(100, 99), 0.99, rate=10) and not is_borne(report(100, 98), 0.99, rate=10)
+    assert not is_borne(report(0, 0), 0.99, rate=0), "nothing was sent, so nothing was shown"
+
+
+def test_a_rate_that_was_not_sent_is_not_borne() -> None:
+    assert is_borne(report(95, 95), 0.99, rate=10) and not is_borne(report(95, 95), 0.99, rate=20)
 
 
 def test_a_line_tells_the_figures_of_all_tasks_together() -> None:

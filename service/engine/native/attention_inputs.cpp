@@ -5,6 +5,8 @@
 namespace trifold {
 namespace {
 
+constexpr int64_t kMostHeads = 65536;  // with more the sizes that follow from them could overflow
+
 bool Has(const Tensor& tensor, int64_t rows, int64_t tokens, int64_t numbers) {
   const Shape& shape = tensor.shape;
   return shape.rank == 3 && shape.sizes[0] == rows && shape.sizes[1] == tokens && shape.sizes[2] == numbers;
@@ -17,6 +19,8 @@ OrtStatus* ReadHeads(const OrtKernelInfo* info, Attention* attention) {
   RETURN_IF_FAILED(api->KernelInfoGetAttribute_int64(info, "kv_heads", &attention->kv_heads));
   RETURN_IF_FAILED(api->KernelInfoGetAttribute_int64(info, "window", &attention->window));
   RETURN_IF_FAILED(api->KernelInfoGetAttribute_float(info, "scale", &attention->scale));
+  if (attention->heads > kMostHeads || attention->kv_heads > kMostHeads)
+    return Invalid("trifold.Attention: more heads than any model has");
   if (attention->kv_heads < 1 || attention->heads < 1 || attention->heads % attention->kv_heads != 0)
     return Invalid("trifold.Attention: as many query heads must share each key head");
   return nullptr;

@@ -38,7 +38,8 @@ class NotCompiled(NoLibrary):
 def find_library(load: Callable[[Path], object]) -> Path:
     """Return the library's file, built now if it is nowhere, once `load` has taken it; raises `NoLibrary`."""
     failures = []
-    for path in [place for place in places() if _is_ours(place) and _is_ours(place.parent)] or [build()]:
+    there = [place for place in places() if _is_ours(place) and _is_ours(place.parent)]
+    for path in [place for place in there if _opens(place)] or [build()]:
         try:
             load(path)
         except Exception as error:  # ONNX Runtime's own kinds, as where the processor lacks the instructions
@@ -46,6 +47,15 @@ def find_library(load: Callable[[Path], object]) -> Path:
         else:
             return path
     raise NoLibrary("; ".join(failures))
+
+
+def _opens(library: Path) -> bool:
+    """Tell whether a library can be loaded at all: it may be another system's, or have lost its end in a crash."""
+    try:
+        ctypes.CDLL(str(library))
+    except OSError:
+        return False
+    return True
 
 
 def instructions_of(library: Path) -> str:
@@ -88,6 +98,9 @@ def build() -> Path:
             with TemporaryDirectory(dir=place.parent) as folder:
                 built = Path(folder) / place.name
                 _compile_what_is_known(compiler, built)
+                built.chmod(0o755)  # whatever others may do with files of ours otherwise
+                with built.open("rb") as file:
+                    os.fsync(file)  # or the name could outlast a crash, and not the content
                 built.replace(place)
         except OSError as error:
             reason = f"they are not built, as nothing can be written: {error}"
@@ -102,7 +115,10 @@ def _is_ours(path: Path) -> bool:
         status = path.stat()
     except OSError:
         return False
-    return status.st_uid in {0, os.geteuid()} and not status.st_mode & stat.S_IWOTH
+    others = (
+        stat.S_IWOTH if stat.S_ISDIR(status.st_mode) else stat.S_IWOTH | stat.S_IWGRP
+    )  # a folder's files have owners
+    return status.st_uid in {0, os.geteuid()} and not status.st_mode & others
 
 
 def find_compiler() -> str | None:

@@ -25,7 +25,7 @@ export function open(models) {
       log.replaceChildren(h("p", { class: "soft" }, "Nothing has been said yet."));
     };
     said.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.shiftKey) return;
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return; // Enter chooses among characters, too
       event.preventDefault();
       frame.wish(0);
     });

@@ -27,7 +27,11 @@ export function contexts(model, onerror) {
   );
 
   async function run() {
-    const texts = lines.value.split("\n").map((line) => line.trim()).filter((line) => line.includes(word.value));
+    const texts = lines.value.split("\n").map((line) => line.trim()).filter((line) => word.value.trim() && line.includes(word.value));
+    if (!texts.length) {
+      found.replaceChildren(h("p", { class: "soft" }, "No sentence has this word."));
+      return;
+    }
     const vectors = await Promise.all(texts.map((text) => vectorOf(text, word.value, model().id)));
     const head = h("tr", {}, h("td", {}), texts.map((_, number) => h("th", { scope: "col" }, String(number + 1))));
     const rows = texts.map((text, i) =>

@@ -36,8 +36,9 @@ export function open(models) {
   }
 
   async function ask(signal) {
-    stopping = new AbortController();
-    const ended = AbortSignal.any([signal, stopping.signal]);
+    const stopped = new AbortController();
+    stopping = stopped;
+    const ended = AbortSignal.any([signal, stopped.signal]);
     const used = two.checked ? [first, second] : [first];
     stop.disabled = false;
     frame.say("Writing …");
@@ -45,7 +46,9 @@ export function open(models) {
       const done = await Promise.all(used.map((each) => each.write(frame.model.id, prompt.value, ended)));
       frame.told(...done.map(({ call }) => call));
     } catch (error) {
-      if (!stopping.signal.aborted) throw error;
+      const wasStopped = stopped.signal.aborted;
+      stopped.abort(); // where one setting is refused the other writes for nobody
+      if (!wasStopped) throw error;
       frame.say("Stopped.");
     } finally {
       stop.disabled = true;

@@ -53,6 +53,7 @@ def other_values() -> list[tuple[str, dict[str, Any], str]]:
         "accumulate": (2, "accumulate 1, and now it is 2"),
         "checkpoint_seconds": (7.0, r"checkpoint_seconds 60\.0, and now it is 7\.0"),
         "averaging": (0.5, r"averaging 0\.99, and now it is 0\.5"),
+        "share_of_start": (0.5, r"share_of_start 0\.0, and now it is 0\.5"),
         "evaluate_every": (7, "evaluate_every 30, and now it is 7"),
         "patience": (3, "patience None, and now it is 3"),
         "begins_with": (None, "begins_with pretrain-encoder, and now it is None"),

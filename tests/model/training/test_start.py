@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from model.training.errors import RunError
+from model.training.loop import Training
 from model.training.objectives import Batch
 from model.training.recipes import RECIPES
 from model.training.run import Run, load_trained
@@ -139,3 +141,35 @@ def test_weights_without_their_tokenizer_are_refused_as_a_start(tmp_path: Path) 
     tokenizer.write_text((tmp_path / "elsewhere.json").read_text().replace("the", "teh", 1))
     with pytest.raises(RunError, match=r"its sha256 is \w{64}, and the weights beside it learned with one of \w{64}"):
         run("sft-decoder", tmp_path / "second", tmp_path / "first", epochs=1)
+
+
+def test_what_is_kept_may_lie_between_the_weights_before_and_after(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"epochs": 2, "averaging": 0.0, "share_of_start": 0.25}
+    run("pretrain-decoder", tmp_path / "first", epochs=1)
+    before = load_trained(tmp_path / "first")[0].state_dict()
+    last = run("sft-decoder", tmp_path / "second", tmp_path / "first", **options)
+    kept = load_trained(tmp_path / "second")[0].state_dict()
+
+    assert not torch.equal(last["embeddings.words.weight"], before["embeddings.words.weight"])
+    for name, weight in kept.items():
+        assert torch.allclose(weight, 0.75 * last[name] + 0.25 * before[name], atol=1e-6), name
+
+
+def test_a_resumed_run_remembers_what_it_keeps_a_share_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {"epochs": 2, "checkpoint_seconds": 0, "share_of_start": 0.25}
+    run("pretrain-decoder", tmp_path / "first", epochs=1)
+    run("sft-decoder", tmp_path / "whole", tmp_path / "first", **options)
+    take_step = Training.take_step
+
+    def interrupted_second(self: Training, batches: list[Batch]) -> torch.Tensor:
+        if self.step == 1:
+            raise KeyboardInterrupt
+        return take_step(self, batches)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Training, "take_step", interrupted_second)
+        run("sft-decoder", tmp_path / "resumed", tmp_path / "first", **options)
+    run("sft-decoder", tmp_path / "resumed", **options)
+
+    whole, resumed = (load_trained(tmp_path / name)[0].state_dict() for name in ("whole", "resumed"))
+    assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())

@@ -22,7 +22,12 @@ def _refused(value: object) -> object:
     return None
 
 
+def _refused_but_one(value: object) -> object:
+    return None if value == 1 else _refused(value)
+
+
 NotDone = Annotated[Any, BeforeValidator(_refused)]
+OnlyOne = Annotated[Any, BeforeValidator(_refused_but_one)]  # which is what there is without the field
 # What PNG, JPEG, GIF, BMP, WebP and TIFF begin with.
 IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF", b"II*\0", b"MM\0*")
 LanguageCode = Annotated[str, Field(max_length=32)]
@@ -206,7 +211,10 @@ class GenerationParameters(_Open):
     repetition_penalty: float | None = Field(None, ge=0.01, le=10)
     no_repeat_ngram_size: int | None = Field(None, ge=0, le=MOST)
     do_sample: NotDone = None
-    num_beam_groups: Literal[1] | None = None
+    num_beam_groups: OnlyOne = None
+    num_return_sequences: OnlyOne = None
+    stop_strings: NotDone = None
+    bad_words_ids: NotDone = None
     diversity_penalty: NotDone = None
     penalty_alpha: NotDone = None
     epsilon_cutoff: NotDone = None
@@ -221,10 +229,24 @@ class GenerationParameters(_Open):
         return {name: value for name, value in fields.items() if name in kind.model_fields}
 
 
-class SummaryParameters(_Open):
-    """How summaries are made."""
+class _WithParametersOfOutputs(_Open):
+    """Parameters with those of outputs among them, or in `generate_parameters`; what is said there counts."""
 
     generate_parameters: GenerationParameters = GenerationParameters()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _generate_parameters_beside(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        inner = given.get("generate_parameters") or {}
+        beside = {name: given[name] for name in GenerationParameters.model_fields if name in given}
+        return {**given, "generate_parameters": {**beside, **inner}} if isinstance(inner, dict) else given
+
+
+class SummaryParameters(_WithParametersOfOutputs):
+    """How summaries are made."""
+
     truncation: Truncation = "do_not_truncate"
     clean_up_tokenization_spaces: NotDone = None
 
@@ -236,12 +258,11 @@ class Summarization(Body):
     parameters: SummaryParameters = SummaryParameters()
 
 
-class TranslationParameters(_Open):
+class TranslationParameters(_WithParametersOfOutputs):
     """The languages, and how translations are made."""
 
     src_lang: LanguageCode | None = None
     tgt_lang: LanguageCode | None = Field(None, description="needed unless the model has one target")
-    generate_parameters: GenerationParameters = GenerationParameters()
     truncation: Literal["do_not_truncate"] = "do_not_truncate"
     clean_up_tokenization_spaces: NotDone = None
 
@@ -260,15 +281,17 @@ class TextGenerationParameters(GenerationParameters):
     temperature: float | None = Field(None, ge=0, le=10)
     top_k: int | None = Field(None, ge=0, le=1_000_000)
     top_p: float | None = Field(None, gt=0, le=1)
+    min_p: float | None = Field(None, ge=0, le=1)
     seed: int | None = Field(None, ge=0, lt=2**63)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
     stop: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=16, fail_fast=True)] | None = None
     return_full_text: bool | None = None
     details: NotDone = None
     decoder_input_details: NotDone = None
-    best_of: NotDone = None
+    best_of: OnlyOne = None
     top_n_tokens: NotDone = None
-    typical_p: NotDone = None
+    typical_p: OnlyOne = None
     watermark: NotDone = None
     max_length: NotDone = None  # which would count the prompt, too
     min_length: NotDone = None

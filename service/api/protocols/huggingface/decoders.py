@@ -34,6 +34,9 @@ NAMES = {
 }
 
 
+SAMPLED = 1.0  # the temperature of transformers where nothing says another
+
+
 class StreamedToken(BaseModel):
     """What an event adds to the text, with the number and log probability of its last token."""
 
@@ -54,7 +57,7 @@ class StreamedText(BaseModel):
 async def text_generation(calls: Calls, body: TextGeneration) -> Any:
     """Return the continuation of each prompt."""
     with naming(**NAMES):
-        answer = await calls.answer_as(GenerateResponse, _generation(body), "generate")
+        answer = await calls.answer_as(GenerateResponse, _generation(calls, body), "generate")
     return [{"generated_text": choice.text} for choice in answer.choices]
 
 
@@ -62,7 +65,7 @@ async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGen
     """Yield the continuation of a prompt piece by piece, as TGI does."""
     if not isinstance(body.inputs, str):
         raise InvalidRequest("stream is for a single prompt; send inputs as a text", "stream")
-    asked = _generation(body).model_copy(update={"stream": True, "echo": False})
+    asked = _generation(calls, body).model_copy(update={"stream": True, "echo": False})
     if asked.beam_size in {None, 1}:  # of what is searched there are none
         asked = asked.model_copy(update={"logprobs": 0})
     text = body.inputs if body.parameters.return_full_text else ""
@@ -84,13 +87,17 @@ async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGen
                 yield StreamedText(index=index, token=token, generated_text=text if event.finish_reason else None)
 
 
-def _generation(body: TextGeneration) -> GenerateRequest:
+def _generation(calls: Calls, body: TextGeneration) -> GenerateRequest:
+    fields = body.parameters.native()
+    if body.parameters.do_sample and "temperature" not in fields:  # also where the package would be greedy
+        package = calls.find(body.model, "generate").manifest.generation_for("generate")
+        fields["temperature"] = package.temperature or SAMPLED
     return native(
         GenerateRequest,
         model=body.model,
         prompt=body.inputs,
         echo=bool(body.parameters.return_full_text),
-        **body.parameters.native(),
+        **fields,
     )
 
 

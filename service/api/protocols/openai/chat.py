@@ -53,6 +53,9 @@ EXAMPLES = {
 }
 
 
+PLACEHOLDER = "dummy"
+
+
 class ChatRequest(ChoicesRequest):
     """A conversation to continue."""
 
@@ -152,13 +155,21 @@ class ChatChunk(Chunk):
     choices: Annotated[list[ChatChunkChoice], Field(max_length=1)]
 
 
+def _named(request: ChatRequest, calls: Calls) -> ChatRequest:
+    """Return a request without the name that Hugging Face's client gives all models at an address."""
+    is_placeholder = request.model == PLACEHOLDER not in calls.tasks.by_name
+    return request.model_copy(update={"model": None}) if is_placeholder else request
+
+
 async def chat_completion(request: ChatRequest, calls: Calls) -> ChatCompletion:
     """Answer a request by the task of generation."""
-    return ChatCompletion.model_construct(**await whole(calls, request.task_request(), "chat", "chatcmpl", _choice))
+    request = _named(request, calls)
+    return ChatCompletion.model_construct(**await whole(calls, request, "chat", "chatcmpl", _choice))
 
 
 async def chat_chunks(request: ChatRequest, calls: Calls) -> AsyncGenerator[ChatChunk, None]:
     """Yield an answer's chunks; raises a `ServiceError`."""
+    request = _named(request, calls)
     begun: set[int] = set()  # choices, by their index
 
     async def piece(event: GenerateEvent, turn: Turn) -> ChatChunkChoice:
@@ -166,7 +177,7 @@ async def chat_chunks(request: ChatRequest, calls: Calls) -> AsyncGenerator[Chat
         begun.add(event.index)
         return await _piece(event, turn, is_first=is_first)
 
-    chunks = pieces(calls, request.task_request(), "chat", "chatcmpl", piece, includes_usage=request.includes_usage)
+    chunks = pieces(calls, request, "chat", "chatcmpl", piece)
     async with aclosing(chunks):
         async for fields in chunks:
             yield ChatChunk.model_construct(**fields)

@@ -105,7 +105,7 @@ class CompletionChunk(Chunk):
 
 async def completion(request: CompletionRequest, calls: Calls) -> Completion:
     """Answer a request by the task of generation."""
-    return Completion.model_construct(**await whole(calls, request.task_request(), "generate", "cmpl", _choice))
+    return Completion.model_construct(**await whole(calls, request, "generate", "cmpl", _choice))
 
 
 async def completion_chunks(request: CompletionRequest, calls: Calls) -> AsyncGenerator[CompletionChunk, None]:
@@ -115,7 +115,7 @@ async def completion_chunks(request: CompletionRequest, calls: Calls) -> AsyncGe
     async def piece(event: GenerateEvent, turn: Turn) -> CompletionChunkChoice:
         return await _piece(event, offsets, turn)
 
-    chunks = pieces(calls, request.task_request(), "generate", "cmpl", piece, includes_usage=request.includes_usage)
+    chunks = pieces(calls, request, "generate", "cmpl", piece)
     async with aclosing(chunks):
         async for fields in chunks:
             yield CompletionChunk.model_construct(**fields)

@@ -35,15 +35,21 @@ class NamedSchema(BaseModel):
 class ResponseFormat(BaseModel):
     """Any text, any JSON object, or JSON that a schema describes."""
 
+    model_config = ConfigDict(serialize_by_alias=True)
+
     type: Literal["text", "json_object", "json_schema"]
     json_schema: NamedSchema | None = None
+    value: dict[str, Any] | None = Field(
+        None, description="with json_object: its schema, as Hugging Face's client has it"
+    )
+    schema_: dict[str, Any] | None = Field(None, alias="schema", description="the same, as llama.cpp has it")
 
     def grammar(self) -> Grammar | None:
         """Return it in the task's words, none for any text; raises `InvalidRequest`."""
         if self.type == "text":
             return None
         if self.type == "json_object":
-            return Grammar(json_schema={"type": "object"})
+            return Grammar(json_schema=self.value or self.schema_ or {"type": "object"})
         if self.json_schema is None:
             raise InvalidRequest("response_format has the type json_schema, but no json_schema", "response_format")
         return Grammar(json_schema=self.json_schema.schema_)

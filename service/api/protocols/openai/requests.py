@@ -85,6 +85,11 @@ class ChoicesRequest(SamplingRequest, OpenAIRequest):  # the last one's configur
         """Whether a stream ends with the usage."""
         return self.stream_options.include_usage
 
+    def names(self) -> dict[str, str]:
+        """Return what this client calls fields of the task's request, where it has sent these."""
+        ids = {"stop_ids": "stop_token_ids"} if self.stop_token_ids and not self.stop_ids else {}
+        return ids if self.response_format is None else {**ids, "grammar": "response_format"}
+
     def native(self, **fields: Any) -> GenerateRequest:
         """Return the task's request: what is said here under the same name, and these fields."""
         self.check_refused()

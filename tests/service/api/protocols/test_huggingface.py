@@ -12,7 +12,7 @@ import pytest
 
 from service.api.protocols.huggingface.encoders import words_of
 from service.schemas import Candidate, Mask
-from tests.conftest import TEXTS, MakePackage, with_manifest
+from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, events_of, post
 from tests.service.api.test_images import encoded, png
 
@@ -63,6 +63,8 @@ async def test_an_image_is_the_body_itself_or_in_base64(client: Client) -> None:
     for path in ("/", "/pipeline/image-classification"):
         alone = await client.post(path, content=png(), headers={"Content-Type": "image/png"})
         assert alone.json() == (await post(client, "/classify", input=image, model="fashion"))["results"][0]["labels"]
+        as_json = await client.post(path, content=png(), headers={"Content-Type": "application/json"})
+        assert as_json.json() == alone.json()  # as Hugging Face's client says of plain bytes
 
 
 async def test_vectors_and_similarities_are_those_of_embed(client: Client) -> None:
@@ -134,6 +136,31 @@ async def test_texts_are_continued_whole_and_in_pieces(client: Client) -> None:
     assert "".join(piece["token"]["text"] for piece in pieces) == text == pieces[-1]["generated_text"]
 
 
+async def test_who_asks_to_sample_is_not_answered_greedily_where_the_package_is_greedy(
+    open_client: OpenClient, stories: TinyPackage, tmp_path: Path
+) -> None:
+    greedy = with_manifest(stories, tmp_path / "greedy", generation={"temperature": 0, "beam_size": 2})
+    async with open_client(greedy) as client:
+        drawn = [
+            await piped(client, "text-generation", "Once", max_new_tokens=12, do_sample=True, seed=seed)
+            for seed in (1, 2, 1)
+        ]
+        native = await post(client, "/generate", prompt="Once", max_tokens=12, temperature=1, seed=1)
+
+    assert drawn[0] == drawn[2] != drawn[1]
+    assert drawn[0] == [{"generated_text": native["choices"][0]["text"]}]
+
+
+async def test_bounds_of_a_summary_count_beside_generate_parameters_too(client: Client) -> None:
+    inner = await piped(client, "summarization", TEXTS[0], generate_parameters={"max_new_tokens": 3, "num_beams": 2})
+    beside = await piped(client, "summarization", TEXTS[0], max_new_tokens=3, num_beams=2)
+    both = await piped(
+        client, "summarization", TEXTS[0], max_new_tokens=9, num_beams=2, generate_parameters={"max_new_tokens": 3}
+    )
+
+    assert inner == beside == both
+
+
 async def test_summaries_and_translations_take_generate_parameters(client: Client) -> None:
     generation = {"max_new_tokens": 5, "num_beams": 2}
     native = await post(client, "/summarize", input=TEXTS[0], max_tokens=5, beam_size=2)
@@ -181,6 +208,10 @@ async def test_fields_that_nobody_knows_are_passed_over_whatever_they_are_called
         ("/pipeline/fill-mask", {"inputs": "[MASK]", "parameters": {"targets": ["no word"]}}, 422, "targets has"),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"num_beam_groups": 2}}, 422, "num_beam_groups"),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"penalty_alpha": 0.6}}, 422, "penalty_alpha"),
+        ("/pipeline/text-generation", {"inputs": "x", "parameters": {"num_return_sequences": 3}}, 422, "num_return"),
+        ("/pipeline/text-generation", {"inputs": "x", "parameters": {"stop_strings": ["a"]}}, 422, "stop_strings"),
+        ("/pipeline/text-generation", {"inputs": "x", "parameters": {"best_of": 2}}, 422, "best_of"),
+        ("/pipeline/summarization", {"inputs": "x", "parameters": {"num_beams": 0}}, 422, "generate_parameters"),
         ("/pipeline/fill-mask", {"inputs": "x"}, 422, "inputs has a text without [MASK]"),
         ("/pipeline/text-generation", {"inputs": ["x"], "stream": True}, 422, "stream is for a single prompt"),
         ("/pipeline/text-generation", {"inputs": "x" * 9999}, 422, "inputs has"),

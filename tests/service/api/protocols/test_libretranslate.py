@@ -167,6 +167,17 @@ async def test_texts_for_several_translators_are_counted_and_charged_together(
     assert many.status_code == 413 and "the limit is 256" in many.json()["error"]["message"]
 
 
+async def test_alternatives_widen_the_search_of_a_package_that_is_greedy(
+    open_client: OpenClient, translate: TinyPackage, tmp_path: Path
+) -> None:
+    greedy = with_manifest(translate, tmp_path / "greedy", generation={"beam_size": 1})
+    async with open_client(greedy) as client:
+        answer = await post(client, "/translate", q=DAN, source="en", target="sv", alternatives=2)
+        native = await post(client, "/translate", input=DAN, source="en", target="sv", n_best=3, beam_size=3)
+
+    assert answer["alternatives"] == native["alternatives"][0] and len(answer["alternatives"]) == 2
+
+
 async def test_a_flood_of_texts_of_unknown_languages_is_refused_before_it_is_read(
     open_client: OpenClient, translators: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -79,6 +80,29 @@ def test_what_another_could_have_put_there_is_not_loaded(elsewhere: Path) -> Non
     with pytest.raises(NoLibrary, match="may be written by all"):
         find_library(loaded.append)
     assert path not in loaded
+
+
+@needs_compiler
+def test_a_library_that_a_group_may_write_is_not_loaded_and_what_we_build_none_may_write(elsewhere: Path) -> None:
+    mask = os.umask(0o002)
+    try:
+        path = build()
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+
+    path.chmod(0o775)
+    assert find_library(lambda path: None) == path  # built anew
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+
+
+@needs_compiler
+def test_a_kept_library_that_has_lost_its_content_is_built_anew(elsewhere: Path) -> None:
+    path = build()
+    path.write_bytes(b"")
+
+    assert find_library(lambda path: ctypes.CDLL(str(path))) == path
+    assert instructions_of(path)
 
 
 @needs_compiler

@@ -108,3 +108,13 @@ async def test_without_a_template_there_is_no_model_for_chat(open_client: OpenCl
 
     assert response.status_code == 404
     assert "there is no model for chat here" in response.json()["error"]["message"]
+
+
+async def test_hugging_faces_client_converses_at_a_models_address(client: Client) -> None:
+    body = {"messages": MESSAGES, **GREEDY}
+    named = await post(client, "/models/chat/v1/chat/completions", **body, model="chat")
+    placeholder = await post(client, "/models/chat/v1/chat/completions", **body, model="dummy")
+    other = await client.post("/models/chat/v1/chat/completions", json={**body, "model": "other"})
+
+    assert placeholder["choices"] == named["choices"] and placeholder["model"] == "chat"
+    assert other.status_code == 404

@@ -69,3 +69,13 @@ async def test_a_form_that_is_none_is_refused(client: Client, path: str, form: d
 async def test_a_form_and_a_grammar_contradict_each_other(client: Client, path: str) -> None:
     forms: dict[str, Any] = {"response_format": {"type": "json_object"}, "grammar": {"choice": ["a"]}}
     assert (await refused(client, path, **PATHS[path], **forms))["param"] == "response_format"
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", ["value", "schema"])  # as Hugging Face's client has it, and llama.cpp
+async def test_a_schema_beside_json_object_is_kept(client: Client, path: str, name: str) -> None:
+    body = {**PATHS[path], "seed": 1, "max_tokens": 60}
+    expected = await post(client, path, **body, response_format=FORM_EXAMPLE)
+    found = await post(client, path, **body, response_format={"type": "json_object", name: SCHEMA})
+
+    assert found["choices"] == expected["choices"]
