@@ -23,6 +23,7 @@ RECIPE_NAMES = [
         "translate-both-ways-evenly",
         "translate-at-once",
         "translate-longer",
+        "translate-again",
     ),
     "classify-image",
 ]

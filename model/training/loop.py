@@ -39,7 +39,7 @@ from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, optimizer_of
 from model.training.recipe import Recipe
 from model.training.run import Run, load_trained, save_whole
-from model.training.start import begin_with, check_start
+from model.training.start import begin_with, check_start, mixed
 
 
 def train(
@@ -120,6 +120,7 @@ class Training:
             steps=self.total_steps,
         )
         self.averaged = self._average()  # what is validated and kept, where the recipe averages
+        self.began: Transformer | None = None  # what it began with, where the recipe keeps a share of that
         self.losses: list[float | torch.Tensor] = []  # of the steps since the last line of the log
         self.saved = 0.0  # the last checkpoint, in seconds of the run
         self.best: float | None = None  # validation figure
@@ -210,22 +211,26 @@ class Training:
 
     def _average(self) -> Transformer | None:
         """Return a copy of the model, to become the moving average of its weights (Polyak and Juditsky 1992)."""
-        return copy.deepcopy(self.model).requires_grad_(False) if self.recipe.averaging else None
+        return self._frozen() if self.recipe.averaging else None
+
+    def _frozen(self) -> Transformer:
+        return copy.deepcopy(self.model).requires_grad_(False)
 
     @property
     def learned(self) -> Transformer:
-        """The model that is validated and kept: the average, or as it is."""
-        return self.averaged or self.model
+        """The model that is validated and kept: the average, or as it is; with its share of what it began with."""
+        learned = self.averaged or self.model
+        return learned if self.began is None else mixed(learned, self.began, self.recipe.share_of_start)
 
     def evaluate(self) -> dict[str, float]:
         """Return the validation figures by name."""
-        self.learned.eval()
+        learned = self.learned.eval()
         with torch.no_grad(), self._autocast():
             scores = [
-                self.validation.score(self.learned, self.to_device(self.validation.collate(indices)))
+                self.validation.score(learned, self.to_device(self.validation.collate(indices)))
                 for indices in self.validation.batches(self.recipe.batch_tokens, None)
             ]
-        self.learned.train()
+        learned.train()
         return self.validation.summarise(scores)
 
     def _keep_if_best(self) -> None:
@@ -253,6 +258,7 @@ class Training:
             {
                 **self._weights(self.model),
                 "averaged": None if self.averaged is None else self.averaged.state_dict(),
+                "began": None if self.began is None else self.began.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "random_state": torch.get_rng_state(),
                 "device_random_state": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
@@ -273,6 +279,8 @@ class Training:
                 self.recipe.initialise(self.model, self.objective)
             if self.start is not None:  # its weights take the place of fresh ones, and what it has not stays fresh
                 begin_with(self.model, self.start)
+                if self.recipe.share_of_start:
+                    self.began = self._frozen()
             self.averaged = self._average()
             return
         check_unchanged(self.run.folder, self.run.decisions(), self.decisions)
@@ -280,6 +288,9 @@ class Training:
         self.model.load_state_dict(state["model"])
         if self.averaged is not None:
             self.averaged.load_state_dict(state["averaged"])
+        if state.get("began") is not None:  # checkpoints of older versions have none
+            self.began = self._frozen()
+            self.began.load_state_dict(state["began"])
         self.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["random_state"])
         if self.device.type == "cuda" and state["device_random_state"] is not None:

@@ -352,6 +352,32 @@ def read_all_pairs_both_ways(data: Path, split: Split) -> list[tuple[str, str, s
     return with_varied_names(pairs + _back(data, pairs), seed=4)
 
 
+def read_pairs_from_english_and_some_back(data: Path, split: Split) -> list[tuple[str, str, str]]:
+    """Read all pairs from English, the Swedish three times, and a third of each back; an eighth of it as two joined.
+
+    Joined sentences are longer than what Tatoeba has, and are translated one after the other.
+    """
+    pairs = read_pairs(data, split)
+    if split == "validation":
+        return pairs + _turned(pairs)
+    rng = random.Random(5)
+    there = _by_language(pairs)
+    swedish = there[-1]
+    some = [rng.sample(rows, len(rows) // 3) for rows in there[:-1]] + [swedish[: len(swedish) // 3]]
+    back = [_back(data, rows) for rows in some]
+    return with_varied_names([row for rows in there + back for row in _with_some_joined(rows, rng)], seed=5)
+
+
+def _with_some_joined(rows: list[tuple[str, str, str]], rng: random.Random) -> list[tuple[str, str, str]]:
+    """Put another row behind each eighth one, both in one; all are between the same languages."""
+    joined = list(rows)
+    for index in range(0, len(rows), 8):
+        language, *texts = rows[index]
+        source, target = (f"{text} {other}" for text, other in zip(texts, rng.choice(rows)[1:], strict=True))
+        joined[index] = language, source, target
+    return joined
+
+
 def _by_language(pairs: list[tuple[str, str, str]]) -> list[list[tuple[str, str, str]]]:
     return [[row for row in pairs if row[0] == language] for language in LANGUAGES]
 

@@ -43,6 +43,7 @@ class Recipe:
     clip_norm: float = 1.0
     accumulate: int = 1  # batches a step
     averaging: float = 0.0  # of the weights: what is kept of their moving average in each step; none is made of 0
+    share_of_start: float = 0.0  # what of the weights that are kept is of those it began with, 0 to 1
     checkpoint_seconds: float = 60.0  # between two checkpoints
     evaluate_every: int = 1000  # steps
     patience: int | None = None  # evaluations without a better figure after which training ends

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+
+import torch
+
 from model.architectures import Transformer
 from model.config import TransformerConfig
 from model.training.errors import RunError
@@ -26,3 +30,15 @@ def check_start(config: TransformerConfig, other: TransformerConfig) -> None:
     for field, (ours, theirs) in config.differences(other).items():
         if field not in {"dropout", "vocab_size"} and not field.startswith("head."):
             raise RunError(f"the other run's weights do not fit: their {field} is {theirs}, not {ours}")
+
+
+@torch.no_grad()
+def mixed(model: Transformer, other: Transformer, share: float) -> Transformer:
+    """Return a model whose weights lie between those of two: (1 − share) · `model` + share · `other`.
+
+    Between weights before and after learning on there are often some that are better than both at what was learned
+    first and at what came then (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models").
+    """
+    between = copy.deepcopy(model)
+    torch._foreach_lerp_(list(between.parameters()), list(other.parameters()), share)
+    return between

@@ -124,4 +124,16 @@ TRANSLATORS = (
         matrix_learning_rate=3e-3,
         warmup_steps=100,
     ),
+    replace(
+        _TRANSLATE_AT_ONCE,
+        name="translate-again",
+        begins_with="translate-longer",
+        read=readers.read_pairs_from_english_and_some_back,
+        objective=lambda tokenizer, config: Seq2Seq(tokenizer, max_length=64, label_smoothing=0.1, source_splits=0.1),
+        dropout=0.05,
+        epochs=4,
+        learning_rate=1e-3,
+        matrix_learning_rate=3e-3,
+        warmup_steps=100,
+    ),
 )
