@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from service.api.observing import observed
-from service.engine.admission import Admission, AdmissionLimits
 from service.languages import READ, SURE, Detector, Guess
 from service.schemas import Detected, TranslateRequest, TranslateResponse, Usage
 from service.schemas.translate import AUTO
 from service.tasks.markup import text_of
-from service.tasks.pool import SMALL, Pool
+from service.tasks.pool import AdmittingPool
 from service.tasks.task import Task, engine_errors
 from service.tasks.texts import as_list
 
@@ -33,15 +32,16 @@ class Chooser:
     """Reads texts in a thread: 256 of them take 50 ms, and 2 s more when the process reads for the first time."""
 
     def __init__(self) -> None:
-        self._admission, self._pool = Admission(AdmissionLimits(max_waiting_slots=MOST_TEXTS)), Pool("languages")
+        self._pool = AdmittingPool("languages", MOST_TEXTS)
 
     async def choose(self, request: TranslateRequest, translators: Sequence[Task]) -> list[Choice]:
         """Return for each text which of several translators into its target knows its language.
 
         Raises `ServerOverloaded` where too many texts wait to be read.
         """
-        with engine_errors(), self._admission.admit(observed().client, len(as_list(request.input)), 0) as permit:
-            return await self._pool.run(permit, SMALL + 1, _choose, request, translators)
+        with engine_errors():
+            texts = len(as_list(request.input))
+            return await self._pool.admit(observed().client, texts, _choose, request, translators)
 
 
 def _choose(request: TranslateRequest, translators: Sequence[Task]) -> list[Choice]:

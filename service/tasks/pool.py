@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-from service.engine.admission import Permit
+from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.errors import EngineFailed
 from service.engine.waiting import WaitingQueue
 from service.turns import Turn
@@ -90,3 +90,18 @@ class Pool:
         if following is not None:
             self._waiting.take(following)
             following.turn.set_result(None)
+
+
+class AdmittingPool(Pool):
+    """A pool for work that is done before a model is known, whose queue would bound what waits."""
+
+    def __init__(self, name: str, most: int) -> None:
+        super().__init__(name)
+        self._admission = Admission(AdmissionLimits(max_waiting_slots=most))
+
+    async def admit(
+        self, client: str, slots: int, function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
+    ) -> Result:
+        """Call a function for a client in the thread; raises `Overloaded` where that would be more than may wait."""
+        with self._admission.admit(client, slots, 0) as permit:
+            return await self.run(permit, SMALL + 1, function, *args, **kwargs)
