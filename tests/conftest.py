@@ -167,7 +167,6 @@ def make_package(tmp_path_factory: pytest.TempPathFactory) -> MakePackage:
             tokens = None
             if recipe.train_tokenizer is not None:
                 tokenizer = recipe.train_tokenizer(TEXTS, config.vocab_size)
-                tokenizer.add_special_tokens(list(recipe.added_tokens))
                 tokenizer.save(str(folder / TOKENIZER_FILE))
                 config = replace(config, vocab_size=tokenizer.get_vocab_size())
                 tokens = tokens_of(folder / TOKENIZER_FILE, card)

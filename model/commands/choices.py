@@ -16,16 +16,7 @@ RECIPE_NAMES = [
     *("pretrain-encoder", "pretrain-encoder-reviews", "finetune-classify-sentiment", "finetune-classify-spam"),
     *("finetune-classify-topics", "finetune-classify-pairs", "finetune-classify-entail", "finetune-tag"),
     *("finetune-answer", "contrastive-embed", "pretrain-decoder", "pretrain-decoder-stories", "sft-decoder"),
-    *("sft-decoder-longer", "translate", "translate-names", "translate-german", "translate-swedish"),
-    *(
-        "translate-both-ways",
-        "translate-both-ways-longer",
-        "translate-both-ways-evenly",
-        "translate-at-once",
-        "translate-longer",
-        "translate-again",
-    ),
-    "classify-image",
+    *("sft-decoder-longer", "translate", "translate-varied", "translate-joined", "classify-image"),
 ]
 RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list
 PrecisionName = StrEnum("PrecisionName", {name: name for name in get_args(Precision)})  # type: ignore[misc]  # made from the type

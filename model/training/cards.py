@@ -69,19 +69,14 @@ STORIES_ASKED_FOR = replace(STORIES_AND_BOOKS, training_data=(TINYSTORIES,), cha
 TRANSLATE = Card(
     name="translate",
     task="translate",
-    description="Translates short everyday English sentences into German, French or Swedish.",
+    description="Translates short everyday sentences between English and German, French or Swedish.",
     not_for="long or technical texts, names of places and products, or anything that must be right",
     licence="that of its training data: CC BY 2.0 FR, attribution to tatoeba.org and manythings.org/anki",
     training_data=tuple(
         Dataset(name=f"Tatoeba sentence pairs en-{language}", licence="CC BY 2.0 FR, tatoeba.org")
         for language in LANGUAGES
     ),
-    directions=tuple((ENGLISH, language) for language in LANGUAGES),
-)
-TRANSLATE_BOTH_WAYS = replace(
-    TRANSLATE,
-    description="Translates short everyday sentences between English and German, French or Swedish.",
-    directions=TRANSLATE.directions + tuple((language, ENGLISH) for language in LANGUAGES),
+    directions=(*((ENGLISH, language) for language in LANGUAGES), *((language, ENGLISH) for language in LANGUAGES)),
 )
 SENTIMENT = Card(
     name="sentiment",

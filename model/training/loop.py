@@ -339,10 +339,7 @@ class Training:
             raise RunError(f"{self.start_from}: there is no tokenizer.json, without which its weights read nothing")
         else:
             shutil.copyfile(Run(self.start_from).tokenizer, self.run.tokenizer)
-        tokenizer = Tokenizer.from_file(str(self.run.tokenizer))
-        if tokenizer.add_special_tokens(list(self.recipe.added_tokens)):
-            tokenizer.save(str(self.run.tokenizer))
-        return tokenizer
+        return Tokenizer.from_file(str(self.run.tokenizer))
 
     def _compiled(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         # Attention without a mask would be fused, which on a CPU makes steps longer by half.

@@ -290,46 +290,15 @@ def read_pairs(data: Path, split: SplitOrTest) -> list[tuple[str, str, str]]:
     return rows
 
 
-def read_pairs_with_varied_names(data: Path, split: Split) -> list[tuple[str, str, str]]:
-    """Read Tatoeba with other names than Tom and Mary in half of the training sentences."""
-    rows = read_pairs(data, split)
-    return with_varied_names(rows, seed=1) if split == "train" else rows
-
-
-def read_mostly_swedish_pairs(data: Path, split: Split) -> list[tuple[str, str, str]]:
-    """Read the Swedish pairs, three times as ever; for training with no more German and French ones than there are."""
-    rows = read_pairs_with_varied_names(data, split)
-    if split == "validation":
-        return rows
-    german, french, swedish = _by_language(rows)
-    rng = random.Random(1)
-    return swedish + rng.sample(german, len(swedish) // 3) + rng.sample(french, len(swedish) // 3)
-
-
-def read_mostly_german_pairs(data: Path, split: Split) -> list[tuple[str, str, str]]:
-    """Read for training the German and the Swedish pairs once, and half of the French."""
-    rows = read_pairs_with_varied_names(data, split)
-    if split == "validation":
-        return rows
-    rng = random.Random(2)
-    german, french, swedish = _by_language(rows)
-    return german + rng.sample(french, len(french) // 2) + swedish[: len(swedish) // 3]
-
-
 def read_pairs_both_ways(data: Path, split: Split) -> list[tuple[str, str, str]]:
-    """Read the pairs from English and, as ("en", foreign text, English), back.
+    """Read all pairs from English and, as ("en", foreign text, English), back; the Swedish three times.
 
-    The way back is new where this is read: training sees all of it, the few Swedish pairs twice, and of the way there
-    half of the German and the French.
+    In half of the training sentences Tom and Mary have other names, here and in what follows.
     """
     pairs = read_pairs(data, split)
     if split == "validation":
         return pairs + _turned(pairs)
-    rng = random.Random(3)
-    german, french, swedish = _by_language(pairs)
-    swedish = swedish[: len(swedish) // 3]
-    there = rng.sample(german, len(german) // 2) + rng.sample(french, len(french) // 2) + swedish
-    return with_varied_names(there + _back(data, german + french + swedish * 2), seed=2)
+    return with_varied_names(pairs + _back(data, pairs), seed=4)
 
 
 def read_mostly_pairs_from_english(data: Path, split: Split) -> list[tuple[str, str, str]]:
@@ -342,14 +311,6 @@ def read_mostly_pairs_from_english(data: Path, split: Split) -> list[tuple[str, 
     there = german + rng.sample(french, len(french) // 2) + swedish
     back = rng.sample(german, len(german) // 4) + rng.sample(french, len(french) // 4) + swedish[: len(swedish) // 3]
     return with_varied_names(there + _back(data, back), seed=3)
-
-
-def read_all_pairs_both_ways(data: Path, split: Split) -> list[tuple[str, str, str]]:
-    """Read all pairs from English and back, the Swedish three times."""
-    pairs = read_pairs(data, split)
-    if split == "validation":
-        return pairs + _turned(pairs)
-    return with_varied_names(pairs + _back(data, pairs), seed=4)
 
 
 def read_pairs_from_english_and_some_back(data: Path, split: Split) -> list[tuple[str, str, str]]:

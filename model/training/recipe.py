@@ -33,7 +33,6 @@ class Recipe:
     begins_with: str | None = None  # the recipe whose run's weights a bundled package's run begins with
     texts: Callable[[list[Any]], Sequence[str]] = list  # what of the rows a new tokenizer is trained on
     train_tokenizer: Callable[[Sequence[str], int], Tokenizer] | None = None  # none for images
-    added_tokens: tuple[str, ...] = ()  # special ones, that the tokenizer of the run it begins with has not
     initialise: Callable[[Transformer, Objective], None] | None = None  # what to do with fresh weights
     head: HeadKind | None = None  # of an encoder of texts; others have their size's
     dropout: float | None = None  # the size's own unless given

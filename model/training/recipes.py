@@ -297,7 +297,7 @@ PACKAGES = {
     "topics": "finetune-classify-topics",
     "embed": "contrastive-embed",
     "stories": "sft-decoder-longer",
-    "translate": "translate-both-ways-longer",
+    "translate": "translate-joined",
     "fashion": "classify-image",
     "entail": "finetune-classify-entail",
     "entities": "finetune-tag",

@@ -12,17 +12,11 @@ from model.training.errors import RunError
 
 
 def begin_with(model: Transformer, other: Transformer) -> None:
-    """Take another model's weights but those of a head that it has not, or that has another number of labels.
-
-    Of the embeddings of more words than the other's, those of its words; the words behind them stay fresh.
-    """
+    """Take another model's weights but those of a head that it has not, or that has another number of labels."""
     ours, theirs = model.state_dict(), other.state_dict()
     for name in ours.keys() & theirs.keys():
-        taken, known = ours[name], theirs[name]
-        if taken.shape == known.shape:
-            taken.copy_(known)
-        elif name.endswith("embeddings.words.weight") and len(taken) > len(known):
-            taken[: len(known)].copy_(known)
+        if ours[name].shape == theirs[name].shape:
+            ours[name].copy_(theirs[name])
 
 
 def check_start(config: TransformerConfig, other: TransformerConfig) -> None:

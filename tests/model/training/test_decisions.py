@@ -57,7 +57,6 @@ def other_values() -> list[tuple[str, dict[str, Any], str]]:
         "evaluate_every": (7, "evaluate_every 30, and now it is 7"),
         "patience": (3, "patience None, and now it is 3"),
         "begins_with": (None, "begins_with pretrain-encoder, and now it is None"),
-        "added_tokens": (("<x>",), r"added_tokens \[\], and now it is \['<x>'\]"),
         "read": (readers.read_topics, "read not there, and now it is read_topics"),  # the tests' own has no name
         "initialise": (leave_it, "initialise None, and now it is leave_it"),
         "card": (replace(RECIPES["finetune-classify-spam"].card, labels=("spam", "ham")), r"labels \['ham', 'spam'\]"),

@@ -171,19 +171,36 @@ def test_translations_are_read_both_ways_and_nothing_tested_is_learned_as_an_ans
 
     rows = readers.read_pairs_both_ways(tmp_path, "train")
     mostly_there = readers.read_mostly_pairs_from_english(tmp_path, "train")
-    evenly = readers.read_all_pairs_both_ways(tmp_path, "train")
 
-    back = [row for row in rows if row[0] == "en"]
-    for read in (rows, mostly_there, evenly):
+    for read in (rows, mostly_there):
         assert {target for language, _, target in read if language == "en"} == {"I see.", "Bye."}
-    assert len([row for row in evenly if row[0] != "en"]) == 3 + 3 + 9
-    assert evenly.count(("en", "de I see.", "I see.")) == 1
-    assert back.count(("en", "de I see.", "I see.")) == 1 and back.count(("en", "sv I see.", "I see.")) == 2
+    assert len([row for row in rows if row[0] != "en"]) == 3 + 3 + 9
+    assert rows.count(("en", "de I see.", "I see.")) == 1 and rows.count(("en", "sv I see.", "I see.")) == 3
     assert ("sv", "Hello!", "sv Hello!") in rows
     assert mostly_there.count(("sv", "I see.", "sv I see.")) == 3
     assert mostly_there.count(("en", "sv I see.", "I see.")) == 1
     validation = readers.read_pairs_both_ways(tmp_path, "validation")
     assert ("de", "Yes.", "de Yes.") in validation and ("en", "de Yes.", "Yes.") in validation
+
+
+def test_an_eighth_of_the_pairs_is_joined_with_another_of_the_same_languages(tmp_path: Path) -> None:
+    for language in readers.LANGUAGES:
+        content = "".join(f"e{number}\t{language}{number}\n" for number in range(64))
+        for split in ("train", "validation", "test"):
+            rows = content if split == "train" else ""
+            write_xz(tmp_path / f"tatoeba_en_{language}" / f"{split}.tsv.xz", f"en\t{language}\n{rows}")
+
+    read = readers.read_pairs_from_english_and_some_back(tmp_path, "train")
+
+    joined = [row for row in read if " " in row[1]]
+    there = [row for row in read if row[0] != "en"]
+    assert len(there) == 64 + 64 + 3 * 64 and len([row for row in joined if row[0] != "en"]) == len(there) // 8
+    assert len(read) - len(there) == 21 + 21 + 64
+    for language, source, target in joined:
+        kinds = {text.rstrip("0123456789") for text in (source + " " + target).split()}
+        assert len(kinds) == 2 and "e" in kinds
+        assert [text.strip("edfrsv") for text in source.split()] == [text.strip("edfrsv") for text in target.split()]
+        assert (language == "en") == target.startswith("e")
 
 
 @pytest.mark.parametrize(

@@ -26,19 +26,6 @@ def test_a_run_may_begin_with_anothers_weights_and_tokenizer(tmp_path: Path) -> 
     assert (tmp_path / "second" / "tokenizer.json").read_text() == (tmp_path / "first" / "tokenizer.json").read_text()
 
 
-def test_a_run_may_add_a_language_to_what_another_has_learned(tmp_path: Path) -> None:
-    first = run("translate-swedish", tmp_path / "first")
-    second = run("translate-both-ways", tmp_path / "second", tmp_path / "first", learning_rate=0.0, weight_decay=0.0)
-
-    words = "embeddings.words.weight"
-    known, tokenizer = len(first[words]), load_trained(tmp_path / "second")[1]
-    assert tokenizer is not None and tokenizer.token_to_id(">>en<<") == known
-    assert tokenizer.encode(">>en<<").ids == [known]
-    assert torch.equal(second[words][:known], first[words]) and len(second[words]) == known + 1
-    assert second[words][known].std() > 0
-    assert all(torch.equal(second[name], tensor) for name, tensor in first.items() if not name.endswith(words))
-
-
 def test_pretraining_that_goes_on_does_not_count_its_words_anew(tmp_path: Path) -> None:
     run("pretrain-encoder", tmp_path / "first")
     first = load_trained(tmp_path / "first")[0].state_dict()
