@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+from model.config import TransformerConfig
 from model.training import cards, readers
-from model.training.objectives import Seq2Seq
+from model.training.objectives import Objective, Seq2Seq
 from model.training.readers import ENGLISH, LANGUAGES
 from model.training.recipe import Recipe
 from model.training.tokenizers import END, PAD, START, language_token, train_bpe
+
+
+def _objective(source_splits: float = 0.0) -> Callable[[Any, TransformerConfig], Objective]:
+    return lambda tokenizer, config: Seq2Seq(tokenizer, 64, label_smoothing=0.1, source_splits=source_splits)
+
 
 _TRANSLATE = Recipe(
     name="translate",
@@ -19,7 +27,7 @@ _TRANSLATE = Recipe(
     train_tokenizer=lambda texts, vocab_size: train_bpe(
         texts, vocab_size, [PAD, START, END, *map(language_token, (*LANGUAGES, ENGLISH))]
     ),
-    objective=lambda tokenizer, config: Seq2Seq(tokenizer, max_length=64, label_smoothing=0.1),
+    objective=_objective(),
     dropout=0.0,
     epochs=3.5,
     batch_tokens=6144,
@@ -42,7 +50,7 @@ TRANSLATORS = (
         name="translate-varied",
         begins_with="translate",
         read=readers.read_mostly_pairs_from_english,
-        objective=lambda tokenizer, config: Seq2Seq(tokenizer, max_length=64, label_smoothing=0.1, source_splits=0.15),
+        objective=_objective(source_splits=0.15),
         dropout=0.1,
         epochs=5,
         share_of_start=0.5,
@@ -53,7 +61,7 @@ TRANSLATORS = (
         name="translate-joined",
         begins_with="translate-varied",
         read=readers.read_pairs_from_english_and_some_back,
-        objective=lambda tokenizer, config: Seq2Seq(tokenizer, max_length=64, label_smoothing=0.1, source_splits=0.1),
+        objective=_objective(source_splits=0.1),
         dropout=0.05,
         epochs=4,
     ),

@@ -63,7 +63,7 @@ class Pool:
         for piece in list(self._waiting.in_turn()):
             if not piece.turn.done():
                 piece.turn.set_exception(EngineFailed())
-            self._waiting.take(piece)
+            self._waiting.remove(piece)
         await asyncio.to_thread(self._executor.shutdown)
 
     def _check_open(self) -> None:

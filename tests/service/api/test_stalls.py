@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gc
 import io
 import json
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from PIL import Image
 from service.api.bodies import MAX_VALUES
 from tests.conftest import TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient
+from tests.service.garbage import frozen
 
 LONGEST_STALL_S = 0.05  # on a processor that parses `KNOWN` within `KNOWN_S`
 KNOWN, KNOWN_S = json.dumps([{"id": index, "text": "x" * (index % 9)} for index in range(20_000)]), 0.008
@@ -220,17 +218,6 @@ async def longest_stall(client: Client, path: str, content: bytes) -> tuple[floa
     is_over.set()
     await beating
     return longest, response.status_code
-
-
-@contextmanager
-def frozen() -> Iterator[None]:
-    """Keep the collector of garbage from the modules and models of the test run, as a replica does with its own."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 async def test_no_body_within_the_limits_stops_the_event_loop(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,6 +24,7 @@ from service.tasks.reopening import ReopenedTask, must_be_replaced
 from tests.conftest import TinyPackage
 from tests.service.api.conftest import series
 from tests.service.clock import Clock
+from tests.service.garbage import frozen
 
 TEXT = ClassifyRequest(input="The film was good.")
 STORY = GenerateRequest(prompt="Once upon a time", max_tokens=40, min_tokens=40, temperature=0)
@@ -148,9 +148,7 @@ async def test_a_model_that_was_opened_anew_leaves_nothing_of_the_one_before(tas
     for task, request in zip(tasks, requests, strict=True):
         engine: Any = task._task._engine
         await task.predict(request)
-        gc.collect()
-        gc.freeze()  # as a replica does with its models
-        try:
+        with frozen():
             gone = weakref.ref(engine)
             del engine
             task.reopen()
@@ -158,8 +156,6 @@ async def test_a_model_that_was_opened_anew_leaves_nothing_of_the_one_before(tas
             await asyncio.gather(*task._closing)
             await asyncio.sleep(0)
             assert gone() is None
-        finally:
-            gc.unfreeze()
 
 
 async def test_an_encoder_that_could_not_be_opened_anew_is_tried_again_and_closed_without_an_error(
