@@ -259,22 +259,6 @@ def test_passwords_come_from_a_netrc_file(store: Store, tmp_path: Path, monkeypa
         store.fetch()
 
 
-@pytest.mark.parametrize(
-    "address", ["ftp://reader:secret@store/a?signature=secret", "https://", "https://reader:secret@[::/a", "store/a"]
-)
-def test_what_is_no_address_is_refused_and_shows_no_secret(address: str) -> None:
-    with pytest.raises(StorageError, match=r"an address begins with one of https://|not an address") as caught:
-        Address.parse(address)
-    assert "secret" not in str(caught.value)
-
-
-def test_what_signs_an_address_belongs_to_every_file_and_is_never_shown() -> None:
-    address = Address.parse("https://reader:secret@store/folder/manifest.json?signature=secret")
-
-    assert address.beside(GRAPH).url == f"https://reader:secret@store/folder/{GRAPH}?signature=secret"
-    assert str(address) == "https://store/folder/manifest.json"
-
-
 def test_an_address_that_leads_to_plain_http_is_refused() -> None:
     response = httpx2.Response(200, request=httpx2.Request("GET", "http://store/package"))
 

@@ -1,0 +1,26 @@
+"""Addresses of packages: what is none, and what of one is never shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from model.storage.addresses import Address
+from model.storage.errors import StorageError
+
+GRAPH = "encoder.onnx"
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://reader:secret@store/a?signature=secret", "https://", "https://reader:secret@[::/a", "store/a"]
+)
+def test_what_is_no_address_is_refused_and_shows_no_secret(address: str) -> None:
+    with pytest.raises(StorageError, match=r"an address begins with one of https://|not an address") as caught:
+        Address.parse(address)
+    assert "secret" not in str(caught.value)
+
+
+def test_what_signs_an_address_belongs_to_every_file_and_is_never_shown() -> None:
+    address = Address.parse("https://reader:secret@store/folder/manifest.json?signature=secret")
+
+    assert address.beside(GRAPH).url == f"https://reader:secret@store/folder/{GRAPH}?signature=secret"
+    assert str(address) == "https://store/folder/manifest.json"
