@@ -21,6 +21,7 @@ from urllib.request import urlopen
 import yaml
 
 MONITORING = Path(__file__).parent
+_given: list[socket.socket] = []  # marks of the ports that were given
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,20 @@ class Prometheus:
 
 
 def free_port() -> int:
-    """Return a port that nobody has, below those that the system gives to whoever connects to something meanwhile."""
+    """Return a port that nobody has, below those that the system gives to whoever connects to something meanwhile.
+
+    It is this process's until it ends: it may be minutes until somebody listens there, and others look for ports, too.
+    """
     while True:
         port = 20_000 + secrets.randbelow(10_000)  # Ray's workers have those below, Serve's replicas above
-        with socket.socket() as probe:
+        mark = socket.socket(type=socket.SOCK_DGRAM)  # UDP's port of that number: others see that it is taken
+        with suppress(OSError), socket.socket() as probe:
+            mark.bind(("127.0.0.1", port))
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError):
-                probe.bind(("", port))
-                return port
+            probe.bind(("", port))
+            _given.append(mark)
+            return port
+        mark.close()
 
 
 @contextmanager

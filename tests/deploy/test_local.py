@@ -1,18 +1,24 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from deploy.monitoring.local import alertmanager, prometheus
+from deploy.monitoring.local import alertmanager, free_port, prometheus
 
 HAS_ALERTMANAGER = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("prometheus") and HAS_ALERTMANAGER), reason="needs prometheus and alertmanager"
-)
+NEXT_PORT = """
+import secrets
+from deploy.monitoring.local import free_port
+chosen = iter(({first}, {first} + 1, {first} + 2, {first} + 3))
+secrets.randbelow = lambda _: next(chosen) - 20_000
+print(free_port())
+"""
 
 
 class Page(BaseHTTPRequestHandler):
@@ -28,6 +34,17 @@ class Page(BaseHTTPRequestHandler):
         """Keep silent."""
 
 
+def test_a_port_is_given_to_one_process_alone_before_anybody_listens_there() -> None:
+    port = free_port()
+    command = [sys.executable, "-c", NEXT_PORT.format(first=port)]
+    other = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    assert other != port
+
+
+@pytest.mark.skipif(
+    not (shutil.which("prometheus") and HAS_ALERTMANAGER), reason="needs prometheus and alertmanager"
+)
 def test_prometheus_runs_over_a_target_with_the_repositorys_rules_and_routes() -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
     threading.Thread(target=server.serve_forever, daemon=True).start()

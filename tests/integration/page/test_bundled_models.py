@@ -87,14 +87,14 @@ def test_a_story_is_asked_for_in_a_conversation(open_page: OpenPage) -> None:
 def test_a_sentence_is_translated_with_its_words_in_pairs(open_page: OpenPage) -> None:
     page = open_page("translate")
     page.get_by_label("Into").select_option("sv")
-    page.get_by_label("Text", exact=True).fill("Dan loves ice cream.")
-    expect(page.locator(".reading.large")).to_have_text("Dan älskar glass.")
+    page.get_by_label("Text", exact=True).fill("Dan loves music.")
+    expect(page.locator(".reading.large")).to_have_text("Dan älskar musik.")
     page.locator(".partners .pair", has_text="loves").hover()
 
     expect(page.locator(".reading.large .pair.lit")).to_have_text("älskar")
     answered(page)
     page.get_by_role("button", name="Swap").click()
-    expect(page.locator(".reading.large")).to_have_text("Dan loves ice cream.")
+    expect(page.locator(".reading.large")).to_have_text("Dan loves music.")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_sentence_is_translated_with_its_words_in_pairs(open_page: OpenPage) -
     [
         ("sentiment", "8,009,474", "6 encoder", "Every head"),
         ("stories", "4,339,200", "4 decoder", "Layer by layer"),
-        ("translate", "7,315,200", "4 encoder + 2 decoder", "Layer by layer"),
+        ("translate", "7,314,944", "4 encoder + 2 decoder", "Layer by layer"),
     ],
 )
 def test_one_looks_inside(open_page: OpenPage, model: str, parameters: str, layers: str, part: str) -> None:

@@ -38,12 +38,11 @@ def test_both_kinds_of_layers_are_among_the_first(local: tuple[int, ...], count:
 def test_a_large_model_is_packaged_with_its_weights_beside_the_graph(
     make_package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    image = make_package("fashion").manifest.image  # before its own export would be a large model's
     monkeypatch.setattr(export, "LARGE", 1000)
     monkeypatch.setattr(graph, "ONE_FILE_BYTES", 1000)
     model = random_model(replace(TINY["fashion"], num_encoder_layers=3))
-    card = Card(
-        "fashion", "classify", "", "", (), labels=tuple("abcdefghij"), image=make_package("fashion").manifest.image
-    )
+    card = Card("fashion", "classify", "", "", (), labels=tuple("abcdefghij"), image=image)
 
     manifest = export_package(model, None, card, tmp_path, precision="int8")
     assert set(manifest.sha256) == {"encoder.onnx", "encoder.onnx.data"}
@@ -60,9 +59,9 @@ def test_of_a_large_model_in_float32_all_layers_are_compared_as_they_are_shipped
         compared.append(model.config.num_encoder_layers)
         return verify(model, graphs, batches=1)
 
+    made = make_package("fashion").manifest  # before its own export would be noted
     monkeypatch.setattr(export, "LARGE", 1000)
     monkeypatch.setattr(export, "verify", note)
-    made = make_package("fashion").manifest
     card = Card("fashion", "classify", "", "", (), labels=tuple(made.labels), image=made.image)
     model = random_model(replace(TINY["fashion"], num_encoder_layers=3))
 
