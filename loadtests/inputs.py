@@ -16,7 +16,7 @@ class Inputs:
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
-        self._due_s: float | None = None
+        self.due_s: float | None = None  # when the next request of an open loop is to be sent
 
     def length(self, median: float, sigma: float, most: int) -> int:
         """Draw a length: half are shorter than the median; the larger sigma, the more are much longer."""
@@ -60,5 +60,5 @@ class Inputs:
         Who comes late to one waits that much less for the next, so that a busy load generator sends as many as it
         should.
         """
-        self._due_s = (now_s if self._due_s is None else self._due_s) + self.pause(mean_s)
-        return max(0.0, self._due_s - now_s)
+        self.due_s = (now_s if self.due_s is None else self.due_s) + self.pause(mean_s)
+        return max(0.0, self.due_s - now_s)

@@ -38,9 +38,8 @@ def _row(task: str, outcome: Outcome, outcomes: Outcomes) -> tuple[str, ...]:
 
 
 def _rates(outcome: Outcome, seconds: float) -> tuple[float, float, float]:
-    """Return answers, good answers and tokens a second, of what came before the clock was stopped."""
-    counts = {"answers": len(outcome.seconds), "good": outcome.good, "tokens": outcome.tokens}
-    answers, good, tokens = ((count - outcome.late[name]) / seconds for name, count in counts.items())
+    """Return answers, good answers and tokens a second."""
+    answers, good, tokens = (outcome.rated[name] / seconds for name in ("answers", "good", "tokens"))
     return answers, good, tokens
 
 

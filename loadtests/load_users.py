@@ -55,11 +55,15 @@ class Asker(FastHttpUser):
         worker = getattr(self.environment.runner, "worker_index", 0)
         self.inputs = Inputs(next(seeds) + 1_000_000 * worker)
 
-    def request(self, kind: str, body: dict[str, Any], *, streams: bool) -> None:
-        """Send one request, and count what comes of it, unless it was sent during the warm-up."""
-        counted = run.outcomes if run.outcomes.is_warm() else Outcomes()
-        outcome, started = counted.by_task[kind], time.perf_counter()
-        outcome.sent += 1
+    def request(self, kind: str, body: dict[str, Any], *, streams: bool, due_s: float | None = None) -> None:
+        """Send one request, and count what comes of it; of one sent during the warm-up only the answer, in rates.
+
+        Its time runs from `due_s` of `time.perf_counter()`, if it is given: a busy load generator sends it later.
+        """
+        is_of_warm_up = not run.outcomes.is_warm()
+        counted = Outcomes() if is_of_warm_up else run.outcomes
+        started = time.perf_counter() if due_s is None else due_s
+        counted.by_task[kind].sent += 1
         with self.client.post(
             f"/models/{run.models[kind]}/{kind}",
             json={**body, "stream": True} if streams else body,
@@ -81,7 +85,8 @@ class Asker(FastHttpUser):
                 counted.by_task[kind].errors[stream.error] += 1
                 answer.failure(stream.error)
                 return
-        counted.add(kind, answered(stream, time.perf_counter() - started))
+        read = answered(stream, time.perf_counter() - started)
+        run.outcomes.add(kind, read, is_of_warm_up=is_of_warm_up)
 
     def read(self, answer: Any, started: float) -> Stream:
         """Read a stream; one that breaks off has an error."""
@@ -119,7 +124,7 @@ class TaskUser(Asker):
         """Return the pause before the next request, in seconds; `--rate` is shared by all users that there may be."""
         options = given(self.environment)
         mean_s = (options.num_users or 1) / options.rate if options.rate else options.pause
-        return self.inputs.until_next(mean_s, time.monotonic()) if self.is_open() else self.inputs.pause(mean_s)
+        return self.inputs.until_next(mean_s, time.perf_counter()) if self.is_open() else self.inputs.pause(mean_s)
 
     def is_open(self) -> bool:
         """Tell whether requests come at their own times, whether or not earlier ones were answered."""
@@ -132,7 +137,8 @@ class TaskUser(Asker):
         body = getattr(self.inputs, self.kind)()
         if run.has_ended:
             return
-        asked = run.underway.spawn(self.request, self.kind, body, streams=self.streams)
+        due_s = self.inputs.due_s if self.is_open() else None
+        asked = run.underway.spawn(self.request, self.kind, body, streams=self.streams, due_s=due_s)
         if not self.is_open():
             asked.get()
 
@@ -146,13 +152,14 @@ class TraceUser(Asker):
     def replay(self) -> None:
         """Send all, and wait for the end."""
         options = given(self.environment)
-        arrivals, started = trace.read(Path(options.trace)), time.monotonic()
+        arrivals, started = trace.read(Path(options.trace)), time.perf_counter()
         for arrival in arrivals:
-            gevent.sleep(max(0.0, started + arrival.at_s / options.trace_speed - time.monotonic()))
+            due_s = started + arrival.at_s / options.trace_speed
+            gevent.sleep(max(0.0, due_s - time.perf_counter()))
             if run.has_ended:
                 break
             streams = arrival.task == "generate"
-            run.underway.spawn(self.request, arrival.task, arrival.body, streams=streams)
+            run.underway.spawn(self.request, arrival.task, arrival.body, streams=streams, due_s=due_s)
         gevent.sleep(1e9)
 
 

@@ -61,7 +61,7 @@ class Outcome:
     per_token_s: list[float] = field(default_factory=list)  # of streams: time per output token, one for each
     tokens: int = 0
     good: int = 0  # answers that kept the SLO
-    late: Counter[str] = field(default_factory=Counter)  # answers, tokens and good answers behind the end of the clock
+    rated: Counter[str] = field(default_factory=Counter)  # answers, tokens and good answers of which rates are told
     refused: int = 0  # with 429, which is no error
     errors: Counter[str] = field(default_factory=Counter)
 
@@ -80,23 +80,24 @@ class Outcome:
         """Errors by what went wrong, with those of which nothing came: a service that hangs has failed them."""
         return self.errors + Counter({"unfinished": self.unfinished})
 
-    def add(self, answer: Answered, slo: Slo, *, is_late: bool = False) -> None:
-        """Count an answer; one that `is_late` counts in no rate, or a service would be as fast as its queue is long."""
-        is_good = slo.keeps(answer)
+    def add(self, answer: Answered, slo: Slo) -> None:
+        """Count an answer."""
         self.seconds.append(answer.seconds)
         self.tokens += answer.tokens
-        self.good += is_good
-        if is_late:
-            self.late.update(answers=1, tokens=answer.tokens, good=is_good)
+        self.good += slo.keeps(answer)
         self.between_s += answer.between_s
         if answer.first_token_s is not None:
             self.first_token_s.append(answer.first_token_s)
         if answer.per_token_s is not None:
             self.per_token_s.append(answer.per_token_s)
 
+    def rate(self, answer: Answered, slo: Slo) -> None:
+        """Count an answer in the rates."""
+        self.rated.update(answers=1, tokens=answer.tokens, good=slo.keeps(answer))
+
     def as_message(self) -> dict[str, Any]:
         """Return it as another process can read it."""
-        return {**vars(self), "errors": dict(self.errors), "late": dict(self.late)}
+        return {**vars(self), "errors": dict(self.errors), "rated": dict(self.rated)}
 
     def merge(self, other: Mapping[str, Any]) -> None:
         """Add another's message."""
@@ -105,7 +106,7 @@ class Outcome:
         for name in ("sent", "tokens", "good", "refused"):
             setattr(self, name, getattr(self, name) + other[name])
         self.errors.update(other["errors"])
-        self.late.update(other["late"])
+        self.rated.update(other["rated"])
 
 
 class Outcomes:
@@ -120,12 +121,20 @@ class Outcomes:
         self._busiest = 0.0  # of other processes
 
     def is_warm(self) -> bool:
-        """Whether a request that is sent now counts."""
+        """Whether the warm-up is over: what is sent now counts."""
         return time.monotonic() >= self._counts_from
 
-    def add(self, task: str, answer: Answered) -> None:
-        """Count an answer to a task."""
-        self.by_task[task].add(answer, self.slo, is_late=self._ended is not None)
+    def add(self, task: str, answer: Answered, *, is_of_warm_up: bool = False) -> None:
+        """Count an answer to a task.
+
+        Rates are of the answers that come between the warm-up and the end, whenever they were asked for: without those
+        asked for in the warm-up a slow service would seem slower, and with those behind the end as fast as its queue is
+        long. All other figures are of the requests sent in that time.
+        """
+        if self.is_warm() and self._ended is None:
+            self.by_task[task].rate(answer, self.slo)
+        if not is_of_warm_up:
+            self.by_task[task].add(answer, self.slo)
 
     def end(self) -> None:
         """Stop the clock: what is still underway is waited for, but no longer asked."""

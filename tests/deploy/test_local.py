@@ -42,9 +42,7 @@ def test_a_port_is_given_to_one_process_alone_before_anybody_listens_there() -> 
     assert other != port
 
 
-@pytest.mark.skipif(
-    not (shutil.which("prometheus") and HAS_ALERTMANAGER), reason="needs prometheus and alertmanager"
-)
+@pytest.mark.skipif(not (shutil.which("prometheus") and HAS_ALERTMANAGER), reason="needs prometheus and alertmanager")
 def test_prometheus_runs_over_a_target_with_the_repositorys_rules_and_routes() -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -148,3 +148,27 @@ def test_a_trace_is_replayed(tmp_path: Path) -> None:
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert server.bodies == bodies
+
+
+LATE = """
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+from loadtests.load_users import ClassifyUser, run
+
+class Client:
+    @contextmanager
+    def post(self, *_, **__):
+        yield SimpleNamespace(status_code=200, json=lambda: {"usage": {"prompt_tokens": 7, "completion_tokens": 0}})
+
+user = ClassifyUser.__new__(ClassifyUser)
+user.client, user.headers, run.models["classify"] = Client(), {}, "sentiment"
+user.request("classify", {}, streams=False, due_s=time.perf_counter() - 30)
+print(*run.outcomes.by_task["classify"].seconds)
+"""
+
+
+def test_the_time_of_a_request_that_was_sent_late_runs_from_when_it_was_due() -> None:
+    ended = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60, check=True)
+
+    assert 30 <= float(ended.stdout) < 60

@@ -8,6 +8,7 @@ import pytest
 from loadtests.load_report import HEAD, as_json, summary, table
 from loadtests.outcomes import Answered, Outcome, Outcomes, Slo, Thresholds, percentile
 from loadtests.sse import Stream
+from tests.service.clock import Clock
 
 
 @pytest.fixture
@@ -88,22 +89,41 @@ def test_a_run_in_which_nothing_was_answered_is_broken_whatever_is_allowed() -> 
     assert list(anything.broken(outcomes)) == ["nothing was answered: 3 sent, {'unfinished': 3}, 0 refused"]
 
 
-def test_an_answer_behind_the_end_of_the_clock_counts_in_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time, which stands unless it is set."""
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    return clock
+
+
+def test_an_answer_behind_the_end_of_the_clock_counts_in_no_rate(clock: Clock) -> None:
     worker, master = Outcomes(slo=Slo(latency_s=30)), Outcomes(slo=Slo(latency_s=30))
-    now += 10
+    clock.now += 10
     for seconds in (1, 20):
         worker.by_task["embed"].sent += 1
         worker.add("embed", Answered(seconds, 50))
         worker.end()
         master.end()
-        now += 10
+        clock.now += 10
     master.merge(worker.take_message())
     total = as_json(master, {}, [])["total"]
 
     assert (total["answered"], total["good"], total["latency_s"]["mean"]) == (2, 2, 10.5)
     assert (total["answered_per_s"], total["good_per_s"], total["tokens_per_s"]) == (0.1, 0.1, 5)
+
+
+def test_an_answer_to_the_warm_up_counts_in_rates_alone_and_only_behind_it(clock: Clock) -> None:
+    outcomes = Outcomes(warm_up_s=10)
+    clock.now += 5
+    outcomes.add("embed", Answered(5, 50), is_of_warm_up=True)
+    clock.now += 10
+    outcomes.add("embed", Answered(15, 50), is_of_warm_up=True)
+    clock.now += 5
+    total = as_json(outcomes, {}, [])["total"]
+
+    assert (total["answered_per_s"], total["tokens_per_s"]) == (0.1, 5)
+    assert (total["sent"], total["answered"], total["unfinished"], total["latency_s"]) == (0, 0, 0, None)
 
 
 def test_messages_of_two_processes_add_up_and_tell_nothing_twice(outcomes: Outcomes) -> None:
