@@ -6,6 +6,7 @@ Every field of a `generation_config.json` is read, known to change no answer, or
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.files import read_json
+from model.checkpoints.files import CONFIG_FILE, read_json
 from model.package import ChatTemplate, Generation, Languages, SpecialIds, Task, TaskPrompt
 from model.package.chat import MAX_TEMPLATE, TemplateError, compiled
 
@@ -109,6 +110,23 @@ class OutputSettings:
         return prompt is not None and not prompt.prefix
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+# What is reckoned with before the manifest looks at it: whether it can be, and in words what it must be.
+KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("num_beams", "max_length", "min_length"), (_is_whole, "a whole number")),
+    **dict.fromkeys(
+        ("eos_token_id", "forced_eos_token_id"),
+        (lambda ids: all(map(_is_whole, _as_list(ids))), "an id, or a list of them"),
+    ),
+    "do_sample": (lambda value: isinstance(value, bool), "true or false"),
+    "bad_words_ids": (lambda value: isinstance(value, list), "a list of lists of ids"),
+    "prefix": (lambda value: isinstance(value, str), "a text"),
+}
+
+
 def read_output_settings(folder: Path, config: Values, *, is_encoder_decoder: bool) -> OutputSettings:
     """Read how a generating checkpoint's outputs are chosen; raises `CheckpointError`, by a field's name and value.
 
@@ -119,11 +137,12 @@ def read_output_settings(folder: Path, config: Values, *, is_encoder_decoder: bo
     if stated is None:
         stated = {name: value for name, value in config.items() if name in OF_OUTPUTS}
         source = "config.json"
-    per_task = config.get("task_specific_params") or {}
+    per_task = _per_task(folder, config)
     if not is_encoder_decoder:
         stated = {**stated, **per_task.get("text-generation", {})}
     if stated.get("eos_token_id") is None:
         stated = {**stated, "eos_token_id": config.get("eos_token_id")}  # there may be several
+    _check_kinds(folder / source, stated)
     read = _reader(folder, source, is_encoder_decoder=is_encoder_decoder)
     prompts, languages = _prompts(per_task, stated, read) if is_encoder_decoder else ({}, None)
     return OutputSettings(
@@ -133,6 +152,23 @@ def read_output_settings(folder: Path, config: Values, *, is_encoder_decoder: bo
         languages,
         None if is_encoder_decoder else read_chat_template(folder),
     )
+
+
+def _per_task(folder: Path, config: Values) -> Mapping[str, Values]:
+    """Return what a config.json says of each task; raises `CheckpointError` where it is no such thing."""
+    file, name = folder / CONFIG_FILE, "task_specific_params"
+    per_task = config.get(name) or {}
+    if not isinstance(per_task, dict) or not all(isinstance(values, dict) for values in per_task.values()):
+        raise CheckpointError(f"{file}: {name} is {reprlib.repr(per_task)}; it must be an object of objects, by task")
+    for values in per_task.values():
+        _check_kinds(file, values)
+    return per_task
+
+
+def _check_kinds(file: Path, values: Values) -> None:
+    for name, (is_such, words) in KINDS.items():
+        if values.get(name) is not None and not is_such(values[name]):
+            raise CheckpointError(f"{file}: {name} is {reprlib.repr(values[name])}; it must be {words}")
 
 
 def read_chat_template(folder: Path) -> ChatTemplate | None:

@@ -187,6 +187,28 @@ def test_what_would_change_the_answer_is_refused_by_name_and_value(
         read(tmp_path, {**ENDS, **stated})
 
 
+@pytest.mark.parametrize(
+    ("generation", "config", "words"),
+    [
+        ({"num_beams": "4"}, {}, "generation_config.json: num_beams is '4'; it must be a whole number"),
+        ({"num_beams": True}, {}, "num_beams is True; it must be a whole number"),
+        ({"max_length": "60"}, {}, "max_length is '60'; it must be a whole number"),
+        ({"do_sample": "no"}, {}, "do_sample is 'no'; it must be true or false"),
+        ({"bad_words_ids": 7}, {}, "bad_words_ids is 7; it must be a list"),
+        ({"eos_token_id": ["</s>"]}, {}, "eos_token_id is .*; it must be an id, or a list of them"),
+        ({"forced_eos_token_id": [1, "2"]}, {}, "forced_eos_token_id is .*; it must be an id, or a list of them"),
+        ({}, {"task_specific_params": ["summarization"]}, "config.json: task_specific_params is .*; it must be an"),
+        ({}, {"task_specific_params": {"summarization": 4}}, "config.json: task_specific_params is .*; it must be an"),
+        ({}, {"task_specific_params": {"summarization": {"prefix": 4}}}, "config.json: prefix is 4; it must be a text"),
+    ],
+)
+def test_values_of_another_kind_are_refused_by_name(
+    tmp_path: Path, generation: dict[str, Any], config: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        read(tmp_path, generation, seq2seq=True, **config)
+
+
 def test_values_that_change_nothing_are_taken(tmp_path: Path) -> None:
     neutral = {
         "penalty_alpha": None,
