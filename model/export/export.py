@@ -80,7 +80,8 @@ def export_package(
     `texts` are what `int8-static` finds its scales by; better those like what the model will be given than a few
     sentences of the exporter's own. `curves` is a picture of how training went, to go with it. The float32 graphs are
     compared with torch first, then those that are shipped; raises `PackageError` where they differ too much, or what is
-    known of the model does not hold together, and leaves `folder` as it was.
+    known of the model does not hold together, and leaves `folder` as it was. Nothing is left of a
+    package that was there before.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for rest in folder.glob(f"{MAKING}*"):  # of a process that was killed
@@ -136,10 +137,21 @@ def export_package(
             verification=verification,
             sha256={file.name: sha256_of(file) for file in sorted(made.iterdir())},
         )
+        before = _files_of_package(folder)
         for file in made.iterdir():
             file.replace(folder / file.name)
     manifest.save(folder)
+    for name in before - manifest.sha256.keys():  # another precision's weights, or how sure the former model was
+        (folder / name).unlink(missing_ok=True)
     return Manifest.load(folder)
+
+
+def _files_of_package(folder: Path) -> set[str]:
+    """Return the files beside its manifest that a package in a folder says it has; none where there is no package."""
+    try:
+        return set(Manifest.read(folder).sha256)
+    except PackageError:
+        return set()
 
 
 @contextmanager

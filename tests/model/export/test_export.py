@@ -19,8 +19,8 @@ from model.export.precisions import write_graphs
 from model.export.quantize import BLOCKS, quantize_blocks, quantize_columns
 from model.export.samples import Samples
 from model.export.verify import LIMITS, TOLERANCE, Report, verify
-from model.package import PackageError
-from model.package.manifest import TOKENIZER_FILE, Precision
+from model.package import Manifest, PackageError
+from model.package.manifest import TOKENIZER_FILE, Precision, sha256_of
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.tokenizers import tokens_of
 from tests.conftest import CARDS, TINY, MakePackage, random_model
@@ -161,6 +161,20 @@ def test_what_an_export_left_that_was_killed_is_removed_by_the_next(tmp_path: Pa
     (tmp_path / "notes.txt").write_text("mine")
 
     manifest = export_package(random_model(TINY["fashion"]), None, FASHION, tmp_path, precision="float32")
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "manifest.json", *manifest.sha256}
+
+
+def test_of_the_package_that_was_there_nothing_is_left_and_of_others_files_all(tmp_path: Path) -> None:
+    def export() -> Manifest:
+        return export_package(random_model(TINY["fashion"]), None, FASHION, tmp_path, precision="float32")
+
+    before = export()
+    for name in ("reliability.png", "notes.txt"):
+        (tmp_path / name).write_bytes(b"")
+    listed = {**before.sha256, "reliability.png": sha256_of(tmp_path / "reliability.png")}
+    before.model_copy(update={"sha256": listed}).save(tmp_path)
+
+    manifest = export()
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "manifest.json", *manifest.sha256}
 
 
