@@ -4,38 +4,40 @@ const KEY = "trifold-key";
 const listeners = new Set();
 let asking = null; // who is refused waits for it
 let give = null;
+let isWrong = false; // the key that was given
 
 export class Refused extends Error {}
 
 export function onKeyNeeded(listener) {
   listeners.add(listener);
-  if (asking) listener(give);
+  if (asking) listener(give, isWrong);
 }
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 
-function headers() {
-  const key = sessionStorage.getItem(KEY);
+function headers(key) {
   return key === null ? {} : { Authorization: `Bearer ${key}` };
 }
 
 // Everybody who was refused waits for the same key; it lives as long as the tab.
 function newKey() {
+  if (!asking) isWrong = hasKey();
   asking ??= new Promise((resolve) => {
     give = (key) => {
       sessionStorage.setItem(KEY, key.replace(/[^\x21-\x7e]/g, "")); // nothing else can be in a header, or in a key of ours
       asking = null;
       resolve();
     };
-    listeners.forEach((listener) => listener(give));
+    listeners.forEach((listener) => listener(give, isWrong));
   });
   return asking;
 }
 
 async function send(path, options) {
   for (;;) {
-    const response = await fetch(path, { ...options, headers: { ...options.headers, ...headers() } });
+    const key = sessionStorage.getItem(KEY);
+    const response = await fetch(path, { ...options, headers: { ...options.headers, ...headers(key) } });
     if (response.status !== 401) return response;
-    await newKey();
+    if (key === sessionStorage.getItem(KEY)) await newKey(); // else another was given meanwhile
     options.signal?.throwIfAborted();
   }
 }

@@ -1,6 +1,6 @@
 // The page: asks which models there are, and shows the screens that they can fill.
 
-import { onKeyNeeded } from "./api.js";
+import { hasKey, onKeyNeeded } from "./api.js";
 import { field, h } from "./dom.js";
 import { startLive } from "./live.js";
 import { models as asked } from "./models.js";
@@ -24,7 +24,7 @@ const SCREENS = [
 const main = document.getElementById("main");
 const nav = document.getElementById("screens");
 
-onKeyNeeded((give) => {
+onKeyNeeded((give, isWrong) => {
   const input = h("input", { type: "password", autocomplete: "off", required: true });
   const form = h(
     "form",
@@ -33,10 +33,11 @@ onKeyNeeded((give) => {
       onsubmit: (event) => {
         event.preventDefault();
         form.remove();
+        main.focus({ preventScroll: true });
         give(input.value.trim());
       },
     },
-    field("This server asks for an API key", input),
+    field(isWrong ? "The server does not know this key; try another" : "This server asks for an API key", input),
     h("button", {}, "Use it in this tab"),
   );
   main.prepend(form);
@@ -55,6 +56,10 @@ function links(screens) {
   );
 }
 
+// Puts something in the place of the screen that is shown; a question for the key stays.
+const show = (element) => main.replaceChildren(...main.querySelectorAll("form.key"), element);
+const tell = (problem) => show(h("p", { class: "problem", role: "alert" }, problem));
+
 function router(screens) {
   const opened = new Map(); // a screen keeps its texts while another is shown
   return async (event) => {
@@ -63,14 +68,17 @@ function router(screens) {
     const link = nav.querySelector(`a[href="#/${screen.id}"]`);
     nav.querySelectorAll("[aria-current]").forEach((other) => other.removeAttribute("aria-current"));
     link.setAttribute("aria-current", "page");
+    const isWanted = () => link.getAttribute("aria-current") === "page";
     document.title = `${screen.title} · Trifold`;
     if (!opened.has(screen.id)) {
-      const { open } = await import(`./screens/${screen.id}.js`);
+      const { open } = await import(`./screens/${screen.id}.js`).catch(() => ({ open: null }));
+      if (!open) return isWanted() && tell(`The screen ${screen.title} could not be loaded. Reload the page to try again.`);
       if (!opened.has(screen.id)) opened.set(screen.id, open(screen.models)); // two clicks may have asked for it
-      if (link.getAttribute("aria-current") !== "page") return; // and another screen is asked for by now
+      if (!isWanted()) return; // another screen is asked for by now
     }
     main.dataset.family = screen.family;
-    main.replaceChildren(...main.querySelectorAll("form.key"), opened.get(screen.id));
+    show(opened.get(screen.id));
+    dispatchEvent(new Event("shown"));
     // Not by scrollIntoView, behind which the keyboard would go on: the first Tab is to reach what skips the navigation.
     const current = nav.querySelector("[aria-current]");
     if (current) nav.scrollLeft = current.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
@@ -86,8 +94,9 @@ async function start() {
   nav.replaceChildren(...links(screens));
   const route = router(screens);
   addEventListener("hashchange", route);
+  document.querySelector("footer").hidden = hasKey(); // its pages could not be opened without the key
   await route();
   startLive(document.getElementById("live"), models);
 }
 
-start().catch((error) => main.replaceChildren(h("p", { class: "problem", role: "alert" }, `${error.message}.`)));
+start().catch((error) => tell(`${error.message}.`));

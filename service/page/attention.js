@@ -72,6 +72,7 @@ function paintLarge(canvas, map, looking, seen, chosen) {
 // One listener for the view that is shown: with one of its own each view would live as long as the page.
 let redraw = () => {};
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw());
+addEventListener("shown", () => redraw()); // what is drawn while another screen is shown has no colours
 
 // `looking` and `seen` are the texts of the tokens on the two sides of a map.
 export function attentionView(maps, looking, seen) {
@@ -124,9 +125,10 @@ export function attentionView(maps, looking, seen) {
       each.setAttribute("aria-pressed", String(index === layer * maps.heads.length + head));
     });
     const row = Math.min(from ?? 0, map.rows - 1);
-    told.textContent = `“${looking[row]}” looks at`;
     const weights = seen.map((_, column) => map.at(row, column));
     const most = Math.max(...weights, 1e-9);
+    const first = weights.map((weight, column) => [weight, seen[column]]).sort(([a], [b]) => b - a).slice(0, 3);
+    told.textContent = `“${looking[row]}” looks most at ${first.map(([weight, text]) => `“${text}” ${weight.toFixed(2)}`).join(", ")}`;
     strip.replaceChildren(
       ...seen.flatMap((text, column) => [
         h("span", { class: "word for", "--weight": weights[column] / most, title: weights[column].toFixed(3) }, text),

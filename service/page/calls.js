@@ -12,8 +12,10 @@ export function callPanel() {
   let number = 0;
 
   const copy = button("Copy", async () => {
-    await navigator.clipboard?.writeText(pre.textContent);
-    copy.textContent = "Copied";
+    // Browsers have a clipboard for pages of this machine and of https alone, and may be told to refuse it.
+    const isDone = await navigator.clipboard?.writeText(pre.textContent).then(() => true, () => false);
+    if (!isDone) getSelection().selectAllChildren(pre);
+    copy.textContent = isDone ? "Copied" : "Selected";
     setTimeout(() => (copy.textContent = "Copy"), 1500);
   });
   const forms = h(

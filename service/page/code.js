@@ -40,7 +40,7 @@ const EACH_PIECE = (text) => `for chunk in answer:\n    print(${text}, end="", f
 
 // The method of OpenAI's client that asks the same, its arguments, and what prints the answer; null where there is none.
 function asOpenAI({ path, body }) {
-  if (path === "embed") return { method: "embeddings", given: body, print: EACH_VECTOR };
+  if (path === "embed" && !body.windows) return { method: "embeddings", given: body, print: EACH_VECTOR };
   if (path !== "generate") return null;
   const { top_k, logprobs, ...given } = body;
   const print = EACH_PIECE(body.messages ? 'chunk.choices[0].delta.content or ""' : "chunk.choices[0].text");

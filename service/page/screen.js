@@ -4,6 +4,9 @@ import { latest } from "./api.js";
 import { callPanel } from "./calls.js";
 import { choice, field, h } from "./dom.js";
 
+// A text that may have more tokens than a model takes at once, as a token may be half a character, is read in windows.
+export const needsWindows = (text, model) => 2 * text.length > model.max_input_tokens;
+
 const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(2)} s`);
 
 // `build` gets the frame and returns what stands between the title and the calls; `ask` is run with a signal.
@@ -23,6 +26,11 @@ export function makeScreen(title, models, { build, ask, auto = true }) {
     say(text) {
       problem.hidden = true;
       status.textContent = text;
+    },
+    // Nothing is asked of an empty text, and nothing of what was answered to the one before stays.
+    empty(...results) {
+      frame.say("");
+      for (const each of results) each.replaceChildren();
     },
   };
 
@@ -54,7 +62,8 @@ export function makeScreen(title, models, { build, ask, auto = true }) {
   );
   function choose(id) {
     frame.model = models.find((model) => model.id === id);
-    about.textContent = `${frame.model.description} Not for ${frame.model.not_for}.`.replace(/\.\.$/, ".");
+    const { description, not_for: unfit } = frame.model;
+    about.textContent = (unfit ? `${description} Not for ${unfit}.` : description).replace(/\.\.$/, ".");
     frame.onmodel?.();
     if (auto) frame.wish(0);
   }

@@ -6,7 +6,7 @@ import { bars, h } from "./dom.js";
 // A text that grows token by token; `choose` shows what else could have stood at a token's place.
 export function tokenText() {
   const text = h("p", { class: "reading stream", dir: "auto" });
-  const others = h("div", { class: "others" });
+  const others = h("div", { class: "others", "aria-live": "polite" });
   let written = "";
   let waiting = [];
 
@@ -22,11 +22,21 @@ export function tokenText() {
       others.replaceChildren(...logprobs.map(alternatives));
     };
     const own = event.text.replaceAll("\n", "⏎\n");
-    const act = { role: "button", tabindex: 0, "aria-label": shown(own), "--doubt": 1 - share, onmouseenter: show, onfocus: show };
+    const tabindex = text.querySelector(".token") ? -1 : 0; // the others are reached from the first by arrows
+    const act = { role: "button", tabindex, "aria-label": shown(own), "--doubt": 1 - share, onmouseenter: show, onfocus: show };
     const token = logprobs.length ? h("span", { class: "token", ...act }, own) : h("span", {}, own);
     text.append(token);
     written += event.text;
   }
+
+  text.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const all = [...text.querySelectorAll(".token")];
+    const next = step && all[all.indexOf(document.activeElement) + step];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  });
 
   const clear = () => {
     written = "";

@@ -20,7 +20,7 @@ export function open(models) {
 
   async function ask(signal) {
     const text = context.value;
-    if (!text.trim() || !question.value.trim()) return;
+    if (!text.trim() || !question.value.trim()) return frame.empty(found);
     const body = { model: frame.model.id, question: question.value, context: text, top_k: 3 };
     const call = await post("answer", body, signal);
     const { answers } = call.answer.results[0];

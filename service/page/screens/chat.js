@@ -65,7 +65,10 @@ export function open(models) {
       if (!stopped.signal.aborted) throw error;
       if (stopping === stopped) frame.say("Stopped.");
     } finally {
-      if (stopping === stopped) stop.disabled = true;
+      if (stopping === stopped) {
+        if (document.activeElement === stop) said.focus(); // a button that is disabled loses it
+        stop.disabled = true;
+      }
       if (answer.value()) all.push({ role: "assistant", content: answer.value() });
     }
   }

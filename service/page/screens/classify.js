@@ -2,7 +2,7 @@
 
 import { post } from "../api.js";
 import { bars, field, h, samples, textarea } from "../dom.js";
-import { makeScreen } from "../screen.js";
+import { makeScreen, needsWindows } from "../screen.js";
 import { contributions, contributionTable } from "../words.js";
 import { picture } from "./picture.js";
 
@@ -18,7 +18,6 @@ const ANY = [
   "The plot is thin, but the actors save it.",
   "Two hours of my life that I will never get back.",
 ];
-const LONG = 1500; // characters, from which on a text may need windows
 
 export function open(models) {
   const text = textarea("", 3, () => frame.wish());
@@ -52,10 +51,10 @@ export function open(models) {
   async function ask(signal) {
     const { model } = frame;
     const input = model.image_size ? image.data() : text.value;
-    if (!input.trim()) return;
+    if (!input.trim()) return frame.empty(found, words);
     const body = { model: model.id, input };
     if (model.zero_shot) body.labels = own.value.split(",").map((each) => each.trim()).filter(Boolean);
-    if (!model.image_size && input.length > LONG) body.windows = true;
+    if (!model.image_size && needsWindows(input, model)) body.windows = true;
     const call = await post("classify", body, signal);
     const results = call.answer.results[0].labels;
     const most = Math.max(...results.map(({ score }) => Math.abs(score)), 1e-9);
@@ -63,19 +62,19 @@ export function open(models) {
       model.activation === "none" // any number then, not a share
         ? { name, share: score / most, told: score.toFixed(2) }
         : { name, share: score };
-    const drawLabels = () =>
-      found.replaceChildren(
-        h("h2", {}, "Labels"),
-        bars(
-          results.map(row),
-          { label: "Labels with their scores", chosen: label ?? results[0].label, onchoose: explains(model) && choose },
-        ),
-      );
     const choose = (name) => {
       label = name;
       frame.wish(0);
     };
-    drawLabels();
+    const held = found.contains(document.activeElement) ? document.activeElement.textContent : null;
+    found.replaceChildren(
+      h("h2", {}, "Labels"),
+      bars(
+        results.map(row),
+        { label: "Labels with their scores", chosen: label ?? results[0].label, onchoose: explains(model) && choose },
+      ),
+    );
+    [...found.querySelectorAll("button")].find((each) => each.textContent === held)?.focus(); // where it was
     frame.told(call);
     if (explains(model)) await explain(call, input, signal);
   }

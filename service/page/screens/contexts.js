@@ -1,6 +1,6 @@
 // One word in several contexts: a vector for each, which are near one another where the word means the same.
 
-import { post } from "../api.js";
+import { latest, post } from "../api.js";
 import { characters, field, h, textarea } from "../dom.js";
 import { cosine, halves } from "../maths.js";
 
@@ -16,23 +16,24 @@ export function contexts(model, onerror) {
   const word = h("input", { value: WORD, dir: "auto" });
   const lines = textarea(LINES.join("\n"), 5);
   const found = h("div", {});
-  const compare = h("button", { type: "button", onclick: () => run().catch(onerror) }, "Compare");
+  const wish = latest(run, onerror);
+  const compare = h("button", { type: "button", onclick: () => wish(0) }, "Compare");
   return h(
     "details",
-    { class: "more panel", ontoggle: (event) => event.target.open && run().catch(onerror) },
+    { class: "more panel", ontoggle: (event) => event.target.open && wish(0) },
     h("summary", {}, "One word, two meanings"),
     h("div", { class: "fields" }, field("Word", word), field("Sentences with it, one a line", lines)),
     compare,
     found,
   );
 
-  async function run() {
+  async function run(signal) {
     const texts = lines.value.split("\n").map((line) => line.trim()).filter((line) => word.value.trim() && line.includes(word.value));
     if (!texts.length) {
       found.replaceChildren(h("p", { class: "soft" }, "No sentence has this word."));
       return;
     }
-    const vectors = await Promise.all(texts.map((text) => vectorOf(text, word.value, model().id)));
+    const vectors = await Promise.all(texts.map((text) => vectorOf(text, word.value, model().id, signal)));
     const head = h("tr", {}, h("td", {}), texts.map((_, number) => h("th", { scope: "col" }, String(number + 1))));
     const rows = texts.map((text, i) =>
       h(
@@ -51,9 +52,9 @@ export function contexts(model, onerror) {
 }
 
 // The mean of a word's tokens behind the last layer.
-async function vectorOf(input, word, model) {
+async function vectorOf(input, word, model, signal) {
   const body = { model, input, vectors: true, attention: false, contributions: false, encoding: "base64" };
-  const { answer } = await post("explain", body);
+  const { answer } = await post("explain", body, signal);
   const found = answer.vectors.encoder ?? answer.vectors.decoder;
   const [layers, tokens, width] = found.shape;
   const data = halves(found.values);

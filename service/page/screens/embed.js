@@ -3,7 +3,7 @@
 import { post } from "../api.js";
 import { field, h, svg, textarea } from "../dom.js";
 import { cosine, twoAxes } from "../maths.js";
-import { makeScreen } from "../screen.js";
+import { makeScreen, needsWindows } from "../screen.js";
 
 const LINES = [
   "A man is playing a guitar.",
@@ -27,11 +27,15 @@ export function open(models) {
   }
 
   async function ask(signal) {
-    const input = text.value.split("\n").map((line) => line.trim()).filter(Boolean).slice(0, MOST);
-    if (!input.length) return;
-    const call = await post("embed", { model: frame.model.id, input }, signal);
+    const lines = text.value.split("\n").map((line) => line.trim()).filter(Boolean);
+    const input = lines.slice(0, MOST);
+    if (!input.length) return frame.empty(map, matrix);
+    const body = { model: frame.model.id, input };
+    if (input.some((line) => needsWindows(line, frame.model))) body.windows = true;
+    const call = await post("embed", body, signal);
     const vectors = call.answer.embeddings;
-    map.replaceChildren(h("h2", {}, "Map of nearness"), ...drawMap(input, vectors));
+    const of = lines.length > MOST ? `, of the first ${MOST} of ${lines.length} texts` : "";
+    map.replaceChildren(h("h2", {}, `Map of nearness${of}`), ...drawMap(input, vectors));
     matrix.replaceChildren(h("h2", {}, "Similarity"), drawMatrix(input, vectors));
     frame.told(call);
   }

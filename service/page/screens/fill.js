@@ -18,14 +18,16 @@ export function open(models) {
 
   async function ask(signal) {
     const input = text.value;
-    if (!input.trim()) return;
+    if (!input.trim()) return frame.empty(found);
     const call = await post("fill", { model: frame.model.id, input, top_k: 8 }, signal);
     const masks = call.answer.results[0];
     const chosen = new Map(); // by the mask's place
     const choose = (index, word) => {
       chosen.set(index, word);
       text.value = filled(input, masks, chosen);
-      text.focus();
+      for (const each of found.children[index].querySelectorAll("button")) {
+        each.setAttribute("aria-pressed", String(each.textContent === word));
+      }
     };
     found.replaceChildren(...masks.map((mask, index) => candidates(mask, index, (word) => choose(index, word))));
     frame.told(call);

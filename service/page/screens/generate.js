@@ -51,7 +51,10 @@ export function open(models) {
       if (!wasStopped) throw error;
       frame.say("Stopped.");
     } finally {
-      stop.disabled = true;
+      if (stopping === stopped) {
+        if (document.activeElement === stop) start.focus(); // a button that is disabled loses it
+        stop.disabled = true;
+      }
     }
   }
 
@@ -75,7 +78,7 @@ function setting(name, values) {
     FIELDS.map(([id, , bounds]) => [id, h("input", { type: "number", value: values[id] ?? DEFAULTS[id], ...bounds })]),
   );
   const fields = FIELDS.map(([id, label]) => field(label, inputs[id], { class: "field small" }));
-  const hint = h("p", { class: "soft" }, "Hover over a token, or tab to it, for what could have stood there.");
+  const hint = h("p", { class: "soft" }, "Hover over a token, or go there by Tab and the arrows, for what could have stood there.");
   const element = h(
     "section",
     { class: "panel", "aria-label": `Setting ${name}` },

@@ -44,6 +44,7 @@ export function open(models) {
       targetField.hidden = task !== "translate";
       for (const each of [facts, attention, more]) each.replaceChildren();
       words.hidden = ["generate", "translate"].includes(task);
+      words.open = false; // what it shows is another model's
     };
     return [field("Text", text), h("div", { class: "row" }, targetField, partField), facts, attention, more, words];
   }
@@ -51,7 +52,7 @@ export function open(models) {
   async function ask(signal) {
     const { id, task } = frame.model;
     asked = text.value;
-    if (!asked.trim()) return;
+    if (!asked.trim()) return frame.empty(facts, attention, more);
     const body = { model: id, input: asked, encoding: "base64", contributions: false };
     if (task === "translate") Object.assign(body, { target: target.value, alignment: false });
     if (task === "generate") body.max_tokens = 8;

@@ -10,8 +10,12 @@ export function picture(onchange) {
   const image = h("img", { src: data, alt: "The picture that is classified", width: 140, height: 140 });
   const file = h("input", { type: "file", accept: "image/*", id: "picture-file", onchange: () => take(file.files[0]) });
 
+  const problem = h("p", { class: "problem", role: "alert", hidden: true }, "This file is no picture.");
+
   function take(chosen) {
-    if (!chosen?.type.startsWith("image/")) return;
+    if (!chosen) return;
+    problem.hidden = chosen.type.startsWith("image/");
+    if (!problem.hidden) return;
     const reader = new FileReader();
     reader.onload = () => {
       data = reader.result;
@@ -35,10 +39,10 @@ export function picture(onchange) {
         element.classList.remove("over");
         take(event.dataTransfer.files[0]);
       },
-      onpaste: (event) => take(event.clipboardData.files[0]),
     },
     image,
-    h("div", {}, h("label", { for: "picture-file" }, "Drop a picture here, or choose one"), file),
+    h("div", {}, h("label", { for: "picture-file" }, "Drop a picture here, paste one, or choose one"), file, problem),
   );
+  document.addEventListener("paste", (event) => element.isConnected && take(event.clipboardData.files[0]));
   return { element, data: () => data };
 }

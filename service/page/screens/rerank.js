@@ -25,7 +25,7 @@ export function open(models) {
 
   async function ask(signal) {
     const lines = documents.value.split("\n").map((line) => line.trim()).filter(Boolean);
-    if (!lines.length || !query.value.trim()) return;
+    if (!lines.length || !query.value.trim()) return frame.empty(found);
     const call = await post("rerank", { model: frame.model.id, query: query.value, documents: lines }, signal);
     const { results } = call.answer;
     const top = Math.max(...results.map((each) => each.relevance_score), 1e-9);

@@ -18,7 +18,7 @@ export function open(models) {
 
   async function ask(signal) {
     const input = text.value;
-    if (!input.trim()) return;
+    if (!input.trim()) return frame.empty(found);
     const call = await post("tag", { model: frame.model.id, input }, signal);
     found.replaceChildren(h("h2", {}, "Entities"), marked(input, call.answer.results[0]));
     frame.told(call);

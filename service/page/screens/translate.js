@@ -76,7 +76,10 @@ export function open(models) {
 
   async function ask(signal) {
     const input = text.value;
-    if (!input.trim()) return show({ translations: [""] }, "");
+    if (!input.trim()) {
+      frame.empty();
+      return show({ translations: [""] }, "");
+    }
     const body = { model: frame.model.id, input, source: source.value, target: target.value, alignment: true };
     if (input.length < MANY) body.n_best = 4;
     const call = await post("translate", body, signal);

@@ -77,6 +77,9 @@ def test_the_curl_that_is_shown_asks_what_the_page_asked(open_page: OpenPage, ad
 def test_the_python_that_is_shown_gets_the_answer_of_the_page(open_page: OpenPage) -> None:
     page = open_page("embed")
     use(page, "embed")
+    with page.expect_response("**/embed"):
+        page.get_by_label("Texts, one a line").fill("A dog.\nA cat.")
+    expect(page.locator(".dot")).to_have_count(2)
     answer = json.loads(shown(page, "JSON"))
 
     assert json.loads(run(shown(page, "Python")).replace("'", '"')) == answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -46,8 +46,13 @@ def chat_model(address: str) -> Any:
 
 
 @pytest.mark.usefixtures("slow_steps")
-@pytest.mark.parametrize(("screen", "begin"), [("generate", "Generate"), ("chat", "Send")])
-def test_stop_ends_a_stream_and_frees_its_slot(open_page: OpenPage, address: str, screen: str, begin: str) -> None:
+@pytest.mark.parametrize(
+    ("screen", "begin", "role", "focused"),
+    [("generate", "Generate", "button", "Generate"), ("chat", "Send", "textbox", "Message")],
+)
+def test_stop_ends_a_stream_and_frees_its_slot(
+    open_page: OpenPage, address: str, screen: str, begin: str, role: Literal["button", "textbox"], focused: str
+) -> None:
     page = open_page(screen)
     change_requests(page, min_tokens=TOKENS)
     page.get_by_label("Most tokens").first.fill(str(TOKENS))
@@ -66,6 +71,7 @@ def test_stop_ends_a_stream_and_frees_its_slot(open_page: OpenPage, address: str
 
     assert during["slots_used"] == during["running"] == 1
     expect(stop).to_be_disabled()
+    expect(page.get_by_role(role, name=focused, exact=True)).to_be_focused()
     text = page.locator(".stream").first.text_content()
     assert text
     time.sleep(10 * STEP_S)

@@ -1,0 +1,56 @@
+"""The page by keyboard: the focus stays where a person is, and everything is within reach."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.service.page.conftest import OpenPage
+
+pytestmark = pytest.mark.browser
+
+
+def test_the_focus_stays_on_the_label_that_is_chosen(open_page: OpenPage) -> None:
+    page = open_page("classify")
+    label = page.get_by_role("list", name="Labels").get_by_role("button").nth(1)
+    label.focus()
+    page.keyboard.press("Enter")
+
+    expect(label).to_have_attribute("aria-pressed", "true")
+    expect(label).to_be_focused()
+
+
+def test_the_word_that_was_chosen_is_pressed_and_keeps_the_focus(open_page: OpenPage) -> None:
+    page = open_page("fill")
+    page.locator("textarea").first.fill("The [MASK] was good.")
+    words = page.get_by_role("list", name="Candidates for missing word").get_by_role("button")
+    expect(words).not_to_have_count(0)
+    words.nth(1).focus()
+    page.keyboard.press("Enter")
+
+    expect(words.nth(1)).to_have_attribute("aria-pressed", "true")
+    expect(words.nth(0)).to_have_attribute("aria-pressed", "false")
+    expect(words.nth(1)).to_be_focused()
+
+
+def test_a_text_of_many_tokens_is_one_stop_and_arrows_go_through_it(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    page.get_by_role("button", name="Generate", exact=True).click()
+    expect(page.get_by_role("status")).to_contain_text("tokens")
+    tokens = page.locator(".token")
+    assert tokens.evaluate_all("all => all.filter(each => each.tabIndex === 0).length") == 1
+    tokens.first.focus()
+    page.keyboard.press("ArrowRight")
+
+    expect(tokens.nth(1)).to_be_focused()
+    expect(page.get_by_role("list", name="Alternatives").first).to_be_visible()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(tokens.first).to_be_focused()
+
+
+def test_a_token_says_what_it_looks_at_most(open_page: OpenPage) -> None:
+    page = open_page("inside")
+    page.get_by_role("group", name="The token that looks").get_by_role("button").nth(1).focus()
+
+    expect(page.get_by_text("looks most at")).to_contain_text("0.")

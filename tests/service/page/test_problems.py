@@ -1,0 +1,117 @@
+"""What the page does where something goes wrong: it says so, and what is shown is true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.service.api.test_keys import entry, keys
+from tests.service.page.conftest import OpenPage, serving
+
+pytestmark = pytest.mark.browser
+
+
+def go_to(page: Page, screen: str) -> None:
+    page.get_by_role("navigation").get_by_role("link", name=screen).click()
+
+
+def test_a_wrong_key_is_called_wrong_and_another_is_asked_for(
+    open_page: OpenPage, packages: list[Path], tmp_path: Path
+) -> None:
+    with serving(packages[:1], **keys(tmp_path, entry("a", "one"))) as locked:
+        page = open_page("", at=locked)
+        page.get_by_label("This server asks for an API key").fill("two")
+        page.keyboard.press("Enter")
+        page.get_by_label("The server does not know this key").fill("one")
+        page.keyboard.press("Enter")
+
+        expect(page.get_by_role("heading", level=1)).to_have_text("Classify")
+        expect(page.get_by_role("link", name="Metrics")).to_be_hidden()  # it would open without the key
+        page.close()
+
+
+def test_a_screen_that_cannot_be_loaded_is_told_of_and_others_open(open_page: OpenPage) -> None:
+    page = open_page("classify")
+    page.route("**/screens/embed.js", lambda route: route.abort())
+    go_to(page, "Embed")
+    expect(page.get_by_role("alert")).to_contain_text("The screen Embed could not be loaded")
+    go_to(page, "Tag")
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("Tag")
+
+
+@pytest.mark.parametrize("screen", ["classify", "rerank", "tag", "answer"])
+def test_of_a_text_that_was_emptied_nothing_stays(open_page: OpenPage, screen: str) -> None:
+    page = open_page(screen)
+    results = page.locator(".panel").first
+    expect(results).not_to_be_empty()
+    page.locator("textarea").first.fill("")
+
+    expect(results).to_be_empty()
+    expect(page.get_by_role("status")).to_be_empty()
+
+
+def test_a_text_longer_than_a_model_reads_at_once_is_read_in_windows(open_page: OpenPage) -> None:
+    page = open_page("classify")
+    with page.expect_response("**/classify") as asked:
+        page.get_by_label("Text").fill("The film was good. " * 30)
+
+    assert asked.value.status == 200, asked.value.text()
+    expect(page.get_by_role("list", name="Labels")).to_be_visible()
+
+
+def test_texts_beyond_those_that_are_drawn_are_told_of(open_page: OpenPage) -> None:
+    page = open_page("embed")
+    page.get_by_label("Texts, one a line").fill("\n".join(f"Text {number}." for number in range(41)))
+
+    expect(page.get_by_role("heading", name="Map of nearness")).to_have_text(
+        "Map of nearness, of the first 40 of 41 texts"
+    )
+
+
+def test_a_file_that_is_no_picture_is_refused_in_words(open_page: OpenPage, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no picture")
+    page = open_page("classify")
+    page.get_by_label("Model").select_option("fashion")
+    page.get_by_label("Drop a picture here").set_input_files(tmp_path / "notes.txt")
+
+    expect(page.get_by_role("alert")).to_have_text("This file is no picture.")
+
+
+def test_where_nothing_can_be_copied_the_text_is_selected(open_page: OpenPage) -> None:
+    page = open_page("classify")
+    expect(page.get_by_role("status")).to_contain_text("tokens")
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")  # as without https
+    page.locator("details.call summary").click()
+    page.get_by_role("button", name="Copy").click()
+
+    expect(page.get_by_role("button", name="Selected")).to_be_visible()
+    assert page.evaluate("getSelection().toString()").startswith("curl ")
+
+
+def test_maps_that_came_while_another_screen_was_shown_have_its_colours(open_page: OpenPage) -> None:
+    page = open_page("classify", scheme="dark")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/explain", hold)
+    with page.expect_request("**/explain"):
+        go_to(page, "Inside")
+    go_to(page, "Tag")
+    with page.expect_response("**/explain"):
+        held[0].continue_()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Tag")
+    go_to(page, "Inside")
+
+    colours = page.locator(".thumb").first.evaluate(
+        """canvas => {
+            const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            const drawn = Array.from({ length: data.length / 4 }, (_, at) => at * 4).find((at) => data[at + 3] > 20);
+            return [Math.max(...data.slice(drawn, drawn + 3)), getComputedStyle(canvas).color];
+        }"""
+    )
+    assert colours[0] > 0, colours
