@@ -31,8 +31,9 @@ RUN ["python", "-m", "compileall", "-q", "model", "service"]
 
 FROM ${PYTHON} AS cpu
 COPY --from=packages-cpu /opt/venv /opt/venv
-# KubeRay calls ray in a login shell, whose PATH is the distribution's.
+# KubeRay calls ray in a login shell, whose PATH is the distribution's, and to clean Redis up python, which must know ray.
 RUN ["ln", "-s", "/opt/venv/bin/ray", "/opt/venv/bin/serve", "/usr/local/bin/"]
+COPY deploy/image/profile.sh /etc/profile.d/trifold.sh
 COPY deploy/image/trifold.sh /usr/local/bin/trifold
 COPY --from=code /app /app
 # hadolint ignore=DL3064  # tokenizers are no secrets
@@ -87,6 +88,7 @@ RUN ["/opt/venv/bin/pip", "install", "--no-cache-dir", "--no-deps", "--require-h
 FROM python-gpu AS gpu
 COPY --from=packages-gpu /opt/venv /opt/venv
 RUN ["ln", "-s", "/opt/venv/bin/ray", "/opt/venv/bin/serve", "/usr/local/bin/"]
+COPY deploy/image/profile.sh /etc/profile.d/trifold.sh
 COPY deploy/image/trifold.sh /usr/local/bin/trifold
 COPY --from=code /app /app
 # hadolint ignore=DL3064  # tokenizers are no secrets

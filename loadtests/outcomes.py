@@ -198,7 +198,7 @@ class Thresholds:
             for name, (value, limit, text) in measured.items():
                 if limit is not None and value > limit:
                     yield f"{task}: {name} {text}, allowed {limit:g}"
-            if self.good_ratio is not None and good < self.good_ratio:
+            if self.good_ratio is not None and outcome.sent and good < self.good_ratio:
                 yield f"{task}: {good:.2%} kept the SLO, asked for {self.good_ratio:g}"
 
 

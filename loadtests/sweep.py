@@ -159,7 +159,10 @@ def kept(report: Report) -> float:
 def is_borne(report: Report, share: float, rate: float) -> bool:
     """Whether so many were sent as the rate asks for, and enough of them kept the SLO."""
     due = rate * report["seconds"]
-    return report["total"]["sent"] >= SENT * due > 0 and kept(report) >= share
+    least = min(
+        SENT * due, due - 3 * due**0.5
+    )  # requests come at random: of 100 that are due fewer than 90 in a sixth of runs
+    return report["total"]["sent"] >= max(1, least) and kept(report) >= share
 
 
 def row(point: Point) -> str:

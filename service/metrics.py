@@ -32,7 +32,7 @@ from prometheus_client import (
 
 from model.package import Manifest
 from service.metrics_engine import EngineMetrics
-from service.metrics_files import NodeCollector
+from service.metrics_files import NodeCollector, process_name
 from service.metrics_process import build_info
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Metrics:
         else:
             directory.mkdir(parents=True, exist_ok=True)
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
-            values.ValueClass = values.MultiProcessValue()
+            values.ValueClass = values.MultiProcessValue(process_name)
         self._declare()
         self.build.labels(**build_info()).set(1)
         self._engines: WeakSet[EngineMetrics] = WeakSet()
@@ -136,6 +136,7 @@ class Metrics:
         )
         self.build = self._gauge("build_info", "1, with the versions of what runs.", BUILD, "livemax")
         self.info = self._gauge("model_info", "1 for each model served.", [*model, *INFO], "livemax")
+        self.replicas = self._gauge("replicas", "Processes of the node that serve a model.", model)
         self.load_seconds = self._gauge("model_load_seconds", "Opening a package and warming it up.", model, "livemax")
         self.resident = self._gauge("process_resident_memory_bytes", "Memory of a model's processes.", model)
         self.heap = self._gauge("process_heap_bytes", "Memory a model's processes have allocated.", model)
@@ -187,6 +188,7 @@ class Metrics:
         `application` is that of its replica, as Ray's own metrics name it.
         """
         self.info.labels(manifest.name, manifest.task, manifest.precision, manifest.family, application).set(1)
+        self.replicas.labels(manifest.name).set(1)
         self.slots.labels(manifest.name).set(slots)
         self.load_seconds.labels(manifest.name).set(seconds)
 

@@ -44,6 +44,7 @@ try:
 except OSError as error:
     print(f"uid {os.getuid()}, root file system: {error.strerror}")
 '
+$engine exec "$name" bash -lc 'ray --version && python -c "import ray"'  # as KubeRay calls them
 stopping=$(date +%s)
 $engine stop --time 60 "$name" >/dev/null
 echo "stopped after $(($(date +%s) - stopping)) s with exit status $($engine inspect --format '{{.State.ExitCode}}' "$name")"

@@ -207,9 +207,12 @@ DASHBOARDS = (
                 "1 deploy failed, 2 unhealthy, 3 not started, 4 deleting, 5 deploying, 6 running.",
             ),
             Panel(
-                "Replicas that ran within an hour",
+                "Replicas started within an hour",
                 "short",
-                [f"count by (application) (last_over_time(ray_serve_deployment_replica_starts_total{{{HERE}}}[1h]))"],
+                [
+                    f"count by (application) (last_over_time(ray_serve_deployment_replica_starts_total{{{HERE}}}[1h])"
+                    f" unless ray_serve_deployment_replica_starts_total{{{HERE}}} offset 1h)"
+                ],
                 ["{{application}}"],
             ),
             Panel(

@@ -100,10 +100,13 @@ SERVICE = (
     ),
     Alert(
         "TrifoldMemoryGrows",
-        "trifold_process_resident_memory_bytes > 1.5 * trifold_process_resident_memory_bytes offset 6h",
+        """
+        trifold_process_resident_memory_bytes / trifold_replicas
+          > 1.5 * (trifold_process_resident_memory_bytes offset 6h / trifold_replicas offset 6h)
+        """,
         "30m",
         "warning",
-        "{{ $labels.model }} at {{ $labels.instance }} uses half as much memory again as six hours ago",
+        "{{ $labels.model }} at {{ $labels.instance }} uses half as much memory a replica again as six hours ago",
     ),
     Alert(
         "TrifoldNoMetrics",

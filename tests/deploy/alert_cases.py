@@ -157,9 +157,12 @@ CASES = (
     Case(
         "TrifoldMemoryGrows",
         "420m",
-        {f"trifold_process_resident_memory_bytes{SAID}": ("400e6+1e7x43", "400e6+1e6x43")},
+        {
+            f"trifold_process_resident_memory_bytes{SAID}": ("400e6+1e7x43", "400e6x20 800e6x22"),
+            f"trifold_replicas{SAID}": ("1x43", "1x20 2x22"),
+        },
         AT_A,
-        "stories at a uses half as much memory again as six hours ago",
+        "stories at a uses half as much memory a replica again as six hours ago",
         every="10m",
     ),
     Case(

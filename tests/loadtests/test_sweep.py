@@ -50,6 +50,7 @@ def test_a_rate_is_borne_if_enough_of_what_was_sent_kept_the_slo() -> None:
 
 def test_a_rate_that_was_not_sent_is_not_borne() -> None:
     assert is_borne(report(95, 95), 0.99, rate=10) and not is_borne(report(95, 95), 0.99, rate=20)
+    assert is_borne(report(32, 32), 0.99, rate=4), "of 40 that come at random 32 are as many as one may expect"
 
 
 def test_a_line_tells_the_figures_of_all_tasks_together() -> None:
