@@ -62,6 +62,7 @@ def _set(**settings: object) -> None:
 def run(settings: Settings) -> None:
     """Serve until a signal comes."""
     started = time.monotonic()
+    configure_logs(settings.log_to)
     with tempfile.TemporaryDirectory(prefix="trifold-") as folder:
         _set(metrics_dir=settings.metrics_dir or f"{folder}/metrics", run_dir=f"{folder}/run")
         _set(log_to=settings.log_to or own_stderr())
@@ -74,7 +75,7 @@ def run(settings: Settings) -> None:
 def _serve(settings: Settings, started: float) -> None:
     models = settings.models()
     groups = check_start(settings, models)
-    _check_port(settings)
+    check_ports(settings)
     timeouts = Timeouts.of(settings.limits)
     fallback = own_port()
     if not prepare_single_machine(timeouts, fallback):
@@ -165,15 +166,28 @@ def on_the_devices_there_are(groups: list[ReplicaGroup], gpus: float) -> list[Re
     return placed
 
 
-def _check_port(settings: Settings) -> None:
-    """Say so before Ray starts, whose own answer to a busy port is long and late."""
+def check_ports(settings: Settings) -> None:
+    """Say so before Ray starts, whose own answer to a busy port is long and late; raises `SettingsError`.
+
+    A service goes on without its metrics port: it has another page of metrics, and takes the port once it is free.
+    """
+    if settings.metrics_port == settings.port:
+        raise SettingsError(f"port and metrics_port are both {settings.port}; choose another with --port")
+    if problem := _why_not(settings.host, settings.port):
+        raise SettingsError(f"{problem}; choose another with --host or --port")
+    if settings.metrics_port and (problem := _why_not(settings.host, settings.metrics_port)):
+        logger.warning("%s: its metrics there are another's; choose another with TRIFOLD_METRICS_PORT", problem)
+
+
+def _why_not(host: str, port: int) -> str | None:
+    """Return why an address cannot be listened on, or None."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((settings.host, settings.port))
+            probe.bind((host, port))
         except OSError as error:
-            reason = f"{settings.host}:{settings.port} cannot be listened on: {error.strerror}"
-            raise SettingsError(f"{reason}; choose another with --host or --port") from None
+            return f"{host}:{port} cannot be listened on: {error.strerror}"
+    return None
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from http.client import HTTPException
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 from service.settings import Settings
 
@@ -21,8 +21,9 @@ INGRESS = "/-/healthz"  # Ray Serve's path
 def problem(port: int, path: str = "/ready") -> str | None:
     """Return what is wrong, or None."""
     url = f"http://127.0.0.1:{port}{path}"
+    direct = build_opener(ProxyHandler({}))  # whatever proxy the environment names, as it does in many containers
     try:
-        with urlopen(url, timeout=TIMEOUT_S):  # an address of this machine
+        with direct.open(url, timeout=TIMEOUT_S):
             return None
     except HTTPError as error:
         return f"{url} answered {error.code}: {error.read(500).decode(errors='replace')}"

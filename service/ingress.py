@@ -170,11 +170,15 @@ def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool) -> str:
     names_of_models = "path,url_dec -m str -i /-/routes" if needs_keys else "always_false"
     return f"""\
     # From service/ingress.py: requests that name a model, or whose path has a default one, go straight to it.
+    # Ray has them logged with their queries, in which LibreTranslate's clients may send their key.
+    http-request set-log-level silent
     # A client may not switch off that Ray notices when it leaves, nor choose Ray's timeout.
     http-request del-header x-request-disconnect-disabled
     http-request del-header x-request-timeout-seconds
     # Ray decodes an id before the service sees it, and fails on bytes that are not UTF-8.
     http-request del-header x-request-id if {{ req.fhdr(x-request-id) -m reg '[^A-Za-z0-9_.:/+=-]|.{{129}}' }}
+    # These choose among Ray's replicas, of which ours are all alike; it fails on the same bytes.
+    http-request del-header ^(x[-_]session[-_]id|serve[-_]multiplexed[-_]model[-_]id)$ -m reg
     errorfile 403 {folder}/403.http
     http-request deny deny_status 403 if {{ {names_of_models} }}
     # A replica counts a request from its head on, so one whose body is slow would take the place of others there.

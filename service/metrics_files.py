@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import os
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,27 @@ logger = logging.getLogger(__name__)
 
 KINDS = ("counter", "histogram")  # whose values add up, whoever counted them
 FOLDED = 0  # stands for all dead processes in the name of a file; no process has this number
+_names: dict[int, str] = {}  # of this process, and of the one that it was forked from
+
+
+def process_name() -> str:
+    """Return what the names of this process's files end with: its number, and when it began, in ticks since the boot.
+
+    A number alone would be another process's, or a thread's, after a restart over files that were kept.
+    """
+    number = os.getpid()
+    if number not in _names:
+        _names[number] = f"{number}-{_begun(number)}"
+    return _names[number]
+
+
+def _begun(number: int | str) -> str | None:
+    """Return when a process began (`man 5 proc`, starttime), or None where there is none."""
+    try:
+        fields = Path(f"/proc/{number}/stat").read_text()
+    except OSError:
+        return None
+    return fields.rpartition(")")[2].split()[19]
 
 
 class NodeCollector(MultiProcessCollector):
@@ -108,7 +130,8 @@ def _is_sound(path: Path) -> bool:
 
 def _is_alive(path: Path) -> bool:
     """Whether the process that a file's name ends with is there."""
-    return Path(f"/proc/{path.stem.rsplit('_', 1)[1]}").exists()
+    number, _, begun = path.stem.rpartition("_")[2].partition("-")
+    return bool(begun) and _begun(number) == begun
 
 
 def _journal(directory: Path) -> Path:

@@ -12,6 +12,7 @@ from ray import serve
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import ServeStatus
 
 from model.package import Manifest
 from service.api.observing import observed
@@ -28,13 +29,23 @@ _asking_the_controller = ThreadPoolExecutor(1, "controller")
 
 
 class RemoteTask:
-    """A task in a replica, reached through its handle; a replica that may sleep is not asked for its health."""
+    """A task in a replica, reached through its handle.
+
+    A replica that may sleep would be kept awake by the question how it is: what the controller knows is told instead.
+    """
 
     is_remote = True
 
-    def __init__(self, manifest: Manifest, handle: DeploymentHandle[Any], application: str, *, may_sleep: bool) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        handle: DeploymentHandle[Any],
+        application: str,
+        *,
+        by_controller: StatusCache[ServeStatus] | None,
+    ) -> None:
         self.manifest = manifest
-        self._handle, self._application, self._may_sleep = handle, application, may_sleep
+        self._handle, self._application, self._by_controller = handle, application, by_controller
         self._streaming_handle = handle.options(stream=True)
         self._health = StatusCache(self._ask_health)
 
@@ -63,9 +74,8 @@ class RemoteTask:
         return await self._health.get()
 
     async def _ask_health(self) -> ModelHealth:
-        if self._may_sleep:  # to ask it would keep it awake
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(_asking_the_controller, health_by_controller, self._application)
+        if self._by_controller is not None:
+            return health_by_controller(await self._by_controller.get(), self._application)
         with _remote_errors():
             return cast("ModelHealth", await self._handle.health.remote(self.manifest.name))
 
@@ -78,12 +88,24 @@ class RemoteTask:
 
 
 def remote_tasks(models: Sequence[ModelSettings]) -> list[RemoteTask]:
-    """Return the tasks of models, in their order; those of one replica have one handle. Raises `PackageError`."""
+    """Return the tasks of models, in their order; those of one replica have one handle. Raises `PackageError`.
+
+    A handle finds its replicas when it is used: one model that is not deployed must not keep the gateway from starting.
+    """
     manifests = [model.manifest() for model in models]
     applications = [model.replica or manifest.name for model, manifest in zip(models, manifests, strict=True)]
-    handles = {application: serve.get_app_handle(application) for application in set(applications)}
+    handles = {
+        application: serve.get_deployment_handle(REPLICA, application, _check_exists=False)
+        for application in set(applications)
+    }
+    status = StatusCache(_ask_the_controller)  # of all applications at once
     return [
-        RemoteTask(manifest, handles[application], application, may_sleep=model.autoscaling.min_replicas == 0)
+        RemoteTask(
+            manifest,
+            handles[application],
+            application,
+            by_controller=status if model.autoscaling.min_replicas == 0 else None,
+        )
         for model, manifest, application in zip(models, manifests, applications, strict=True)
     ]
 
@@ -115,10 +137,14 @@ def _remote_errors() -> Iterator[None]:
         raise NotReady("the call to the model's replica was cut; try again") from None
 
 
-def health_by_controller(application: str) -> ModelHealth:
-    """Ask Serve's controller, which checks the replicas that there are; raises `NotReady` if it knows of none yet."""
+async def _ask_the_controller() -> ServeStatus:
+    return await asyncio.get_running_loop().run_in_executor(_asking_the_controller, serve.status)
+
+
+def health_by_controller(status: ServeStatus, application: str) -> ModelHealth:
+    """Tell what Serve's controller knows, which checks the replicas that there are; raises `NotReady` for none yet."""
     try:
-        deployment = serve.status().applications[application].deployments[REPLICA]
+        deployment = status.applications[application].deployments[REPLICA]
     except KeyError:
         raise NotReady("a model is not deployed yet") from None
     replicas = cast("dict[str, int]", deployment.replica_states)

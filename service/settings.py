@@ -26,6 +26,7 @@ OTHER_VARIABLES = frozenset({"TRIFOLD_HAPROXY_BINARY", "TRIFOLD_CACHE_DIR"})
 _KEY = re.compile(r"[!-~]+")  # what a header carries unchanged: visible ASCII
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@*]+")  # RFC 6454, 6.2
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)|_SVC_PORT|_PORT_\d")  # as Kubernetes names a service's variables
+A_DAY_S = 86_400.0  # the most that anything may take; what stands around it reckons with it
 _NEAR = 0.8  # how like a setting's name (difflib's ratio) a variable must be for the one to be taken for the other
 
 
@@ -38,11 +39,15 @@ class Limits(BaseModel):
     max_inputs: int = Field(256, ge=1, description="texts, windows of long ones, or prompts times n, of one request")
     max_rows: int = Field(1024, ge=1, description="one request's texts times its labels")
     max_sentences: int = Field(1024, ge=1, description="sentences of one request's texts to translate")
-    request_timeout_s: float = Field(120.0, gt=0, description="from a request's head to the last byte of its answer")
-    body_timeout_s: float = Field(20.0, gt=0, description="for a request's whole body, within that time")
-    stall_timeout_s: float = Field(30.0, gt=0, description="for a reader to take one piece of its answer")
-    keep_alive_s: float = Field(10.0, gt=0, description="after which a stream with nothing to say sends a comment")
-    stuck_after_s: float = Field(60.0, gt=0, description="a step that takes longer makes /health fail")
+    request_timeout_s: float = Field(
+        120.0, gt=0, le=A_DAY_S, description="from a request's head to the last byte of its answer"
+    )
+    body_timeout_s: float = Field(20.0, gt=0, le=A_DAY_S, description="for a request's whole body, within that time")
+    stall_timeout_s: float = Field(30.0, gt=0, le=A_DAY_S, description="for a reader to take one piece of its answer")
+    keep_alive_s: float = Field(
+        10.0, gt=0, le=A_DAY_S, description="after which a stream with nothing to say sends a comment"
+    )
+    stuck_after_s: float = Field(60.0, gt=0, le=A_DAY_S, description="a step that takes longer makes /health fail")
 
 
 class Settings(BaseSettings):
@@ -68,7 +73,9 @@ class Settings(BaseSettings):
         None, description="file or pipe to which every process adds its lines; none: its stderr"
     )
     run_dir: Path | None = Field(None, description="where a node's processes learn that the service shuts down")
-    drain_notice_s: float = Field(1.0, ge=0, description="how long one that is shutting down still takes requests")
+    drain_notice_s: float = Field(
+        1.0, ge=0, le=A_DAY_S, description="how long one that is shutting down still takes requests"
+    )
     limits: Limits = Limits()
 
     @classmethod

@@ -14,7 +14,8 @@ class ModelAddresses:
     """Mounts the whole app once more at each model's address, and says in the scope which model that is.
 
     Hugging Face's clients post to the address itself, without a slash at its end. It is taken for the root below it: a
-    redirect would cost a second request. Where the app itself is mounted is Ray Serve's concern, and no client's.
+    redirect would cost a second request. For the same reason a slash at a path's end is taken off. Where the app itself
+    is mounted is Ray Serve's concern, and no client's.
     """
 
     def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
@@ -25,7 +26,9 @@ class ModelAddresses:
             name, below = self._split(scope)
             if name is not None:
                 address = f"{MODELS}{name}"
-                scope = {**scope, "root_path": address, "path": f"{address}{below or '/'}", ADDRESSED: name}
+                scope = {**scope, "root_path": address, "path": f"{address}{below.rstrip('/') or '/'}", ADDRESSED: name}
+            elif below.endswith("/") and below.strip("/"):
+                scope = {**scope, "path": scope["path"].rstrip("/")}
         await self._app(scope, receive, send)
 
     def _split(self, scope: Scope) -> tuple[str | None, str]:

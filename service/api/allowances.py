@@ -69,14 +69,14 @@ class Allowance:
             raise RateLimited(
                 f"this key has {most} requests in progress, its limit (concurrent_requests)", retry_after_s=SOON_S
             )
-        for what, bucket in self._buckets.items():
-            if wait_s := bucket.wait_s():
-                limit = f"{what.lower()}_per_minute"
-                raise RateLimited(
-                    f"this key has used its {bucket.per_minute} {what.lower()} a minute ({limit}); "
-                    f"there is room in {wait_s} s",
-                    retry_after_s=wait_s,
-                )
+        waits = {what: bucket.wait_s() for what, bucket in self._buckets.items()}
+        what = max(waits, key=waits.__getitem__, default=REQUESTS)  # that is waited for longest
+        if wait_s := waits.get(what):
+            per_minute, limit = self._buckets[what].per_minute, f"{what.lower()}_per_minute"
+            raise RateLimited(
+                f"this key has used its {per_minute} {what.lower()} a minute ({limit}); there is room in {wait_s} s",
+                retry_after_s=wait_s,
+            )
         if REQUESTS in self._buckets:
             self._buckets[REQUESTS].take(1)
         self._in_progress += 1

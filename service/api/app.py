@@ -26,13 +26,13 @@ from service.api.forms import ReadForms
 from service.api.invalid import first_problem
 from service.api.keys import KeyRing, RequireKey
 from service.api.leaving import FinishRequests
-from service.api.middleware import BodyLimits, LimitBody, ShedLoad, error_response
+from service.api.middleware import AnswerUnforeseen, BodyLimits, LimitBody, ShedLoad, error_response, unforeseen
 from service.api.observing import ObserveRequests
 from service.api.origins import RefuseCrossSite
 from service.api.page import ShowPage
 from service.api.routes import make_router
 from service.draining import Draining
-from service.errors import InternalError, MethodNotAllowed, NotFound, NotJson, ServiceError
+from service.errors import MethodNotAllowed, NotFound, NotJson, ServiceError
 from service.metrics import Metrics
 from service.settings import Settings
 from service.tasks.task import Task
@@ -75,6 +75,7 @@ def create_app(
         # A body without a content type is taken for JSON. FastAPI would refuse it because pages of other sites can send
         # such a body without asking first; here RefuseCrossSite refuses all that they send, whatever its type.
         strict_content_type=False,
+        redirect_slashes=False,  # behind TLS to http, where a key would go in the clear; ModelAddresses takes them off
         docs_url=None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
@@ -89,6 +90,7 @@ def create_app(
     # The one added last is passed first.
     limits = settings.limits
     body_limits = BodyLimits(limits.max_body_bytes, Timeouts.of(limits).body)
+    app.add_middleware(AnswerUnforeseen)
     app.add_middleware(ReadForms)
     app.add_middleware(LimitBody, limits=body_limits)
     app.add_middleware(ShedLoad, tasks=there)
@@ -96,8 +98,8 @@ def create_app(
     if settings.needs_keys:
         app.add_middleware(RequireKey, keys=KeyRing(settings), body_limits=body_limits)
     app.add_middleware(ShowPage)
-    _admit_origins(app, settings)
     app.add_middleware(KeepDeadline, limits=limits)
+    _admit_origins(app, settings)
     app.add_middleware(
         ObserveRequests,
         metrics=metrics,
@@ -148,5 +150,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _unforeseen_error(_request: Request, error: Exception) -> Response:
-    logger.error("a request failed", exc_info=error)
-    return error_response(InternalError("the server failed on this request"))
+    return unforeseen(error)  # of a middleware

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -13,8 +14,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.bodies import check_values
 from service.api.observing import observed
-from service.errors import RequestTimeout, ServerOverloaded, ServiceError, TooLarge
+from service.errors import InternalError, RequestTimeout, ServerOverloaded, ServiceError, TooLarge
 from service.tasks.task import Task
+
+logger = logging.getLogger(__name__)
 
 MAX_DIGITS = 20  # of a length that is announced; Python refuses to read thousands of them
 
@@ -23,6 +26,37 @@ def error_response(error: ServiceError) -> JSONResponse:
     """Return an error as the client gets it, in its protocol's form, and let it be counted."""
     observed().reason, form = error.code, observed().error_form
     return JSONResponse(form.body(error), form.status(error), headers=error.headers())
+
+
+def unforeseen(error: Exception) -> JSONResponse:
+    """Log what nobody reckoned with, and return what the client gets of it."""
+    logger.error("a request failed", exc_info=error)
+    return error_response(InternalError("the server failed on this request"))
+
+
+class AnswerUnforeseen:
+    """Answers what a route raises and nobody reckoned with, behind everything that adds headers to answers.
+
+    Starlette answers it outside of all middleware: a page of another site could not read that its request has failed.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
+        has_begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = has_begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        except Exception as error:
+            if scope["type"] != "http" or has_begun:
+                raise
+            await unforeseen(error)(scope, receive, send)
 
 
 class ShedLoad:

@@ -120,13 +120,14 @@ class Ingress:
     port: int
     servers: Mapping[str, StandIn]
     config: Path
+    log: socket.socket  # to which it says what Ray lets it say
 
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
 
-def write_config(folder: Path, port: int, replicas: Mapping[str, list[int]]) -> Path:
+def write_config(folder: Path, port: int, replicas: Mapping[str, list[int]], log_port: int = 514) -> Path:
     """Write what Ray writes when applications have these replicas, by their ports."""
     backends = {
         f"http-{name}": BackendConfig(
@@ -144,6 +145,7 @@ def write_config(folder: Path, port: int, replicas: Mapping[str, list[int]]) -> 
         metrics_enabled=False,
         metrics_port=free_port(),
         stats_port=free_port(),
+        log_target=f"127.0.0.1:{log_port}",
         bufsize=BUFFER_BYTES,
         http_options=HTTPOptions(host="127.0.0.1", port=port),
     )
@@ -164,14 +166,16 @@ def running_ingress(folder: Path, models_file: Path, names: list[str], asleep: l
     with ExitStack() as stack:
         servers = {name: stack.enter_context(_serving(name)) for name in names}
         ports = {name: [server.server_port] for name, server in servers.items()}
-        port = free_port()
-        config = write_config(folder, port, {**ports, **{name: [] for name in asleep}})
+        port, syslog = free_port(), stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+        syslog.bind(("127.0.0.1", 0))
+        syslog.settimeout(0.3)
+        config = write_config(folder, port, {**ports, **{name: [] for name in asleep}}, syslog.getsockname()[1])
         command = [str(HAPROXY_WRAPPER), "-db", "-f", str(config), "-dR"]
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(command, env=environment(models_file), stdout=log, stderr=log)
         try:
             _wait_for(port, process, folder / "log")
-            yield Ingress(port, servers, config)
+            yield Ingress(port, servers, config, syslog)
         finally:
             process.terminate()
             process.wait(10)

@@ -311,6 +311,28 @@ def test_an_id_that_ray_or_the_logs_could_trip_over_is_left_out(ingress: Ingress
 
 
 @needs_haproxy
+@pytest.mark.parametrize(
+    "name", [b"X-Session-ID", b"x_session_id", b"serve_multiplexed_model_id", b"Serve-Multiplexed-Model-Id"]
+)
+def test_headers_that_choose_among_rays_replicas_are_left_out(ingress: Ingress, name: bytes) -> None:
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s: \xff\r\nX-Other: 1\r\n\r\n"
+    told = exchange(ingress, head % name).lower()
+
+    assert name.lower() not in told and b"x-other" in told
+
+
+@needs_haproxy
+def test_no_request_is_logged_with_its_query(ingress: Ingress) -> None:
+    assert httpx.post(f"{ingress.address}/translate?api_key=secret", json={}).status_code == 200
+    said = b""
+    with suppress(TimeoutError):
+        while True:
+            said += ingress.log.recv(65536)
+
+    assert b"secret" not in said
+
+
+@needs_haproxy
 def test_pieces_of_an_answer_come_as_they_are_sent(ingress: Ingress) -> None:
     headers, body = {"X-Behaviour": "stream"}, {"model": "stories"}
     with httpx.stream("POST", f"{ingress.address}/generate", json=body, headers=headers, timeout=10) as answer:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import socket
 import threading
 from pathlib import Path
 
 import pytest
 
-from service.__main__ import on_the_devices_there_are, shut_down
+from deploy.monitoring.local import free_port
+from service.__main__ import check_ports, on_the_devices_there_are, shut_down
 from service.models_file import Autoscaling, ModelSettings
 from service.replica_groups import ReplicaGroup
+from service.settings import Settings
 from service.settings_errors import SettingsError
 from tests.conftest import TinyPackage
 
@@ -33,6 +36,20 @@ def test_a_model_that_may_runs_on_the_cpu_where_there_is_no_gpu(sentiment: TinyP
     wanted = group(sentiment.folder, num_gpus=1, cpu_fallback=True)
 
     assert [placed.settings.num_gpus for placed in on_the_devices_there_are([wanted], 0)] == [0]
+
+
+def test_a_port_that_another_has_is_refused_and_one_of_metrics_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        check_ports(Settings(port=free_port(), metrics_port=taken))
+        assert f"127.0.0.1:{taken} cannot be listened on" in caplog.text and "TRIFOLD_METRICS_PORT" in caplog.text
+
+        with pytest.raises(SettingsError, match=f"127.0.0.1:{taken} cannot be listened on: .*; choose another with"):
+            check_ports(Settings(port=taken, metrics_port=0))
+    with pytest.raises(SettingsError, match="port and metrics_port are both 8000"):
+        check_ports(Settings(metrics_port=8000))
 
 
 def test_a_shutdown_that_waits_for_what_has_ended_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:

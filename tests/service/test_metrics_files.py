@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
 from service import metrics_files
-from service.metrics_files import NodeCollector, fold
+from service.metrics_files import NodeCollector, fold, process_name
 from tests.service.api.conftest import series
 
-ALIVE = os.getpid()
+ALIVE = process_name()
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def dead() -> Iterator[list[int]]:
     yield [process.pid for process in processes]
 
 
-def count(directory: Path, process: int, value: float) -> None:
+def count(directory: Path, process: int | str, value: float) -> None:
     """Write what a process would have written: a counter, a histogram, a gauge."""
     for kind, metric, name, labels in (
         ("counter", "trifold_requests", "trifold_requests_total", {"model": "stories"}),
@@ -60,7 +60,8 @@ LIVING = [f"counter_{ALIVE}.db", f"gauge_livesum_{ALIVE}.db", f"histogram_{ALIVE
 def test_the_files_of_twenty_dead_processes_become_one_of_a_kind_and_the_sums_stay(
     tmp_path: Path, dead: list[int]
 ) -> None:
-    for process in [*dead, ALIVE]:
+    processes: list[int | str] = [*dead, ALIVE]
+    for process in processes:
         count(tmp_path, process, 2)
     folded = page(tmp_path)
 
@@ -85,6 +86,15 @@ def test_who_dies_later_is_added(tmp_path: Path, dead: list[int]) -> None:
         assert page(tmp_path)['requests_total{model="stories"}'] == number
 
     assert files(tmp_path) == FOLDED
+
+
+@pytest.mark.parametrize("name", ["{}", "{}-1"])
+def test_a_file_of_before_a_restart_is_not_that_of_whoever_has_the_number_now(tmp_path: Path, name: str) -> None:
+    count(tmp_path, name.format(os.getpid()), 2)
+    seen = page(tmp_path)
+
+    assert seen['requests_total{model="stories"}'] == 2
+    assert 'sequences_running{model="stories"}' not in seen
 
 
 def test_many_who_ask_at_once_see_the_same(tmp_path: Path, dead: list[int]) -> None:

@@ -96,6 +96,17 @@ def test_without_keys_it_listens_to_others_only_when_that_is_said_to_be_meant(tm
     Settings(api_keys_file=tmp_path / "keys.yaml").check_exposure(host)
 
 
+@pytest.mark.parametrize("name", ["LIMITS__REQUEST_TIMEOUT_S", "LIMITS__STALL_TIMEOUT_S", "DRAIN_NOTICE_S"])
+@pytest.mark.parametrize("value", ["inf", "nan", "90000"])
+def test_a_time_that_nothing_could_be_reckoned_with_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"TRIFOLD_{name}", value)
+
+    with pytest.raises(SettingsError, match=f"{name.lower().replace('__', '.')}: "):
+        Settings.read()
+
+
 @pytest.mark.parametrize("buckets", ["[1, 0.5]", "[0, 1]", "[1, 1]", "[1, Infinity]"])
 def test_bounds_of_histograms_must_ascend(monkeypatch: pytest.MonkeyPatch, buckets: str) -> None:
     monkeypatch.setenv("TRIFOLD_LATENCY_BUCKETS", buckets)

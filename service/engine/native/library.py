@@ -24,7 +24,8 @@ COMPILERS = ("c++", "g++", "clang++")
 # Nothing is contracted: a product and a sum that become one instruction are rounded once less.
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-fPIC", "-shared")
 PATIENCE_S = 120  # for a compiler, which takes ten
-WITHOUT_AVX_VNNI = "-DTRIFOLD_WITHOUT_AVX_VNNI"
+# What compilers and assemblers learned last: both are known from GCC 11, clang 12 and binutils 2.36 on.
+WITHOUT_AVX_VNNI, WITHOUT_TILES = "-DTRIFOLD_WITHOUT_AVX_VNNI", "-DTRIFOLD_WITHOUT_TILES"
 
 
 class NoLibrary(RuntimeError):
@@ -127,11 +128,12 @@ def find_compiler() -> str | None:
 
 
 def _compile_what_is_known(compiler: str, target: Path) -> None:
-    """Compile all, or all but what compilers and assemblers learned last (GCC 11, clang 12, binutils 2.36)."""
-    try:
-        compile_library(compiler, target)
-    except NotCompiled:
-        compile_library(compiler, target, WITHOUT_AVX_VNNI)
+    """Compile all, or all but what this compiler or its assembler does not know; raises `NoLibrary`."""
+    for further in ((), (WITHOUT_AVX_VNNI,)):
+        with suppress(NotCompiled):
+            compile_library(compiler, target, *further)
+            return
+    compile_library(compiler, target, WITHOUT_AVX_VNNI, WITHOUT_TILES)
 
 
 def compile_library(compiler: str, target: Path, *further: str) -> None:

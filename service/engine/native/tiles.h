@@ -7,7 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#ifdef __linux__
+#if defined(__linux__) && !defined(TRIFOLD_WITHOUT_TILES)  // for an assembler that knows none
+#define TRIFOLD_HAS_TILES
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -32,7 +33,7 @@ static_assert(sizeof(TileShapes) == 64, "the instruction reads 64 bytes");
 
 // Whether the processor has tiles of 8-bit integers, and Linux lets this process use them; asks it to.
 inline bool MayUseTiles() {
-#ifdef __linux__
+#ifdef TRIFOLD_HAS_TILES
   constexpr unsigned kTiles = 1u << 24, kIntegers = 1u << 25;      // in EDX of leaf 7
   constexpr long kAskForPermission = 0x1023, kTileNumbers = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   unsigned a, b, c, d;
@@ -44,6 +45,7 @@ inline bool MayUseTiles() {
 }
 
 // What follows is written in assembly, as compilers older than GCC 11 know no tiles.
+#ifdef TRIFOLD_HAS_TILES
 
 // Gives this thread's tiles their shapes.
 inline void SetTiles(const TileShapes& shapes) { __asm__ volatile("ldtilecfg %0" : : "m"(shapes)); }
@@ -67,5 +69,18 @@ template <int Sums, int Rows, int Columns>
 inline void AddTileProducts() {
   __asm__ volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(Sums), "i"(Rows), "i"(Columns));
 }
+
+#else  // never called
+
+inline void SetTiles(const TileShapes&) {}
+inline void ReleaseTiles() {}
+template <int Tile>
+inline void LoadTile(const void*, int64_t) {}
+template <int Tile>
+inline void StoreTile(void*, int64_t) {}
+template <int Sums, int Rows, int Columns>
+inline void AddTileProducts() {}
+
+#endif
 
 }  // namespace trifold

@@ -32,6 +32,15 @@ async def test_no_other_model_answers_at_a_models_address(client: Client) -> Non
     assert unknown.status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/classify", "/models/sentiment/classify"])
+async def test_a_slash_at_a_paths_end_is_taken_off_without_a_redirect(client: Client, path: str) -> None:
+    plain = await post(client, path, input="good", model="sentiment")
+
+    assert await post(client, f"{path}/", input="good", model="sentiment") == plain
+    assert (await client.get("/models/sentiment/docs/")).status_code == 200
+    assert (await client.post(f"{path}x/", json={})).status_code == 404
+
+
 async def test_requests_at_different_addresses_are_counted_by_model(client: Client) -> None:
     for name in ("sentiment", "embed", "sentiment"):
         await client.post(f"/models/{name}/tokenize", json={"input": "good"})

@@ -80,6 +80,15 @@ def test_tokens_are_charged_when_a_request_has_ended_and_a_debt_is_waited_for(cl
     limited.begin()
 
 
+def test_what_is_waited_for_is_the_last_of_its_limits_that_has_room(clock: Clock) -> None:
+    limited = allowance(clock, requests_per_minute=6, tokens_per_minute=60)
+    for _ in range(6):
+        limited.begin()
+    limited.end(120)
+
+    assert refused(limited).headers() == {"Retry-After": "61"}
+
+
 def test_requests_in_progress_are_counted_until_they_end(clock: Clock) -> None:
     limited = allowance(clock, concurrent_requests=2)
     limited.begin()

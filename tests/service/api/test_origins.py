@@ -112,3 +112,16 @@ async def test_a_browser_may_ask_first_without_a_key(open_client: OpenClient, or
 
     assert response.status_code == status
     assert response.headers.get("access-control-allow-origin") == (origin if status == 200 else None)
+
+
+async def test_a_page_of_an_allowed_site_reads_that_the_server_failed(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.tasks.task.LocalTask.predict", lambda *_: 1 / 0)
+    async with open_client("sentiment", settings=ALLOWED) as client:
+        headers = {"origin": "https://app.example", "x-api-key": "secret"}
+        answer = await client.post("/classify", json=BODY, headers=headers)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
+    assert answer.headers["access-control-allow-origin"] == "https://app.example"
+    assert "X-Request-ID" in answer.headers

@@ -11,7 +11,8 @@ import pytest
 from service.api.app import create_app
 from service.api.status import StatusCache
 from service.errors import NotReady
-from service.remote import RemoteTask
+from service.models_file import Autoscaling, ModelSettings
+from service.remote import RemoteTask, remote_tasks
 from service.schemas import ModelHealth
 from service.settings import Settings
 from tests.conftest import TinyPackage
@@ -117,7 +118,9 @@ async def test_a_model_that_serve_does_not_know_yet_is_not_ready(
     sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.remote.serve.status", lambda: SimpleNamespace(applications={}))
-    task = RemoteTask(sentiment.manifest, cast("Any", Replica()), "sentiment", may_sleep=True)
+    monkeypatch.setattr("service.remote.serve.get_deployment_handle", lambda *_, **__: Replica())
+    asleep = ModelSettings(package=sentiment.folder, autoscaling=Autoscaling(min_replicas=0))
+    [task] = remote_tasks([asleep])
     transport = httpx.ASGITransport(create_app([task], Settings()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         answer = await client.get("/ready")
@@ -134,7 +137,7 @@ async def test_a_model_that_does_not_answer_in_time_is_not_ready(
             raise AssertionError
 
     monkeypatch.setattr("service.api.routes.PROBE_TIMEOUT_S", 0.05)
-    task = RemoteTask(sentiment.manifest, cast("Any", Silent()), "sentiment", may_sleep=False)
+    task = RemoteTask(sentiment.manifest, cast("Any", Silent()), "sentiment", by_controller=None)
     transport = httpx.ASGITransport(create_app([task], Settings()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         answer = await client.get("/ready")
@@ -151,7 +154,7 @@ async def test_a_call_that_ray_gives_up_is_answered(sentiment: TinyPackage) -> N
         async def remote(self, *_: object) -> ModelHealth:
             raise asyncio.CancelledError
 
-    task = RemoteTask(sentiment.manifest, cast("Any", GivenUp()), "sentiment", may_sleep=False)
+    task = RemoteTask(sentiment.manifest, cast("Any", GivenUp()), "sentiment", by_controller=None)
     transport = httpx.ASGITransport(create_app([task], Settings()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         answers = [await client.get("/ready"), await client.post("/classify", json={"input": "good"})]
@@ -168,7 +171,7 @@ async def test_a_model_without_a_replica_is_described_all_the_same(
             raise AssertionError("nobody waits for so long")
 
     monkeypatch.setattr("service.api.cards.PATIENCE_S", 0.01)
-    task = RemoteTask(sentiment.manifest, cast("Any", Gone()), "sentiment", may_sleep=False)
+    task = RemoteTask(sentiment.manifest, cast("Any", Gone()), "sentiment", by_controller=None)
     transport = httpx.ASGITransport(create_app([task], Settings()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         (card,) = (await client.get("/v1/models")).json()["data"]
@@ -181,7 +184,7 @@ async def test_the_gateway_answers_at_a_models_own_address_until_haproxy_does(
 ) -> None:
     replicas = [Replica(), Replica()]
     tasks = [
-        RemoteTask(package.manifest, cast("Any", replica), package.manifest.name, may_sleep=False)
+        RemoteTask(package.manifest, cast("Any", replica), package.manifest.name, by_controller=None)
         for package, replica in zip((sentiment, stories), replicas, strict=True)
     ]
     transport = httpx.ASGITransport(create_app(tasks, Settings(api_keys=["secret"])))
@@ -202,7 +205,7 @@ async def test_a_flood_of_probes_at_the_gateway_asks_each_replica_once(
 ) -> None:
     replicas = [Replica(), Replica()]
     tasks = [
-        RemoteTask(package.manifest, cast("Any", replica), package.manifest.name, may_sleep=False)
+        RemoteTask(package.manifest, cast("Any", replica), package.manifest.name, by_controller=None)
         for package, replica in zip((sentiment, stories), replicas, strict=True)
     ]
     transport = httpx.ASGITransport(create_app(tasks, Settings()))

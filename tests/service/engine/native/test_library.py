@@ -106,11 +106,12 @@ def test_a_kept_library_that_has_lost_its_content_is_built_anew(elsewhere: Path)
 
 
 @needs_compiler
+@pytest.mark.parametrize("left_out", [library.WITHOUT_AVX_VNNI, library.WITHOUT_TILES])
 def test_an_older_compiler_leaves_out_what_it_does_not_know(
-    elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    left_out: str, elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     older = tmp_path / "c++"
-    known = f"""case "$*" in *{library.WITHOUT_AVX_VNNI}*) exec {library.find_compiler()} "$@";; esac"""
+    known = f"""case "$*" in *{left_out}*) exec {library.find_compiler()} "$@";; esac"""
     older.write_text(f"""#!/bin/sh\n{known}\necho "Error: no such instruction: vpdpbusd" >&2; exit 1\n""")
     older.chmod(0o755)
     monkeypatch.setattr(library, "COMPILERS", (str(older),))

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from deploy.monitoring.local import free_port
+from service.healthcheck import problem
+
+
+class Ready(BaseHTTPRequestHandler):
+    """Says that it is ready, and of all else that it is not."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/ready" else 503)
+        self.end_headers()
+        self.wfile.write(b"the model is not there yet")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Return the port of a server that is ready."""
+    with HTTPServer(("127.0.0.1", 0), Ready) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def test_the_service_is_asked_whatever_proxy_the_environment_names(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+
+    assert problem(port) is None
+
+
+def test_what_is_wrong_is_told(port: int) -> None:
+    assert problem(port, "/other") == f"http://127.0.0.1:{port}/other answered 503: the model is not there yet"
+    assert "did not answer" in (problem(free_port()) or "")
