@@ -1,4 +1,4 @@
-"""`python -m loadtests.explanations deletion|alignment --data DIR [--package FOLDER]`; model/README.md has the data."""
+"""`python -m loadtests.explanations deletion|alignment --data DIR [--model NAME]`; model/README.md has the data."""
 
 from __future__ import annotations
 
