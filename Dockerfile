@@ -31,8 +31,9 @@ RUN ["python", "-m", "compileall", "-q", "model", "service"]
 
 FROM ${PYTHON} AS cpu
 COPY --from=packages-cpu /opt/venv /opt/venv
-# KubeRay calls ray in a login shell, whose PATH is the distribution's, and to clean Redis up python, which must know ray.
+# KubeRay calls ray in a login shell, whose PATH is the distribution's.
 RUN ["ln", "-s", "/opt/venv/bin/ray", "/opt/venv/bin/serve", "/usr/local/bin/"]
+# And, to clean Redis up, python, which has to find ray.
 COPY deploy/image/profile.sh /etc/profile.d/trifold.sh
 COPY deploy/image/trifold.sh /usr/local/bin/trifold
 COPY --from=code /app /app

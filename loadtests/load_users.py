@@ -47,7 +47,7 @@ class Asker(FastHttpUser):
     """Sends requests, and counts what comes of them."""
 
     abstract = True
-    network_timeout = 300.0  # longer than a service takes at most, or its slowest answers would be errors of ours
+    network_timeout = 300.0  # longer than services take unless told otherwise, or their slowest answers would be errors
     concurrency = 10_000  # connections of one user; in open loop nothing but the service may make requests wait
 
     def on_start(self) -> None:

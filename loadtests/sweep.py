@@ -159,9 +159,8 @@ def kept(report: Report) -> float:
 def is_borne(report: Report, share: float, rate: float) -> bool:
     """Whether so many were sent as the rate asks for, and enough of them kept the SLO."""
     due = rate * report["seconds"]
-    least = min(
-        SENT * due, due - 3 * due**0.5
-    )  # requests come at random: of 100 that are due fewer than 90 in a sixth of runs
+    # Requests come at random: of 100 that are due fewer than 90 come in a sixth of the runs.
+    least = min(SENT * due, due - 3 * due**0.5)
     return report["total"]["sent"] >= max(1, least) and kept(report) >= share
 
 

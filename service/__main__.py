@@ -176,7 +176,7 @@ def check_ports(settings: Settings) -> None:
     if problem := _why_not(settings.host, settings.port):
         raise SettingsError(f"{problem}; choose another with --host or --port")
     if settings.metrics_port and (problem := _why_not(settings.host, settings.metrics_port)):
-        logger.warning("%s: its metrics there are another's; choose another with TRIFOLD_METRICS_PORT", problem)
+        logger.warning("%s, so metrics are not served there; choose another with TRIFOLD_METRICS_PORT", problem)
 
 
 def _why_not(host: str, port: int) -> str | None:

@@ -42,10 +42,10 @@ def process_name() -> str:
 def _begun(number: int | str) -> str | None:
     """Return when a process began (`man 5 proc`, starttime), or None where there is none."""
     try:
-        fields = Path(f"/proc/{number}/stat").read_text()
+        fields = Path(f"/proc/{number}/stat").read_bytes()  # a process's name may be cut within a character
     except OSError:
         return None
-    return fields.rpartition(")")[2].split()[19]
+    return fields.rpartition(b")")[2].split()[19].decode()
 
 
 class NodeCollector(MultiProcessCollector):

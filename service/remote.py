@@ -71,11 +71,11 @@ class RemoteTask:
 
     async def health(self) -> ModelHealth:
         """Tell how a replica is doing, if there is one: asked once a second, however often probes come."""
+        if self._by_controller is not None:
+            return health_by_controller(await self._by_controller.get(), self._application)
         return await self._health.get()
 
     async def _ask_health(self) -> ModelHealth:
-        if self._by_controller is not None:
-            return health_by_controller(await self._by_controller.get(), self._application)
         with _remote_errors():
             return cast("ModelHealth", await self._handle.health.remote(self.manifest.name))
 
@@ -91,6 +91,7 @@ def remote_tasks(models: Sequence[ModelSettings]) -> list[RemoteTask]:
     """Return the tasks of models, in their order; those of one replica have one handle. Raises `PackageError`.
 
     A handle finds its replicas when it is used: one model that is not deployed must not keep the gateway from starting.
+    Requests to it wait until their deadline.
     """
     manifests = [model.manifest() for model in models]
     applications = [model.replica or manifest.name for model, manifest in zip(models, manifests, strict=True)]

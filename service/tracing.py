@@ -34,6 +34,9 @@ class Span(Protocol):
     def note(self, **values: str | float) -> None:
         """Add what turned out meanwhile."""
 
+    def fail(self, error: Exception) -> None:
+        """Add what was raised, and answered within."""
+
 
 class _Unrecorded:
     """The span of a request that goes to no collector; it knows the caller's trace."""
@@ -46,6 +49,9 @@ class _Unrecorded:
         self.traceparent: str | None = found[0] if found else None
 
     def note(self, **values: str | float) -> None:
+        """Do nothing."""
+
+    def fail(self, error: Exception) -> None:
         """Do nothing."""
 
 
@@ -149,3 +155,6 @@ class _Recorded:
             self._span.set_attribute("http.response.status_code", int(code))
         if code.startswith("5"):
             self._span.set_status(StatusCode.ERROR)
+
+    def fail(self, error: Exception) -> None:
+        self._span.record_exception(error)

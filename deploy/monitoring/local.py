@@ -44,7 +44,7 @@ class Prometheus:
 def free_port() -> int:
     """Return a port that nobody has, below those that the system gives to whoever connects to something meanwhile.
 
-    It is this process's until it ends: it may be minutes until somebody listens there, and others look for ports, too.
+    Nobody else who asks here is given it until this process ends: it may be minutes until somebody listens there.
     """
     while True:
         port = 20_000 + secrets.randbelow(10_000)  # Ray's workers have those below, Serve's replicas above

@@ -106,7 +106,7 @@ SERVICE = (
         """,
         "30m",
         "warning",
-        "{{ $labels.model }} at {{ $labels.instance }} uses half as much memory a replica again as six hours ago",
+        "{{ $labels.model }} at {{ $labels.instance }} uses half as much memory again per replica as six hours ago",
     ),
     Alert(
         "TrifoldNoMetrics",

@@ -70,7 +70,7 @@ class Allowance:
                 f"this key has {most} requests in progress, its limit (concurrent_requests)", retry_after_s=SOON_S
             )
         waits = {what: bucket.wait_s() for what, bucket in self._buckets.items()}
-        what = max(waits, key=waits.__getitem__, default=REQUESTS)  # that is waited for longest
+        what = max(waits, key=waits.__getitem__, default=REQUESTS)  # the one waited for longest
         if wait_s := waits.get(what):
             per_minute, limit = self._buckets[what].per_minute, f"{what.lower()}_per_minute"
             raise RateLimited(

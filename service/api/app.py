@@ -150,4 +150,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _unforeseen_error(_request: Request, error: Exception) -> Response:
-    return unforeseen(error)  # of a middleware
+    return unforeseen(error)  # of a middleware, or of a stream that has begun

@@ -31,6 +31,7 @@ def error_response(error: ServiceError) -> JSONResponse:
 def unforeseen(error: Exception) -> JSONResponse:
     """Log what nobody reckoned with, and return what the client gets of it."""
     logger.error("a request failed", exc_info=error)
+    observed().failure = error
     return error_response(InternalError("the server failed on this request"))
 
 

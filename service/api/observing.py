@@ -54,6 +54,7 @@ class Observed:
     id: str = ""  # in the logs, and in the answers of protocols that number them
     tokens: int = 0  # of the prompt and the completion, as far as they are known
     reason: str | None = None  # the error's code
+    failure: Exception | None = None  # that nobody reckoned with
     error_form: ErrorForm = NATIVE  # of the protocol in which it came
     traceparent: str | None = None  # of its span, or of the caller's where it has none
 
@@ -159,5 +160,7 @@ class ObserveRequests:
         if request.reason is not None:
             about["reason"] = request.reason
         span.note(**about)
+        if request.failure is not None:
+            span.fail(request.failure)
         where = {"method": scope["method"], "path": scope["path"][:MAX_PATH], "seconds": round(seconds, 6)}
         logger.info("request", extra={**where, **about})

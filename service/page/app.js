@@ -60,6 +60,8 @@ function links(screens) {
 const show = (element) => main.replaceChildren(...main.querySelectorAll("form.key"), element);
 const tell = (problem) => show(h("p", { class: "problem", role: "alert" }, problem));
 
+show(h("p", { class: "soft", role: "status" }, "Asking which models there are …"));
+
 function router(screens) {
   const opened = new Map(); // a screen keeps its texts while another is shown
   return async (event) => {
@@ -71,7 +73,10 @@ function router(screens) {
     const isWanted = () => link.getAttribute("aria-current") === "page";
     document.title = `${screen.title} · Trifold`;
     if (!opened.has(screen.id)) {
-      const { open } = await import(`./screens/${screen.id}.js`).catch(() => ({ open: null }));
+      const { open } = await import(`./screens/${screen.id}.js`).catch((error) => {
+        console.error(error);
+        return {};
+      });
       if (!open) return isWanted() && tell(`The screen ${screen.title} could not be loaded. Reload the page to try again.`);
       if (!opened.has(screen.id)) opened.set(screen.id, open(screen.models)); // two clicks may have asked for it
       if (!isWanted()) return; // another screen is asked for by now

@@ -4,8 +4,9 @@ import { latest } from "./api.js";
 import { callPanel } from "./calls.js";
 import { choice, field, h } from "./dom.js";
 
-// A text that may have more tokens than a model takes at once, as a token may be half a character, is read in windows.
-export const needsWindows = (text, model) => 2 * text.length > model.max_input_tokens;
+// A text that may have more tokens than a model takes at once is read in windows. A token may be one byte, of which a
+// unit of a text has three at most; special tokens come on top.
+export const needsWindows = (text, model) => 3 * text.length + 4 > model.max_input_tokens;
 
 const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(2)} s`);
 

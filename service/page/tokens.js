@@ -30,6 +30,7 @@ export function tokenText() {
   }
 
   text.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return; // the browser's own
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     const all = [...text.querySelectorAll(".token")];
     const next = step && all[all.indexOf(document.activeElement) + step];

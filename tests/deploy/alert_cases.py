@@ -162,7 +162,7 @@ CASES = (
             f"trifold_replicas{SAID}": ("1x43", "1x20 2x22"),
         },
         AT_A,
-        "stories at a uses half as much memory a replica again as six hours ago",
+        "stories at a uses half as much memory again per replica as six hours ago",
         every="10m",
     ),
     Case(

@@ -324,12 +324,13 @@ def test_headers_that_choose_among_rays_replicas_are_left_out(ingress: Ingress, 
 @needs_haproxy
 def test_no_request_is_logged_with_its_query(ingress: Ingress) -> None:
     assert httpx.post(f"{ingress.address}/translate?api_key=secret", json={}).status_code == 200
+    exchange(ingress, b"BAD\r\n\r\n")  # what is no request is told of, by no rule
     said = b""
     with suppress(TimeoutError):
         while True:
             said += ingress.log.recv(65536)
 
-    assert b"secret" not in said
+    assert b"BADREQ" in said and b"secret" not in said
 
 
 @needs_haproxy

@@ -59,6 +59,18 @@ def test_a_span_goes_on_with_the_callers_trace(collector: tuple[str, list[bytes]
     }
 
 
+def test_a_span_has_what_was_raised_and_answered_within(collector: tuple[str, list[bytes]]) -> None:
+    address, bodies = collector
+    tracing = Tracing(address)
+    with tracing.span("POST /generate", {}) as span:
+        span.fail(ZeroDivisionError("by nothing"))
+    tracing.close()
+
+    sent = ExportTraceServiceRequest.FromString(bodies[0]).resource_spans[0].scope_spans[0].spans[0]
+    noted = {attribute.key: attribute.value.string_value for attribute in sent.events[0].attributes}
+    assert (noted["exception.type"], noted["exception.message"]) == ("ZeroDivisionError", "by nothing")
+
+
 def test_opentelemetrys_own_variables_say_where_spans_go_and_what_they_are_called(
     collector: tuple[str, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,7 +52,11 @@ export function open(models) {
   async function ask(signal) {
     const { id, task } = frame.model;
     asked = text.value;
-    if (!asked.trim()) return frame.empty(facts, attention, more);
+    if (!asked.trim()) {
+      answer = null;
+      partField.hidden = true;
+      return frame.empty(facts, attention, more);
+    }
     const body = { model: id, input: asked, encoding: "base64", contributions: false };
     if (task === "translate") Object.assign(body, { target: target.value, alignment: false });
     if (task === "generate") body.max_tokens = 8;

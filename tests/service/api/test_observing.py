@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from service import __version__
+from service.api.middleware import AnswerUnforeseen
 from service.api.observing import ObserveRequests
 from service.logs import LOGGERS, configure_logs
 from service.metrics import Metrics
@@ -169,17 +170,34 @@ async def test_a_request_with_a_key_is_logged_by_the_keys_name(
 
 
 class Spans(Tracing):
-    """Keeps the names of the spans it was asked for."""
+    """Keeps the names of the spans it was asked for, and what was raised within."""
 
     def __init__(self) -> None:
         super().__init__(None)
         self.names: list[str] = []
+        self.failures: list[Exception] = []
 
     @contextmanager
     def span(self, name: str, headers: Mapping[str, str], route: str | None = None) -> Iterator[Span]:
         self.names.append(name)
         with super().span(name, headers, route) as span:
+            span.fail = self.failures.append  # type: ignore[assignment, method-assign]  # of this one alone
             yield span
+
+
+async def test_what_a_route_raises_is_answered_and_stands_in_the_span() -> None:
+    async def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    spans = Spans()
+    observe = ObserveRequests(AnswerUnforeseen(fail), Metrics(), spans, ["/generate"], returns_ids=True)
+    scope = {"type": "http", "method": "POST", "path": "/generate", "headers": []}
+    await observe(scope, nothing, nothing)  # type: ignore[arg-type]  # nothing is received
+
+    assert [type(failure) for failure in spans.failures] == [ZeroDivisionError]
 
 
 async def test_spans_are_named_by_routes_and_not_by_what_clients_make_up_and_probes_have_none() -> None:
