@@ -41,11 +41,16 @@ from ray._private.worker import global_worker
 from service import ray_processes
 
 logging.basicConfig(level=logging.WARNING)
+logged = []
+ray_processes.logger.addFilter(lambda record: logged.append(record) or True)
 ray_processes.start_ray(None)
-for report in ("before the end", "at the end"):
-    publish_error_to_driver("test", report, gcs_client=global_worker.gcs_client)
-    time.sleep(2)  # until Ray has brought it
-    ray_processes.expect_ray_to_end()
+publish_error_to_driver("test", "before the end", gcs_client=global_worker.gcs_client)
+deadline = time.monotonic() + 60
+while not logged and time.monotonic() < deadline:
+    time.sleep(0.1)
+ray_processes.expect_ray_to_end()
+publish_error_to_driver("test", "at the end", gcs_client=global_worker.gcs_client)
+time.sleep(2)  # until Ray has brought it
 ray.shutdown()
 """
 

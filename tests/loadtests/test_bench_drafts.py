@@ -14,6 +14,7 @@ from tests.service.engine.native.machine import needs_instructions
 @needs_instructions
 def test_every_workload_is_measured_with_drafts_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drafting, "LEAST_STEP_S", 0.0)
+    monkeypatch.setattr(drafting, "COST_RATE", 0.0)  # however long single steps take here
     rows = asyncio.run(measure(STORIES, seconds=0.01, streams_of=[2]))
 
     assert len(rows) == 3 + len(RIGHT) and all(row.ratio > 0 for row in rows)

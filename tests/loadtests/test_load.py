@@ -147,7 +147,8 @@ def test_a_trace_is_replayed(tmp_path: Path) -> None:
         ended = subprocess.run(locust(server, *options), capture_output=True, text=True, timeout=60, check=False)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert server.bodies == bodies
+    came = [int(body["input"].split()[1][:-1]) for body in server.bodies]
+    assert sorted(came) == list(range(20)) and came[0] < 5 and came[-1] >= 15  # one may pass another on the way
 
 
 LATE = """

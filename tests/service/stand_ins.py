@@ -168,7 +168,7 @@ def running_ingress(folder: Path, models_file: Path, names: list[str], asleep: l
         ports = {name: [server.server_port] for name, server in servers.items()}
         port, syslog = free_port(), stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
         syslog.bind(("127.0.0.1", 0))
-        syslog.settimeout(0.3)
+        syslog.settimeout(10)
         config = write_config(folder, port, {**ports, **{name: [] for name in asleep}}, syslog.getsockname()[1])
         command = [str(HAPROXY_WRAPPER), "-db", "-f", str(config), "-dR"]
         with (folder / "log").open("w") as log:

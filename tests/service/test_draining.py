@@ -26,10 +26,11 @@ def test_every_process_learns_that_the_service_goes_and_then_that_it_is_closed(t
     thread.start()
     while not replica.has_begun:
         time.sleep(0.01)
-    assert not replica.is_closed  # load balancers have not noticed yet
     thread.join()
 
     assert replica.is_closed
+    begun, closed = ((tmp_path / "run" / name).stat().st_mtime for name in ("draining", "closed"))
+    assert closed - begun > 0.25  # before that load balancers have not noticed yet
 
 
 def test_the_end_waits_for_the_requests_of_every_process(tmp_path: Path) -> None:

@@ -326,11 +326,10 @@ def test_no_request_is_logged_with_its_query(ingress: Ingress) -> None:
     assert httpx.post(f"{ingress.address}/translate?api_key=secret", json={}).status_code == 200
     exchange(ingress, b"BAD\r\n\r\n")  # what is no request is told of, by no rule
     said = b""
-    with suppress(TimeoutError):
-        while True:
-            said += ingress.log.recv(65536)
+    while b"BADREQ" not in said:
+        said += ingress.log.recv(65536)
 
-    assert b"BADREQ" in said and b"secret" not in said
+    assert b"secret" not in said
 
 
 @needs_haproxy
@@ -347,7 +346,7 @@ def test_pieces_of_an_answer_come_as_they_are_sent(ingress: Ingress) -> None:
 def test_a_replica_notices_that_its_client_leaves(ingress: Ingress) -> None:
     with pytest.raises(httpx.ReadTimeout):
         headers = {"X-Behaviour": "wait"}
-        httpx.post(f"{ingress.address}/classify", json={"model": "sentiment"}, headers=headers, timeout=0.3)
+        httpx.post(f"{ingress.address}/classify", json={"model": "sentiment"}, headers=headers, timeout=3)
 
     assert ingress.servers["sentiment"].client_left.wait(5)
 
@@ -365,6 +364,7 @@ def test_a_replica_that_dies_over_a_request_is_an_error_like_any_other(ingress: 
 
 @needs_haproxy
 def test_a_request_whose_replica_dies_before_it_answers_is_sent_again(ingress: Ingress) -> None:
+    ingress.servers["sentiment"].has_died.clear()  # over another test's request
     answer = post(ingress, "/classify", '{"model": "sentiment"}', **{"X-Behaviour": "die once"})
 
     assert ingress.servers["sentiment"].has_died.is_set()

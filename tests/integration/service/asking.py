@@ -23,7 +23,7 @@ REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("encoder", "/fill", {"input": "Dan loves [MASK]."}),
     ("embed", "/embed", {"input": "The film was good.", "dimensions": 8, "prompt": "the dog: "}),
 ]
-LONG = {"prompt": "Once", "max_tokens": 120, "min_tokens": 120, "n": 256}
+LONG: dict[str, Any] = {"prompt": "Once", "max_tokens": 120, "min_tokens": 120, "n": 256}
 
 # By default, by name, by address; and spelt so that HAProxy leaves it to the gateway.
 WAYS = ["/", "/ model", "/models", "gateway"]

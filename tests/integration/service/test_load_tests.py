@@ -32,7 +32,7 @@ def test_the_bench_over_http_measures_all_ways_to_a_model(service: str) -> None:
 
 def test_users_of_all_tasks_are_answered_and_measured(service: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    options = ["--users", "10", "--spawn-rate", "100", "--pause", "0.3", "--run-time", "3", "--slo-first-token", "30"]
+    options = ["--users", "10", "--spawn-rate", "100", "--pause", "0.3", "--run-time", "10", "--slo-first-token", "30"]
     options += ["--max-error-ratio", "1"]  # most texts are too long for models that are tiny
     command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--host", service, *options]
     ended = subprocess.run(

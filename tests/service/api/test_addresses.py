@@ -89,8 +89,9 @@ async def test_an_app_answers_wherever_serve_mounts_it(
             answers = [
                 await mounted_client.post(f"{mounted}{below}/classify", json={"input": "good"}),
                 await mounted_client.post(f"{mounted}{below}", json={"inputs": "good"}),
+                await mounted_client.post(f"{mounted}/classify/", json={"input": "good"}),
             ]
             documents = await mounted_client.get(f"{mounted}{below}/docs")
 
-    assert [answer.status_code for answer in answers] == [200, 200]
+    assert [answer.status_code for answer in answers] == [200] * 3
     assert "/models/sentiment/openapi.json" in documents.text

@@ -82,10 +82,13 @@ async def test_refusals_are_counted_by_their_reason(open_client: OpenClient) -> 
     assert seen['requests_total{code="422",model="stories",task="generate"}'] == 1
 
 
-async def test_a_client_that_leaves_is_counted(open_client: OpenClient) -> None:
+async def test_a_client_that_leaves_is_counted(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.metrics_engine.FLUSH_S", 0.01)
     async with open_client("stories") as client:
         request = asyncio.create_task(client.post("/generate", json={"prompt": "Once", "n": 64, "max_tokens": 120}))
-        await asyncio.sleep(0.05)
+        while not (await client.get("/live")).json()["models"]["stories"]["running"]:
+            assert not request.done()
+            await asyncio.sleep(0.01)
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
         seen = await scrape(client)

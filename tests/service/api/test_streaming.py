@@ -46,11 +46,11 @@ async def read(response: Any) -> list[str]:
 
 
 async def test_comments_go_out_while_a_stream_waits() -> None:
-    events = Events(0, SOON * 5.5, 0)
+    events = Events(0, SOON * 25, 0)
     parts = await read(await event_stream(aiter(events), SOON))
 
     first, *comments, second, third, done = parts
-    assert 3 <= len(comments) <= 5 and set(comments) == {": keep-alive\n\n"}
+    assert 3 <= len(comments) <= 25 and set(comments) == {": keep-alive\n\n"}
     assert first == second == third and first.startswith("data: {")
     assert done == "data: [DONE]\n\n"
 

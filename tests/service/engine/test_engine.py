@@ -329,12 +329,14 @@ async def test_a_search_streams_what_all_its_beams_agree_on(translate: TinyPacka
 async def test_an_engine_at_rest_gives_its_memory_back_and_answers_as_before(
     make_package: MakePackage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "REST_S", 0.05)
+    monkeypatch.setattr(worker, "REST_S", 3600)
     given = {"prompt_ids" if name == "stories" else "source_ids": [5, 40, 41, 2]}
     async with running(make_package(name)) as engine:
         before = await ids_of(engine, SamplingParams(max_tokens=20, temperature=0), **given)
         assert engine.load().kv_bytes > 0
-        async with asyncio.timeout(10):
+        monkeypatch.setattr(worker, "REST_S", 0.05)
+        assert await ids_of(engine, SamplingParams(max_tokens=20, temperature=0), **given) == before
+        async with asyncio.timeout(30):
             while engine.load().kv_bytes:  # noqa: ASYNC110  # it has no event
                 await asyncio.sleep(0.01)
 

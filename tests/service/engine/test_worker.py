@@ -24,6 +24,14 @@ class Resting:
     async def _work(self) -> None:
         await self.work_is_over.wait()
 
+    async def until(self, rests: int) -> None:
+        """Wait until it has rested so often, and see that it does not rest again."""
+        async with asyncio.timeout(10):
+            while self.rests < rests:  # noqa: ASYNC110  # a thread rests
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert self.rests == rests
+
     def _rest(self) -> None:
         self.rests += 1
         if self.error:
@@ -36,8 +44,7 @@ async def test_an_idle_worker_rests_once_until_there_is_work(monkeypatch: pytest
     assert resting.rests == 0  # as it has not worked yet
     for rests in (1, 2):
         assert await resting.worker.run(len, "abc") == 3
-        await asyncio.sleep(0.2)
-        assert resting.rests == rests
+        await resting.until(rests)
 
     await resting.worker.close()
 
@@ -49,9 +56,7 @@ async def test_a_worker_does_not_rest_while_its_loop_lives(monkeypatch: pytest.M
     await asyncio.sleep(0.2)
     assert resting.rests == 0
     resting.work_is_over.set()
-    await asyncio.sleep(0.2)
-
-    assert resting.rests == 1
+    await resting.until(1)
     await resting.worker.close()
 
 
@@ -86,23 +91,22 @@ async def test_how_long_there_has_been_no_progress_is_told(monkeypatch: pytest.M
     resting = Resting(monkeypatch)
     idle = resting.worker.stalled_s()
     resting.worker.wake()
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.5)
     waiting = resting.worker.stalled_s()
     await resting.worker.run(len, "abc")
     behind_a_step = resting.worker.stalled_s()
     resting.work_is_over.set()
     await resting.worker.close()
 
-    assert idle == 0 and waiting >= 0.05 > behind_a_step
+    assert idle == 0 and waiting >= 0.49 > behind_a_step
     assert resting.worker.stalled_s() == 0
 
 
 async def test_a_rest_that_fails_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     resting = Resting(monkeypatch, MemoryError())
     assert await resting.worker.run(len, "abc") == 3
-    await asyncio.sleep(0.1)
+    await resting.until(1)
 
-    assert resting.rests == 1
     assert await resting.worker.run(len, "abc") == 3
     await resting.worker.close()
 

@@ -37,12 +37,12 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def tasks(sentiment: TinyPackage, stories: TinyPackage, clock: Clock) -> AsyncIterator[list[ReopenedTask]]:
-    """A classifier and a generator; a step that takes longer than 0.2 s counts as stuck."""
+    """A classifier, of which a step that takes longer than 0.2 s counts as stuck, and a generator with more time."""
     there = [
         ReopenedTask(
-            partial(load_task, ModelSettings(package=package.folder, threads=1), Limits(stuck_after_s=0.2)), clock
+            partial(load_task, ModelSettings(package=package.folder, threads=1), Limits(stuck_after_s=stuck_s)), clock
         )
-        for package in (sentiment, stories)
+        for package, stuck_s in ((sentiment, 0.2), (stories, 60.0))
     ]
     yield there
     for task in there:

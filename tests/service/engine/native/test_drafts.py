@@ -40,6 +40,7 @@ Answer = list[tuple[int, float | None]]
 @pytest.fixture(autouse=True)
 def _short_steps_have_drafts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drafting, "LEAST_STEP_S", 0.0)
+    monkeypatch.setattr(drafting, "COST_RATE", 0.0)  # however long single steps take here
 
 
 class Steps(Silent):
