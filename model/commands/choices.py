@@ -15,8 +15,8 @@ from model.package.manifest import Precision
 RECIPE_NAMES = [
     *("pretrain-encoder", "pretrain-encoder-reviews", "finetune-classify-sentiment", "finetune-classify-spam"),
     *("finetune-classify-topics", "finetune-classify-pairs", "finetune-classify-entail", "finetune-tag"),
-    *("finetune-answer", "contrastive-embed", "pretrain-decoder", "pretrain-decoder-stories", "sft-decoder"),
-    *("sft-decoder-longer", "translate", "translate-varied", "translate-joined", "classify-image"),
+    *("finetune-answer", "contrastive-embed", "pretrain-decoder", "sft-decoder"),
+    *("translate", "translate-varied", "translate-joined", "classify-image"),
 ]
 RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list
 PrecisionName = StrEnum("PrecisionName", {name: name for name in get_args(Precision)})  # type: ignore[misc]  # made from the type

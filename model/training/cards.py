@@ -62,7 +62,6 @@ STORIES_AND_BOOKS = Card(
         Dataset(name="56 children's books of 1719 to 1926", licence="public domain"),
     ),
 )
-STORIES = replace(STORIES_AND_BOOKS, training_data=(TINYSTORIES, STORYBOOKS))
 # A request is a line, and so is whatever was said before it.
 LINES = ChatTemplate(source="{% for message in messages %}{{ message.content }}\n{% endfor %}")
 STORIES_ASKED_FOR = replace(STORIES_AND_BOOKS, training_data=(TINYSTORIES,), chat_template=LINES)

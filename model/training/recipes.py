@@ -114,32 +114,42 @@ def _finetune_classify(
     return _finetune(name, card, read, **{**defaults, **values})
 
 
-_STORIES = Recipe(
+# What generators have in common.
+_NEXT_TOKENS: dict[str, Any] = {
+    "size": "stories",
+    "batch_tokens": 8300,  # sixteen blocks of 513
+    "weight_decay": 0.1,
+    "averaging": 0.995,
+    "evaluate_every": 200,
+}
+_BOOKS_AND_STORIES = Recipe(
     name="pretrain-decoder",
     card=cards.STORIES_AND_BOOKS,
-    size="stories",
     read=readers.read_books_and_stories,
     train_tokenizer=lambda texts, vocab_size: train_bpe(texts, vocab_size, [END_OF_TEXT]),
     objective=lambda tokenizer, config: CausalLM(tokenizer, config.max_positions),
+    dropout=0.0,
     epochs=2,
-    batch_tokens=8300,  # sixteen blocks of 513
-    learning_rate=1e-3,
-    warmup_steps=100,
-    weight_decay=0.1,
-    evaluate_every=200,
+    learning_rate=1.5e-3,
+    matrix_learning_rate=4.5e-3,
+    warmup_steps=150,
+    **_NEXT_TOKENS,
 )
 
-_STORIES_ASKED_FOR = replace(
-    _STORIES,
+_STORIES_ASKED_FOR = Recipe(
     name="sft-decoder",
-    begins_with="pretrain-decoder-stories",
+    begins_with="pretrain-decoder",
     card=cards.STORIES_ASKED_FOR,
     read=readers.read_story_requests,
     texts=lambda rows: [text for row in rows for text in row],
+    train_tokenizer=lambda texts, vocab_size: train_bpe(texts, vocab_size, [END_OF_TEXT]),
     objective=lambda tokenizer, config: Instruct(tokenizer, config.max_positions),
-    epochs=2,
-    learning_rate=3e-4,
-    warmup_steps=30,
+    dropout=0.1,  # the same stories are seen often
+    epochs=8,
+    learning_rate=1e-3,
+    matrix_learning_rate=3e-3,
+    warmup_steps=50,
+    **_NEXT_TOKENS,
 )
 
 _IMAGES = Recipe(
@@ -255,29 +265,8 @@ _ALL = (
         warmup_steps=50,
         evaluate_every=50,
     ),
-    _STORIES,
-    # The simple stories alone, for the bundled generator is asked for those.
-    replace(
-        _STORIES,
-        name="pretrain-decoder-stories",
-        begins_with="pretrain-decoder",
-        card=cards.STORIES,
-        read=readers.read_stories,
-        epochs=3,
-        learning_rate=8e-4,
-        warmup_steps=50,
-    ),
+    _BOOKS_AND_STORIES,
     _STORIES_ASKED_FOR,
-    # Goes on over the same requests; it has not seen them often enough to drop anything.
-    replace(
-        _STORIES_ASKED_FOR,
-        name="sft-decoder-longer",
-        begins_with="sft-decoder",
-        dropout=0.0,
-        epochs=4,
-        learning_rate=6e-4,
-        seed=2,
-    ),
     *TRANSLATORS,
     _IMAGES,
 )
@@ -296,7 +285,7 @@ PACKAGES = {
     "spam": "finetune-classify-spam",
     "topics": "finetune-classify-topics",
     "embed": "contrastive-embed",
-    "stories": "sft-decoder-longer",
+    "stories": "sft-decoder",
     "translate": "translate-joined",
     "fashion": "classify-image",
     "entail": "finetune-classify-entail",

@@ -20,7 +20,8 @@ from tests.model.training.tiny_runs import run, training_of
 def test_a_run_may_begin_with_anothers_weights_and_tokenizer(tmp_path: Path) -> None:
     run("pretrain-decoder", tmp_path / "first")
     first = load_trained(tmp_path / "first")[0].state_dict()
-    second = run("sft-decoder", tmp_path / "second", tmp_path / "first", learning_rate=0.0, weight_decay=0.0)
+    nothing: dict[str, Any] = {"learning_rate": 0.0, "matrix_learning_rate": None, "weight_decay": 0.0}
+    second = run("sft-decoder", tmp_path / "second", tmp_path / "first", **nothing)
 
     assert all(torch.equal(second[name], tensor) for name, tensor in first.items())
     assert (tmp_path / "second" / "tokenizer.json").read_text() == (tmp_path / "first" / "tokenizer.json").read_text()
