@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import secrets
 import shutil
@@ -21,7 +22,6 @@ from urllib.request import urlopen
 import yaml
 
 MONITORING = Path(__file__).parent
-_given: list[socket.socket] = []  # marks of the ports that were given
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def free_port() -> int:
             mark.bind(("127.0.0.1", port))
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("", port))
-            _given.append(mark)
+            atexit.register(mark.close)
             return port
         mark.close()
 
