@@ -92,7 +92,7 @@ def test_where_nothing_can_be_copied_the_text_is_selected(open_page: OpenPage) -
 
 
 def test_maps_that_came_while_another_screen_was_shown_have_its_colours(open_page: OpenPage) -> None:
-    page = open_page("classify", scheme="dark")
+    page = open_page("tag", scheme="dark")  # which asks for no explanation
     held: list[Route] = []
 
     def hold(route: Route) -> None:
