@@ -86,8 +86,8 @@ class Asker(FastHttpUser):
                 counted.by_task[kind].errors[stream.error] += 1
                 answer.failure(stream.error)
                 return
-        read = answered(stream, time.perf_counter() - started)
-        run.outcomes.add(kind, read, is_of_warm_up=is_of_warm_up)
+        whole = answered(stream, time.perf_counter() - started)
+        run.outcomes.add(kind, whole, is_of_warm_up=is_of_warm_up)
 
     def read(self, answer: Any, started: float) -> Stream:
         """Read a stream; one that breaks off has an error."""

@@ -14,6 +14,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 KINDS = ("counter", "histogram")  # whose values add up, whoever counted them
 FOLDED = 0  # stands for all dead processes in the name of a file; no process has this number
-_names: dict[int, str] = {}  # of this process, and of the one that it was forked from
 
 
 def process_name() -> str:
@@ -33,10 +33,12 @@ def process_name() -> str:
 
     A number alone would be another process's, or a thread's, after a restart over files that were kept.
     """
-    number = os.getpid()
-    if number not in _names:
-        _names[number] = f"{number}-{_begun(number)}"
-    return _names[number]
+    return _name(os.getpid())  # which is another in a fork
+
+
+@cache  # as it is asked for with every count
+def _name(number: int) -> str:
+    return f"{number}-{_begun(number)}"
 
 
 def _begun(number: int | str) -> str | None:

@@ -117,6 +117,7 @@ def _finetune_classify(
 # What generators have in common.
 _NEXT_TOKENS: dict[str, Any] = {
     "size": "stories",
+    "train_tokenizer": lambda texts, vocab_size: train_bpe(texts, vocab_size, [END_OF_TEXT]),
     "batch_tokens": 8300,  # sixteen blocks of 513
     "weight_decay": 0.1,
     "averaging": 0.995,
@@ -126,7 +127,6 @@ _BOOKS_AND_STORIES = Recipe(
     name="pretrain-decoder",
     card=cards.STORIES_AND_BOOKS,
     read=readers.read_books_and_stories,
-    train_tokenizer=lambda texts, vocab_size: train_bpe(texts, vocab_size, [END_OF_TEXT]),
     objective=lambda tokenizer, config: CausalLM(tokenizer, config.max_positions),
     dropout=0.0,
     epochs=2,
@@ -142,7 +142,6 @@ _STORIES_ASKED_FOR = Recipe(
     card=cards.STORIES_ASKED_FOR,
     read=readers.read_story_requests,
     texts=lambda rows: [text for row in rows for text in row],
-    train_tokenizer=lambda texts, vocab_size: train_bpe(texts, vocab_size, [END_OF_TEXT]),
     objective=lambda tokenizer, config: Instruct(tokenizer, config.max_positions),
     dropout=0.1,  # the same stories are seen often
     epochs=8,

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 from ray.serve._private.haproxy import BackendConfig, HAProxyApi, HAProxyConfig, ServerConfig
 from ray.serve.config import HTTPOptions
 
 from deploy.monitoring.local import free_port
+from model.package import Manifest
 from service.ray_environment import BUFFER_BYTES, HAPROXY_WRAPPER, haproxy_binary
 from service.settings import BUNDLED_MODELS
 
@@ -179,6 +181,39 @@ def running_ingress(folder: Path, models_file: Path, names: list[str], asleep: l
         finally:
             process.terminate()
             process.wait(10)
+
+
+def before_all_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingress]:
+    """HAProxy before a server for each model but one, and one for the gateway."""
+    folder = tmp_path_factory.mktemp("ingress")
+    models_file = write_models_file(folder / "models.yaml", MODELS)
+    there = [GATEWAY, *(name for name in MODELS if name != "topics")]
+    with running_ingress(folder, models_file, there, asleep=["topics"]) as ingress:
+        yield ingress
+
+
+def manifests(names: list[str]) -> list[Manifest]:
+    return [Manifest.load(PACKAGES / name) for name in names]
+
+
+def post(ingress: Ingress, path: str, body: str | bytes, **headers: str) -> httpx.Response:
+    return httpx.post(f"{ingress.address}{path}", content=body, headers=headers, timeout=10)
+
+
+def asked(answer: httpx.Response) -> tuple[str, str]:
+    """Return the server that was asked, and for which path."""
+    assert answer.status_code == 200, answer.text
+    return answer.json()["server"], answer.json()["path"]
+
+
+def exchange(ingress: Ingress, request: bytes) -> bytes:
+    """Send a request as it is and return all that comes until the end of the connection."""
+    with socket.create_connection(("127.0.0.1", ingress.port), timeout=10) as connection:
+        connection.sendall(request)
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+    return answer
 
 
 @contextmanager

@@ -1,9 +1,9 @@
+"""Which model's replica a request goes to, by its path and body."""
+
 from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,53 +13,25 @@ import pytest
 from model.package import Manifest
 from service.api.app import create_app
 from service.api.calls import Tasks
-from service.ingress import ROUTES, first_fitting, write
+from service.ingress import ROUTES, first_fitting
 from service.ray_environment import BUFFER_BYTES
 from service.settings import Settings
 from tests.service.stand_ins import (
     GATEWAY,
     MODELS,
-    PACKAGES,
     SHARED,
     Ingress,
+    asked,
+    before_all_models,
+    exchange,
+    manifests,
     needs_haproxy,
+    post,
     running_ingress,
     write_models_file,
 )
 
-
-def manifests(names: list[str]) -> list[Manifest]:
-    return [Manifest.load(PACKAGES / name) for name in names]
-
-
-@pytest.fixture(scope="module")
-def ingress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingress]:
-    """HAProxy before a server for each model but one, and one for the gateway."""
-    folder = tmp_path_factory.mktemp("ingress")
-    models_file = write_models_file(folder / "models.yaml", MODELS)
-    there = [GATEWAY, *(name for name in MODELS if name != "topics")]
-    with running_ingress(folder, models_file, there, asleep=["topics"]) as ingress:
-        yield ingress
-
-
-def asked(answer: httpx.Response) -> tuple[str, str]:
-    """Return the server that was asked, and for which path."""
-    assert answer.status_code == 200, answer.text
-    return answer.json()["server"], answer.json()["path"]
-
-
-def post(ingress: Ingress, path: str, body: str | bytes, **headers: str) -> httpx.Response:
-    return httpx.post(f"{ingress.address}{path}", content=body, headers=headers, timeout=10)
-
-
-def exchange(ingress: Ingress, request: bytes) -> bytes:
-    """Send a request as it is and return all that comes until the end of the connection."""
-    with socket.create_connection(("127.0.0.1", ingress.port), timeout=10) as connection:
-        connection.sendall(request)
-        answer = b""
-        while piece := connection.recv(65536):
-            answer += piece
-    return answer
+ingress = pytest.fixture(before_all_models, scope="module")
 
 
 @needs_haproxy
@@ -251,133 +223,6 @@ def test_models_without_an_application_of_their_own_are_where_the_gateway_is(tmp
             assert asked(post(ingress, path, body)) == (GATEWAY, "/models/fashion/classify")
         assert asked(post(ingress, "/classify", '{"model": "nobody"}')) == (GATEWAY, "/classify")
         assert asked(httpx.get(f"{ingress.address}/v1/models")) == (GATEWAY, "/v1/models")
-
-
-@pytest.fixture(scope="module")
-def strict_ingress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingress]:
-    """One that waits 0.3 s for a head, and for a body, and has keys."""
-    folder = tmp_path_factory.mktemp("strict")
-    models_file = write_models_file(folder / "models.yaml", MODELS)
-    write(manifests(MODELS), folder / "trifold", body_timeout_s=0.3, needs_keys=True)
-    with running_ingress(folder, models_file, [GATEWAY, "sentiment"], asleep=[]) as ingress:
-        yield ingress
-
-
-@needs_haproxy
-@pytest.mark.parametrize("path", ["/classify", "/models/sentiment/classify", "/nowhere"])
-@pytest.mark.parametrize("method", ["POST", "PUT"])
-@pytest.mark.parametrize("size", ["Content-Length: 22", "Transfer-Encoding: chunked"])
-def test_a_body_that_does_not_come_is_not_waited_for_long_and_reaches_no_replica(
-    strict_ingress: Ingress, path: str, method: str, size: str
-) -> None:
-    answer = exchange(strict_ingress, f"{method} {path} HTTP/1.1\r\nHost: x\r\n{size}\r\n\r\n1".encode())
-
-    assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n"), answer
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "request_timeout"
-
-
-@needs_haproxy
-def test_a_head_that_comes_letter_by_letter_is_not_waited_for_long(strict_ingress: Ingress) -> None:
-    with socket.create_connection(("127.0.0.1", strict_ingress.port), timeout=0.05) as connection:
-        connection.sendall(b"POST /classify HTTP/1.1\r\nX-Long: ")
-        for _ in range(100):
-            connection.sendall(b"a")
-            with suppress(TimeoutError):
-                answer = connection.recv(65536)
-                break
-        else:
-            raise AssertionError("it was waited for")
-
-    assert answer.startswith(b"HTTP/1.1 408 ")
-
-
-@needs_haproxy
-def test_where_keys_are_needed_rays_list_of_models_is_not_shown(strict_ingress: Ingress, ingress: Ingress) -> None:
-    for path in ("/-/routes", "/-/ROUTES", "/-/%72outes"):
-        refused = httpx.get(f"{strict_ingress.address}{path}")
-        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
-    assert httpx.get(f"{strict_ingress.address}/-/healthz").status_code != 403
-    assert httpx.get(f"{ingress.address}/-/routes").status_code != 403
-
-
-@needs_haproxy
-@pytest.mark.parametrize("given", [b"a b", b"\xff", b"\xc3\xa9", b"a,b", b"a" * 129, b'"', b"ok\r\nX-Request-ID: \xff"])
-def test_an_id_that_ray_or_the_logs_could_trip_over_is_left_out(ingress: Ingress, given: bytes) -> None:
-    head = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Request-ID: %s\r\n\r\n"
-
-    assert b"x-request-id" not in exchange(ingress, head % given).lower()
-    assert b"x-request-id" in exchange(ingress, head % b"Az0_.:/+=-").lower()
-    assert b"x-request-id" in exchange(ingress, head % (b"a" * 128)).lower()
-
-
-@needs_haproxy
-@pytest.mark.parametrize(
-    "name", [b"X-Session-ID", b"x_session_id", b"serve_multiplexed_model_id", b"Serve-Multiplexed-Model-Id"]
-)
-def test_headers_that_choose_among_rays_replicas_are_left_out(ingress: Ingress, name: bytes) -> None:
-    head = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s: \xff\r\nX-Other: 1\r\n\r\n"
-    told = exchange(ingress, head % name).lower()
-
-    assert name.lower() not in told and b"x-other" in told
-
-
-@needs_haproxy
-def test_no_request_is_logged_with_its_query(ingress: Ingress) -> None:
-    assert httpx.post(f"{ingress.address}/translate?api_key=secret", json={}).status_code == 200
-    exchange(ingress, b"BAD\r\n\r\n")  # what is no request is told of, by no rule
-    said = b""
-    while b"BADREQ" not in said:
-        said += ingress.log.recv(65536)
-
-    assert b"secret" not in said
-
-
-@needs_haproxy
-def test_pieces_of_an_answer_come_as_they_are_sent(ingress: Ingress) -> None:
-    headers, body = {"X-Behaviour": "stream"}, {"model": "stories"}
-    with httpx.stream("POST", f"{ingress.address}/generate", json=body, headers=headers, timeout=10) as answer:
-        pieces = answer.iter_raw()
-        assert next(pieces) == b"first"
-        ingress.servers["stories"].may_go_on.set()
-        assert next(pieces) == b"second"
-
-
-@needs_haproxy
-def test_a_replica_notices_that_its_client_leaves(ingress: Ingress) -> None:
-    with pytest.raises(httpx.ReadTimeout):
-        headers = {"X-Behaviour": "wait"}
-        httpx.post(f"{ingress.address}/classify", json={"model": "sentiment"}, headers=headers, timeout=3)
-
-    assert ingress.servers["sentiment"].client_left.wait(5)
-
-
-@needs_haproxy
-@pytest.mark.parametrize("path", ["/classify", "/models/sentiment/classify"])
-def test_a_replica_that_dies_over_a_request_is_an_error_like_any_other(ingress: Ingress, path: str) -> None:
-    with httpx.Client(base_url=ingress.address, timeout=10) as client:
-        for headers, status in (({}, 200), ({"X-Behaviour": "die"}, 503)):  # the second on connections used before
-            answer = client.post(path, content='{"model": "sentiment"}', headers=headers)
-            assert answer.status_code == status
-
-    assert (answer.headers["Retry-After"], answer.json()["error"]["code"]) == ("1", "not_ready")
-
-
-@needs_haproxy
-def test_a_request_whose_replica_dies_before_it_answers_is_sent_again(ingress: Ingress) -> None:
-    ingress.servers["sentiment"].has_died.clear()  # over another test's request
-    answer = post(ingress, "/classify", '{"model": "sentiment"}', **{"X-Behaviour": "die once"})
-
-    assert ingress.servers["sentiment"].has_died.is_set()
-    assert asked(answer) == ("sentiment", "/models/sentiment/classify")
-
-
-@needs_haproxy
-def test_a_client_cannot_keep_ray_from_noticing_that_it_left(ingress: Ingress) -> None:
-    answer = post(
-        ingress, "/classify", "{}", **{"X-Request-Disconnect-Disabled": "?1", "X-Request-Timeout-Seconds": "9"}
-    )
-
-    assert not [name for name in answer.json()["headers"] if name.lower().startswith("x-request-")]
 
 
 def test_every_route_that_takes_a_model_is_known() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.stand_ins import GATEWAY, PACKAGES, Ingress, needs_haproxy, running_ingress
-from tests.service.test_ingress import asked, post
+from tests.service.stand_ins import GATEWAY, PACKAGES, Ingress, asked, needs_haproxy, post, running_ingress
 
 
 @pytest.fixture(scope="module")
