@@ -60,7 +60,9 @@ class Cluster:
         for application in config["applications"]:
             (deployment,) = application["deployments"]
             if "autoscaling_config" in deployment:
-                deployment["autoscaling_config"]["min_replicas"] = 1
+                # While one more has no room here, which load may ask for, Serve would replace none.
+                at_most = {} if "autoscaling" in values else {"max_replicas": 1}
+                deployment["autoscaling_config"] |= {"min_replicas": 1, **at_most}
             else:
                 deployment["num_replicas"] = 1
         (self.folder / "serve.yaml").write_text(yaml.safe_dump(config))
