@@ -81,5 +81,7 @@ def make_package(recipe: Recipe, data: Path, runs: Path, package: Path) -> list[
     if dear:
         return [f"{made}: {cost.told}; the package is left there" for cost in dear]
     shutil.copytree(made, package, dirs_exist_ok=True)
+    for former in {path.name for path in package.iterdir()} - {path.name for path in made.iterdir()}:
+        (package / former).unlink()  # of the package that was there
     made_of.write_text(weights)
     return []

@@ -62,7 +62,7 @@ def _set(**settings: object) -> None:
 def run(settings: Settings) -> None:
     """Serve until a signal comes."""
     started = time.monotonic()
-    configure_logs(settings.log_to)
+    configure_logs(settings.log_to, log_format=settings.log_format, level=settings.log_level)
     with tempfile.TemporaryDirectory(prefix="trifold-") as folder:
         _set(metrics_dir=settings.metrics_dir or f"{folder}/metrics", run_dir=f"{folder}/run")
         _set(log_to=settings.log_to or own_stderr())
@@ -172,9 +172,11 @@ def check_ports(settings: Settings) -> None:
     A service goes on without its metrics port: it has another page of metrics, and takes the port once it is free.
     """
     if settings.metrics_port == settings.port:
-        raise SettingsError(f"port and metrics_port are both {settings.port}; choose another with --port")
+        raise SettingsError(
+            f"port and metrics_port are both {settings.port}; choose another with --port, or TRIFOLD_PORT"
+        )
     if problem := _why_not(settings.host, settings.port):
-        raise SettingsError(f"{problem}; choose another with --host or --port")
+        raise SettingsError(f"{problem}; choose another with --host or --port, or TRIFOLD_HOST or TRIFOLD_PORT")
     if settings.metrics_port and (problem := _why_not(settings.host, settings.metrics_port)):
         logger.warning("%s, so metrics are not served there; choose another with TRIFOLD_METRICS_PORT", problem)
 

@@ -1,4 +1,4 @@
-"""Logs as JSON, a line each: what happened, when, in which request, in which trace.
+"""Logs as JSON, a line each: what happened, when, in which request, in which trace; on a terminal as text.
 
 A replica's own stderr is a file of Ray's, which nobody collects. So each process opens what the container, or the
 command that started all, writes to (`TRIFOLD_LOG_TO`), and its lines are there for `kubectl logs`.
@@ -11,11 +11,13 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
 import structlog
 
 LOGGERS = ("service", "trifold")  # ours; what others log goes where it went before
+LogFormat = Literal["auto", "json", "text"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 def _without_rays_own(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -24,10 +26,17 @@ def _without_rays_own(_logger: object, _name: str, event: structlog.typing.Event
     return event
 
 
-def configure_logs(to: Path | None = None, stream: TextIO | None = None) -> None:
-    """Let this process's own loggers write JSON to a file, pipe or terminal; what `extra` brings becomes fields.
+def configure_logs(
+    to: Path | None = None,
+    stream: TextIO | None = None,
+    *,
+    log_format: LogFormat = "auto",
+    level: LogLevel = "info",
+) -> None:
+    """Let this process's own loggers write to a file, pipe or terminal; what `extra` brings becomes fields.
 
-    Without one, or if it cannot be opened, as a socket cannot, they write to stderr.
+    Without one, or if it cannot be opened, as a socket cannot, they write to stderr. `auto` is text on a terminal, and
+    JSON elsewhere.
     """
     problem = None
     if to is not None and stream is None:
@@ -35,6 +44,10 @@ def configure_logs(to: Path | None = None, stream: TextIO | None = None) -> None
             stream = to.open("a", encoding="utf-8")
         except OSError as error:
             problem = error
+    # Ray Serve puts a logger of its own in the place of sys.stderr, which keeps lines back until there are many.
+    stream = stream or sys.__stderr__
+    is_terminal = stream is not None and stream.isatty()
+    is_text = log_format == "text" or (log_format == "auto" and is_terminal)
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             structlog.contextvars.merge_contextvars,
@@ -46,20 +59,28 @@ def configure_logs(to: Path | None = None, stream: TextIO | None = None) -> None
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             _without_rays_own,
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(ensure_ascii=False),
+            *(_as_text(in_colours=is_terminal) if is_text else _AS_JSON),
         ],
     )
-    # Ray Serve puts a logger of its own in the place of sys.stderr, which keeps lines back until there are many.
-    handler = logging.StreamHandler(stream or sys.__stderr__)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
     for name in LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
-        logger.setLevel(logging.INFO)
+        logger.setLevel(level.upper())
         logger.propagate = False
     if problem is not None:
         logging.getLogger(__name__).warning("TRIFOLD_LOG_TO: %s; logs go to stderr", problem)
+
+
+_AS_JSON: list[structlog.typing.Processor] = [
+    structlog.processors.format_exc_info,
+    structlog.processors.JSONRenderer(ensure_ascii=False),
+]
+
+
+def _as_text(*, in_colours: bool) -> list[structlog.typing.Processor]:
+    return [structlog.dev.ConsoleRenderer(colors=in_colours, exception_formatter=structlog.dev.plain_traceback)]
 
 
 def own_stderr() -> Path:

@@ -110,8 +110,9 @@ class ModelSettings(BaseModel):
     cpu_fallback: bool = Field(False, description="run on the CPU where this machine has no GPU")
     exact: bool = Field(
         True,
-        description="the same answer in any company; false: an encoder may be computed by OpenVINO (extra openvino), "
-        "where that is measured to be faster as the model is loaded, and a decoder of any precision may have drafts",
+        description="no substitute that could change an answer; false: an encoder may be computed by OpenVINO (extra "
+        "openvino), where that is measured to be faster as the model is loaded, and a decoder of any precision may "
+        "have drafts. Answers are the same in any company in int8 and int8-static, on a processor",
     )
     threads: int = Field(
         0, ge=0, description="threads of a session; 0: all cores the replica may use, or fewer while those are faster"
@@ -201,3 +202,14 @@ class _ModelsFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     models: list[ModelSettings] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_package(cls, content: Any) -> Any:
+        models = content.get("models") if isinstance(content, dict) else None
+        if isinstance(models, list) and any(isinstance(each, dict) and "model" in each for each in models):
+            raise ValueError(
+                "models: only `trifold serve` makes packages of names (`model`); here `package` names a folder, which "
+                "`trifold import NAME --out FOLDER` makes"
+            )
+        return content

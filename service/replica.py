@@ -108,7 +108,7 @@ def _of_this_process() -> tuple[Settings, Metrics]:
     from service.metrics_port import export
 
     settings = Settings.read()
-    configure_logs(settings.log_to)
+    configure_logs(settings.log_to, log_format=settings.log_format, level=settings.log_level)
     settings.check_exposure(settings.host)
     metrics = Metrics(settings.metrics_dir, settings.latency_buckets or SECONDS)
     export(metrics, settings.host, settings.metrics_port)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
+from service.logs import LogFormat, LogLevel
 from service.models_file import ModelSettings, most_replicas, read_models
 from service.settings_errors import SettingsError, problems
 
@@ -72,6 +73,8 @@ class Settings(BaseSettings):
     log_to: Path | None = Field(
         None, description="file or pipe to which every process adds its lines; none: its stderr"
     )
+    log_format: LogFormat = Field("auto", description="json, or text; auto: text on a terminal, JSON elsewhere")
+    log_level: LogLevel = Field("info", description="debug, info, warning or error: the least that is written")
     run_dir: Path | None = Field(None, description="where a node's processes learn that the service shuts down")
     drain_notice_s: float = Field(
         1.0, ge=0, le=A_DAY_S, description="how long one that is shutting down still takes requests"
@@ -148,7 +151,7 @@ class Settings(BaseSettings):
         if not (self.needs_keys or self.allow_anonymous or _is_loopback(host)):
             raise SettingsError(
                 f"host: whoever reaches {host} could use the service without a key; set TRIFOLD_API_KEYS_FILE or "
-                "TRIFOLD_API_KEYS (python -m service.keys makes one), or TRIFOLD_ALLOW_ANONYMOUS=true if that is meant"
+                "TRIFOLD_API_KEYS (trifold key makes one), or TRIFOLD_ALLOW_ANONYMOUS=true if that is meant"
             )
 
     def models(self, together: Callable[[ModelSettings], int] = most_replicas) -> list[ModelSettings]:

@@ -19,8 +19,9 @@ def names(text: str) -> frozenset[str]:
 # What changes no answer of any family, and what others read.
 HARMLESS = (
     # where a file comes from and how it was computed
-    names("_name_or_path _commit_hash _attn_implementation_autoset attn_implementation dtype model_type")
-    | names("name_or_path torch_dtype transformers_version transformers.js_config")
+    names("_name_or_path _commit_hash _attn_implementation _attn_implementation_autoset attn_implementation dtype")
+    | names("language model_type name name_or_path torch_dtype transformers_version transformers.js_config")
+    | names("unsloth_fixed unsloth_version")
     # what a call returns, and how its work is cut
     | names("cache_implementation chunk_size_feed_forward output_attentions output_hidden_states pretraining_tp")
     | names("output_past return_dict torchscript use_bfloat16 use_cache")

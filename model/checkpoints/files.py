@@ -22,8 +22,11 @@ class WeightFormat:
     index: str
 
     def parts(self, folder: Path) -> list[str]:
-        """Return the names of the files that should be there; raises `CheckpointError` for an index that is broken."""
-        if not (folder / self.index).is_file():
+        """Return the names of the files that should be there; raises `CheckpointError` for an index that is broken.
+
+        Beside the whole file an index is one of before, as in `transformers`.
+        """
+        if (folder / self.single).is_file() or not (folder / self.index).is_file():
             return [self.single]
         index = read_json(folder / self.index)
         places = index.get("weight_map")
@@ -33,6 +36,8 @@ class WeightFormat:
         for name in names:
             if Path(name).name != name:
                 raise CheckpointError(f"{folder / self.index}: {name!r} is not the name of a file beside it")
+            if Path(name).suffix != Path(self.single).suffix:  # a pickle is no part of what needs no trust
+                raise CheckpointError(f"{folder / self.index}: {name!r} is no {Path(self.single).suffix} file")
         return names
 
 

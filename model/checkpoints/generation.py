@@ -58,7 +58,13 @@ WITHOUT_EFFECT = frozenset(
         *("is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold"),
         *("prompt_lookup_num_tokens", "max_matching_ngram_size", "assistant_early_exit", "assistant_lookbehind"),
         *("target_lookbehind", "assistant_ensemble_weight", "speculation_type", "use_mtp"),
-        *("compile_config", "disable_compile", "continuous_batching_config", "prefill_chunk_size"),
+        *(
+            "_attn_implementation",
+            "compile_config",
+            "disable_compile",
+            "continuous_batching_config",
+            "prefill_chunk_size",
+        ),
     }
 )
 RENAMED: Mapping[str, str] = {

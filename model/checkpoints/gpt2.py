@@ -34,10 +34,11 @@ DEFAULTS = {
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
     "tie_word_embeddings": True,
+    "is_causal": True,
 }
-# A head for multiple choice, the precision of scores, and another name of n_positions.
+# A head for multiple choice, the precision of scores, another name of n_positions, and what OpenAI's code had.
 HARMLESS = names("summary_type summary_use_proj summary_activation summary_proj_to_labels") | names(
-    "reorder_and_upcast_attn n_ctx"
+    "reorder_and_upcast_attn n_ctx n_special predict_special_tokens"
 )
 
 QKV = tuple(f"decoder.blocks.{{}}.self_attention.{part}" for part in ("query", "key", "value"))

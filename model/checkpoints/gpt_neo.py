@@ -75,6 +75,7 @@ DEFAULTS = {
     "layer_norm_epsilon": 1e-5,
     "tie_word_embeddings": True,
     "resid_dropout": 0.0,
+    "is_causal": True,
 }
 # What attention_types says once more, a sliding window that may not be used, and a head for multiple choice.
 HARMLESS = names("attention_layers window_size summary_activation summary_proj_to_labels summary_type summary_use_proj")

@@ -19,7 +19,14 @@ PREPROCESSOR_FILE = "preprocessor_config.json"
 
 STANDARD = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
-PLAIN = {"do_resize": True, "do_rescale": True, "do_normalize": True, "do_center_crop": False, "crop_size": 224} | {
+PLAIN = {
+    "default_to_square": True,
+    "do_resize": True,
+    "do_rescale": True,
+    "do_normalize": True,
+    "do_center_crop": False,
+    "crop_size": 224,
+} | {
     "rescale_factor": 1 / 255,
     "resample": 2,
     "size": 224,
@@ -28,12 +35,21 @@ PLAIN = {"do_resize": True, "do_rescale": True, "do_normalize": True, "do_center
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "ViT": {**PLAIN, **STANDARD},
     "DeiT": {**PLAIN, **STANDARD, "do_center_crop": True, "resample": 3, "size": 256},
-    "Bit": {**PLAIN, **CLIP, "do_center_crop": True, "resample": 3, "size": {"shortest_edge": 224}},
+    "Bit": {
+        **PLAIN,
+        **CLIP,
+        "default_to_square": False,
+        "do_center_crop": True,
+        "resample": 3,
+        "size": {"shortest_edge": 224},
+    },
 }
 CLASS_ENDS = ("ImageProcessor", "FeatureExtractor", "ImageProcessorFast", "ImageProcessorPil")
-HARMLESS = names("image_processor_type feature_extractor_type processor_class do_convert_rgb data_format") | {
-    "crop_size"  # where nothing is cut
-}
+HARMLESS = (
+    names("image_processor_type feature_extractor_type processor_class do_convert_rgb data_format")
+    | names("_valid_processor_keys device disable_grouping input_data_format return_tensors")
+    | {"crop_size"}  # where nothing is cut
+)
 RESAMPLING: Mapping[int, Resampling] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 
 

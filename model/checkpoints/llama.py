@@ -119,7 +119,13 @@ NAMES: Names = {
 }
 
 # What older files leave out.
-DEFAULTS: Mapping[str, Any] = {"head_dim": None, "attention_bias": False, "mlp_bias": False, "layer_types": None} | {
+DEFAULTS: Mapping[str, Any] = {
+    "is_causal": True,
+    "head_dim": None,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "layer_types": None,
+} | {
     "rope_parameters": None,
     "rope_theta": 10000.0,
     "rope_scaling": None,

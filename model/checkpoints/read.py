@@ -204,15 +204,12 @@ def _output_settings(folder: Path, config: HFConfig, architecture: Architecture)
 
 def _tokens_of_outputs(file: Path, settings: OutputSettings) -> Tokens:
     """Return the tokens of a model that generates; its own tokenizer says what a prompt begins with."""
-    prompts, generation = dict(settings.task_prompts), settings.generation
-    if settings.is_summarizer:  # nobody has to ask
-        generation = generation.updated(prompts.pop("summarize").generation)
     return Tokens(
         file,
         settings.special_ids,
         settings.languages,
-        generation,
-        prompts,
+        settings.generation,
+        dict(settings.task_prompts),
         starts_prompts=False,
     )
 

@@ -38,6 +38,7 @@ DENSE_ACTIVATIONS: Mapping[str, Activation] = {
     "torch.nn.modules.activation.ReLU": "relu",
     "torch.nn.modules.activation.GELU": "gelu",
     "torch.nn.modules.activation.SiLU": "silu",
+    "torch.nn.modules.linear.Identity": "none",
 }
 # The parts' folders, by what they are; in this order, the first two must be there.
 PARTS = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -129,9 +130,13 @@ def _listed(folder: Path) -> list[tuple[str, str, Any]]:
     try:
         listed = json.loads((folder / MODULES_FILE).read_text(encoding="utf-8"))
         ordered = sorted(listed, key=lambda part: part["idx"])
-        return [(str(part["type"]), str(part["path"]), part.get("kwargs")) for part in ordered]
+        found = [(str(part["type"]), str(part["path"]), part.get("kwargs")) for part in ordered]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder / MODULES_FILE}: cannot be read: {error}") from None
+    for _, place, _ in found:
+        if Path(place).is_absolute() or ".." in Path(place).parts:
+            raise CheckpointError(f"{folder / MODULES_FILE}: {place!r} is no folder within the checkpoint's")
+    return found
 
 
 def _parts(folder: Path) -> dict[str, Path]:

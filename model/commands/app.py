@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -12,6 +13,7 @@ from model.hub.errors import HubError
 from model.package import PackageError
 from model.storage.errors import StorageError
 from model.training.errors import DataError, RunError
+from service import __version__
 from service.settings_errors import SettingsError
 
 ERRORS = (CheckpointError, DataError, HubError, PackageError, RunError, SettingsError, StorageError)
@@ -29,6 +31,23 @@ app = typer.Typer(
     add_completion=False,
     help="Serve, fetch, import, train, export and examine transformers.",
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.command()(serving.serve)
 app.command()(fetching.fetch)
 app.command(name="import")(making.import_checkpoint)
@@ -48,6 +67,8 @@ def main() -> None:
         app()
     except ERRORS as error:
         sys.exit(f"trifold: {error}")
+    except OSError as error:  # a full disk, a folder that may not be written to
+        sys.exit(f"trifold: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:

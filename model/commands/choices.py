@@ -59,7 +59,11 @@ def texts_of(file: Path | None, precision: PrecisionName) -> tuple[str, ...] | N
         return None
     if precision != "int8-static":
         raise typer.BadParameter(f"texts are for int8-static; {precision} needs none", param_hint="--samples")
-    texts = tuple(line for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"{file} is not UTF-8 at byte {error.start}", param_hint="--samples") from None
+    texts = tuple(line for line in lines if line.strip())
     if not texts:
         raise typer.BadParameter(f"{file} has no text in it", param_hint="--samples")
     return texts

@@ -13,7 +13,7 @@ import yaml
 from model.commands.choices import INT8, AllowPickle, Languages, PrecisionChoice, precision_of
 from model.commands.models_file import check_apart, find_apart, read_entries, with_fitting_positions, with_packages
 from service.keys import issue_key
-from service.settings import Settings
+from service.settings import BUNDLED_MODELS, Settings
 from service.settings_errors import parse_yaml
 
 
@@ -63,8 +63,8 @@ def serve(
         entries = [{"model": model, **common, **_settings(options or ())} for model in models]
         for entry, chosen in zip(entries, name or (), strict=False):
             entry["name"] = chosen
-    elif models_file:
-        entries = read_entries(models_file)
+    elif (file := models_file or Settings.read().models_file) != BUNDLED_MODELS:
+        entries = read_entries(file)
     else:
         _start(given)
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -84,9 +86,7 @@ def export_package(
     package that was there before.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for rest in folder.glob(f"{MAKING}*"):  # of a process that was killed
-        shutil.rmtree(rest, ignore_errors=True)
-    with TemporaryDirectory(dir=folder, prefix=MAKING) as name, _refusals(card.name):
+    with _alone(folder), _refusals(card.name), TemporaryDirectory(dir=folder, prefix=MAKING) as name:
         made = Path(name)
         tokenizer = None if tokens is None else Tokenizer.from_file(str(tokens.file))
         takes_pairs = card.task == "rerank" or card.entailment is not None
@@ -140,10 +140,30 @@ def export_package(
         before = _files_of_package(folder)
         for file in made.iterdir():
             file.replace(folder / file.name)
-    manifest.save(folder)
-    for name in before - manifest.sha256.keys():  # another precision's weights, or how sure the former model was
-        (folder / name).unlink(missing_ok=True)
+        manifest.save(folder)
+        for former in before - manifest.sha256.keys():  # another precision's weights, or how sure it was
+            (folder / former).unlink(missing_ok=True)
     return Manifest.load(folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from writing a package into a folder; raises `PackageError` where one does already."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PackageError(
+                f"{folder}: another process is writing a package there; wait for it, or write into another folder"
+            ) from None
+        except OSError:  # some file systems lock no folders
+            pass
+        for rest in folder.glob(f"{MAKING}*"):  # of a process that was killed
+            shutil.rmtree(rest, ignore_errors=True)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _files_of_package(folder: Path) -> set[str]:

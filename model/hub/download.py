@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import httpx2
@@ -28,7 +28,8 @@ from huggingface_hub.errors import (
 )
 from tqdm.auto import tqdm
 
-from model.checkpoints.files import PICKLE, WeightFormat, formats, weight_files
+from model.checkpoints.files import PICKLE, formats, weight_files
+from model.checkpoints.sentence import read_layout
 from model.hub.errors import HubError, HubUnreachable
 from model.hub.names import HubName, bundled
 
@@ -72,23 +73,32 @@ class Hub:
 
         Raises `HubError`, and `CheckpointError` where there are none that may be taken.
         """
-        for kind in formats(allow_pickle=allow_pickle):
-            parts = kind.parts(folder)
-            self._fetch(name, folder.name, [*parts, f"*_Dense/{kind.single}"])  # the latter of sentence-transformers
-            if all((folder / part).is_file() for part in parts):
-                return
-        if not allow_pickle and self._has_file(name, folder, PICKLE):
-            raise HubError(
-                f"{name}: its weights are in {PICKLE.single}, a pickle, which may run code of its author's; if you "
-                "trust them, give --allow-pickle"
-            )
-        weight_files(folder, allow_pickle=allow_pickle)  # says what is wrong
+        layout, parts = read_layout(folder), [PurePosixPath()]
+        if layout is not None and layout.dense is not None:
+            parts.append(PurePosixPath(layout.dense.folder.relative_to(folder)))
+        for part in parts:
+            self._fetch_weights_in(name, folder, part, allow_pickle=allow_pickle)
 
-    def _has_file(self, name: HubName, folder: Path, kind: WeightFormat) -> bool:
+    def _fetch_weights_in(self, name: HubName, folder: Path, part: PurePosixPath, *, allow_pickle: bool) -> None:
+        """Bring the weights of a model, or of a part that has a folder of its own."""
+        for kind in formats(allow_pickle=allow_pickle):
+            for found in dict.fromkeys((tuple(kind.parts(folder / part)), (kind.single,))):  # an index may be of before
+                files = [str(part / file) for file in found]
+                self._fetch(name, folder.name, files)
+                if all((folder / file).is_file() for file in files):
+                    return
+        if not allow_pickle and self._has_file(name, folder, str(part / PICKLE.parts(folder / part)[0])):
+            raise HubError(
+                f"{name}: its weights are in {part / PICKLE.single}, a pickle, which may run code of its author's; if "
+                "you trust them, give --allow-pickle"
+            )
+        weight_files(folder / part, allow_pickle=allow_pickle)  # says what is wrong
+
+    def _has_file(self, name: HubName, folder: Path, file: str) -> bool:
         if self.is_offline:
             return False
         with self._errors(name):
-            return HfApi(self.endpoint).file_exists(name.id, kind.parts(folder)[0], revision=folder.name)
+            return HfApi(self.endpoint).file_exists(name.id, file, revision=folder.name)
 
     def count_numbers(self, name: HubName, folder: Path) -> dict[str, int]:
         """Return how many numbers of each type the weights have; no more than the files' headers is downloaded."""
@@ -144,10 +154,16 @@ class Hub:
         except HfHubHTTPError as error:
             status = error.response.status_code
             raise HubError(f"{name}: {self.address} answered with status {status}; try again later") from None
+        except httpx2.TransportError as error:
+            raise HubUnreachable(
+                f"{name}: the download was interrupted ({error}); start again, what came is kept"
+            ) from None
         except httpx2.HTTPError as error:
             raise HubError(f"{name}: the download was interrupted ({error}); start again, what came is kept") from None
-        except OSError as error:  # a full disk, or another size than announced
-            raise HubError(f"{name}: the download failed: {str(error).splitlines()[0]}") from None
+        except (OSError, RuntimeError) as error:  # a full disk, another size than announced; hf_xet raises the latter
+            raise HubError(
+                f"{name}: the download failed: {(str(error) or repr(error)).splitlines()[0]}; start again"
+            ) from None
 
     def _unreachable(self, name: HubName, error: Exception) -> str:
         if self.is_offline:

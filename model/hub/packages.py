@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import CONFIG_FILE, count_numbers, weight_files
+from model.checkpoints.sentence import read_layout
 from model.hub.cache import PackageCache, key_of
 from model.hub.card import read_card
 from model.hub.download import DESCRIPTION, Hub
@@ -95,6 +96,8 @@ class Packages:
                 f"{out}: the model would be called {chosen!r}; names are 1 to {LONGEST} small letters, digits, dots, "
                 f"dashes and underscores, the first a letter or digit, as in {out.with_name(served_name(out))}"
             )
+        if (out / CONFIG_FILE).is_file() and not (out / FILE_NAME).is_file():
+            raise HubError(f"{out}: that is a checkpoint, whose files a package's would replace; name another folder")
         folder = self._download(source, self.hub.describe(source), options) if isinstance(source, HubName) else source
         self._import(folder, chosen, out, options)
 
@@ -194,8 +197,11 @@ def content_of(folder: Path, options: ImportOptions) -> str:
     """Return a digest of all files that an import reads; raises `HubError` for a folder that is no checkpoint."""
     _require_description(folder)
     files = {path for pattern in DESCRIPTION for path in folder.glob(pattern)}
-    files |= set(folder.glob("*_*/config.json")) | set(folder.glob("*_Dense/*"))  # of sentence-transformers' modules
+    files |= set(folder.glob("*/config.json"))  # of sentence-transformers' modules
     files |= set(weight_files(folder, allow_pickle=options.allow_pickle))
+    layout = read_layout(folder)
+    if layout is not None and layout.dense is not None:
+        files |= set(weight_files(layout.dense.folder, allow_pickle=options.allow_pickle))
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{path.relative_to(folder)} {sha256_of(path)}\n".encode())

@@ -26,4 +26,5 @@ ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
     "quick-gelu": QuickGELU,
     "silu": nn.SiLU,  # also called swish
     "tanh": nn.Tanh,
+    "none": nn.Identity,  # of vectors that a linear map makes
 }

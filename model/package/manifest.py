@@ -263,6 +263,8 @@ class Manifest(Part):
             return cls.model_validate_json((folder / FILE_NAME).read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             raise PackageError(f"{folder}: there is no {FILE_NAME}; a model package has one") from None
+        except OSError as error:
+            raise PackageError(f"{folder / FILE_NAME}: {error.strerror}") from None
         except ValidationError as error:
             raise PackageError(f"{folder / FILE_NAME}: {in_words(error, 'manifest')}; export the model again") from None
 
@@ -271,7 +273,11 @@ class Manifest(Part):
         for file, expected in self.sha256.items():
             if not (folder / file).is_file():
                 raise PackageError(f"{folder}: {file} is missing; the manifest lists it")
-            if sha256_of(folder / file) != expected:
+            try:
+                found = sha256_of(folder / file)
+            except OSError as error:
+                raise PackageError(f"{folder / file}: {error.strerror}") from None
+            if found != expected:
                 raise PackageError(f"{folder}: {file} differs from the sha256 in the manifest; export or copy it again")
 
     def save(self, folder: Path) -> None:

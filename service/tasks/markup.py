@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from html import unescape as unescaped
 
-from service.tasks.sentences import TooManySentences, split
+from service.tasks.sentences import LETTER, TooManySentences, split
 
 # Their contents are no text: the standard's raw text, and what is said in no language.
 RAW = frozenset({"iframe", "noembed", "noframes", "plaintext", "script", "style", "xmp"})
@@ -22,7 +22,7 @@ _TAG = re.compile(r"<(?P<end>/?)(?P<name>[a-zA-Z][^\s/>]*)")
 _ATTRIBUTE = re.compile(r"[\s/]*(?P<name>=?[^\s/>=]*)(?:\s*=\s*(?P<quote>[\"']?))?")
 _UNQUOTED = re.compile(r"[^\s>]*")
 _LONG_NUMBER = re.compile(r"(&#[0-9]{500,})")  # of no character, and soon longer than Python reads
-_LETTER = re.compile(r"[^\W\d_]")
+_LINE_BREAK = re.compile(r"(?<=\S)[ \t\f\r]*\n[ \t\n\f\r]*(?=\S)")  # which a page shows as a space
 _ENDS = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in RAW}
 
 
@@ -34,7 +34,7 @@ def parts_of(page: str, language: str, most: int) -> list[str]:
         if not is_text:
             kept.append(piece)
             continue
-        for place, part in enumerate(split(unescape(piece), language, most)):
+        for place, part in enumerate(split(_LINE_BREAK.sub(" ", unescape(piece)), language, most)):
             if place % 2:
                 kept.append(part)
             elif part:
@@ -67,7 +67,7 @@ def pieces(page: str) -> Iterator[tuple[str, bool]]:
         start = _next_markup(page, place)
         text = page[place:start]
         if text:
-            yield text, _LETTER.search(unescape(text)) is not None
+            yield text, LETTER.search(unescape(text)) is not None
         place = _end_of_markup(page, start)
         if place > start:
             yield page[start:place], False

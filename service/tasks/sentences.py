@@ -7,7 +7,7 @@ language without rules of its own takes those of one that is near to it, or of E
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 
 from sentencex import segment
@@ -19,6 +19,7 @@ READ = 2_048  # characters read at a time: its rules look for the end of a quota
 # White space beyond ASCII, behind which and a capital sentencex does not bear a full stop; to it a space is as good.
 _WIDE_SPACES = str.maketrans({chr(code): " " for code in range(0x80, 0x3001) if chr(code).isspace()})
 LONG = 400  # characters of a sentence that is cut at any end that there may be
+LETTER = re.compile(r"[^\W\d_]")
 _INK = re.compile(r"\S")
 # . ! ? or … and whatever closes a quotation, where white space follows, and ink. It begins with the rarest of what it
 # looks for, so that a long text without an end is passed over quickly.
@@ -51,6 +52,31 @@ def split(text: str, language: str = "en", most: int | None = None) -> list[str]
         start = next_start
     tail = text[len(lead) + len(stripped) :]
     return [*parts[:-1], tail, ""] if tail else parts[:-1]
+
+
+def without_words_kept(
+    parts: Sequence[str], starts: Sequence[int], written: Callable[[str], str] = str
+) -> tuple[list[str], list[int]]:
+    """Return parts as `split` has them, and where they start, with sentences that have no letter among what stays.
+
+    A translator that learned from sentences makes words of a number alone. `written` is how such a sentence is written
+    where the parts at odd places stand.
+    """
+    kept, places = [""], [0]
+    for place, (part, start) in enumerate(zip(parts, starts, strict=True)):
+        has_words = not place % 2 and LETTER.search(part) is not None
+        stays = part if place % 2 else written(part)
+        if has_words and len(kept) == 1:
+            kept, places = [part], [start]
+        elif len(kept) % 2 == has_words:  # behind a sentence what stays, and behind that a sentence
+            kept[-1] += stays
+        else:
+            kept.append(part if has_words else stays)
+            places.append(start)
+    if len(kept) % 2 == 0:
+        kept.append("")
+        places.append(starts[-1] + len(parts[-1]))
+    return kept, places
 
 
 def _ends(text: str, language: str) -> Iterator[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +34,7 @@ from service.tasks.explaining.aligner import Aligner, Part, Translated
 from service.tasks.explaining.insights import Insights
 from service.tasks.markup import parts_of, text_of
 from service.tasks.pool import Pool
-from service.tasks.sentences import WITHOUT_SPACES, TooManySentences, split
+from service.tasks.sentences import WITHOUT_SPACES, TooManySentences, split, without_words_kept
 from service.tasks.streamed_text import StreamedText
 from service.tasks.task import check_beam_size, check_memory, not_for
 from service.tasks.texts import as_list, check_characters, check_length, encode_all, expected_tokens
@@ -239,7 +239,7 @@ class Translate:
         starts = list(accumulate(map(len, parts[:-1]), initial=0))
         if base_language(request.target) not in WITHOUT_SPACES:
             parts[1:-1:2] = [gap or " " for gap in parts[1:-1:2]]
-        return _Read(source, guess, parts, starts)
+        return _Read(source, guess, *without_words_kept(parts, starts, _as_written(request)))
 
     def _guess(self, text: str, target: str) -> Guess | None:
         """Return the likeliest language that is translated into the target, or the target if it is that for sure."""
@@ -296,7 +296,7 @@ class Translate:
         self, request: TranslateRequest, texts: list[_Read], sources: list[list[int]], found: list[list[list[int]]]
     ) -> TranslateResponse:
         sentences = iter(found)
-        written = partial(escape, quote=False) if request.format == "html" else str
+        written = _as_written(request)
         answers: list[list[str]] = []  # per text, per rank
         for text in texts:
             ranked = [next(sentences) if part and not index % 2 else None for index, part in enumerate(text.parts)]
@@ -319,6 +319,11 @@ class Translate:
                 completion_tokens=sum(len(ranks[0]) for ranks in found),
             ),
         )
+
+
+def _as_written(request: TranslateRequest) -> Callable[[str], str]:
+    """Return what writes text as the request's format has it."""
+    return partial(escape, quote=False) if request.format == "html" else str
 
 
 def _detected(guess: Guess | None) -> Detected | None:

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import io
 import json
 import logging
+import os
+import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,6 +48,33 @@ def test_a_file_keeps_what_all_have_added_to_it(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", first], cwd=ROOT, stderr=file, check=True)
 
     assert [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()] == ["said"] * 3
+
+
+def test_on_a_terminal_lines_are_text_and_elsewhere_json() -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal, io.StringIO() as file:
+        for stream in (terminal, file):
+            configure_logs(stream=stream)
+            logging.getLogger("trifold").info("ready", extra={"model": "stories"})
+        shown, kept = os.read(ours, 1024).decode(), file.getvalue()
+    os.close(ours)
+
+    assert "ready" in shown and not shown.startswith("{")
+    assert json.loads(kept)["model"] == "stories"
+
+
+def test_the_form_of_lines_and_which_are_written_can_be_chosen() -> None:
+    with io.StringIO() as stream:
+        configure_logs(stream=stream, log_format="text", level="warning")
+        logging.getLogger("trifold").info("said")
+        try:
+            raise ValueError("out of range")
+        except ValueError:
+            logging.getLogger("trifold").exception("failed", extra={"model": "stories"})
+        written = stream.getvalue()
+
+    assert "said" not in written
+    assert re.search(r"\[error +\] failed .*model=stories\nTraceback .*ValueError: out of range", written, re.DOTALL)
 
 
 def test_what_cannot_be_opened_is_told_and_does_not_stop_a_process(

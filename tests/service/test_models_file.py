@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
         ("models: []", "models: List should have at least 1 item"),
         ("models:\n  - {package: x, slots: 3}", "slots: Extra inputs"),
         ("models:\n  - {package: x, max_slots: 0}", "max_slots: Input should be greater"),
+        ("models: [{model: a/b}]", "only `trifold serve` makes packages of names .*`trifold import NAME --out FOLDER`"),
         ("models: [", "not YAML, line 1: while parsing a flow"),
         ("models: 2024-13-45", "not YAML: a value is not what its form or tag says"),
         ("models: " + "[" * 2000, "not YAML: nested too deeply"),

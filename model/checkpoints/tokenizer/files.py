@@ -10,22 +10,23 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.files import read_json
+from model.checkpoints.files import CONFIG_FILE, read_json
 
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """A folder's tokenizer_config.json, special_tokens_map.json and added_tokens.json; each may be missing."""
+    """A folder's tokenizer_config.json and the files beside it; each may be missing."""
 
     folder: Path
     config: Mapping[str, Any] = field(default_factory=dict)
     specials: Mapping[str, Any] = field(default_factory=dict)
     added: Mapping[str, int] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)  # config.json
 
     @classmethod
     def read(cls, folder: Path) -> TokenizerFiles:
         """Read what is there; raises `CheckpointError` for a file that is broken."""
-        names = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+        names = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", CONFIG_FILE)
         return cls(folder, *(read_json(folder / name) if (folder / name).is_file() else {} for name in names))
 
     def path(self, *names: str) -> Path:
@@ -39,6 +40,11 @@ class TokenizerFiles:
         """Return a field of tokenizer_config.json."""
         value = self.config.get(name)
         return default if value is None else value
+
+    def tokenizer_class(self, default: str) -> str:
+        """Return the name of the class that tokenizer_config.json has, else config.json."""
+        stated = self.config.get("tokenizer_class") or self.model.get("tokenizer_class") or default
+        return str(stated).removesuffix("Fast")
 
     def token(self, name: str, default: str) -> str:
         """Return a special token, as `eos_token`."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, processors
+from tokenizers import Tokenizer, normalizers, processors
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.tokenizer import pieces, words
@@ -38,7 +38,6 @@ CLASSES = {  # of families whose files may name none
     **{"t5": "T5Tokenizer", "mt5": "T5Tokenizer", "mbart": "MBartTokenizer", "m2m_100": "M2M100Tokenizer"},
     **{"marian": "MarianTokenizer", "pegasus": "PegasusTokenizer", "deberta-v2": "DebertaV2Tokenizer"},
 }
-FLAGGED = frozenset({"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"})  # whose flags say what is added
 TRANSLATORS = frozenset({"m2m_100", "mbart"})  # families whose tokenizer.json adds one language's token to every text
 
 
@@ -58,7 +57,8 @@ def write_tokenizer(folder: Path, family: str, scratch: Path) -> Path:
         made = pieces.ends_alone(read_tokenizer(own))
     else:
         files = TokenizerFiles.read(folder)
-        flagged = with_flagged_ends(read_tokenizer(own), files) if _class_of(files, family) in FLAGGED else None
+        heed = BY_FLAGS.get(_class_of(files, family))
+        flagged = heed(read_tokenizer(own), files) if heed else None
         if flagged is None:
             return own
         made = flagged
@@ -92,6 +92,35 @@ def with_flagged_ends(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer 
         single=single, pair=f"{single} {second}", special_tokens=list(used.items())
     )
     return tokenizer
+
+
+def with_flagged_case(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer | None:
+    """Return a tokenizer that lower-cases, and parts accents and Chinese characters, as tokenizer_config.json says.
+
+    None if it does already, or there are no flags. Transformers heeds them, whatever tokenizer.json says.
+    """
+    state = json.loads(tokenizer.to_str())["normalizer"] or {}
+    if state.get("type") != "BertNormalizer":
+        return None
+    has = {name: state[name] for name in CASE_FLAGS}
+    asked = {name: files.config.get(flag, has[name]) for name, flag in CASE_FLAGS.items()}
+    if asked == has:
+        return None
+    tokenizer.normalizer = normalizers.BertNormalizer(clean_text=state["clean_text"], **asked)
+    return tokenizer
+
+
+CASE_FLAGS = {
+    "lowercase": "do_lower_case",
+    "strip_accents": "strip_accents",
+    "handle_chinese_chars": "tokenize_chinese_chars",
+}
+BY_FLAGS: dict[
+    str, Callable[[Tokenizer, TokenizerFiles], Tokenizer | None]
+] = {  # classes that heed tokenizer_config.json
+    **dict.fromkeys(("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"), with_flagged_ends),
+    **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer"), with_flagged_case),
+}
 
 
 def fitting(file: Path, vocab_size: int, scratch: Path) -> Path:
@@ -142,7 +171,7 @@ def make_tokenizer(folder: Path, family: str) -> Tokenizer:
 
 
 def _class_of(files: TokenizerFiles, family: str) -> str:
-    return str(files.option("tokenizer_class", CLASSES.get(family, ""))).removesuffix("Fast")
+    return files.tokenizer_class(CLASSES.get(family, ""))
 
 
 def read_tokenizer(path: Path) -> Tokenizer:

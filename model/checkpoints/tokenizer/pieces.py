@@ -51,7 +51,7 @@ def camembert(files: TokenizerFiles) -> Tokenizer:
 
 def mbart(files: TokenizerFiles) -> Tokenizer:
     """Return mBART's and mBART-50's; the languages' tokens are the service's to add."""
-    is_50 = files.option("tokenizer_class", "").startswith("MBart50")
+    is_50 = files.tokenizer_class("").startswith("MBart50")
     languages = f"{MBART} {MBART_50}".split() if is_50 else MBART.split()
     return _with_end(files, _fairseq(files, [*languages, "<mask>"]), [*FAIRSEQ, *languages])
 

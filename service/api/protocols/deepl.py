@@ -28,7 +28,7 @@ NOT_DONE: dict[str, tuple[Any, ...]] = {
     "custom_instructions": ([],),
     "translation_memory_id": (),
     "formality": ("default", "prefer_more", "prefer_less"),
-    "split_sentences": ("1", 1, True),
+    "split_sentences": ("1", 1, True),  # and "nonewlines" of pages, in which a line break is a space
     "tag_handling": ("html",),
     "ignore_tags": ("", []),
     "splitting_tags": ("", []),
@@ -135,6 +135,8 @@ async def _translate(calls: Calls, request: DeepLRequest) -> Translations:
 def _refuse(request: DeepLRequest) -> None:
     """Refuse by name what would change the answer and is not done here."""
     said = {**(request.model_extra or {}), "tag_handling": request.tag_handling}
+    if request.tag_handling == "html" and said.get("split_sentences") == "nonewlines":
+        del said["split_sentences"]
     for name, value in said.items():
         if name in NOT_DONE and value is not None and value not in NOT_DONE[name]:
             raise InvalidRequest(f"{name} is not known here; leave it out", name)

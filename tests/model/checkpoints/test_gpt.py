@@ -78,10 +78,19 @@ def test_a_published_configuration_is_read(name: str) -> None:
     assert FAMILIES[config["model_type"]].to_config(config) == SIZES[name]
 
 
+def test_what_published_files_say_without_effect_is_passed_over() -> None:
+    beside = {"predict_special_tokens": True, "n_special": 0, "language": "english", "name": "GPT-2 medium"}
+    config = {**PUBLISHED["gpt2"], **beside, "_attn_implementation": "sdpa", "unsloth_fixed": True, "is_causal": True}
+
+    assert FAMILIES["gpt2"].to_config(config) == SIZES["gpt2"]
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True; only False"),
+        ("gpt2", {"is_causal": False}, "is_causal is False; only True"),
+        ("tinystories-33m", {"is_causal": False}, "is_causal is False; only True"),
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention is True; only False"),
         ("tinystories-33m", {"attention_types": [[["global"], 3]]}, "it must name num_layers (4) layers"),
         ("tinystories-33m", {"attention_types": [[["sparse"], 4]]}, "each global or local"),

@@ -129,7 +129,9 @@ def test_an_encoder_decoder_does_what_it_was_made_for(
     assert tokens is not None
     assert card.task == task and tokens.special_ids.start == 2 and not tokens.starts_prompts
     assert (tokens.languages is None) == (task != "translate")
-    assert tokens.generation is not None and tokens.generation.min_tokens == (8 if task == "summarize" else None)
+    assert tokens.generation is not None and tokens.generation.min_tokens is None
+    summary = tokens.task_prompts.get("summarize")
+    assert (summary and summary.generation and summary.generation.min_tokens) == (8 if task == "summarize" else None)
     if asked := tasks.get("translation_en_to_de"):
         assert tokens.languages is not None and tokens.languages.directions == [("en", "de")]
         assert tokens.languages.prefix_of("en", "de") == asked["prefix"]

@@ -97,6 +97,8 @@ def test_a_published_configuration_is_read(name: str) -> None:
             {"rope_parameters": {"partial_rotary_factor": 0.5}},
             "rope_parameters.partial_rotary_factor is 0.5",
         ),
+        ("qwen3-0.6b", {"is_causal": False}, "is_causal is False; only True is supported"),
+        ("gemma-3-270m", {"is_causal": False}, "is_causal is False; only True is supported"),
         ("llama-3.2-1b", {"rope_interleaved": True}, "rope_interleaved is True; this field is not known"),
         ("llama-3.2-1b", {"head_dim": 63}, "positions.kind is 'rotary'; it must be of an even width"),
         ("gemma-3-270m", {"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0; only None"),

@@ -79,11 +79,26 @@ def test_what_of_several_files_is_missing_is_named(folder: Path, read: Read) -> 
     with pytest.raises(CheckpointError, match=r"'\.\./elsewhere\.safetensors' is not the name of a file"):
         read()
     (folder / INDEX).write_text(json.dumps({"weight_map": {"a": ["elsewhere.safetensors"]}}))
-    with pytest.raises(CheckpointError, match=r"elsewhere\.safetensors'\] is missing, and .* lists it"):
+    with pytest.raises(CheckpointError, match=r"elsewhere\.safetensors'\]\" is no .safetensors file"):
         read()
     (folder / INDEX).write_text("{}")
     with pytest.raises(CheckpointError, match="there is no weight_map"):
         read()
+
+
+def test_no_index_makes_a_pickle_of_what_needs_no_trust(folder: Path, read: Read) -> None:
+    torch.save(load_file(folder / WEIGHTS), folder / "weights.bin")
+    (folder / WEIGHTS).unlink()
+    (folder / INDEX).write_text(json.dumps({"weight_map": {"a": "weights.bin"}}))
+
+    with pytest.raises(CheckpointError, match=r"'weights\.bin' is no \.safetensors file"):
+        read()
+
+
+def test_an_index_of_before_is_passed_over_where_there_is_the_whole_file(folder: Path, read: Read) -> None:
+    (folder / INDEX).write_text(json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}}))
+
+    read()
 
 
 def test_a_pickle_is_only_read_when_asked_for(folder: Path, read: Read) -> None:

@@ -58,6 +58,7 @@ def library(bert: Path, *more: Any, pooling: str = "mean") -> SentenceTransforme
         ("mean", [Dense(32, 20), Normalize()]),
         ("mean", [Dense(32, 48)]),
         ("lasttoken", [Dense(32, 32, bias=False, activation_function=torch.nn.GELU())]),
+        ("mean", [Dense(32, 48, activation_function=torch.nn.Identity())]),
     ],
 )
 def test_vectors_are_those_of_the_library(bert: Path, tmp_path: Path, pooling: str, more: list[Any]) -> None:
@@ -122,6 +123,16 @@ def test_old_files_are_read(tmp_path: Path) -> None:
     assert layout is not None
     assert (layout.pooling, layout.max_tokens, layout.dense) == ("first", 20, None)
     assert layout.embedding == Embedding(normalize=True, prompts={"query": "q: "}, default_prompt="query")
+
+
+@pytest.mark.parametrize("place", ["/etc", "1_Pooling/../../other"])
+def test_parts_are_within_the_checkpoint(place: str, tmp_path: Path) -> None:
+    modules = json.loads((write(tmp_path) / "modules.json").read_text())
+    modules[1]["path"] = place
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+
+    with pytest.raises(CheckpointError, match="is no folder within the checkpoint's"):
+        read_layout(tmp_path)
 
 
 def test_without_a_list_of_modules_there_is_no_layout(tmp_path: Path) -> None:

@@ -127,6 +127,13 @@ def test_pictures_become_the_pixels_that_transformers_makes(kind: str, settings:
         np.testing.assert_allclose(decode_image(png(given), image), expected, atol=1e-5)
 
 
+def test_what_some_versions_write_beside_it_changes_no_picture(tmp_path: Path) -> None:
+    beside = {"_valid_processor_keys": ["images"], "default_to_square": True, "device": None, "return_tensors": "pt"}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"size": 24, **beside}))
+
+    assert read_image_format(tmp_path, VisionConfig(24, 8)).size == 24
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -134,6 +141,7 @@ def test_pictures_become_the_pixels_that_transformers_makes(kind: str, settings:
         ({"size": 32}, "size is 32; the model takes 24 × 24 pixels"),
         ({"size": {"height": 24, "width": 20}}, "only a square and a shortest_edge are supported"),
         ({"size": {"shortest_edge": 24}}, "do_center_crop is False; the model takes 24 × 24 pixels, so where ratios"),
+        ({"size": 24, "default_to_square": False}, "default_to_square is False; only True is supported"),
         ({"size": 24, "do_normalize": False}, "do_normalize is False; only true is supported"),
         ({"size": 24, "rescale_factor": 1 / 127.5}, "it must be 1/255"),
         ({"size": 24, "resample": 0}, "resample is 0; only {1: 'lanczos'"),

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from model.commands.app import app
+from model.commands.app import app, main
+from service import __version__
 from service.keys import hash_of, read_keys
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -60,6 +61,29 @@ def test_an_error_is_a_sentence() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("trifold: ./none: there is no such folder, and models on the hub are named org/name")
     assert "Traceback" not in done.stderr
+
+
+def test_a_models_file_of_the_environment_may_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models.yaml").write_text("models: [{model: ./none}]")
+    monkeypatch.setenv("TRIFOLD_MODELS_FILE", str(tmp_path / "models.yaml"))
+    done = trifold("serve")
+
+    assert done.returncode == 1
+    assert f"{tmp_path / 'none'}: there is no such folder" in done.stderr
+
+
+def test_the_version_is_told() -> None:
+    assert trifold("--version").stdout == f"{__version__}\n"
+
+
+def test_what_the_machine_refuses_is_a_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        Path("/proc/none").mkdir()
+
+    monkeypatch.setattr("model.commands.app.app", refused)
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == "trifold: /proc/none: No such file or directory"
 
 
 def test_a_key_is_made_and_its_hash_kept(tmp_path: Path) -> None:

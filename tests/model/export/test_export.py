@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
+import os
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +164,19 @@ def test_what_an_export_left_that_was_killed_is_removed_by_the_next(tmp_path: Pa
 
     manifest = export_package(random_model(TINY["fashion"]), None, FASHION, tmp_path, precision="float32")
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "manifest.json", *manifest.sha256}
+
+
+def test_two_exports_into_one_folder_do_not_meet(tmp_path: Path) -> None:
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    (tmp_path / ".export-other").mkdir()
+    with pytest.raises(PackageError, match="another process is writing a package there"):
+        export_package(random_model(TINY["fashion"]), None, FASHION, tmp_path, precision="float32")
+    assert (tmp_path / ".export-other").exists()
+
+    os.close(other)
+    export_package(random_model(TINY["fashion"]), None, FASHION, tmp_path, precision="float32")
+    assert not (tmp_path / ".export-other").exists() and Manifest.load(tmp_path).name == FASHION.name
 
 
 def test_of_the_package_that_was_there_nothing_is_left_and_of_others_files_all(tmp_path: Path) -> None:

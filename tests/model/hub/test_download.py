@@ -65,10 +65,28 @@ def test_weights_are_downloaded_after_all_else_and_nothing_else_is(
 
 def test_weights_behind_pooling_come_along(hub: Hub, add_model: AddModel) -> None:
     repository = add_model("tiny/bert")
-    (repository.folder / "2_Dense").mkdir()
-    (repository.folder / "2_Dense" / WEIGHTS).write_bytes(b"dense")
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense_20": "Dense"}
+    modules = [{"idx": place, "path": path, "type": kind} for place, (path, kind) in enumerate(kinds.items())]
+    (repository.folder / "modules.json").write_text(json.dumps(modules))
+    for part, config in (("1_Pooling", {}), ("2_Dense_20", {"in_features": 32, "out_features": 20})):
+        (repository.folder / part).mkdir()
+        (repository.folder / part / "config.json").write_text(json.dumps(config))
+    (repository.folder / "2_Dense_20" / "pytorch_model.bin").write_bytes(b"dense")
 
-    assert (download(hub) / "2_Dense" / WEIGHTS).read_bytes() == b"dense"
+    with pytest.raises(HubError, match=r"its weights are in 2_Dense_20/pytorch_model\.bin, a pickle"):
+        download(hub)
+    assert (download(hub, allow_pickle=True) / "2_Dense_20" / "pytorch_model.bin").read_bytes() == b"dense"
+
+
+def test_an_index_of_before_hides_no_whole_file(hub: Hub, add_model: AddModel) -> None:
+    repository = add_model("tiny/bert")
+    weights = (repository.folder / WEIGHTS).read_bytes()
+    split(repository.folder)
+    for part in repository.folder.glob("model-*.safetensors"):
+        part.unlink()
+    (repository.folder / WEIGHTS).write_bytes(weights)
+
+    assert (download(hub) / WEIGHTS).read_bytes() == weights
 
 
 def test_what_is_here_is_not_downloaded_again(hub: Hub, running_hub: LocalHub, add_model: AddModel) -> None:
@@ -110,6 +128,20 @@ def test_an_interrupted_download_goes_on_with_the_files_that_lack(
 
     assert (len(running_hub.asked_for(first)), len(running_hub.asked_for(second))) == (0, 1)
     assert {path.name for path in folder.glob("*.safetensors")} == {first, second}
+
+
+def test_what_the_hubs_own_downloader_raises_is_a_sentence(
+    hub: Hub, add_model: AddModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_model("tiny/bert")
+    folder = hub.describe(BERT)
+
+    def failing(*_: object, **__: object) -> None:
+        raise RuntimeError("Task error: no space left on device\nmore")
+
+    monkeypatch.setattr("model.hub.download.snapshot_download", failing)
+    with pytest.raises(HubError, match=r"^tiny/bert: the download failed: Task error: no space left .*; start again$"):
+        hub.fetch_weights(BERT, folder, allow_pickle=False)
 
 
 def test_a_file_of_another_size_than_announced_is_refused(hub: Hub, add_model: AddModel) -> None:

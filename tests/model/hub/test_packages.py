@@ -136,6 +136,15 @@ def test_a_folder_that_no_model_can_be_named_after_is_refused_before_anything_is
     assert running_hub.requests == []
 
 
+def test_a_package_takes_no_checkpoints_place(packages: Packages, checkpoints: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(checkpoints / "bert", tmp_path / "bert")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+
+    with pytest.raises(HubError, match="that is a checkpoint, whose files a package's would replace"):
+        packages.make(str(folder), folder, FLOAT32)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_the_layout_of_sentence_transformers_comes_with_the_weights_of_its_parts(
     packages: Packages, running_hub: LocalHub, checkpoints: Path, tmp_path: Path
 ) -> None:

@@ -53,6 +53,20 @@ def test_only_what_is_read_is_text(page: str, found: list[str]) -> None:
     assert texts(page) == found
 
 
+def test_a_line_break_is_a_space_and_ends_no_sentence() -> None:
+    page = "<p>\n  The little dog \n   was good.\r\nYes.\n</p><pre>One.\nTwo.</pre>"
+
+    assert parts_of(page, "en", 9) == [
+        "",
+        "<p>\n  ",
+        "The little dog was good.",
+        " ",
+        "Yes.",
+        "\n</p><pre>One.\nTwo.</pre>",
+        "",
+    ]
+
+
 def test_a_number_of_no_character_stays_as_it_is() -> None:
     number = "&#" + "9" * 5000 + ";"
 

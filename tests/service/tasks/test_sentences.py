@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from functools import partial
+from html import escape
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.tasks.sentences import split
+from service.tasks.sentences import split, without_words_kept
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,25 @@ from service.tasks.sentences import split
 )
 def test_sentences_are_found(text: str, sentences: list[str]) -> None:
     assert [part for part in split(text)[::2] if part] == sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("42", ["", "42", ""]),
+        ("Room 5.\n42\n***\nOpen.\n12:30", ["Room 5.", "\n42\n***\n", "Open.", "\n12:30", ""]),
+        ("- \nOne. Two.", ["", "- \n", "One.", " ", "Two."]),
+        ("5 < 6\nÉtat", ["", "5 &lt; 6\n", "État"]),
+        ("", ["", "", ""]),
+    ],
+)
+def test_sentences_without_a_letter_stay_as_they_are(text: str, kept: list[str]) -> None:
+    parts = split(text)
+    starts = [len("".join(parts[:place])) for place in range(len(parts))]
+    found, places = without_words_kept(parts, starts, partial(escape, quote=False))
+
+    assert found == kept
+    assert places == [len("".join(found[:place]).replace("&lt;", "<")) for place in range(len(found))]
 
 
 @pytest.mark.parametrize(

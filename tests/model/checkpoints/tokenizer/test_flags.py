@@ -1,4 +1,4 @@
-"""The start and the end that a tokenizer adds by its class's flags, which are not in tokenizer.json."""
+"""What a tokenizer does by its class's flags, which are not in tokenizer.json: the ends it adds, and letters' case."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.tokenizer import read_tokenizer, write_tokenizer
@@ -56,6 +56,35 @@ def test_flags_of_other_classes_mean_nothing(folder: Path) -> None:
     tokenizer = written(folder, tokenizer_class="PreTrainedTokenizerFast", add_eos_token=True)
 
     assert tokenizer.encode("a").ids == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "pieces"),
+    [
+        ({}, ["cafe", "中", "国"]),
+        ({"do_lower_case": False}, ["Café", "中", "国"]),
+        ({"strip_accents": False}, ["café", "中", "国"]),
+        ({"tokenize_chinese_chars": False}, ["cafe", "中国"]),
+    ],
+)
+def test_the_flags_of_berts_tokenizers_say_how_letters_are_read(
+    flags: dict[str, bool], pieces: list[str], tmp_path: Path
+) -> None:
+    words = ["?", "cafe", "café", "Café", "中", "国", "中国"]
+    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, "?"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.save(str(tmp_path / TOKENIZER_FILE))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", **flags}))
+    (tmp_path / "scratch").mkdir()
+    found = read_tokenizer(write_tokenizer(tmp_path, "bert", tmp_path / "scratch"))
+
+    assert found.encode("Café 中国").tokens == pieces
+
+
+def test_the_class_may_stand_in_config_json(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer"}))
+
+    assert written(folder, add_eos_token=True).encode("a").ids == [0, 2, 1]
 
 
 def test_a_flag_without_its_token_is_refused_by_name(folder: Path) -> None:

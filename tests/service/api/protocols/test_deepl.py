@@ -80,6 +80,7 @@ async def test_no_characters_are_counted(client: Client) -> None:
         ({"text": ["x"], "target_lang": "SV", "tag_handling": "xml"}, "tag_handling is not known here"),
         ({"text": ["x"], "target_lang": "SV", "formality": "more"}, "formality is not known here"),
         ({"text": ["x"], "target_lang": "SV", "split_sentences": "0"}, "split_sentences is not known here"),
+        ({"text": ["x"], "target_lang": "SV", "split_sentences": "nonewlines"}, "split_sentences is not known here"),
         ({"text": ["x" * 9000], "target_lang": "SV"}, "text has 9000 characters"),
     ],
 )
