@@ -42,7 +42,7 @@ class Generation(Part):
     repetition_penalty: float | None = Field(None, gt=0)
     no_repeat_ngram_size: int | None = Field(None, ge=0)
     beam_size: int | None = Field(None, ge=1)
-    length_penalty: float | None = None
+    length_penalty: float | None = Field(None, ge=-5, le=5)
     early_stopping: EarlyStopping | None = Field(
         None,
         description="true: a search ends when beam_size have finished; false: when the best live one, at its length, "

@@ -26,7 +26,15 @@ from service.api.forms import ReadForms
 from service.api.invalid import first_problem
 from service.api.keys import KeyRing, RequireKey
 from service.api.leaving import FinishRequests
-from service.api.middleware import AnswerUnforeseen, BodyLimits, LimitBody, ShedLoad, error_response, unforeseen
+from service.api.middleware import (
+    AnswerHead,
+    AnswerUnforeseen,
+    BodyLimits,
+    LimitBody,
+    ShedLoad,
+    error_response,
+    unforeseen,
+)
 from service.api.observing import ObserveRequests
 from service.api.origins import RefuseCrossSite
 from service.api.page import ShowPage
@@ -90,6 +98,7 @@ def create_app(
     # The one added last is passed first.
     limits = settings.limits
     body_limits = BodyLimits(limits.max_body_bytes, Timeouts.of(limits).body)
+    app.add_middleware(AnswerHead)
     app.add_middleware(AnswerUnforeseen)
     app.add_middleware(ReadForms)
     app.add_middleware(LimitBody, limits=body_limits)

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.allowances import Allowance, Clock
+from service.api.error_forms import LIBRETRANSLATE
 from service.api.middleware import BodyLimits, error_response, replay
 from service.api.observing import LOOKS, PROBES, observed, route_path
 from service.errors import RateLimited, ServiceError, Unauthorized
@@ -33,6 +34,7 @@ TAKE_KEYS_IN_BODIES = frozenset(
 )
 # A key is never written with escapes. In a JSON text a quote is escaped, so none of these lies within a text.
 _KEY_IN_JSON = re.compile(rb'"api_key"\s*:\s*"(?P<key>[^"\\]{1,512})"')
+_TEXT = re.compile(rb'(?:^|&)q=|"q"\s*:')
 _KEY_IN_FORM = re.compile(rb"(?:^|&)api_key=(?P<key>[^&]{1,512})")
 
 
@@ -140,7 +142,10 @@ class RequireKey:
         if given or path not in TAKE_KEYS_IN_BODIES:
             return given, receive
         body = await self._body_limits.read(scope, receive)
-        return key_in(scope["query_string"], body), replay(body, receive)
+        given = key_in(scope["query_string"], body)
+        if given or any(map(_TEXT.search, (scope["query_string"], body))):  # a body of LibreTranslate's
+            observed().error_form = LIBRETRANSLATE
+        return given, replay(body, receive)
 
     async def _within(self, allowance: Allowance, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request within the limits of its key."""

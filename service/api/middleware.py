@@ -35,6 +35,23 @@ def unforeseen(error: Exception) -> JSONResponse:
     return error_response(InternalError("the server failed on this request"))
 
 
+class AnswerHead:
+    """Answers HEAD as GET, without the body (RFC 9110, 9.3.2): monitors and load balancers ask so."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def without_body(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        await self._app({**scope, "method": "GET"}, receive, without_body)
+
+
 class AnswerUnforeseen:
     """Answers what a route raises and nobody reckoned with, behind everything that adds headers to answers.
 

@@ -105,7 +105,7 @@ class _Share:
     def fits(self, client: str, amount: int, is_shared: bool) -> bool:
         amount = self._counted(amount)
         free = self._limit - self.waiting - amount
-        if free < 0 or not is_shared:
+        if free < 0 or not is_shared or not self.waiting:  # where nothing waits nobody is kept out
             return free >= 0
         return self._of.get(client, 0) + amount <= SHARE * free
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from service.engine.constraints import FREE, Constraints
 
 EarlyStopping = bool | Literal["never"]
+Completes = Callable[[int, int], bool]  # of a row and a token behind it
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,11 @@ class BeamSearch:
         """How many continuations of each row it looks at."""
         return candidates_of(self.params.beam_size, len(self._ends))
 
-    def advance(self, continuations: Candidates) -> list[int]:
-        """Take one step; return, for each new beam, the row it continues. No beam is left when the search is over."""
+    def advance(self, continuations: Candidates, completes: Completes | None = None) -> list[int]:
+        """Take one step; return, for each new beam, the row it continues. No beam is left when the search is over.
+
+        `completes` tells whether a row has its grammar's whole form with a token, so that nothing may follow.
+        """
         size = self.params.beam_size
         totals = self._totals[:, None] + continuations.log_probabilities
         totals[np.isnan(totals)] = -np.inf  # of a row whose numbers overflowed: others can go on
@@ -96,9 +101,10 @@ class BeamSearch:
             if rank >= size and len(beams) == size:  # nothing behind can live on, or finish
                 break
             ids = [*self.beams[row], token]
-            if token in self._ends or is_last:
+            is_whole = completes is not None and token not in self._ends and completes(row, token)
+            if token in self._ends or is_last or is_whole:
                 if rank < size:
-                    self._finish(ids, total)
+                    self._finish(ids, total, is_whole=is_whole)
             elif len(beams) < size:
                 parents.append(row)
                 beams.append(ids)
@@ -143,11 +149,11 @@ class BeamSearch:
         best = max(self._score(best_total, at) for at in (length + 1, params.max_tokens))
         return finished[params.n_best - 1].score >= best
 
-    def _finish(self, ids: list[int], total: float) -> None:
-        """Add a hypothesis; ids with the end token, if it has one."""
+    def _finish(self, ids: list[int], total: float, *, is_whole: bool) -> None:
+        """Add a hypothesis; ids with the end token, if it has one, as what has its grammar's whole form need not."""
         ends, length = ids[-1] in self._ends, len(ids)
         was_forced = length == self.params.max_tokens and ids[-1] == self.params.constraints.forced_end
-        reason: Literal["stop", "length"] = "stop" if ends and not was_forced else "length"
+        reason: Literal["stop", "length"] = "stop" if is_whole or (ends and not was_forced) else "length"
         self._keep(Hypothesis(ids[:-1] if ends else ids, self._score(total, length), reason))
 
     def _give_up(self) -> None:

@@ -110,6 +110,11 @@ class Held:
         self._add(token)
         return "stop" if self._matcher.is_complete else None
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has its grammar's whole form, so that nothing may follow."""
+        return self._matcher is not None and self._matcher.is_complete
+
     def allowed(self) -> Bits | None:
         """Return which ids may come now by the grammar and all else (vocab_size,); None where there is no grammar.
 

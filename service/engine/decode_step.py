@@ -32,7 +32,8 @@ class DecodeStep:
     first token of slots that hold nothing. Recordings take lengths of the cache, not of the longest row.
 
     If the session `takes_slots`, the rows of a search read one source, that of its first slot: a fourth of the memory
-    for a beam of four. With drafts a slot has several rows, of tokens that are one behind the other.
+    for a beam of four. With drafts a slot has several rows, of tokens that are one behind the other. Slots between
+    which others rest are one run of the graph.
     """
 
     def __init__(self, session: Session, cache: KVCache, vocab_size: int, device: DeviceGraphs | None) -> None:
@@ -174,12 +175,28 @@ class DecodeStep:
         """Compute the logits of slots that were fed, in their order; repeatable, as it writes the same again."""
         if len(slots) == self.rows:
             self._run_all()
+        elif self._session.takes_slots:
+            self._run_some(np.array(slots, np.int32))
         else:
             for first, count in _stretches(slots):
                 some_rows = self._session.bound()
                 self._bind_rows(some_rows, first, count)
                 some_rows.run()
         return [None] * len(slots)
+
+    def _run_some(self, slots: Array) -> None:
+        """Compute slots between which others rest, as one run: by stretches all weights would be read for each."""
+        assert isinstance(self._logits, np.ndarray), "bug: slots on a device"
+        inputs: dict[str, Array | View] = {name: array[slots] for name, array in self._inputs.items()}
+        inputs[SLOTS] = slots
+        if self._source_slots is not None:
+            inputs[SOURCE_SLOTS] = self._source_slots[slots]
+        logits = np.empty((len(slots), *self._logits.shape[1:]), self._logits.dtype)
+        cached, updated = self._cache.bind(0, 1 + int(slots[-1]))
+        session = self._session.bound()
+        session.bind({**inputs, **self._total_lengths, **cached}, {"logits": logits, **updated})
+        session.run()
+        self._logits[slots] = logits
 
     def _run_all(self) -> None:
         if self._is_recorded and self._bound and self._bound[0] not in self._spoilt:

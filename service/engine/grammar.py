@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,8 @@ LIMITS: dict[str, Any] = {
     "max_grammar_size": 50_000,
     "verbose_errors": False,
 }
+WORN_OUT = "too many states"  # what llguidance says then, of the lexer that all ways through a grammar share
+QUICK_S = 0.02  # to compile a grammar while other sequences wait
 
 
 class GrammarError(Exception):
@@ -40,10 +44,16 @@ class Vocabulary:
 
     def grammar(self, lark: str) -> Grammar:
         """Compile a grammar, from llguidance's own form of Lark; raises `GrammarError`. Lets other threads run."""
+        begun = time.perf_counter()
+        matcher = self.compiled(lark)
+        return Grammar(matcher, self, lark, time.perf_counter() - begun)
+
+    def compiled(self, lark: str) -> LLMatcher:
+        """Return what stands at a grammar's beginning; raises `GrammarError`."""
         matcher = LLMatcher(self._tokenizer, lark, log_level=0, limits=LLParserLimits(**LIMITS))
         if matcher.is_error():
             raise GrammarError(matcher.get_error())
-        return Grammar(matcher, self)
+        return matcher
 
 
 class _Tokens:
@@ -62,28 +72,57 @@ class _Tokens:
 
 
 class Grammar:
-    """A compiled grammar, which many sequences may follow."""
+    """A compiled grammar, which many sequences may follow.
 
-    def __init__(self, matcher: LLMatcher, vocabulary: Vocabulary) -> None:
-        self._matcher, self._vocabulary = matcher, vocabulary
+    All their ways share a lexer, whose states are bounded: a grammar that makes ever new ones is worn out after some
+    outputs. Then it is compiled anew, here if that is quick, or by whoever keeps it, who is told by `is_spent`.
+    """
+
+    def __init__(self, matcher: LLMatcher, vocabulary: Vocabulary, lark: str, seconds: float) -> None:
+        self.vocabulary, self._lark, self._seconds = vocabulary, lark, seconds
+        self._beginning = matcher
+        self._renewing = Lock()
+        self.is_spent = False
 
     @property
     def end(self) -> int:
         """The token whose bit says whether the grammar may end."""
-        return self._vocabulary.end
+        return self.vocabulary.end
+
+    @property
+    def beginning(self) -> LLMatcher:
+        """What every way begins as a copy of, as long as it is not worn out."""
+        return self._beginning
 
     def matcher(self) -> Matcher:
         """Return a row's way through it, at its beginning."""
-        return Matcher(self._matcher, self._vocabulary.size)
+        return Matcher(self, self._beginning, self._beginning)
+
+    def renewed(self, worn: LLMatcher) -> LLMatcher | None:
+        """Return a beginning that is not the worn one, or None where to compile one would keep others waiting."""
+        with self._renewing:
+            if self._beginning is worn:
+                if self._seconds > QUICK_S:
+                    self.is_spent = True
+                    return None
+                self._beginning = self.vocabulary.compiled(self._lark)
+            return self._beginning
 
 
 class Matcher:
     """One row's way through a grammar. Tokens are read when somebody asks what may follow them."""
 
-    def __init__(self, matcher: LLMatcher, vocab_size: int, unread: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        grammar: Grammar,
+        beginning: LLMatcher,
+        matcher: LLMatcher,
+        read: Sequence[int] = (),
+        unread: Sequence[int] = (),
+    ) -> None:
+        self._grammar, self._beginning = grammar, beginning
         self._matcher, self._is_own = matcher, False
-        self._vocab_size = vocab_size
-        self._unread = list(unread)
+        self._read, self._unread = list(read), list(unread)
 
     def add(self, token: int) -> None:
         """Go on by a token."""
@@ -91,7 +130,7 @@ class Matcher:
 
     def copy(self) -> Matcher:
         """Return the same way, for a row that continues this one; then this one is only there to be continued."""
-        return Matcher(self._matcher, self._vocab_size, self._unread)
+        return Matcher(self._grammar, self._beginning, self._matcher, self._read, self._unread)
 
     @property
     def is_complete(self) -> bool:
@@ -101,12 +140,16 @@ class Matcher:
 
     def allowed(self) -> Bits:
         """Return which tokens may come next (vocab_size,): the end where the grammar may end, none where none may."""
+        size = self._grammar.vocabulary.size
+        words = np.zeros(-(-size // WORD), np.int32)
         matcher = self._caught_up()
-        words = np.zeros(-(-self._vocab_size // WORD), np.int32)
         matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        if self._renew():
+            matcher = self._matcher
+            matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         if matcher.is_error():
-            return np.zeros(self._vocab_size, np.bool_)
-        bits = np.unpackbits(words.view(np.uint8), count=self._vocab_size, bitorder="little")
+            return np.zeros(size, np.bool_)
+        bits = np.unpackbits(words.view(np.uint8), count=size, bitorder="little")
         return bits.view(np.bool_)
 
     def _caught_up(self) -> LLMatcher:
@@ -114,5 +157,18 @@ class Matcher:
             self._matcher, self._is_own = self._matcher.deep_copy(), True
         if self._unread:
             self._matcher.consume_tokens(self._unread)
+            self._read += self._unread
             self._unread.clear()
+            self._renew()
         return self._matcher
+
+    def _renew(self) -> bool:
+        """Go the same way anew where others have worn the grammar out; who alone is too much for it is not helped."""
+        if not self._matcher.is_error() or WORN_OUT not in self._matcher.get_error():
+            return False
+        beginning = self._grammar.renewed(self._beginning)
+        if beginning is None:
+            return False
+        self._beginning, self._matcher = beginning, beginning.deep_copy()
+        self._matcher.consume_tokens(self._read)
+        return True

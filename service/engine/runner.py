@@ -92,6 +92,7 @@ class Runner:
             for session in (self._encoder, self._decoder, self._candidates):
                 if session is not None:
                     stack.enter_context(session.shrinking())
+            stack.enter_context(self._decoder.turn)  # of all that a device is asked for
             self._run_each_graph()
         self.prefilled_tokens = counted
         self.cache.release_all()

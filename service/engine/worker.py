@@ -153,6 +153,7 @@ class _CallThread:
             except Exception as error:
                 settle, value = _fail, error
             call.answer.get_loop().call_soon_threadsafe(settle, call.answer, value)
+            del call, value  # a thread that waits keeps nobody's texts and numbers
 
 
 def _succeed(answer: asyncio.Future[Any], result: object) -> None:

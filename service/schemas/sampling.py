@@ -50,6 +50,7 @@ class SamplingRequest(DecodingRequest):
         None, description="texts that end a choice; they are left out of it"
     )
     stop_ids: Ids = Field([], max_length=64, description="token ids that end a choice, beside the model's own")
+    ignore_eos: bool = Field(False, description="go on to max_tokens: the model's own ends may not come")
     seed: int | None = Field(None, ge=0, lt=2**63, description="same seed, same text")
     n: int = Field(1, ge=1, le=MOST, description="choices for each prompt")
     best_of: int | None = Field(

@@ -9,6 +9,7 @@ stay what they are in an assistant's messages.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +20,7 @@ from model.package.chat import MARK, TemplateError, TooMuch, compiled, literals,
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Message
 
+MOST_NESTED = 100  # lists and objects in a call's arguments, which so are no deeper
 SECONDS = 1.0  # of the processor's time, for one conversation; a usual one takes a millisecond
 ASSISTANT = "assistant"
 OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt"})  # what a request says by other fields
@@ -63,6 +65,8 @@ class Chat:
         fields = {name: value for name, value in message.model_dump().items() if value is not None}
         if message.content is not None:
             fields["content"] = message.text()
+        if isinstance(fields.get("tool_calls"), list):
+            fields["tool_calls"] = list(map(_with_arguments, fields["tool_calls"]))
         return {name: neutral.of(value, pattern) for name, value in fields.items()}
 
     def _values(self, given: dict[str, Any], neutral: _Neutral) -> dict[str, Any]:
@@ -140,6 +144,21 @@ class _Neutral:
         if SURROGATES.search(text):
             raise InvalidRequest("messages: there is half a surrogate pair in them", "messages")
         return pattern.sub(lambda match: _mark(match[0]), text.replace(MARK, ""))
+
+
+def _with_arguments(call: Any) -> Any:
+    """Return a call of a tool with its arguments as values: OpenAI's clients send JSON, and templates write it."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return call
+    text = function.get("arguments")
+    if not isinstance(text, str) or text.count("{") + text.count("[") > MOST_NESTED:
+        return call
+    try:
+        arguments = json.loads(text)
+    except ValueError:
+        return call
+    return {**call, "function": {**function, "arguments": arguments}} if isinstance(arguments, dict) else call
 
 
 def _mark(token: str) -> str:

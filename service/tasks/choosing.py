@@ -135,8 +135,10 @@ class Choosing:
             grammar=grammar,
         )
         if isinstance(request, GenerateRequest):
+            ends = self._ends.difference(request.stop_ids) if request.ignore_eos else frozenset[int]()
             held = replace(
                 held,
+                suppress_ids=held.suppress_ids | ends,
                 presence_penalty=request.presence_penalty,
                 frequency_penalty=request.frequency_penalty,
                 logit_bias=request.logit_bias,

@@ -86,7 +86,7 @@ class Grammars:
         return [found[begins_text] for begins_text in begins]
 
     async def _one(self, vocabulary: Vocabulary, lark: str, permit: Permit, *, is_tried: bool) -> Compiled:
-        if (found := self._kept.get(lark)) is None:
+        if (found := self._kept_one(lark)) is None:
             try:
                 found = await self._pool.run(permit, SMALL + 1, self._compile, vocabulary, lark, is_tried=is_tried)
             except NotTried:
@@ -99,12 +99,17 @@ class Grammars:
             raise InvalidRequest(f"grammar: {found}", "grammar")
         return found
 
+    def _kept_one(self, lark: str) -> Compiled | str | None:
+        """Return a grammar that is kept and not worn out, or what is wrong with it."""
+        found = self._kept.get(lark)
+        return None if isinstance(found, Compiled) and found.is_spent else found
+
     def _compile(self, vocabulary: Vocabulary, lark: str, *, is_tried: bool) -> Compiled | str:
         """Return a grammar, or what is wrong with it; of those that ask for the same at once only the first works.
 
         Raises `NotTried`.
         """
-        if (found := self._kept.get(lark)) is not None:
+        if (found := self._kept_one(lark)) is not None:
             return found
         complaint = complaint_about(lark, LIMITS) if is_tried else None
         if complaint is None:

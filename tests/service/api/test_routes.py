@@ -8,6 +8,14 @@ import pytest
 from tests.service.api.conftest import Client, OpenClient, events_of, post
 
 
+@pytest.mark.parametrize("path", ["/health", "/ready", "/v1/models", "/metrics", "/none"])
+async def test_head_is_answered_as_get_without_a_body(path: str, client: Client) -> None:
+    head, get = await client.head(path), await client.get(path)
+
+    assert (head.status_code, head.content) == (get.status_code, b"")
+    assert head.headers["content-type"] == get.headers["content-type"]
+
+
 async def test_classify_scores_every_label_best_first(client: Client) -> None:
     answer = await post(client, "/classify", input="The film was good.")
 

@@ -42,6 +42,14 @@ def test_alone_even_a_request_larger_than_the_queue_is_let_in_and_leaves_room_fo
     assert (admission.waiting_slots, admission.waiting_tokens) == (1, 8)
 
 
+def test_nobody_is_kept_out_of_an_empty_queue_however_short_it_is() -> None:
+    admission = make_admission(slots=1, tokens=1)
+    with admission.admit("first", 1, 1):
+        pass
+
+    admission.admit("second", 1, 1)
+
+
 def test_what_runs_makes_room_for_others() -> None:
     admission = make_admission()
     permit = admission.admit("", 7, 50)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from model.package import PackageTokenizer
 from service.engine.beam_search import BeamParams
 from service.engine.constraints import Constraints
 from service.engine.engine import Engine
-from service.engine.grammar import Grammar, GrammarError, Vocabulary
+from service.engine.grammar import LIMITS, Grammar, GrammarError, Vocabulary
 from service.engine.mailbox import Output
 from service.engine.sampling import SamplingParams
 from tests.conftest import TinyPackage
@@ -208,6 +209,26 @@ async def test_the_last_token_of_a_grammar_is_no_cut(
     assert output.finish_reason == "stop" and [token.id for token in output.tokens] == [texts.index(b"q")]
 
 
+async def test_beams_end_where_their_grammar_does(
+    stories: TinyPackage, make_words: tuple[PackageTokenizer, Vocabulary]
+) -> None:
+    texts, vocabulary = make_words[0].token_bytes().texts, make_words[1]
+    held = Constraints(grammar=vocabulary.grammar(lark('start: "q" | "z"')))
+    async with running(stories) as engine:
+        greedy = await collect(engine, SamplingParams(1, temperature=0, constraints=held), prompt_ids=PROMPT)
+        at_once, later = [
+            (
+                await collect(engine, BeamParams(most, beam_size=2, n_best=2, constraints=held), prompt_ids=PROMPT)
+            ).hypotheses
+            for most in (1, 8)
+        ]
+
+    assert at_once == later  # without the end of the model, which is no part of the text
+    assert [hypothesis.finish_reason for hypothesis in at_once] == ["stop", "stop"]
+    assert {tuple(hypothesis.ids) for hypothesis in at_once} == {(texts.index(b"q"),), (texts.index(b"z"),)}
+    assert at_once[0].ids == [greedy.tokens[0].id]
+
+
 async def test_a_failure_of_others_repeats_no_token(stories: TinyPackage, words: Grammar) -> None:
     """Rows are chosen again without the row that fails, and a grammar must not see the same token twice."""
     params = replace(SAMPLED, constraints=Constraints(grammar=words))
@@ -224,3 +245,41 @@ async def test_a_failure_of_others_repeats_no_token(stories: TinyPackage, words:
         )
 
     assert [token.id for token in together.tokens] == [token.id for token in alone.tokens]
+
+
+WEARING = r"start: /[a-z]*[aeiou][a-z]{24}/"  # makes ever new states of the lexer, which outputs share
+
+
+def walk(grammar: Grammar, outputs: int) -> Iterator[bool]:
+    """Follow a grammar by letters at random; yield of each output whether all of them could come."""
+    draw = random.Random(1)
+    for _ in range(outputs):
+        way = grammar.matcher()
+        is_whole = True
+        for _ in range(40):
+            letter = 1 + draw.randint(ord("a"), ord("z"))
+            is_whole = is_whole and bool(way.allowed()[letter])
+            way.add(letter)
+        yield is_whole
+
+
+def test_a_grammar_that_outputs_have_worn_out_goes_on_as_if_it_were_new(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, "max_lexer_states", 500)
+    grammar = vocabulary.grammar(lark(WEARING))
+    first = grammar.beginning
+
+    assert all(walk(grammar, 60))
+    assert grammar.beginning is not first and not grammar.is_spent
+
+
+def test_one_that_takes_long_to_compile_is_told_to_be_spent(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LIMITS, "max_lexer_states", 500)
+    monkeypatch.setattr("service.engine.grammar.QUICK_S", 0.0)
+    grammar = vocabulary.grammar(lark(WEARING))
+    whole = list(walk(grammar, 60))
+
+    assert whole[0] and not whole[-1] and grammar.is_spent

@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -46,6 +47,17 @@ async def test_an_idle_worker_rests_once_until_there_is_work(monkeypatch: pytest
         assert await resting.worker.run(len, "abc") == 3
         await resting.until(rests)
 
+    await resting.worker.close()
+
+
+async def test_a_thread_that_waits_keeps_nothing_of_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    resting, texts = Resting(monkeypatch), {"a"}
+    gone = weakref.ref(texts)
+    assert await resting.worker.run(len, texts) == 1
+    del texts
+
+    await resting.until(1)
+    assert gone() is None
     await resting.worker.close()
 
 

@@ -61,6 +61,19 @@ def prompt(chat: Chat, *messages: dict[str, Any], **fields: Any) -> list[int]:
     return chat.prompt(GenerateRequest.model_validate({"messages": list(messages), **fields}), limit=10_000)
 
 
+def test_arguments_of_calls_are_values_for_the_template(tokenizer: Tokenizer) -> None:
+    chat = chat_of(tokenizer, "{{ messages[0].tool_calls[0].function.arguments | tojson }}")
+
+    def written(arguments: Any) -> str:
+        call = {"type": "function", "function": {"name": "weather", "arguments": arguments}}
+        ids = prompt(chat, {"role": "assistant", "content": None, "tool_calls": [call]})
+        return tokenizer.decode(ids).strip()
+
+    assert written('{"city": "Paris"}') == written({"city": "Paris"}) == '{"city": "Paris"}'
+    assert written("no JSON") == '"no JSON"'
+    assert written("[" * 5000) == f'"{"[" * 5000}"'
+
+
 def user(content: Any, **more: Any) -> dict[str, Any]:
     return {"role": "user", "content": content, **more}
 

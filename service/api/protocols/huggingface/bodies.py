@@ -30,6 +30,7 @@ NotDone = Annotated[Any, BeforeValidator(_refused)]
 OnlyOne = Annotated[Any, BeforeValidator(_refused_but_one)]  # which is what there is without the field
 # What PNG, JPEG, GIF, BMP, WebP and TIFF begin with.
 IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF", b"II*\0", b"MM\0*")
+OF_DRAWING = frozenset({"typical_p", "epsilon_cutoff", "eta_cutoff"})
 LanguageCode = Annotated[str, Field(max_length=32)]
 Truncation = Literal["do_not_truncate", "longest_first", "only_first"]
 
@@ -102,6 +103,7 @@ class ZeroShotParameters(_Open):
     candidate_labels: Text | Texts = Field(description="a list, or texts with commas in between")
     hypothesis_template: Text | None = None
     multi_label: bool = False
+    truncation: bool = Field(True, description="cut what is too long")
 
 
 class ZeroShotClassification(Body):
@@ -157,6 +159,16 @@ class FillParameters(_Open):
 
     top_k: int | None = Field(None, ge=1, le=100)
     targets: Text | Annotated[list[Text], Field(min_length=1, max_length=100, fail_fast=True)] | None = None
+    truncation: bool = Field(False, description="cut what is too long")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _truncation_of_the_tokenizer(cls, given: Any) -> Any:
+        """Take what transformers' pipeline has for its tokenizer."""
+        inner = given.get("tokenizer_kwargs") if isinstance(given, dict) else None
+        return (
+            {**given, "truncation": inner["truncation"]} if isinstance(inner, dict) and "truncation" in inner else given
+        )
 
 
 class FillMask(Body):
@@ -191,10 +203,19 @@ class Compared(_Open):
     sentences: Texts
 
 
+class SimilarityParameters(_Open):
+    """How sentences are read."""
+
+    prompt_name: Text | None = None
+    truncate: bool = Field(True, description="cut what is too long")
+    truncation_direction: Literal["right", "Right"] | None = None
+
+
 class SentenceSimilarity(Body):
     """Sentences to compare."""
 
     inputs: Compared
+    parameters: SimilarityParameters = SimilarityParameters()
 
 
 class GenerationParameters(_Open):
@@ -298,6 +319,13 @@ class TextGenerationParameters(GenerationParameters):
     grammar: NotDone = None
     adapter_id: NotDone = None
     truncate: NotDone = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _greedy_needs_no_cutoffs(cls, given: Any) -> Any:
+        """Pass over what says from which tokens to draw where none are drawn: clients send their defaults."""
+        is_greedy = isinstance(given, dict) and (given.get("do_sample") is False or given.get("temperature") == 0)
+        return {name: value for name, value in given.items() if name not in OF_DRAWING} if is_greedy else given
 
     def native(self, kind: type[DecodingRequest] = GenerateRequest) -> dict[str, Any]:
         """Return the fields of a native request; without `do_sample` it is as the package says."""

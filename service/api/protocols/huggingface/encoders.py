@@ -19,7 +19,7 @@ from service.api.protocols.huggingface.bodies import (
     ZeroShotClassification,
 )
 from service.api.protocols.tei import answering as tei
-from service.api.protocols.tei.schemas import Sentences, SimilarityRequest
+from service.api.protocols.tei.schemas import Sentences, SimilarityParameters, SimilarityRequest
 from service.schemas import (
     AnswerRequest,
     AnswerResponse,
@@ -66,6 +66,7 @@ async def zero_shot_classification(calls: Calls, body: ZeroShotClassification) -
         labels=[label.strip() for label in labels.split(",") if label.strip()] if isinstance(labels, str) else labels,
         hypothesis_template=body.parameters.hypothesis_template,
         multi_label=body.parameters.multi_label,
+        truncate=body.parameters.truncation,
     )
     with naming(labels="candidate_labels"):
         model = calls.find(body.model, "zero-shot").manifest.name
@@ -100,7 +101,8 @@ async def feature_extraction(calls: Calls, body: FeatureExtraction) -> Any:
 async def sentence_similarity(calls: Calls, body: SentenceSimilarity) -> Any:
     """Return the cosines of one sentence's vector with those of the others."""
     inputs = Sentences(source_sentence=body.inputs.source_sentence, sentences=body.inputs.sentences)
-    return await tei.similarity(calls, SimilarityRequest(model=body.model, inputs=inputs))
+    parameters = SimilarityParameters(truncate=body.parameters.truncate, prompt_name=body.parameters.prompt_name)
+    return await tei.similarity(calls, SimilarityRequest(model=body.model, inputs=inputs, parameters=parameters))
 
 
 async def token_classification(calls: Calls, body: TokenClassification) -> Any:
@@ -145,7 +147,11 @@ async def fill_mask(calls: Calls, body: FillMask) -> Any:
     """Return the candidates for a text's missing word, or for each of its words; of a list, for each text."""
     targets = None if body.parameters.targets is None else as_list(body.parameters.targets)
     asked = native(
-        FillRequest, model=body.model, input=body.inputs, **given(top_k=body.parameters.top_k, targets=targets)
+        FillRequest,
+        model=body.model,
+        input=body.inputs,
+        truncate=body.parameters.truncation,
+        **given(top_k=body.parameters.top_k, targets=targets),
     )
     with naming(input="inputs"):
         answer = await calls.answer_as(FillResponse, asked, "fill")

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from typing_extensions import TypedDict
 
 from service.api.calls import Calls
@@ -68,6 +68,11 @@ class ChatRequest(ChoicesRequest):
     add_generation_prompt: bool = Field(True, description="begin an assistant's message behind the conversation")
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
 
+    @field_validator("best_of", mode="before")
+    @classmethod
+    def _one_is_none(cls, value: object) -> object:
+        return None if value == 1 else value
+
     def task_request(self) -> GenerateRequest:
         """Return it in the task's words; raises `InvalidRequest`."""
         fields: dict[str, Any] = {
@@ -77,6 +82,8 @@ class ChatRequest(ChoicesRequest):
         }
         if self.best_of is not None:
             raise InvalidRequest("best_of is for /v1/completions; send n", "best_of")
+        if (self.model_extra or {}).get("add_special_tokens"):
+            raise InvalidRequest("add_special_tokens: the chat template adds them; leave it out", "add_special_tokens")
         if self.top_logprobs and not self.logprobs:
             raise InvalidRequest("top_logprobs goes with logprobs; send logprobs: true, too", "top_logprobs")
         if self.logprobs:

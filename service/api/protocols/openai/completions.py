@@ -14,6 +14,7 @@ from service.api.protocols.openai.answers import Chunk, ChunkChoice, FinishReaso
 from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.requests import ChoicesRequest
+from service.errors import InvalidRequest
 from service.schemas import (
     Choice,
     GenerateEvent,
@@ -56,6 +57,10 @@ class CompletionRequest(ChoicesRequest):
 
     def task_request(self) -> GenerateRequest:
         """Return it in the task's words."""
+        if (self.model_extra or {}).get("add_special_tokens", True) is not True:
+            raise InvalidRequest(
+                "add_special_tokens is always true here; send ids, which are taken as they are", "add_special_tokens"
+            )
         fields = {"echo": self.echo, "prompt": self.prompt}
         return self.native(**fields, **({} if self.logprobs is None else {"logprobs": self.logprobs}))
 

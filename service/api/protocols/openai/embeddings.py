@@ -10,6 +10,7 @@ from pydantic import Field
 
 from service.api.calls import Calls
 from service.api.protocols.openai.requests import OpenAIRequest
+from service.errors import InvalidRequest
 from service.schemas import EmbedRequest, EmbedResponse, Response
 from service.schemas.request import MOST, Ids, ListsOfIds, Text, Texts
 from service.turns import Turn
@@ -32,6 +33,14 @@ class EmbeddingsRequest(OpenAIRequest):
     )
     encoding_format: EncodingFormat = Field("float", description="numbers, or float32 (little-endian) in base64")
     dimensions: int | None = Field(None, ge=1, le=MOST, description="how many of a vector's first numbers to return")
+    normalize: bool | None = Field(
+        None, description="whether vectors are made 1 long; the model's own choice if left out"
+    )
+    prompt_name: Text | None = Field(None, description="one of the model's prompts, which goes before each text")
+    truncate: bool = Field(False, description="cut texts that are too long instead of refusing them")
+    truncate_prompt_tokens: int | None = Field(
+        None, ge=-1, description="the same in vLLM's words: -1, or no less than the model's longest text"
+    )
 
 
 class EmbeddingItem(Response):
@@ -61,7 +70,14 @@ class Embeddings(Response):
 async def embeddings(request: EmbeddingsRequest, calls: Calls) -> Embeddings:
     """Answer a request by the task of embedding."""
     request.check_refused()
-    native = EmbedRequest.model_construct(model=request.model, input=request.input, dimensions=request.dimensions)
+    native = EmbedRequest.model_construct(
+        model=request.model,
+        input=request.input,
+        dimensions=request.dimensions,
+        normalize=request.normalize,
+        prompt_name=request.prompt_name,
+        truncate=_cuts(request, calls),
+    )
     answer = await calls.answer_as(EmbedResponse, native, "embed")
     data, turn = [], Turn()
     for index, vector in enumerate(answer.embeddings):
@@ -71,6 +87,20 @@ async def embeddings(request: EmbeddingsRequest, calls: Calls) -> Embeddings:
     tokens = answer.usage.prompt_tokens
     usage = EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens)
     return Embeddings.model_construct(data=data, model=answer.model, usage=usage)
+
+
+def _cuts(request: EmbeddingsRequest, calls: Calls) -> bool:
+    """Return whether texts are cut, which is at the model's own length."""
+    asked = request.truncate_prompt_tokens
+    if asked is None or asked < 0:
+        return request.truncate or asked is not None
+    longest = calls.find(request.model, "embed").manifest.limits.max_input_tokens
+    if asked < longest:
+        raise InvalidRequest(
+            f"truncate_prompt_tokens is {asked}; texts are cut at the model's own length, {longest}, so send -1",
+            "truncate_prompt_tokens",
+        )
+    return True
 
 
 def _base64(vector: list[float]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 
 from service.api.protocols.nulls import NullsLeftOut
 from service.api.protocols.openai.forms import ResponseFormat
@@ -13,7 +13,6 @@ from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, SamplingRequest
 from service.schemas.request import Ids
 
-ENDLESS = 2**31  # tokens: more than any model writes
 ASKS_NOTHING: tuple[Any, ...] = (False, [], {}, "", "none", "auto")
 # Fields that change an answer and that we do not do, with what may be said in them all the same.
 REFUSED: Mapping[str, tuple[Any, ...]] = {
@@ -44,8 +43,15 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "bad_words": (),
     "include_stop_str_in_output": (),
     "truncate_prompt_tokens": (),
+    "return_tokens_as_token_ids": (),
+    "json_schema": (),
 }
 ALWAYS = ("skip_special_tokens", "spaces_between_special_tokens")  # fields that are refused only where they say no
+
+
+def _is_among(value: object, values: Sequence[object]) -> bool:
+    """Tell whether a value is one of these: 0 is not false, as of `prompt_logprobs` it asks for something."""
+    return any(type(value) is type(each) and value == each for each in values)
 
 
 class StreamOptions(NullsLeftOut):
@@ -63,7 +69,7 @@ class OpenAIRequest(NullsLeftOut):
         """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
         sent = self.model_extra or {}
         for name, harmless in REFUSED.items():
-            if name in sent and sent[name] not in (*harmless, *ASKS_NOTHING):
+            if name in sent and not _is_among(sent[name], (*harmless, *ASKS_NOTHING)):
                 raise InvalidRequest(f"{name} is not supported; leave it out", name)
         for name in ALWAYS:
             if not sent.get(name, True):
@@ -78,7 +84,18 @@ class ChoicesRequest(SamplingRequest, OpenAIRequest):  # the last one's configur
     response_format: ResponseFormat | None = Field(
         None, description="text, json_object, or json_schema with its schema; another name of grammar.json_schema"
     )
-    ignore_eos: bool = Field(False, description="go on to max_tokens: the model's ends may not come")
+
+    @field_validator("top_k", mode="before")
+    @classmethod
+    def _all_tokens(cls, value: object) -> object:
+        return 0 if value == -1 else value  # vLLM's word for all
+
+    @field_validator("seed", mode="before")
+    @classmethod
+    def _any_seed(cls, value: object) -> object:
+        if isinstance(value, int) and -(2**63) <= value < 0:
+            return None if value == -1 else value % 2**63  # vLLM's word for none; OpenAI's have a sign
+        return value
 
     @property
     def includes_usage(self) -> bool:
@@ -93,7 +110,8 @@ class ChoicesRequest(SamplingRequest, OpenAIRequest):  # the last one's configur
     def native(self, **fields: Any) -> GenerateRequest:
         """Return the task's request: what is said here under the same name, and these fields."""
         self.check_refused()
-        said = {name: getattr(self, name) for name in self.model_fields_set & SamplingRequest.model_fields.keys()}
+        sent = {name: getattr(self, name) for name in self.model_fields_set & SamplingRequest.model_fields.keys()}
+        said = {name: value for name, value in sent.items() if value is not None}
         if self.stop_token_ids:
             said["stop_ids"] = [*self.stop_ids, *self.stop_token_ids]
         form = self.response_format and self.response_format.grammar()
@@ -101,6 +119,4 @@ class ChoicesRequest(SamplingRequest, OpenAIRequest):  # the last one's configur
             if self.grammar is not None:
                 raise InvalidRequest("send either response_format or grammar", "response_format")
             said["grammar"] = form
-        if self.ignore_eos:
-            said["min_tokens"] = ENDLESS
         return GenerateRequest.model_construct(**{**said, **fields})

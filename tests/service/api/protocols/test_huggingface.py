@@ -78,6 +78,32 @@ async def test_vectors_and_similarities_are_those_of_embed(client: Client) -> No
     np.testing.assert_allclose(await piped(client, "sentence-similarity", sentences), whole[1:] @ whole[0], atol=1e-6)
 
 
+async def test_what_is_too_long_is_cut_as_in_the_pipelines(client: Client) -> None:
+    long, parameters = "a dog " * 200, {"candidate_labels": ["dog", "film"]}
+    cut = await piped(client, "zero-shot-classification", long, **parameters)
+    kept = {"inputs": long, "parameters": {**parameters, "truncation": False}}
+    refused = await client.post("/pipeline/zero-shot-classification", json=kept)
+    sentences = {"source_sentence": long, "sentences": ["a"]}
+    whole = {"inputs": sentences, "parameters": {"truncate": False}}
+    mask = f"[MASK] {long}"
+    filled = await piped(client, "fill-mask", mask, tokenizer_kwargs={"truncation": True})
+
+    assert [label["label"] for label in cut] and filled
+    assert refused.status_code == 422 and "the limit is" in refused.json()["error"]
+    assert await piped(client, "sentence-similarity", sentences)
+    assert (await client.post("/pipeline/sentence-similarity", json=whole)).status_code == 422
+    assert (await client.post("/pipeline/fill-mask", json={"inputs": mask})).status_code == 422
+
+
+async def test_where_nothing_is_drawn_nothing_is_cut_off(client: Client) -> None:
+    greedy = await piped(client, "text-generation", "Once", max_new_tokens=4, do_sample=False)
+    defaults = {"typical_p": 0.95, "top_p": 0.95, "temperature": 0.8, "watermark": False}  # LangChain's
+    asked = {"inputs": "Once", "parameters": {"max_new_tokens": 4, "do_sample": True, **defaults}}
+
+    assert greedy == await piped(client, "text-generation", "Once", max_new_tokens=4, do_sample=False, **defaults)
+    assert (await client.post("/pipeline/text-generation", json=asked)).status_code == 422
+
+
 async def test_entities_have_the_key_that_their_aggregation_has(client: Client) -> None:
     for aggregation, key in (("none", "entity"), ("simple", "entity_group")):
         (native,) = (await post(client, "/tag", input=TEXTS[2], aggregation=aggregation))["results"]

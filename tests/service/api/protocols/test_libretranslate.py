@@ -33,6 +33,32 @@ async def test_alternatives_are_the_next_best(client: Client) -> None:
     assert listed["alternatives"] == native["alternatives"]
 
 
+async def test_what_has_no_words_stays_as_it_is(client: Client) -> None:
+    kept = ["42", "***", "- 12:30 -", ""]
+    mixed = (await post(client, "/translate", q=f"{DAN}\n42\n", source="en", target="sv"))["translatedText"]
+    page = await post(client, "/translate", q="<td>5 &lt; 6\n7</td>", source="en", target="sv", format="html")
+    stream = await events_of(client, "/translate", input="42", source="en", target="sv", stream=True)
+
+    assert (await post(client, "/translate", q=kept, source="en", target="sv"))["translatedText"] == kept
+    assert mixed == (await post(client, "/translate", q=DAN, source="en", target="sv"))["translatedText"] + "\n42\n"
+    assert page == {"translatedText": "<td>5 &lt; 6\n7</td>"}
+    assert "".join(event.get("text", "") for event in stream) == "42"
+
+
+@pytest.mark.parametrize("how", ["json", "data"])
+async def test_a_wrong_key_is_refused_in_libretranslates_form(
+    how: str, open_client: OpenClient, tmp_path: Path
+) -> None:
+    body = {"q": DAN, "source": "en", "target": "sv", "api_key": "wrong"}
+    async with open_client("translate", settings=keys(tmp_path, entry("mine", "right"))) as client:
+        theirs = await client.post("/translate", **{how: body})
+        without = await client.post("/translate", **{how: {"q": DAN, "source": "en", "target": "sv"}})
+        native = await client.post("/translate", json={"input": DAN, "source": "en", "target": "sv"})
+
+    assert [theirs.status_code, without.status_code, native.status_code] == [403, 403, 401]
+    assert isinstance(theirs.json()["error"], str) and native.json()["error"]["code"] == "unauthorized"
+
+
 async def test_languages_are_guessed_for_each_text(client: Client) -> None:
     answer = await post(client, "/translate", q=[GERMAN, "Je ne sais pas pourquoi."], source="auto", target="en")
     told = [

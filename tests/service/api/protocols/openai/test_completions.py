@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import MakePackage
 from tests.service.api.conftest import Client, events_of, post
 from tests.service.api.protocols.openai.conftest import ids_of, refused
 
@@ -128,16 +129,32 @@ async def test_a_stream_has_its_usage_only_if_asked(client: Client) -> None:
     assert all(len(chunk["choices"]) == 1 and "usage" not in chunk for chunk in chunks)
 
 
-async def test_ends_may_be_ignored(client: Client) -> None:
-    (free,) = (await post(client, "/v1/completions", prompt="Once", seed=1, max_tokens=12, logprobs=0))["choices"]
+async def test_the_models_ends_may_be_ignored_and_the_requests_own_still_end(
+    client: Client, make_package: MakePackage
+) -> None:
     native = await post(client, "/generate", prompt="Once", seed=1, max_tokens=12, logprobs=0)
-    end = native["choices"][0]["logprobs"][4]["id"]
-    body = {"prompt": "Once", "seed": 1, "max_tokens": 12, "stop_token_ids": [end]}
-    stopped = await post(client, "/v1/completions", **body)
-    endless = await post(client, "/v1/completions", **body, ignore_eos=True)
+    asked = native["choices"][0]["logprobs"][4]["id"]
+    end = make_package("stories").manifest.special_ids.end
+    body = {"prompt": "Once", "seed": 1, "max_tokens": 12}
+    at_once = await post(client, "/v1/completions", **body, logit_bias={str(end): 100})
+    endless = await post(client, "/v1/completions", **body, logit_bias={str(end): 100}, ignore_eos=True)
+    stopped = await post(client, "/v1/completions", **body, stop_token_ids=[asked], ignore_eos=True)
+    as_asked = await post(client, "/v1/completions", **body, stop_token_ids=[end], ignore_eos=True)
 
-    assert stopped["choices"][0]["finish_reason"] == "stop" and free["text"].startswith(stopped["choices"][0]["text"])
+    assert at_once["usage"]["completion_tokens"] == 0
     assert endless["usage"]["completion_tokens"] == 12
+    assert stopped["choices"][0]["finish_reason"] == "stop" and stopped["usage"]["completion_tokens"] <= 5
+    assert as_asked["choices"] == (await post(client, "/v1/completions", **body))["choices"]
+
+
+async def test_minus_one_is_all_tokens_and_no_seed_and_seeds_have_a_sign(client: Client) -> None:
+    drawn = {"prompt": "Once", "max_tokens": 8, "temperature": 1.0}
+    texts = [
+        (await post(client, "/v1/completions", **drawn, top_k=top_k, seed=seed))["choices"]
+        for top_k, seed in ((0, 5), (-1, 5), (-1, -5), (-1, 2**63 - 5), (-1, -1))
+    ]
+
+    assert texts[0] == texts[1] and texts[2] == texts[3]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +176,10 @@ async def test_ends_may_be_ignored(client: Client) -> None:
         ({"response_format": {"type": "json_object", "schema": {"pattern": "("}}}, "response_format"),
         ({"allowed_token_ids": [5]}, "allowed_token_ids"),
         ({"skip_special_tokens": False}, "skip_special_tokens"),
+        ({"add_special_tokens": False}, "add_special_tokens"),
+        ({"return_tokens_as_token_ids": True}, "return_tokens_as_token_ids"),
+        ({"json_schema": {"type": "object"}}, "json_schema"),
+        ({"prompt_logprobs": 0}, "prompt_logprobs"),
     ],
 )
 async def test_what_is_not_done_is_refused_by_name(client: Client, fields: dict[str, Any], param: str) -> None:
@@ -176,7 +197,14 @@ async def test_fields_that_ask_for_nothing_are_passed_over(client: Client) -> No
         "stop": None,
         "logprobs": None,
     }
-    harmless |= {"skip_special_tokens": True, "bad_words": [], "include_stop_str_in_output": False}
+    harmless |= {
+        "model": "",
+        "add_special_tokens": True,
+        "prompt_logprobs": None,
+        "skip_special_tokens": True,
+        "bad_words": [],
+        "include_stop_str_in_output": False,
+    }
     more = await post(client, "/v1/completions", prompt="Once", **GREEDY, **harmless)
 
     assert more["choices"] == plain["choices"]

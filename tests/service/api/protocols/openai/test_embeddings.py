@@ -49,6 +49,24 @@ async def test_dimensions_are_the_first_of_the_vector(client: Client) -> None:
     np.testing.assert_allclose([each["embedding"] for each in short["data"]], vectors, atol=1e-6)
 
 
+async def test_what_is_too_long_is_cut_where_that_is_asked_for(client: Client) -> None:
+    native = await post(client, "/embed", input="a " * 100, truncate=True)
+    for asked in ({"truncate": True}, {"truncate_prompt_tokens": -1}, {"truncate_prompt_tokens": 64}):
+        answer = await post(client, "/v1/embeddings", input="a " * 100, **asked)
+        assert answer["data"][0]["embedding"] == native["embeddings"][0]
+    error = await refused(client, "/v1/embeddings", input="a", truncate_prompt_tokens=63)
+
+    assert error["param"] == "truncate_prompt_tokens" and "own length, 64" in error["message"]
+
+
+async def test_vectors_may_keep_their_length(client: Client) -> None:
+    native = await post(client, "/embed", input="a", normalize=False)
+    answer = await post(client, "/v1/embeddings", input="a", normalize=False)
+
+    assert answer["data"][0]["embedding"] == native["embeddings"][0]
+    assert (await refused(client, "/v1/embeddings", input="a", prompt_name="none"))["param"] == "prompt_name"
+
+
 async def test_nulls_and_unknown_fields_are_passed_over(client: Client) -> None:
     plain = await post(client, "/v1/embeddings", input="a")
     more = await post(client, "/v1/embeddings", input="a", model=None, dimensions=None, user="me", unheard_of=[1])
