@@ -26,7 +26,8 @@ def share_of_commonest(truth: Sequence[int]) -> float:
 def bag_of_words(train: Sequence[PairRow], tests: Sequence[Sequence[PairRow]]) -> list[float]:
     """Return the accuracy on tests of a linear classifier of the words in the first, the second and both sentences."""
     counts = Counter(word for pair, _ in train for word in _words(pair))
-    number = {word: index for index, (word, _) in enumerate(counts.most_common(WORDS))}
+    common = sorted(counts, key=lambda word: (-counts[word], word))[:WORDS]  # in the same order in every process
+    number = {word: index for index, word in enumerate(common)}
     rows = [([number[word] for word in _words(pair) if word in number], label) for pair, label in train]
     torch.manual_seed(1)
     bag = nn.EmbeddingBag(len(number) + 1, 1 + max(label for _, label in train), mode="sum", sparse=False)
@@ -60,7 +61,8 @@ def _scores(bag: nn.EmbeddingBag, rows: Sequence[Sequence[int]]) -> torch.Tensor
     return scores
 
 
-def _words(pair: tuple[str, str]) -> set[str]:
-    """Return the words of a pair, marked by where they stand."""
+def _words(pair: tuple[str, str]) -> list[str]:
+    """Return the different words of a pair, marked by where they stand, in an order of their own."""
     first, second = (set(re.findall(r"\w+", text.lower())) for text in pair)
-    return {f"1 {word}" for word in first} | {f"2 {word}" for word in second} | {f"both {w}" for w in first & second}
+    both = {f"both {word}" for word in first & second}
+    return sorted({f"1 {word}" for word in first} | {f"2 {word}" for word in second} | both)

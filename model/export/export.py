@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +22,7 @@ from model.export.precisions import cache_shape, write_graphs
 from model.export.samples import SENTENCES, Samples, pairs_of, samples_of
 from model.export.shallow import first_layers
 from model.export.verify import LIMITS, TOLERANCE, verify
+from model.locks import alone_in
 from model.package import Graph, Limits, Manifest, PackageError, SpecialIds, Training, Verification
 from model.package.manifest import CURVES_FILE, TOKENIZER_FILE, Precision, in_words, sha256_of
 from model.training.errors import RunError
@@ -86,8 +85,13 @@ def export_package(
     package that was there before.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder), _refusals(card.name), TemporaryDirectory(dir=folder, prefix=MAKING) as name:
-        made = Path(name)
+    busy = f"{folder}: another process is writing a package there; wait for it, or write into another folder"
+    with ExitStack() as stack:
+        stack.enter_context(alone_in(folder, PackageError(busy)))
+        for rest in folder.glob(f"{MAKING}*"):  # of a process that was killed
+            shutil.rmtree(rest, ignore_errors=True)
+        stack.enter_context(_refusals(card.name))
+        made = Path(stack.enter_context(TemporaryDirectory(dir=folder, prefix=MAKING)))
         tokenizer = None if tokens is None else Tokenizer.from_file(str(tokens.file))
         takes_pairs = card.task == "rerank" or card.entailment is not None
         sampled = pairs_of if takes_pairs else samples_of
@@ -144,26 +148,6 @@ def export_package(
         for former in before - manifest.sha256.keys():  # another precision's weights, or how sure it was
             (folder / former).unlink(missing_ok=True)
     return Manifest.load(folder)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from writing a package into a folder; raises `PackageError` where one does already."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise PackageError(
-                f"{folder}: another process is writing a package there; wait for it, or write into another folder"
-            ) from None
-        except OSError:  # some file systems lock no folders
-            pass
-        for rest in folder.glob(f"{MAKING}*"):  # of a process that was killed
-            shutil.rmtree(rest, ignore_errors=True)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _files_of_package(folder: Path) -> set[str]:

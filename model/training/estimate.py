@@ -67,7 +67,8 @@ def estimate_of(recipes: Sequence[Recipe], data: Path, runs: Path) -> Estimate:
             write_whole(path, json.dumps(counted, indent=2) + "\n")
     estimate = Estimate({recipe.name: counted[recipe.name]["flops"] for recipe in recipes})
     for recipe in recipes:
-        last = Run(runs / recipe.name).last_line()
-        if last is not None:
-            estimate.note(recipe.name, last["step"] / counted[recipe.name]["steps"], last["seconds"])
+        run = Run(runs / recipe.name)
+        last = run.last_line()
+        if last is not None:  # its steps are those of the tokenizer it began with
+            estimate.note(recipe.name, min(1.0, last["step"] / run.decisions().steps), last["seconds"])
     return estimate

@@ -10,7 +10,7 @@ import shutil
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sized
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from model.architectures import Transformer, build
 from model.config import TransformerConfig
+from model.locks import alone_in
 from model.package.manifest import sha256_of
 from model.sizes import SIZES
 from model.training.data import noting_files
@@ -56,11 +57,15 @@ def train(
 
     `start_from` is another run's folder, whose tokenizer and weights a new run begins with; a head that the other has
     not begins anew. `report` is called with the training every 50 steps, and returns what the progress bar shows, too.
-    Raises `RunError` where anything else differs. Returns the model as it is after the last step.
+    Raises `RunError` where anything else differs, or another process trains into the folder. Returns the model as it is
+    after the last step.
     """
-    training = Training(recipe, data, folder, start_from=start_from, size=size, compile_model=compile_model)
-    training.resume()
-    training.run_steps(report)
+    folder.mkdir(parents=True, exist_ok=True)
+    busy = f"{folder}: another process is training there; wait for it, or train into another folder"
+    with alone_in(folder, RunError(busy)):
+        training = Training(recipe, data, folder, start_from=start_from, size=size, compile_model=compile_model)
+        training.resume()
+        training.run_steps(report)
     return training.model
 
 
@@ -88,6 +93,7 @@ class Training:
             check_start(config, self.start.config)
         with noting_files() as files:
             rows, validation_rows = recipe.read(data, "train"), recipe.read(data, "validation")
+        self._check_some(data, train=rows, validate=validation_rows)
         tokenizer = self._tokenizer(rows, config.vocab_size)
         if tokenizer is not None:
             config = replace(config, vocab_size=tokenizer.get_vocab_size())
@@ -96,9 +102,7 @@ class Training:
         self.validation.encode(validation_rows)
         batches = self.objective.batches(recipe.batch_tokens, self.epoch_rng(0))
         validation = self.validation.batches(recipe.batch_tokens, None)
-        for purpose, found in (("train", batches), ("validate", validation)):
-            if not found:
-                raise DataError(f"{recipe.name}: under {data} there is nothing to {purpose} on that it could use")
+        self._check_some(data, train=batches, validate=validation)
 
         torch.manual_seed(recipe.seed)
         self.model = build(config).to(self.device)
@@ -125,6 +129,11 @@ class Training:
         self.saved = 0.0  # the last checkpoint, in seconds of the run
         self.best: float | None = None  # validation figure
         self.evaluations_since_best = 0
+
+    def _check_some(self, data: Path, **found: Sized) -> None:
+        for purpose, some in found.items():
+            if not len(some):
+                raise DataError(f"{self.recipe.name}: under {data} there is nothing to {purpose} on that it could use")
 
     @property
     def is_finished(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -22,21 +23,40 @@ def language_token(language: str) -> str:
 
 
 def train_wordpiece(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Train BERT's uncased WordPiece (`##` inside words); a text becomes `[CLS] … [SEP]`, a pair two of them."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106  # no password
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    """Train BERT's uncased WordPiece (`##` inside words); a text becomes `[CLS] … [SEP]`, a pair two of them.
+
+    The same texts make the same tokenizer. The library numbers letters inside words as it finds them in a hash table,
+    another one in each process, and breaks ties by number; so they are found first, and have their numbers by order.
+    """
+    texts = list(texts)
+    letters = {piece for piece in _wordpieces(texts, 1, BERT_SPECIALS) if re.fullmatch("##.", piece, re.DOTALL)}
+    vocabulary = _wordpieces(texts, vocab_size, [*BERT_SPECIALS, *sorted(letters)])
+    tokenizer = _uncased(models.WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106  # no password
+    tokenizer.add_special_tokens(BERT_SPECIALS)
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=BERT_SPECIALS, continuing_subword_prefix="##", show_progress=False
-    )
-    tokenizer.train_from_iterator(texts, trainer)
     ids = {token: tokenizer.token_to_id(token) for token in BERT_SPECIALS}
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
     )
+    return tokenizer
+
+
+def _wordpieces(texts: Iterable[str], vocab_size: int, first: Sequence[str]) -> dict[str, int]:
+    """Return the pieces of some texts with their ids, so many or all letters, the first ones as given."""
+    tokenizer = _uncased(models.WordPiece(unk_token="[UNK]"))  # noqa: S106  # no password
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size, special_tokens=list(first), continuing_subword_prefix="##", show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer.get_vocab()
+
+
+def _uncased(model: models.Model) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return tokenizer
 
 

@@ -18,6 +18,7 @@ from model.training.data import length_batches
 from model.training.objectives.objective import Batch, Ragged
 
 LONGEST_ANSWER = 30  # tokens
+SPECIAL_TOKENS = 4  # of a question with its text, at most
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,12 @@ class Answer:
     def encode(self, rows: Sequence[Question]) -> None:
         """Encode questions with their texts."""
         self.rows = rows
+        self.tokenizer.no_truncation()
+        questions = [self._shortened(row.question) for row in rows]
         self.tokenizer.enable_truncation(self.max_length, stride=self.stride, strategy="only_second")
-        encoded = self.tokenizer.encode_batch([(row.question[:300], row.context) for row in rows])
+        encoded = self.tokenizer.encode_batch(
+            [(question, row.context) for question, row in zip(questions, rows, strict=True)]
+        )
         self.tokenizer.no_truncation()
         self.windows: list[tuple[int, Encoding]] = []  # of which row
         for index, encoding in enumerate(encoded):
@@ -55,6 +60,14 @@ class Answer:
         self.spans = torch.tensor([_span(window, rows[index].answers[0]) for index, window in self.windows])
         self.ids = Ragged.of(window.ids for _, window in self.windows)
         self.segments = Ragged.of(window.type_ids for _, window in self.windows)
+
+    def _shortened(self, question: str) -> str:
+        """Return a question that leaves room for windows that are longer than they overlap, and for special tokens."""
+        longest = self.max_length - SPECIAL_TOKENS - 2 * self.stride
+        if len(question.encode()) <= longest:  # as mostly; a token has a byte at least
+            return question
+        offsets = self.tokenizer.encode(question, add_special_tokens=False).offsets
+        return question if len(offsets) <= longest else question[: offsets[longest - 1][1]]
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
         """Group windows of similar length."""

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer
 
 from model.commands.choices import RECIPE_NAMES
+from model.locks import alone_in
 from model.training.errors import DataError, RunError
 from model.training.loop import Training, prefetched
 from model.training.objectives import Batch, Classify
@@ -37,6 +37,12 @@ def test_every_recipe_learns_its_rows_by_heart(name: str, tmp_path: Path) -> Non
     assert is_better if training.objective.higher_is_better else after < 0.7 * before[metric]
     losses = [line["loss"] for line in log_of(tmp_path) if "loss" in line]
     assert losses and np.isfinite(losses).all()
+
+
+def test_two_processes_do_not_train_into_one_folder(tmp_path: Path) -> None:
+    with alone_in(tmp_path, RuntimeError()), pytest.raises(RunError, match="another process is training there"):
+        run("finetune-classify-spam", tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_leaves_all_that_tells_how_it_went(tmp_path: Path) -> None:
@@ -68,10 +74,6 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(
         "epochs": 16,
     }
     whole = run(name, tmp_path / "whole", **options)
-    if RECIPES[name].train_tokenizer:  # training one breaks ties by chance
-        trained = Tokenizer.from_file(str(tmp_path / "whole" / "tokenizer.json"))
-        options["train_tokenizer"] = lambda _texts, _size: trained
-
     take_step = Training.take_step
 
     def interrupted(self: Training, batches: Any) -> torch.Tensor:
@@ -209,6 +211,15 @@ def test_training_ends_early_when_it_gets_no_better_and_keeps_the_best(tmp_path:
     again = training_of("finetune-classify-spam", tmp_path, **options)
     again.resume()
     assert again.is_finished
+
+
+@pytest.mark.parametrize("name", ["classify-image", "pretrain-encoder"])
+@pytest.mark.parametrize("empty", ["train", "validation"])
+def test_data_that_hold_no_row_are_refused_at_once(name: str, empty: str, tmp_path: Path) -> None:
+    whole = tiny_recipe(name).read
+
+    with pytest.raises(DataError, match="there is nothing to"):
+        run(name, tmp_path, read=lambda data, split: [] if split == empty else whole(data, split))
 
 
 @pytest.mark.parametrize(("empty", "purpose"), [("train", "train"), ("validation", "validate")])

@@ -50,6 +50,7 @@ async def served(
         batch_tokens=512,
         warmup_steps=10,
         learning_rate=3e-3,
+        matrix_learning_rate=None,
         layer_decay=1.0,
         evaluate_every=10**6,
     )
@@ -68,7 +69,8 @@ async def test_a_trained_tagger_finds_what_it_learned(tmp_path: Path, monkeypatc
         "".join(f"{word}\t{tag}\n" for word, tag in zip(sentence.replace(".", " .").split(), tags, strict=True))
         for sentence, tags in SENTENCES.items()
     ]
-    write_xz(tmp_path / "data" / "wikigold" / "all.conll.xz", "\n".join(lines * 4))
+    wikipedia = "\n".join(f"{year}\tO\n{line}" for year, line in enumerate(lines * 4, start=1900))
+    write_xz(tmp_path / "data" / "wikigold" / "all.conll.xz", wikipedia)
     for section in "abeg":
         write_xz(tmp_path / "data" / "btc" / f"section_{section}.conll.xz", "\n".join(lines))
     write_xz(tmp_path / "data" / "wnut17" / "train.conll.xz", "\n".join(lines))

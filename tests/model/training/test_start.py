@@ -41,7 +41,14 @@ def test_pretraining_that_goes_on_does_not_count_its_words_anew(tmp_path: Path) 
 def test_a_pretrained_encoder_goes_on_with_another_head(name: str, tmp_path: Path) -> None:
     run("pretrain-encoder", tmp_path / "pretrained")
     pretrained = load_trained(tmp_path / "pretrained")[0].state_dict()
-    tuned = run(name, tmp_path / "tuned", tmp_path / "pretrained", learning_rate=0.0, weight_decay=0.0)
+    tuned = run(
+        name,
+        tmp_path / "tuned",
+        tmp_path / "pretrained",
+        learning_rate=0.0,
+        matrix_learning_rate=None,
+        weight_decay=0.0,
+    )
 
     shared = [key for key in tuned if key.startswith(("embeddings.", "encoder."))]
     assert shared and all(torch.equal(tuned[key], pretrained[key]) for key in shared)

@@ -1,7 +1,14 @@
 from __future__ import annotations
 
-from model.training.tokenizers import END_OF_TEXT, train_bpe, train_wordpiece
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from model.training.tokenizers import BERT_SPECIALS, END_OF_TEXT, train_bpe, train_wordpiece
 from tests.conftest import TEXTS
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_wordpiece_marks_what_continues_a_word() -> None:
@@ -25,3 +32,17 @@ def test_byte_level_bpe_gives_every_text_back() -> None:
 
     for text in ("Dan älskar glass.", "日本 🙂", " two  spaces", "a\nb"):
         assert tokenizer.decode(tokenizer.encode(text).ids).strip() == text.strip()
+
+
+def test_the_same_texts_make_the_same_tokenizer_in_every_process() -> None:
+    code = (
+        "from tests.conftest import TEXTS; from model.training.tokenizers import train_wordpiece; "
+        "print(train_wordpiece(TEXTS, 90).to_str())"
+    )
+    command = [sys.executable, "-c", code]
+    first, second = (
+        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout for _ in range(2)
+    )
+
+    assert first == second
+    assert [token["content"] for token in json.loads(first)["added_tokens"]] == BERT_SPECIALS

@@ -132,6 +132,15 @@ def test_an_answer_is_found_in_the_window_that_holds_it(tokenizer_of: TokenizerO
         assert CONTEXT[window.offsets[first][0] : window.offsets[last][1]] == "ice cream"
 
 
+@pytest.mark.parametrize("question", ["?" * 300, "愛" * 90, "What does Dan love? " * 20])
+def test_a_question_of_any_length_leaves_room_for_its_text(question: str, tokenizer_of: TokenizerOf) -> None:
+    objective = Answer(tokenizer_of("sentiment"), max_length=40, stride=12)
+    objective.encode([Question(question, CONTEXT, [("ice cream", CONTEXT.index("ice cream"))])])
+
+    assert any(any(span) for span in objective.spans.tolist())
+    assert max(len(window.ids) for _, window in objective.windows) == 40
+
+
 @pytest.mark.parametrize("is_like_roberta", [False, True])
 def test_the_best_window_answers_and_is_scored_like_squad(tokenizer_of: TokenizerOf, is_like_roberta: bool) -> None:
     tokenizer = tokenizer_of("sentiment")

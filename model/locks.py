@@ -1,0 +1,25 @@
+"""One process at a time in a folder that it writes to."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def alone_in(folder: Path, otherwise: Exception) -> Iterator[None]:
+    """Hold a folder's lock, which the kernel takes back when the process dies; raises `otherwise` if another has it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise otherwise from None
+        except OSError:  # some file systems lock no folders
+            pass
+        yield
+    finally:
+        os.close(handle)
