@@ -75,18 +75,21 @@ manifests: $(VENV)/.manifests
 	$(BIN)/python -m deploy.generate
 	$(BIN)/python -m deploy.checks
 
-$(VENV)/.serve: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+# Half an environment, as without Debian's python3-venv, has no pip, and is made again.
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Trifold needs Python 3.11 or newer; name one: make PYTHON=python3.12 …"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.serve: pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install --quiet --editable .
 	touch $@
 
-$(VENV)/.manifests: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(VENV)/.manifests: pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install --quiet --editable '.[manifests]'
 	touch $@ $(VENV)/.serve
 
-$(VENV)/.dev: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@ $(VENV)/.serve $(VENV)/.manifests
 

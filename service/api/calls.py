@@ -11,7 +11,7 @@ from service.api import by_language
 from service.api.answering import answer, check_inputs, stream
 from service.api.observing import observed
 from service.errors import EmptyInput, NoModel, NotFound, WrongTask
-from service.ingress import Kind, answers, first_fitting, translators
+from service.routing import Kind, answers, first_fitting, translators
 from service.schemas import AnyEvent, AnyRequest, Response, TranslateRequest, TranslateResponse
 from service.schemas.translate import AUTO
 from service.settings import Limits

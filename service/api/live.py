@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from service.ingress import ROUTES
 from service.metrics import Reading
+from service.routing import ROUTES
 from service.schemas import Live, LiveModel
 
 IN_PROGRESS = "trifold_requests_in_progress"

@@ -13,8 +13,8 @@ import pytest
 from model.package import Manifest
 from service.api.app import create_app
 from service.api.calls import Tasks
-from service.ingress import ROUTES, first_fitting
 from service.ray_environment import BUFFER_BYTES
+from service.routing import ROUTES, first_fitting
 from service.settings import Settings
 from tests.service.stand_ins import (
     GATEWAY,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from model.package import Manifest
-from service.ingress import ROUTES, first_fitting
+from service.routing import ROUTES, first_fitting
 from tests.conftest import MakePackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from service.api.calls import Calls
 from service.api.invalid import naming
 from service.api.protocols.openai.answers import OpenAIUsage, Stamp
-from service.ingress import Kind
+from service.routing import Kind
 from service.schemas import Choice, GenerateEvent, GenerateRequest, GenerateResponse, UsageEvent
 from service.turns import Turn
 

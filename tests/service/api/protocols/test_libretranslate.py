@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.conftest import TinyPackage, with_manifest
@@ -51,8 +52,13 @@ async def test_a_wrong_key_is_refused_in_libretranslates_form(
 ) -> None:
     body = {"q": DAN, "source": "en", "target": "sv", "api_key": "wrong"}
     async with open_client("translate", settings=keys(tmp_path, entry("mine", "right"))) as client:
-        theirs = await client.post("/translate", **{how: body})
-        without = await client.post("/translate", **{how: {"q": DAN, "source": "en", "target": "sv"}})
+
+        async def asked(fields: dict[str, str]) -> httpx.Response:
+            is_json = how == "json"
+            return await client.post("/translate", json=fields if is_json else None, data=None if is_json else fields)
+
+        theirs = await asked(body)
+        without = await asked({"q": DAN, "source": "en", "target": "sv"})
         native = await client.post("/translate", json={"input": DAN, "source": "en", "target": "sv"})
 
     assert [theirs.status_code, without.status_code, native.status_code] == [403, 403, 401]
