@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from service.api.shared_bodies import place_of
 from service.errors import NotJson, ServiceError, WrongForm
+from service.schemas.request import SLIP
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
@@ -19,6 +20,8 @@ def first_problem(problems: Sequence[Any]) -> ServiceError:
     first = problems[0]
     if first["type"] == "json_invalid":
         return NotJson(f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}")
+    if first["type"] == SLIP:
+        return WrongForm(first["msg"], first["ctx"]["name"])
     places = [place_of(problem["loc"]) for problem in problems]
     if len(places[0]) < 2:
         return WrongForm("the body must be a JSON object, sent as Content-Type: application/json", "body")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from itertools import islice
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -35,19 +37,38 @@ def as_lists_of_ids(value: object) -> list[list[int]] | None:
     return value if isinstance(value[0], list) else [value]
 
 
+NEAR = 0.8  # how like a field's name (difflib's ratio) an unknown one must be for the one to be taken for the other
+LONGEST_NAME = 64
+MOST_UNKNOWN = 32  # fields that are compared with those that are known
+SLIP = "slip"  # the kind of the error, whose context has the name
 OVERLAP = Field(
     None, ge=0, le=MOST, description="tokens that a window shares with the next; a quarter of it if left out"
 )
 
 
 class Request(BaseModel):
-    """A request; fields that it does not know are ignored, as clients of other servers send theirs along."""
+    """A request; fields that it does not know are ignored, as clients of other servers send theirs along.
+
+    But for those that are nearly the name of one that it knows, and has not: they are slips.
+    """
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
     model: str | None = Field(None, description="name of the model; if left out, the first that fits answers")
 
     inputs: ClassVar[str]  # the field that brings the inputs
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_slips(cls, body: object) -> object:
+        if isinstance(body, dict) and cls.model_config.get("extra") == "ignore":
+            known = cls.model_fields.keys()
+            for name in islice((name for name in body if name not in known), MOST_UNKNOWN):
+                near = difflib.get_close_matches(str(name)[:LONGEST_NAME], known - body.keys(), n=1, cutoff=NEAR)
+                if near:
+                    words = "{name} is not known here; did you mean {near}?"
+                    raise PydanticCustomError(SLIP, words, {"name": str(name), "near": near[0]})
+        return body
 
     def count_inputs(self) -> int:
         """Return how many answers it asks for."""

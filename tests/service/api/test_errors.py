@@ -146,6 +146,33 @@ async def test_unknown_fields_are_tolerated(client: Client) -> None:
     await post(client, "/generate", prompt="x", max_tokens=1, user="somebody", best_of=1)
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "slip", "meant"),
+    [
+        ("/generate", {"prompt": "x", "max_token": 5}, "max_token", "max_tokens"),
+        ("/generate", {"prompt": "x", "max_new_tokens": 5}, "max_new_tokens", "max_tokens"),
+        ("/generate", {"promt": "x"}, "promt", "prompt"),
+        ("/classify", {"inputs": "x"}, "inputs", "input"),
+        ("/embed", {"input": "x", "dimension": 8}, "dimension", "dimensions"),
+        ("/translate", {"input": "x", "source": "en", "targets": "sv"}, "targets", "target"),
+    ],
+)
+async def test_a_field_that_is_nearly_known_is_a_slip(
+    client: Client, path: str, fields: dict[str, Any], slip: str, meant: str
+) -> None:
+    response = await client.post(path, json=fields)
+
+    assert response.status_code == 422
+    assert response.json()["error"]["param"] == slip
+    assert response.json()["error"]["message"] == f"{slip} is not known here; did you mean {meant}?"
+
+
+async def test_both_names_of_a_field_may_be_sent(client: Client) -> None:
+    answer = await post(client, "/generate", prompt="x", max_tokens=1, max_new_tokens=9)
+
+    assert answer["usage"]["completion_tokens"] <= 1
+
+
 async def test_a_full_queue_is_429_with_retry_after(open_client: OpenClient) -> None:
     async with open_client("stories", max_slots=1, max_waiting_slots=1) as client:
         body = {"prompt": "Once", "max_tokens": 50}
