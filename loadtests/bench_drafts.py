@@ -103,7 +103,7 @@ async def measure(package: Path, seconds: float, streams_of: Sequence[int] = STR
     limits = replace(LIMITS, has_drafts=True)
     async with engine_of(package) as plain, engine_of(package, SessionOptions(THREADS), limits) as engine:
         if not engine._runner.takes_drafts:
-            raise SystemExit(f"{package}: it has no drafts here: see prompt_lookup in service/README.md")
+            raise SystemExit(f"{package}: it has no drafts here: see Drafts in service/engine/README.md")
 
         async def row(work: str, prompts: list[Ids], params: SamplingParams, right: float | None = None) -> Row:
             no_seers: list[Seer | None] = [None] * len(prompts)
