@@ -8,7 +8,7 @@ from pathlib import Path
 
 from model.export.costs import costs
 from model.export.evaluate import evaluate
-from model.export.export import export_run
+from model.export.export import export_run, files_of_package
 from model.package import Manifest, PackageError
 from model.package.manifest import FILE_NAME, sha256_of
 from model.training.estimate import Estimate, estimate_of
@@ -80,8 +80,9 @@ def make_package(recipe: Recipe, data: Path, runs: Path, package: Path) -> list[
     dear = [cost for cost in costs(evaluate(made, data, reference=reference)) if cost.is_too_much]
     if dear:
         return [f"{made}: {cost.told}; the package is left there" for cost in dear]
+    former = files_of_package(package)
     shutil.copytree(made, package, dirs_exist_ok=True)
-    for former in {path.name for path in package.iterdir()} - {path.name for path in made.iterdir()}:
-        (package / former).unlink()  # of the package that was there
+    for name in former - {path.name for path in made.iterdir()}:
+        (package / name).unlink(missing_ok=True)
     made_of.write_text(weights)
     return []

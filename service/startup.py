@@ -47,6 +47,6 @@ def check_devices(models: Sequence[ModelSettings]) -> None:
     if wanting and not has_cuda():
         raise SettingsError(
             f"{wanting[0].package}: num_gpus asks for CUDA, which the installed ONNX Runtime has not; "
-            "put onnxruntime-gpu in its place (pip uninstall onnxruntime; pip install 'trifold[gpu]'), set num_gpus to "
-            "0, or allow the CPU with cpu_fallback: true"
+            "put onnxruntime-gpu in its place (pip uninstall -y onnxruntime; pip install --no-deps onnxruntime-gpu), "
+            "set num_gpus to 0, or allow the CPU with cpu_fallback: true"
         )

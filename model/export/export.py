@@ -141,7 +141,7 @@ def export_package(
             verification=verification,
             sha256={file.name: sha256_of(file) for file in sorted(made.iterdir())},
         )
-        before = _files_of_package(folder)
+        before = files_of_package(folder)
         for file in made.iterdir():
             file.replace(folder / file.name)
         manifest.save(folder)
@@ -150,7 +150,7 @@ def export_package(
     return Manifest.load(folder)
 
 
-def _files_of_package(folder: Path) -> set[str]:
+def files_of_package(folder: Path) -> set[str]:
     """Return the files beside its manifest that a package in a folder says it has; none where there is no package."""
     try:
         return set(Manifest.read(folder).sha256)

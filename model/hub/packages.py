@@ -97,7 +97,10 @@ class Packages:
                 f"dashes and underscores, the first a letter or digit, as in {out.with_name(served_name(out))}"
             )
         if (out / CONFIG_FILE).is_file() and not (out / FILE_NAME).is_file():
-            raise HubError(f"{out}: that is a checkpoint, whose files a package's would replace; name another folder")
+            raise HubError(
+                f"{out}: there is a {CONFIG_FILE}, as checkpoints have, some of whose files a package's would replace; "
+                "name another folder"
+            )
         folder = self._download(source, self.hub.describe(source), options) if isinstance(source, HubName) else source
         self._import(folder, chosen, out, options)
 

@@ -34,7 +34,8 @@ TAKE_KEYS_IN_BODIES = frozenset(
 )
 # A key is never written with escapes. In a JSON text a quote is escaped, so none of these lies within a text.
 _KEY_IN_JSON = re.compile(rb'"api_key"\s*:\s*"(?P<key>[^"\\]{1,512})"')
-_TEXT = re.compile(rb'(?:^|&)q=|"q"\s*:')
+# What tells a body of LibreTranslate's from a native one.
+_THEIR_TEXT, _OUR_TEXT = re.compile(rb'(?:^|&)q=|"q"\s*:'), re.compile(rb'"input"\s*:')
 _KEY_IN_FORM = re.compile(rb"(?:^|&)api_key=(?P<key>[^&]{1,512})")
 
 
@@ -143,7 +144,8 @@ class RequireKey:
             return given, receive
         body = await self._body_limits.read(scope, receive)
         given = key_in(scope["query_string"], body)
-        if given or any(map(_TEXT.search, (scope["query_string"], body))):  # a body of LibreTranslate's
+        is_theirs = not _OUR_TEXT.search(body) and any(map(_THEIR_TEXT.search, (scope["query_string"], body)))
+        if is_theirs and await self._keys.find(given) is None:
             observed().error_form = LIBRETRANSLATE
         return given, replay(body, receive)
 

@@ -189,8 +189,8 @@ class DecodeStep:
         assert isinstance(self._logits, np.ndarray), "bug: slots on a device"
         inputs: dict[str, Array | View] = {name: array[slots] for name, array in self._inputs.items()}
         inputs[SLOTS] = slots
-        if self._source_slots is not None:
-            inputs[SOURCE_SLOTS] = self._source_slots[slots]
+        if self._cache.has_cross:
+            inputs[SOURCE_SLOTS] = slots if self._source_slots is None else self._source_slots[slots]
         logits = np.empty((len(slots), *self._logits.shape[1:]), self._logits.dtype)
         cached, updated = self._cache.bind(0, 1 + int(slots[-1]))
         session = self._session.bound()

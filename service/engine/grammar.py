@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from threading import Lock
@@ -28,6 +29,7 @@ LIMITS: dict[str, Any] = {
 }
 WORN_OUT = "too many states"  # what llguidance says then, of the lexer that all ways through a grammar share
 QUICK_S = 0.02  # to compile a grammar while other sequences wait
+RENEWING_SHARE = 0.1  # of all time, that this may take
 
 
 class GrammarError(Exception):
@@ -44,12 +46,12 @@ class Vocabulary:
 
     def grammar(self, lark: str) -> Grammar:
         """Compile a grammar, from llguidance's own form of Lark; raises `GrammarError`. Lets other threads run."""
-        begun = time.perf_counter()
-        matcher = self.compiled(lark)
-        return Grammar(matcher, self, lark, time.perf_counter() - begun)
+        begun = time.thread_time()  # not the clock, by which another's work would count
+        matcher = self.matcher_of(lark)
+        return Grammar(matcher, self, lark, time.thread_time() - begun)
 
-    def compiled(self, lark: str) -> LLMatcher:
-        """Return what stands at a grammar's beginning; raises `GrammarError`."""
+    def matcher_of(self, lark: str) -> LLMatcher:
+        """Return llguidance's own matcher at a grammar's beginning; raises `GrammarError`."""
         matcher = LLMatcher(self._tokenizer, lark, log_level=0, limits=LLParserLimits(**LIMITS))
         if matcher.is_error():
             raise GrammarError(matcher.get_error())
@@ -82,17 +84,13 @@ class Grammar:
         self.vocabulary, self._lark, self._seconds = vocabulary, lark, seconds
         self._beginning = matcher
         self._renewing = Lock()
+        self._renewed_at = -math.inf
         self.is_spent = False
 
     @property
     def end(self) -> int:
         """The token whose bit says whether the grammar may end."""
         return self.vocabulary.end
-
-    @property
-    def beginning(self) -> LLMatcher:
-        """What every way begins as a copy of, as long as it is not worn out."""
-        return self._beginning
 
     def matcher(self) -> Matcher:
         """Return a row's way through it, at its beginning."""
@@ -102,10 +100,11 @@ class Grammar:
         """Return a beginning that is not the worn one, or None where to compile one would keep others waiting."""
         with self._renewing:
             if self._beginning is worn:
-                if self._seconds > QUICK_S:
+                now = time.monotonic()
+                if self._seconds > QUICK_S or now - self._renewed_at < self._seconds / RENEWING_SHARE:
                     self.is_spent = True
                     return None
-                self._beginning = self.vocabulary.compiled(self._lark)
+                self._beginning, self._renewed_at = self.vocabulary.matcher_of(self._lark), now
             return self._beginning
 
 

@@ -33,7 +33,7 @@ from service.engine.waiting import WaitingQueue
 Choice = SampledToken | list[SampledToken] | Candidates  # a list where there was a draft
 
 ROWS_A_DECODE = 8  # so many rows' progress is worth letting newcomers wait for one step more
-REFUSALS_A_SLOT = 4  # of those who wait, in a search for one that there is room for
+HELD_BACK_A_SLOT = 4  # sequences that are looked at and may not be admitted, as their client holds all that it may
 
 
 @dataclass(frozen=True)
@@ -320,16 +320,15 @@ class Scheduler:
     def _with_room(self, clients: Set[str]) -> Iterator[Sequence]:
         """Yield waiting sequences that there is room for, in turn; whoever asks for the next takes the last."""
         room = Room(self.limits.max_slots, self.budget, self.running, shares_clients=len(self._clients) > 1)
-        # Who holds all that one may hold has slots, so those are few. Behind them a flood is not looked through.
-        refusals_left = REFUSALS_A_SLOT * self.limits.max_slots
+        # Requests and clients who hold all that they may have a slot each, so they are few: of the flood behind them no
+        # more is looked at, or it would take milliseconds a step.
+        most_held_back = HELD_BACK_A_SLOT * self.limits.max_slots
         for sequence in self._waiting.in_turn(clients):
-            if room.is_used_up or not refusals_left:
+            if room.is_used_up or room.held_back > most_held_back:
                 return
             if room.has_place_for(sequence):
                 yield sequence
                 room.take(sequence)
-            else:
-                refusals_left -= 1
 
     def _restore(self, group: list[Sequence]) -> None:
         """Begin behind what the prefix cache knows of a prompt."""

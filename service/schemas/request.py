@@ -37,7 +37,10 @@ def as_lists_of_ids(value: object) -> list[list[int]] | None:
     return value if isinstance(value[0], list) else [value]
 
 
-NEAR = 0.8  # how like a field's name (difflib's ratio) an unknown one must be for the one to be taken for the other
+# How like a field's name (difflib's ratio) an unknown one must be for the one to be taken for the other: as
+# max_new_tokens, but not top_p for top_k, nor skip_special_tokens for add_special_tokens.
+NEAR = 0.82
+OTHERS = frozenset({"encoder_no_repeat_ngram_size"})  # near by name, and something else where others know it
 LONGEST_NAME = 64
 MOST_UNKNOWN = 32  # fields that are compared with those that are known
 SLIP = "slip"  # the kind of the error, whose context has the name
@@ -63,11 +66,14 @@ class Request(BaseModel):
     def _without_slips(cls, body: object) -> object:
         if isinstance(body, dict) and cls.model_config.get("extra") == "ignore":
             known = cls.model_fields.keys()
-            for name in islice((name for name in body if name not in known), MOST_UNKNOWN):
-                near = difflib.get_close_matches(str(name)[:LONGEST_NAME], known - body.keys(), n=1, cutoff=NEAR)
-                if near:
+            unknown = (
+                name for name, value in body.items() if value is not None and name not in known and name not in OTHERS
+            )
+            for name in islice(unknown, MOST_UNKNOWN):
+                near = difflib.get_close_matches(name[:LONGEST_NAME], known - body.keys(), n=1, cutoff=NEAR)
+                if near and not _SURROGATE.search(name):
                     words = "{name} is not known here; did you mean {near}?"
-                    raise PydanticCustomError(SLIP, words, {"name": str(name), "near": near[0]})
+                    raise PydanticCustomError(SLIP, words, {"name": name, "near": near[0]})
         return body
 
     def count_inputs(self) -> int:

@@ -20,7 +20,7 @@ from model.package.chat import MARK, TemplateError, TooMuch, compiled, literals,
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Message
 
-MOST_NESTED = 100  # lists and objects in a call's arguments, which so are no deeper
+DEEPEST = 100  # lists and objects in one another, in a call's arguments
 SECONDS = 1.0  # of the processor's time, for one conversation; a usual one takes a millisecond
 ASSISTANT = "assistant"
 OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt"})  # what a request says by other fields
@@ -152,13 +152,24 @@ def _with_arguments(call: Any) -> Any:
     if not isinstance(function, dict):
         return call
     text = function.get("arguments")
-    if not isinstance(text, str) or text.count("{") + text.count("[") > MOST_NESTED:
+    if not isinstance(text, str):
         return call
     try:
         arguments = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return call
-    return {**call, "function": {**function, "arguments": arguments}} if isinstance(arguments, dict) else call
+    if not isinstance(arguments, dict) or _is_deep(arguments):
+        return call
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether lists and objects lie in one another more than `DEEPEST` times."""
+    layer, depth = [value], 0
+    while layer and depth <= DEEPEST:
+        inner = [each.values() if isinstance(each, dict) else each for each in layer if isinstance(each, dict | list)]
+        layer, depth = [each for some in inner for each in some], depth + 1
+    return bool(layer)
 
 
 def _mark(token: str) -> str:

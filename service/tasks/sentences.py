@@ -20,6 +20,8 @@ READ = 2_048  # characters read at a time: its rules look for the end of a quota
 _WIDE_SPACES = str.maketrans({chr(code): " " for code in range(0x80, 0x3001) if chr(code).isspace()})
 LONG = 400  # characters of a sentence that is cut at any end that there may be
 LETTER = re.compile(r"[^\W\d_]")
+# Letters, and digits and marks that others write differently: of Arabic, of Indian languages, of Chinese and Japanese.
+_OF_A_LANGUAGE = re.compile(r"[^\W\d_]|(?![0-9])\d|[\u060c\u061b\u061f\u06d4\u0964\u0965\u3000-\u303f\uff00-\uffef]")
 _INK = re.compile(r"\S")
 # . ! ? or … and whatever closes a quotation, where white space follows, and ink. It begins with the rarest of what it
 # looks for, so that a long text without an end is passed over quickly.
@@ -57,14 +59,14 @@ def split(text: str, language: str = "en", most: int | None = None) -> list[str]
 def without_words_kept(
     parts: Sequence[str], starts: Sequence[int], written: Callable[[str], str] = str
 ) -> tuple[list[str], list[int]]:
-    """Return parts as `split` has them, and where they start, with sentences that have no letter among what stays.
+    """Return parts as `split` has them, and where they start, with sentences of no language among what stays.
 
-    A translator that learned from sentences makes words of a number alone. `written` is how such a sentence is written
-    where the parts at odd places stand.
+    A translator that learned from sentences makes words of a number or of stars alone. `written` is how such a sentence
+    is written where the parts at odd places stand.
     """
     kept, places = [""], [0]
     for place, (part, start) in enumerate(zip(parts, starts, strict=True)):
-        has_words = not place % 2 and LETTER.search(part) is not None
+        has_words = not place % 2 and _OF_A_LANGUAGE.search(part) is not None
         stays = part if place % 2 else written(part)
         if has_words and len(kept) == 1:
             kept, places = [part], [start]

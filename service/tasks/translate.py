@@ -103,6 +103,8 @@ class Translate:
         with self._admit(request, client) as permit:
             (text,) = await self._read(request, permit)
             sources = await self._sources(request, permit, [text])
+            if not sources:
+                raise InvalidRequest("input has no words to translate", "input")
             if len(sources) != 1:
                 raise InvalidRequest(
                     f"input has {len(sources)} sentences to translate; explanations are of one", "input"

@@ -19,7 +19,7 @@ from model.commands.app import app
 from model.export.costs import MOST
 from model.export.export import export_run
 from model.package import Manifest, PackageError
-from model.package.manifest import Precision
+from model.package.manifest import Precision, sha256_of
 from model.sizes import SIZES
 from model.training.estimate import Estimate, estimate_of
 from model.training.readers import VALIDATION_ARTICLES
@@ -136,10 +136,13 @@ def test_a_package_is_not_made_again_of_the_same_weights(
     make_packages(["entities"], data, runs, out, compile_model=False)
     assert not exported
 
-    (out / "entities" / "manifest.json").rename(out / "entities" / "former.json")
+    (out / "entities" / "former.onnx").write_bytes(b"")
+    listed = {**Manifest.load(out / "entities").sha256, "former.onnx": sha256_of(out / "entities" / "former.onnx")}
+    Manifest.load(out / "entities").model_copy(update={"sha256": listed}).save(out / "entities")
+    (runs / "entities-made-of").unlink()
     make_packages(["entities"], data, runs, out, compile_model=False)
     assert exported == [runs / "entities-int8", runs / "entities-float32"]
-    assert not (out / "entities" / "former.json").exists()
+    assert not (out / "entities" / "former.onnx").exists()
 
 
 @pytest.mark.usefixtures("tiny")

@@ -28,6 +28,7 @@ def _restored() -> Iterator[None]:
     for name in LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [], True
+        logger.setLevel(logging.NOTSET)
 
 
 def test_lines_of_other_processes_come_out_where_the_first_one_writes() -> None:

@@ -97,23 +97,29 @@ def with_flagged_ends(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer 
 def with_flagged_case(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer | None:
     """Return a tokenizer that lower-cases, and parts accents and Chinese characters, as tokenizer_config.json says.
 
-    None if it does already, or there are no flags. Transformers heeds them, whatever tokenizer.json says.
+    None if it does already. Transformers heeds the flags whatever tokenizer.json says, and where one is left out its
+    class's default. Raises `CheckpointError` for a flag that is neither true nor false.
     """
     state = json.loads(tokenizer.to_str())["normalizer"] or {}
     if state.get("type") != "BertNormalizer":
         return None
     has = {name: state[name] for name in CASE_FLAGS}
-    asked = {name: files.config.get(flag, has[name]) for name, flag in CASE_FLAGS.items()}
+    asked = {name: files.config.get(flag, default) for name, (flag, default) in CASE_FLAGS.items()}
+    for name, (flag, default) in CASE_FLAGS.items():
+        if not isinstance(asked[name], bool) and asked[name] != default:
+            raise CheckpointError(
+                f"{files.folder}: tokenizer_config.json: {flag} is {asked[name]!r}; it is true or false"
+            )
     if asked == has:
         return None
     tokenizer.normalizer = normalizers.BertNormalizer(clean_text=state["clean_text"], **asked)
     return tokenizer
 
 
-CASE_FLAGS = {
-    "lowercase": "do_lower_case",
-    "strip_accents": "strip_accents",
-    "handle_chinese_chars": "tokenize_chinese_chars",
+CASE_FLAGS: dict[str, tuple[str, bool | None]] = {  # with their defaults; None: accents go where letters are lowered
+    "lowercase": ("do_lower_case", True),
+    "strip_accents": ("strip_accents", None),
+    "handle_chinese_chars": ("tokenize_chinese_chars", True),
 }
 BY_FLAGS: dict[
     str, Callable[[Tokenizer, TokenizerFiles], Tokenizer | None]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from typing import Any
 
@@ -165,6 +166,26 @@ async def test_a_field_that_is_nearly_known_is_a_slip(
     assert response.status_code == 422
     assert response.json()["error"]["param"] == slip
     assert response.json()["error"]["message"] == f"{slip} is not known here; did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/classify", {"input": "x", "top_p": 0.9, "top_n": 2}),
+        ("/rerank", {"query": "x", "documents": ["y"], "top_k": 1}),
+        (
+            "/generate",
+            {"prompt": "x", "max_tokens": 1, "encoder_no_repeat_ngram_size": 0, "top_logprobs": 2, "top_n": 1},
+        ),
+        ("/generate", {"prompt": "x", "max_tokens": 1, "max_token": None}),
+        ("/tokenize", {"input": "x", "skip_special_tokens": True}),
+        ("/translate", {"input": "x", "source": "en", "target": "sv", "formality": "more", "\ud800targets": 1}),
+    ],
+)
+async def test_what_others_call_something_else_is_no_slip(client: Client, path: str, fields: dict[str, Any]) -> None:
+    response = await client.post(path, content=json.dumps(fields), headers={"content-type": "application/json"})
+
+    assert "did you mean" not in response.text and response.status_code in {200, 404}
 
 
 async def test_both_names_of_a_field_may_be_sent(client: Client) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from llguidance import LLMatcher
 
 from model.package import PackageTokenizer
 from service.engine.beam_search import BeamParams
@@ -267,18 +268,28 @@ def test_a_grammar_that_outputs_have_worn_out_goes_on_as_if_it_were_new(
     vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(LIMITS, "max_lexer_states", 500)
+    monkeypatch.setattr("service.engine.grammar.QUICK_S", 1e9)
+    monkeypatch.setattr("service.engine.grammar.RENEWING_SHARE", 1e9)
     grammar = vocabulary.grammar(lark(WEARING))
-    first = grammar.beginning
+    compiled: list[str] = []
+
+    def compile_(text: str) -> LLMatcher:
+        compiled.append(text)
+        return Vocabulary.matcher_of(vocabulary, text)
+
+    monkeypatch.setattr(vocabulary, "matcher_of", compile_)
 
     assert all(walk(grammar, 60))
-    assert grammar.beginning is not first and not grammar.is_spent
+    assert compiled and not grammar.is_spent
 
 
-def test_one_that_takes_long_to_compile_is_told_to_be_spent(
-    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("bound", ["QUICK_S", "RENEWING_SHARE"])
+def test_one_that_takes_long_to_compile_or_is_worn_out_too_soon_is_told_to_be_spent(
+    bound: str, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(LIMITS, "max_lexer_states", 500)
-    monkeypatch.setattr("service.engine.grammar.QUICK_S", 0.0)
+    monkeypatch.setattr("service.engine.grammar.QUICK_S", 1e9)
+    monkeypatch.setattr(f"service.engine.grammar.{bound}", 1e-9)
     grammar = vocabulary.grammar(lark(WEARING))
     whole = list(walk(grammar, 60))
 

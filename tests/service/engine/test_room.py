@@ -11,6 +11,7 @@ from service.engine.admission import Admission, AdmissionLimits, Permit, three_q
 from service.engine.beam_search import BeamParams
 from service.engine.kv_cache import KVBudget
 from service.engine.prefix_cache import PrefixCache
+from service.engine.room import Room
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
@@ -65,6 +66,34 @@ def held(scheduler: Scheduler) -> Counter[object]:
 def make_scheduler(slots: int, cache_tokens: int = 10**9) -> Scheduler:
     limits = SchedulerLimits(max_slots=slots, prefill_tokens=10_000)
     return Scheduler(limits, PrefixCache(0), KVBudget(cache_tokens))
+
+
+def test_a_narrow_one_finds_room_behind_any_number_of_wide_ones() -> None:
+    scheduler = make_scheduler(slots=8)
+    for _ in range(40):
+        scheduler.add(wide(request(), beam_size=4))
+    row = narrow(request())
+    scheduler.add(row)
+
+    assert steps_until(scheduler, lambda: row in scheduler.running) < 10
+
+
+def test_a_flood_of_one_client_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = make_scheduler(slots=8)
+    scheduler.add(narrow(request("other")))
+    for _ in range(1000):
+        scheduler.add(narrow(request("flood"), tokens=100))
+    looked_at: list[Sequence] = []
+    has_place_for = Room.has_place_for
+
+    def noted(self: Room, sequence: Sequence) -> bool:
+        looked_at.append(sequence)
+        return has_place_for(self, sequence)
+
+    monkeypatch.setattr(Room, "has_place_for", noted)
+    scheduler.schedule()
+
+    assert 6 <= len(looked_at) < 100
 
 
 def test_a_search_of_64_beams_runs_among_streams_that_never_cease() -> None:

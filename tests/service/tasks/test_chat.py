@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -70,7 +71,10 @@ def test_arguments_of_calls_are_values_for_the_template(tokenizer: Tokenizer) ->
         return tokenizer.decode(ids).strip()
 
     assert written('{"city": "Paris"}') == written({"city": "Paris"}) == '{"city": "Paris"}'
+    code = {"code": "{" * 200}
+    assert written(json.dumps(code)) == written(code)
     assert written("no JSON") == '"no JSON"'
+    assert written('{"a":' * 200 + "1" + "}" * 200).startswith('"')
     assert written("[" * 5000) == f'"{"[" * 5000}"'
 
 

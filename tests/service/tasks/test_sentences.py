@@ -38,6 +38,9 @@ def test_sentences_are_found(text: str, sentences: list[str]) -> None:
         ("- \nOne. Two.", ["", "- \n", "One.", " ", "Two."]),
         ("5 < 6\nÉtat", ["", "5 &lt; 6\n", "État"]),
         ("", ["", "", ""]),
+        ("５。", ["５。"]),
+        ("٤٢", ["٤٢"]),
+        ("★ 🙂", ["", "★ 🙂", ""]),
     ],
 )
 def test_sentences_without_a_letter_stay_as_they_are(text: str, kept: list[str]) -> None:

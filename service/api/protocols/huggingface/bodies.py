@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -33,6 +33,14 @@ IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF", b"II*\0", b"MM\0
 OF_DRAWING = frozenset({"typical_p", "epsilon_cutoff", "eta_cutoff"})
 LanguageCode = Annotated[str, Field(max_length=32)]
 Truncation = Literal["do_not_truncate", "longest_first", "only_first"]
+
+
+def _in_words(value: object) -> object:
+    """Return whether texts are cut, as transformers' tokenizers are told in words."""
+    return value != "do_not_truncate" if value in get_args(Truncation) else value
+
+
+Cuts = Annotated[bool, BeforeValidator(_in_words)]
 
 
 class _Open(NullsLeftOut):
@@ -103,7 +111,7 @@ class ZeroShotParameters(_Open):
     candidate_labels: Text | Texts = Field(description="a list, or texts with commas in between")
     hypothesis_template: Text | None = None
     multi_label: bool = False
-    truncation: bool = Field(True, description="cut what is too long")
+    truncation: Cuts = Field(True, description="cut what is too long")
 
 
 class ZeroShotClassification(Body):
@@ -159,16 +167,15 @@ class FillParameters(_Open):
 
     top_k: int | None = Field(None, ge=1, le=100)
     targets: Text | Annotated[list[Text], Field(min_length=1, max_length=100, fail_fast=True)] | None = None
-    truncation: bool = Field(False, description="cut what is too long")
+    truncation: Cuts = Field(False, description="cut what is too long")
 
     @model_validator(mode="before")
     @classmethod
     def _truncation_of_the_tokenizer(cls, given: Any) -> Any:
         """Take what transformers' pipeline has for its tokenizer."""
-        inner = given.get("tokenizer_kwargs") if isinstance(given, dict) else None
-        return (
-            {**given, "truncation": inner["truncation"]} if isinstance(inner, dict) and "truncation" in inner else given
-        )
+        inner = given.get("tokenizer_kwargs") if isinstance(given, dict) and "truncation" not in given else None
+        cuts = inner.get("truncation") if isinstance(inner, dict) else None
+        return given if cuts is None else {**given, "truncation": cuts}
 
 
 class FillMask(Body):

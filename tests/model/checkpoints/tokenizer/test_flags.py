@@ -81,6 +81,28 @@ def test_the_flags_of_berts_tokenizers_say_how_letters_are_read(
     assert found.encode("Café 中国").tokens == pieces
 
 
+@pytest.mark.parametrize("flags", [{}, {"strip_accents": None}])
+def test_flags_that_are_left_out_are_their_class_s_own(flags: dict[str, None], tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"?": 0, "cafe": 1, "Café": 2}, "?"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.save(str(tmp_path / TOKENIZER_FILE))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", **flags}))
+    (tmp_path / "scratch").mkdir()
+
+    assert read_tokenizer(write_tokenizer(tmp_path, "bert", tmp_path / "scratch")).encode("Café").tokens == ["cafe"]
+
+
+def test_a_flag_that_is_neither_true_nor_false_is_refused_by_name(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"?": 0}, "?"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.save(str(tmp_path / TOKENIZER_FILE))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": "true"}))
+
+    with pytest.raises(CheckpointError, match="do_lower_case is 'true'; it is true or false"):
+        write_tokenizer(tmp_path, "bert", tmp_path)
+
+
 def test_the_class_may_stand_in_config_json(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer"}))
 

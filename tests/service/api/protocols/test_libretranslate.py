@@ -60,7 +60,10 @@ async def test_a_wrong_key_is_refused_in_libretranslates_form(
         theirs = await asked(body)
         without = await asked({"q": DAN, "source": "en", "target": "sv"})
         native = await client.post("/translate", json={"input": DAN, "source": "en", "target": "sv"})
+        ours = {"input": DAN, "source": "en", "target": "xx", "api_key": "right"}
+        of_ours = await client.post("/translate", json=ours)
 
+    assert of_ours.status_code == 422 and of_ours.json()["error"]["param"] == "target"
     assert [theirs.status_code, without.status_code, native.status_code] == [403, 403, 401]
     assert isinstance(theirs.json()["error"], str) and native.json()["error"]["code"] == "unauthorized"
 

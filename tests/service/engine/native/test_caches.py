@@ -85,6 +85,44 @@ async def test_with_a_cache_of_16_bits_answers_do_not_depend_on_company(
 
 
 @needs_instructions
+@pytest.mark.parametrize("half_cache", [False, True], ids=["", "16 bits"])
+@pytest.mark.parametrize("name", ["wide_stories", "wide_translate"])
+async def test_slots_between_which_others_rest_are_one_run_and_the_same_to_the_last_bit(
+    make_package: MakePackage, name: str, half_cache: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package(name, "int8")
+    beams = BeamParams(max_tokens=12, beam_size=3)
+    given = {"source_ids" if package.manifest.task == "translate" else "prompt_ids": IDS[1]}
+    run, runs = DecodeStep.run, list[int]()
+    run_some = DecodeStep._run_some
+
+    def by_turns(self: DecodeStep, slots: list[int]) -> list[None]:
+        """Run every second slot, and then those between."""
+        for part in (slots[::2], slots[1::2]):
+            if part:
+                run(self, part)
+        return [None] * len(slots)
+
+    def counted(self: DecodeStep, slots: Any) -> None:
+        runs.append(len(slots))
+        run_some(self, slots)
+
+    async def everyone(engine: Engine) -> list[Any]:
+        async def search() -> list[Hypothesis]:
+            return [*[output async for output in engine.generate(beams, **given)][-1].hypotheses]
+
+        return await asyncio.gather(search(), *(answer(engine, package, ids) for ids in IDS))
+
+    async with running(package, SessionOptions(1, half_cache=half_cache)) as engine:
+        together = await everyone(engine)
+        monkeypatch.setattr(DecodeStep, "run", by_turns)
+        monkeypatch.setattr(DecodeStep, "_run_some", counted)
+        assert await everyone(engine) == together
+
+    assert max(runs) > 1
+
+
+@needs_instructions
 async def test_beams_part_and_end_with_a_cache_of_16_bits(make_package: MakePackage) -> None:
     package = make_package("wide_translate")
     params = BeamParams(max_tokens=12, beam_size=4)
