@@ -30,7 +30,7 @@ from service.keys import hash_of
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ROOT / "model" / "packages"
-MODELS = ("sentiment", "spam", "topics", "embed", "entities", "fashion", "stories", "translate")
+MODELS = ("sentiment", "spam", "topics", "embed", "entities", "answers", "fashion", "stories", "translate")
 KILLED = ("stories", "sentiment", "translate")  # each has two replicas, one of which is killed in its turn
 # What one of them is said to be, too, so that labels of one's own go all the way; they cost as much as they would of a
 # model that was trained for it.

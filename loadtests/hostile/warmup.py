@@ -75,6 +75,7 @@ def largest() -> Iterator[Question]:
     yield Question("sentiment", "classify", {"input": "word " * 100, "labels": [f"label {n}" for n in range(250)]})
     yield Question("embed", "embed", long_texts)
     yield Question("entities", "tag", {"input": "word " * 8_000})
+    yield Question("answers", "answer", {"question": "Who?", "context": "word " * 8_000})
     yield Question("fashion", "classify", {"input": [one_colour("PNG", WITHIN_SIDE)] * 4})
     yield Question("translate", "translate", {"input": " ".join(SENTENCES[:60]), "target": "de"})
     story = {"prompt": "Once upon a time", "max_tokens": 200, "min_tokens": 200}

@@ -281,7 +281,7 @@ def chain_of(recipe: Recipe) -> list[Recipe]:
     return [*before, recipe]
 
 
-# Which recipe's run makes each package. Not all of them are bundled: some are still to be trained, and to prove good.
+# Which recipe's run makes each package. Not all of them are bundled: `entail` is not good enough.
 PACKAGES = {
     "sentiment": "finetune-classify-sentiment",
     "spam": "finetune-classify-spam",
@@ -295,4 +295,4 @@ PACKAGES = {
     "answers": "finetune-answer",
 }
 # Those in model/packages.
-BUNDLED = ("sentiment", "spam", "topics", "embed", "entities", "stories", "translate", "fashion")
+BUNDLED = ("sentiment", "spam", "topics", "embed", "entities", "answers", "stories", "translate", "fashion")

@@ -54,6 +54,7 @@ def test_the_bundled_models_are_listed() -> None:
         "topics",
         "embed",
         "entities",
+        "answers",
         "fashion",
         "stories",
         "translate",

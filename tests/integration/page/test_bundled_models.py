@@ -23,7 +23,7 @@ def test_there_is_a_screen_for_all_that_the_bundled_models_do(open_page: OpenPag
     page = open_page("")
 
     links = page.get_by_role("navigation").get_by_role("link")
-    expect(links).to_have_text(["Classify", "Embed", "Tag", "Generate", "Chat", "Translate", "Inside"])
+    expect(links).to_have_text(["Classify", "Embed", "Tag", "Answer", "Generate", "Chat", "Translate", "Inside"])
 
 
 def test_a_film_is_praised_and_its_words_say_why(open_page: OpenPage) -> None:
@@ -70,9 +70,9 @@ def test_a_story_is_written_while_the_strip_counts_its_tokens(open_page: OpenPag
 
     assert len((page.locator(".stream").first.text_content() or "").split()) > 20
     expect(page.get_by_role("list", name="Alternatives").get_by_role("listitem").first).to_be_visible()
-    expect(page.locator(".live li")).to_have_count(8)
+    expect(page.locator(".live li")).to_have_count(9)
     told = httpx.get(f"{address}/live")
-    assert len(told.json()["models"]) == 8 and len(told.content) < 1000
+    assert len(told.json()["models"]) == 9 and len(told.content) < 1000
 
 
 def test_a_story_is_asked_for_in_a_conversation(open_page: OpenPage) -> None:
