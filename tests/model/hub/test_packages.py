@@ -187,7 +187,7 @@ def test_what_cannot_be_imported_is_told_before_any_weights_come(
         packages.check("tiny/new", FLOAT32)
     with pytest.raises(HubError, match=r"^tiny/none: there is no such model"):
         packages.check("tiny/none", FLOAT32)
-    with pytest.raises(HubError, match=r"^stroies: there is no such model at .*; bundled are embed, .*, translate$"):
+    with pytest.raises(HubError, match=r"^stroies: there is no such model at .*; bundled are answers, .*, translate$"):
         packages.check("stroies", FLOAT32)
     assert running_hub.asked_for("model.safetensors") == []
 

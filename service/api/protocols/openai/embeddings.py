@@ -39,7 +39,7 @@ class EmbeddingsRequest(OpenAIRequest):
     prompt_name: Text | None = Field(None, description="one of the model's prompts, which goes before each text")
     truncate: bool = Field(False, description="cut texts that are too long instead of refusing them")
     truncate_prompt_tokens: int | None = Field(
-        None, ge=-1, description="the same in vLLM's words: -1, or no less than the model's longest text"
+        None, ge=-1, le=MOST, description="the same in vLLM's words: -1, or no less than the model's longest text"
     )
 
 

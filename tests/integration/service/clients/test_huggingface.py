@@ -59,7 +59,8 @@ def test_entities_answers_and_missing_words_are_found(service: str) -> None:
         (each["label"], each["text"], each["start"]) for each in tagged
     ]
     assert not isinstance(answer, list) and answer.answer == TEXTS[2][answer.start : answer.end]
-    assert [word.sequence for word in words] == [f"Dan loves {word.token_str}." for word in words]
+    filled = [f"Dan loves {word.token_str}.".replace(" ##", "") for word in words]  # a piece joins the word before
+    assert [word.sequence for word in words] == filled
 
 
 def test_texts_are_continued_whole_and_streamed(service: str) -> None:
