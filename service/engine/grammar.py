@@ -27,7 +27,7 @@ LIMITS: dict[str, Any] = {
     "max_grammar_size": 50_000,
     "verbose_errors": False,
 }
-WORN_OUT = "too many states"  # what llguidance says then, of the lexer that all ways through a grammar share
+WORN_OUT = "lexer error: too many"  # states or expressions, says llguidance then, of the lexer that all ways share
 QUICK_S = 0.02  # to compile a grammar while other sequences wait
 RENEWING_SHARE = 0.1  # of all time, that this may take
 
@@ -143,7 +143,7 @@ class Matcher:
         words = np.zeros(-(-size // WORD), np.int32)
         matcher = self._caught_up()
         matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
-        if self._renew():
+        if matcher.is_error() and WORN_OUT in matcher.get_error() and self._renew():
             matcher = self._matcher
             matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         if matcher.is_error():
@@ -158,16 +158,16 @@ class Matcher:
             self._matcher.consume_tokens(self._unread)
             self._read += self._unread
             self._unread.clear()
-            self._renew()
+            if self._matcher.is_error():  # of tokens that a mask let come: no more states for them
+                self._renew()
         return self._matcher
 
     def _renew(self) -> bool:
         """Go the same way anew where others have worn the grammar out; who alone is too much for it is not helped."""
-        if not self._matcher.is_error() or WORN_OUT not in self._matcher.get_error():
-            return False
         beginning = self._grammar.renewed(self._beginning)
         if beginning is None:
             return False
         self._beginning, self._matcher = beginning, beginning.deep_copy()
-        self._matcher.consume_tokens(self._read)
+        for token in self._read:  # one by one: what a step may cost is bounded
+            self._matcher.consume_token(token)
         return True
