@@ -66,7 +66,7 @@ def serve(
     elif (file := models_file or Settings.read().models_file) != BUNDLED_MODELS:
         entries = read_entries(file)
     else:
-        _start(given)
+        _start({**given, "models_file": file})
         return
     packages = with_packages(entries, find_apart, check_apart)
     with tempfile.TemporaryDirectory(prefix="trifold-models-") as folder:

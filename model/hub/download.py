@@ -154,12 +154,9 @@ class Hub:
         except HfHubHTTPError as error:
             status = error.response.status_code
             raise HubError(f"{name}: {self.address} answered with status {status}; try again later") from None
-        except httpx2.TransportError as error:
-            raise HubUnreachable(
-                f"{name}: the download was interrupted ({error}); start again, what came is kept"
-            ) from None
         except httpx2.HTTPError as error:
-            raise HubError(f"{name}: the download was interrupted ({error}); start again, what came is kept") from None
+            kind = HubUnreachable if isinstance(error, httpx2.TransportError) else HubError
+            raise kind(f"{name}: the download was interrupted ({error}); start again, what came is kept") from None
         except (OSError, RuntimeError) as error:  # a full disk, another size than announced; hf_xet raises the latter
             raise HubError(
                 f"{name}: the download failed: {(str(error) or repr(error)).splitlines()[0]}; start again"

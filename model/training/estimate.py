@@ -62,7 +62,7 @@ def estimate_of(recipes: Sequence[Recipe], data: Path, runs: Path) -> Estimate:
         if counted.get(recipe.name, {}).get("recipe") != values:
             with TemporaryDirectory() as folder:
                 training = Training(recipe, data, Path(folder), compile_model=False)
-                counted[recipe.name] = {"recipe": values, "flops": count_flops(training), "steps": training.total_steps}
+                counted[recipe.name] = {"recipe": values, "flops": count_flops(training)}
             runs.mkdir(parents=True, exist_ok=True)
             write_whole(path, json.dumps(counted, indent=2) + "\n")
     estimate = Estimate({recipe.name: counted[recipe.name]["flops"] for recipe in recipes})

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.allowances import Allowance, Clock
-from service.api.error_forms import LIBRETRANSLATE
+from service.api.error_forms import LIBRETRANSLATE, ErrorForm
 from service.api.middleware import BodyLimits, error_response, replay
 from service.api.observing import LOOKS, PROBES, observed, route_path
 from service.errors import RateLimited, ServiceError, Unauthorized
@@ -116,7 +116,7 @@ class RequireKey:
             return
         path = route_path(scope)
         try:
-            given, receive = await self._given(scope, path, receive)
+            given, receive, form = await self._given(scope, path, receive)
         except ClientDisconnect:
             return
         except ServiceError as refused:
@@ -128,6 +128,7 @@ class RequireKey:
             await self._app(scope, receive, send)
             return
         if allowance is None:
+            observed().error_form = form or observed().error_form
             error = Unauthorized("a valid API key is needed, as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'")
             await error_response(error)(scope, receive, send)
             return
@@ -137,17 +138,17 @@ class RequireKey:
             return
         await self._within(allowance, scope, receive, send)
 
-    async def _given(self, scope: Scope, path: str, receive: Receive) -> tuple[str, Receive]:
-        """Return the key that a request brings, and what gives its body; raises what reading a body raises."""
+    async def _given(self, scope: Scope, path: str, receive: Receive) -> tuple[str, Receive, ErrorForm | None]:
+        """Return the key that a request brings, what gives its body, and the form of a refusal if the body tells it.
+
+        Raises what reading a body raises.
+        """
         given = _key_in_head(Headers(scope=scope))
         if given or path not in TAKE_KEYS_IN_BODIES:
-            return given, receive
+            return given, receive, None
         body = await self._body_limits.read(scope, receive)
-        given = key_in(scope["query_string"], body)
         is_theirs = not _OUR_TEXT.search(body) and any(map(_THEIR_TEXT.search, (scope["query_string"], body)))
-        if is_theirs and await self._keys.find(given) is None:
-            observed().error_form = LIBRETRANSLATE
-        return given, replay(body, receive)
+        return key_in(scope["query_string"], body), replay(body, receive), LIBRETRANSLATE if is_theirs else None
 
     async def _within(self, allowance: Allowance, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request within the limits of its key."""

@@ -108,7 +108,7 @@ class Held:
         if self.is_stuck:
             return "grammar"
         self._add(token)
-        return "stop" if self._matcher.is_complete else None
+        return "stop" if self.is_complete else None
 
     @property
     def is_complete(self) -> bool:
@@ -150,7 +150,7 @@ class Held:
         constraints = self.constraints
         yield self._never
         # What has come to its grammar's end is not to go on.
-        if self._output_tokens < constraints.min_tokens and not (self._matcher and self._matcher.is_complete):
+        if self._output_tokens < constraints.min_tokens and not self.is_complete:
             yield self._stop_ids
         if self._output_tokens == int(constraints.forced_start is not None and self._prompt_tokens == 1):
             yield self._first

@@ -22,7 +22,6 @@ from tests.service.stand_ins import (
     SHARED,
     Ingress,
     asked,
-    before_all_models,
     exchange,
     manifests,
     needs_haproxy,
@@ -30,8 +29,6 @@ from tests.service.stand_ins import (
     running_ingress,
     write_models_file,
 )
-
-ingress = pytest.fixture(before_all_models, scope="module")
 
 
 @needs_haproxy

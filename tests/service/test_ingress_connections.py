@@ -16,7 +16,6 @@ from tests.service.stand_ins import (
     MODELS,
     Ingress,
     asked,
-    before_all_models,
     exchange,
     manifests,
     needs_haproxy,
@@ -24,8 +23,6 @@ from tests.service.stand_ins import (
     running_ingress,
     write_models_file,
 )
-
-ingress = pytest.fixture(before_all_models, scope="module")
 
 
 @pytest.fixture(scope="module")

@@ -121,9 +121,8 @@ CASE_FLAGS: dict[str, tuple[str, bool | None]] = {  # with their defaults; None:
     "strip_accents": ("strip_accents", None),
     "handle_chinese_chars": ("tokenize_chinese_chars", True),
 }
-BY_FLAGS: dict[
-    str, Callable[[Tokenizer, TokenizerFiles], Tokenizer | None]
-] = {  # classes that heed tokenizer_config.json
+HeedFlags = Callable[[Tokenizer, TokenizerFiles], Tokenizer | None]
+BY_FLAGS: dict[str, HeedFlags] = {  # classes that heed tokenizer_config.json beside a tokenizer.json
     **dict.fromkeys(("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"), with_flagged_ends),
     **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer"), with_flagged_case),
 }
