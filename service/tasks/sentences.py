@@ -21,7 +21,9 @@ _WIDE_SPACES = str.maketrans({chr(code): " " for code in range(0x80, 0x3001) if 
 LONG = 400  # characters of a sentence that is cut at any end that there may be
 LETTER = re.compile(r"[^\W\d_]")
 # Letters, and digits and marks that others write differently: of Arabic, of Indian languages, of Chinese and Japanese.
-_OF_A_LANGUAGE = re.compile(r"[^\W\d_]|(?![0-9])\d|[\u060c\u061b\u061f\u06d4\u0964\u0965\u3000-\u303f\uff00-\uffef]")
+_OF_A_LANGUAGE = re.compile(
+    LETTER.pattern + r"|(?![0-9])\d|[\u060c\u061b\u061f\u06d4\u0964\u0965\u3000-\u303f\uff00-\uffef]"
+)
 _INK = re.compile(r"\S")
 # . ! ? or … and whatever closes a quotation, where white space follows, and ink. It begins with the rarest of what it
 # looks for, so that a long text without an end is passed over quickly.
