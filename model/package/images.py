@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,7 @@ def decode_image(content: bytes, image: ImageFormat, max_pixels: int = MAX_PIXEL
             if opened.width * opened.height > max_pixels:
                 raise ImageError(f"the image has {opened.width} × {opened.height} pixels; the limit is {max_pixels:,}")
             _read_small(opened, content, image)
+            _turn_upright(opened)
             # Of 16 bits Pillow would clip all above 255 to white.
             shades = opened.point(lambda value: value / 256) if opened.mode.startswith("I;16") else opened
             mode = "L" if image.channels == 1 else "RGB"
@@ -94,6 +96,15 @@ def _read_small(opened: Image.Image, content: bytes, image: ImageFormat) -> None
     if opened.width * opened.height > WHOLE_PIXELS:
         wanted = 2 * (image.resize or image.size)
         opened.draft("L" if image.channels == 1 else "RGB", (wanted, wanted))
+
+
+def _turn_upright(opened: Image.Image) -> None:
+    """Turn a photograph as its camera was held, which it says beside its pixels (EXIF); what says it wrongly stays."""
+    from PIL import ImageOps
+
+    opened.load()
+    with suppress(Exception):  # readers of broken EXIF raise a dozen kinds of errors, too
+        ImageOps.exif_transpose(opened, in_place=True)
 
 
 def normalised(pixels: NDArray[np.uint8], image: ImageFormat) -> NDArray[np.float32]:

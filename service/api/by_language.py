@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from service.api.observing import observed
 from service.languages import READ, SURE, Detector, Guess
-from service.schemas import Detected, TranslateRequest, TranslateResponse, Usage
+from service.schemas import Detected, FinishReason, TranslateRequest, TranslateResponse, Usage
 from service.schemas.translate import AUTO
 from service.tasks.markup import text_of
 from service.tasks.pool import AdmittingPool
@@ -85,6 +85,7 @@ async def answer(request: TranslateRequest, choices: Sequence[Choice], ask: Ask)
         translations=[said.translations[row] for said, row in rows],
         alternatives=[said.alternatives[row] for said, row in rows if said.alternatives] or None,
         detected=[_detected(choice, *row) for choice, row in zip(choices, rows, strict=True)],
+        finish_reasons=_finish_reasons(rows),
         alignment=[said.alignment[row] for said, row in rows if said.alignment] or None,
         usage=Usage(
             prompt_tokens=sum(said.usage.prompt_tokens for said in answers),
@@ -93,6 +94,12 @@ async def answer(request: TranslateRequest, choices: Sequence[Choice], ask: Ask)
     )
     observed().count(merged)
     return merged
+
+
+def _finish_reasons(rows: Sequence[tuple[TranslateResponse, int]]) -> list[FinishReason] | None:
+    if not any(said.finish_reasons for said, _ in rows):
+        return None
+    return [said.finish_reasons[row] if said.finish_reasons else "stop" for said, row in rows]
 
 
 def _detected(choice: Choice, said: TranslateResponse, row: int) -> Detected | None:

@@ -4,7 +4,8 @@ All clients' rows are decoded together as long as that costs nobody more than a 
 rows would give its own pace to those with few: a step takes as long as all of its rows. So each client's time is
 counted (start-time fair queueing, Goyal et al. 1996), and one who is ahead of the others rests until they have had
 theirs. Whose steps are short pays less for them, down to a third: the greedy one of two keeps a quarter of the time, if
-the modest one wants the rest. Who comes back after a pause has credit, and does not rest in its short requests.
+the modest one wants the rest. Who comes, or comes back after a pause, has credit: it does not rest in its short
+requests, and nobody rests for it, or a stream would stand still whenever somebody came.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Shares:
         self._clock = clock
         self._seen: dict[str, float] = {}  # when each client was last here
         self._had: dict[str, float] = {}  # seconds; of newcomers as if they had been here
+        self._credit: dict[str, float] = {}  # seconds that each may be further ahead
         self._alone: dict[str, tuple[int, float]] = {}  # rows and seconds of the last step of a client alone
         self._own: dict[str, float] = {}  # seconds of each client's part in its last step
         self._present: Set[str] = frozenset()
@@ -33,13 +35,16 @@ class Shares:
 
     def first(self, present: Set[str]) -> Set[str]:
         """Return those of the present clients whose work goes on; the others rest."""
+        self._least = max(self._least, min((self._had[client] for client in present & self._present), default=0.0))
         for client in present - self._present:
-            self._had[client] = max(self._had.get(client, 0.0), self._least - CREDIT_S)
+            had = self._had.get(client, 0.0)
+            self._credit[client] = min(CREDIT_S, max(0.0, self._least - had))
+            self._had[client] = max(had, self._least)
         self._present = present
         self._seen |= dict.fromkeys(present, self._clock())
         least = min((self._had[client] for client in present), default=self._least)
         self._least = max(self._least, least)
-        return {client for client in present if self._had[client] <= least + AHEAD_S}
+        return {client for client in present if self._had[client] <= least + AHEAD_S + self._credit[client]}
 
     def are_ahead(self, clients: Set[str]) -> bool:
         """Whether all of some clients have had more time than one who was here lately, and need not be in a hurry."""

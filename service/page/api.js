@@ -61,25 +61,27 @@ function posted(body, signal) {
   return { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json" } };
 }
 
-// Asks, and returns the call: its path, body, answer and seconds. A refusal is thrown with the call in it.
-export async function post(path, body, signal) {
+// Returns the response to a request that was not refused. A refusal is thrown with its call in it.
+async function asked(path, body, signal) {
   const started = performance.now();
   const response = await send(path, posted(body, signal));
-  const call = { path, body, seconds: 0, answer: null };
-  if (!response.ok) {
-    const error = await refusal(response);
-    error.call = { ...call, answer: error.answer, seconds: (performance.now() - started) / 1000 };
-    throw error;
-  }
-  call.answer = await response.json();
-  call.seconds = (performance.now() - started) / 1000;
-  return call;
+  if (response.ok) return response;
+  const error = await refusal(response);
+  error.call = { path, body, answer: error.answer, seconds: (performance.now() - started) / 1000 };
+  throw error;
+}
+
+// Asks, and returns the call: its path, body, answer and seconds.
+export async function post(path, body, signal) {
+  const started = performance.now();
+  const response = await asked(path, body, signal);
+  const answer = await response.json();
+  return { path, body, answer, seconds: (performance.now() - started) / 1000 };
 }
 
 // Yields the events of a stream. An error that comes as one is thrown.
 export async function* stream(path, body, signal) {
-  const response = await send(path, posted(body, signal));
-  if (!response.ok) throw await refusal(response);
+  const response = await asked(path, body, signal);
   let rest = "";
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {

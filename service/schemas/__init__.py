@@ -4,13 +4,12 @@ from service.schemas.answer import AnswerRequest, AnswerResponse, Answers, Span
 from service.schemas.chat import Message
 from service.schemas.classify import Classification, ClassifyRequest, ClassifyResponse, Label
 from service.schemas.decide import DecideRequest, DecideResponse, Option, Question
-from service.schemas.decoding import DecodingRequest
+from service.schemas.decoding import CUT, DecodingRequest, FinishReason
 from service.schemas.embed import EmbedRequest, EmbedResponse
 from service.schemas.explain import ExplainRequest, ExplainResponse
 from service.schemas.fill import Candidate, FillRequest, FillResponse, Mask
 from service.schemas.generate import (
     Choice,
-    FinishReason,
     GenerateEvent,
     GenerateRequest,
     GenerateResponse,
@@ -51,6 +50,7 @@ AnyRequest = (
 AnyEvent = GenerateEvent | SummarizeEvent | TranslateEvent | UsageEvent
 
 __all__ = [
+    "CUT",
     "AnswerRequest",
     "AnswerResponse",
     "Answers",

@@ -9,6 +9,8 @@ from pydantic import Field
 from service.schemas.request import MOST, Ids, Request
 
 MAX_SUPPRESSED = 1024
+FinishReason = Literal["stop", "length", "grammar"]
+CUT: Literal["length"] = "length"  # the finish reason of what has not ended
 
 
 class DecodingRequest(Request):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from service.schemas.chat import Message
+from service.schemas.decoding import FinishReason
 from service.schemas.request import Ids, ListsOfIds, Response, Text, Texts, Usage, as_lists_of_ids
 from service.schemas.sampling import SamplingRequest
 
-FinishReason = Literal["stop", "length", "grammar"]
 MAX_MESSAGES, MAX_TOOLS = 4096, 256
 
 

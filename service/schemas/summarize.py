@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from service.schemas.decoding import DecodingRequest
+from service.schemas.decoding import DecodingRequest, FinishReason
 from service.schemas.request import MOST, Response, Text, Texts, Usage
 
 
@@ -31,6 +31,9 @@ class SummarizeResponse(Response):
 
     model: str
     summaries: list[str]
+    finish_reasons: list[FinishReason] | None = Field(
+        None, description="of each text; length: its summary was cut at max_tokens. Left out where none was"
+    )
     usage: Usage
 
 
@@ -38,3 +41,4 @@ class SummarizeEvent(Response):
     """A piece of the summary."""
 
     text: str
+    finish_reason: FinishReason | None = Field(None, description="length: it was cut at max_tokens here")

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from service.schemas.decoding import DecodingRequest
+from service.schemas.decoding import DecodingRequest, FinishReason
 from service.schemas.request import MOST, Response, Text, Texts, Usage
 
 MAX_LANGUAGE = 32
@@ -77,6 +77,9 @@ class TranslateResponse(Response):
     detected: list[Detected | None] | None = Field(
         None, description="of each text its language, where source is auto; null where none is known by its letters"
     )
+    finish_reasons: list[FinishReason] | None = Field(
+        None, description="of each text; length: a sentence of it was cut at max_tokens. Left out where none was"
+    )
     alignment: list[list[WordPair]] | None = Field(
         None, description="of each text the words that correspond to its translation's, where alignment asks for it"
     )
@@ -87,3 +90,4 @@ class TranslateEvent(Response):
     """A piece of the translation."""
 
     text: str
+    finish_reason: FinishReason | None = Field(None, description="length: a sentence was cut at max_tokens here")

@@ -44,7 +44,7 @@ class Choosing:
         if request.beam_size is not None:
             return request.beam_size
         default = self._package.beam_size or fallback
-        if default == 1 or OF_SAMPLING & request.model_fields_set:
+        if default == 1 or any(getattr(request, field, None) is not None for field in OF_SAMPLING):
             return 1
         return min(max(default, wanted), self._engine.scheduler.limits.max_width)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -117,10 +118,16 @@ def _entity(text: str, label: str, score: float, start: int, end: int) -> Entity
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the characters without white space at either end, which some tokens begin with."""
+    """Return the characters without white space at either end, which some tokens begin with, and with all accents.
+
+    A tokenizer that strips accents ends before one that is a character of its own, behind its letter.
+    """
     inside = text[start:end]
     stripped = inside.strip()
     if not stripped:
         return start, end
     start += len(inside) - len(inside.lstrip())
-    return start, start + len(stripped)
+    end = start + len(stripped)
+    while end < len(text) and unicodedata.category(text[end])[0] == "M":
+        end += 1
+    return start, end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import string
 from collections.abc import AsyncGenerator, Sequence
 
 import numpy as np
@@ -23,6 +24,7 @@ IMAGES_AT_ONCE = 16
 # What takes as long as to encode one character of a text, for the pool.
 CHARACTERS_A_BYTE = 16
 PIXELS_A_CHARACTER = 16
+_STANDARD = str.maketrans("-_", "+/", string.whitespace)
 
 
 class ClassifyImages:
@@ -85,8 +87,9 @@ class ClassifyImages:
 def _content(given: str) -> bytes:
     """Return the bytes of base64 or of a data URL."""
     _, _, encoded = given.rpartition(",")  # what stands before the comma says only which kind of image it is
+    encoded = encoded.translate(_STANDARD)  # lines of 76 characters are common, and the alphabet for addresses too
     try:
-        return base64.b64decode(encoded, validate=True)
+        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     except ValueError:
         raise InvalidRequest(
             "input is not base64; send an image's bytes in base64, or as a data URL", "input"

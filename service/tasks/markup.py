@@ -7,10 +7,11 @@ in linear time. What has no end there, a comment or a tag, goes to the end of th
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from html import unescape as unescaped
 
-from service.tasks.sentences import LETTER, TooManySentences, split
+from service.tasks.sentences import LETTER, TooManySentences, cost_of, room_for, split
 
 # Their contents are no text: the standard's raw text, and what is said in no language.
 RAW = frozenset({"iframe", "noembed", "noframes", "plaintext", "script", "style", "xmp"})
@@ -18,6 +19,40 @@ KEPT = RAW | {"code", "kbd", "math", "pre", "samp", "svg", "template", "textarea
 VOID = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr")
 )
+# Elements that may end without a tag of their own (13.1.2.4): what begins another ends each, and so does its parent's
+# end.
+_BLOCKS = frozenset(
+    (
+        *(
+            "address",
+            "article",
+            "aside",
+            "blockquote",
+            "body",
+            "details",
+            "dialog",
+            "div",
+            "dl",
+            "fieldset",
+            "figcaption",
+        ),
+        *("figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup", "html", "main", "menu"),
+        *("nav", "ol", "pre", "ruby", "search", "section", "select", "table", "ul"),
+    )
+)
+_ROWS = frozenset(("tbody", "tfoot", "thead"))
+_CELLS = frozenset(("td", "th"))
+_ENDED_BY = {
+    "p": _BLOCKS | {"hr", "p"},
+    "li": {"li"},
+    **{name: {"dd", "dt"} for name in ("dd", "dt")},
+    **dict.fromkeys(_CELLS, _CELLS | _ROWS | {"tr"}),
+    "tr": _ROWS | {"tr"},
+    **dict.fromkeys(_ROWS, _ROWS),
+    "option": {"optgroup", "option"},
+    "optgroup": {"optgroup"},
+    **{name: {"rp", "rt"} for name in ("rp", "rt")},
+}
 _TAG = re.compile(r"<(?P<end>/?)(?P<name>[a-zA-Z][^\s/>]*)")
 _ATTRIBUTE = re.compile(r"[\s/]*(?P<name>=?[^\s/>=]*)(?:\s*=\s*(?P<quote>[\"']?))?")
 _UNQUOTED = re.compile(r"[^\s>]*")
@@ -30,6 +65,7 @@ def parts_of(page: str, language: str, most: int) -> list[str]:
     """Return a page's parts: at even places sentences, as text, at odd places what stays; raises `TooManySentences`."""
     parts: list[str] = [""]
     kept: list[str] = []
+    left = room_for(most)
     for piece, is_text in pieces(page):
         if not is_text:
             kept.append(piece)
@@ -43,7 +79,8 @@ def parts_of(page: str, language: str, most: int) -> list[str]:
                     kept = []
                 else:
                     parts[-1] = part
-                if len(parts) // 2 + 1 > most + 1:
+                left -= cost_of(part)
+                if left < 0:
                     raise TooManySentences
     return [*parts, "".join(kept), ""] if kept else parts
 
@@ -125,23 +162,64 @@ def _end_of_tag(page: str, place: int) -> tuple[int, bool]:
 
 
 def _end_of_element(page: str, name: str, place: int) -> int:
-    """Return where an element ends that is open: with as many ends of its name as beginnings."""
+    """Return where an element ends that is open: with as many ends of its name as beginnings, or where it must."""
     if name in RAW:
         found = _ENDS[name].search(page, place)
         return _behind(page, ">", found.end()) if found else len(page)
-    depth = 1
-    while depth and (place := _next_markup(page, place)) < len(page):
+    inside = _Inside(name)
+    while (place := _next_markup(page, place)) < len(page):
         tag = _TAG.match(page, place)
         if tag is None:
             place = _end_of_markup(page, place)
             continue
-        other = tag["name"].lower()
+        start, other = place, tag["name"].lower()
         place, _ = _end_of_tag(page, tag.end())
-        if other == name:
-            depth += -1 if tag["end"] else int(page[place - 2 : place] != "/>")
-        elif other in RAW and not tag["end"]:
+        if tag["end"]:
+            if inside.is_ended_by_end_of(other):
+                return place if other == name else start
+        elif inside.is_ended_by(other):
+            return start
+        elif other in RAW:
             place = _end_of_element(page, other, place)
-    return place
+        elif page[place - 2 : place] != "/>":
+            inside.begin(other)
+    return len(page)
+
+
+class _Inside:
+    """The elements that are open inside another, as far as they tell where that ends."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._ended_by = _ENDED_BY.get(name, frozenset())
+        self._counted = _BLOCKS.union(_ENDED_BY) if self._ended_by else {name}
+        self._open: list[str] = []
+        self._count = Counter[str]()
+        self._blocks = 0
+
+    def begin(self, name: str) -> None:
+        """Take a beginning."""
+        if name in self._counted:
+            self._open.append(name)
+            self._count[name] += 1
+            self._blocks += name in _BLOCKS
+
+    def is_ended_by(self, name: str) -> bool:
+        """Tell whether what begins here stands behind the element, which has no end of its own."""
+        return name in self._ended_by and not self._blocks
+
+    def is_ended_by_end_of(self, name: str) -> bool:
+        """Take an end; tell whether it is the element's, or its parent's."""
+        if name not in self._counted:
+            return False
+        if not self._count[name]:
+            return True
+        while True:
+            last = self._open.pop()
+            self._count[last] -= 1
+            self._blocks -= last in _BLOCKS
+            if last == name:
+                return False
 
 
 def _behind(page: str, mark: str, place: int) -> int:

@@ -19,6 +19,7 @@ from service.tasks.texts import (
     check_length,
     encode_all,
     expected_tokens,
+    which,
 )
 
 
@@ -76,8 +77,9 @@ class Prompts:
         else:
             texts = _texts(request)
             rows = await self._encoded(texts, permit, truncate=request.truncate)
-        for row in rows:
-            check_length(len(row), self._limit, self._param if request.messages is None else "messages")
+        param = self._param if request.messages is None else "messages"
+        for row, text in zip(rows, texts, strict=True):
+            check_length(len(row), self._limit, param, "" if text is None else which(text, len(texts)))
         if self._has_source:
             return [Prompt([self._start], row) for row in rows]
         return [Prompt(row, text=text) for row, text in zip(rows, texts, strict=True)]
@@ -105,7 +107,7 @@ class Prompts:
         if truncate:
             texts = [text[:most] for text in texts]
         for text in texts:
-            check_characters(text, self._limit, self._param)
+            check_characters(text, self._limit, self._param, which(text, len(texts)))
         encodings = await encode_all(self._pool, permit, self._tokenizer, [(self._prefix + text,) for text in texts])
         rows = [self._framed(encoding.ids) for encoding in encodings]
         if truncate:

@@ -7,6 +7,7 @@ language without rules of its own takes those of one that is near to it, or of E
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 
@@ -18,6 +19,7 @@ WITHOUT_SPACES = frozenset(
 READ = 2_048  # characters read at a time: its rules look for the end of a quotation from each beginning of one
 # White space beyond ASCII, behind which and a capital sentencex does not bear a full stop; to it a space is as good.
 _WIDE_SPACES = str.maketrans({chr(code): " " for code in range(0x80, 0x3001) if chr(code).isspace()})
+LINES_A_SENTENCE = 16  # without words, which are not translated
 LONG = 400  # characters of a sentence that is cut at any end that there may be
 LETTER = re.compile(r"[^\W\d_]")
 # Letters, and digits and marks that others write differently: of Arabic, of Indian languages, of Chinese and Japanese.
@@ -29,9 +31,15 @@ _INK = re.compile(r"\S")
 # looks for, so that a long text without an end is passed over quickly.
 _PLAIN_END = re.compile(r"[.!?…][\"'”’»)]*(?P<gap>[ \t]+)(?=\S)")
 # Where no sentence ends, whatever sentencex says, whose lists of abbreviations differ much in length: before a small
-# letter, and behind initials and some titles.
+# letter, in a line that has capitals, and behind initials and some titles.
 LONGEST_ABBREVIATION = 6  # characters: a word boundary, "Prof", "."
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|No|vs|[A-Z])\.$")
+# What may be one before a small letter, of which no list has all.
+_SHORT_WORD = re.compile(r"(?:^|[\W\d_])[^\W\d_]{1,3}\.$")
+_GEORGIAN = re.compile(r"[\u10d0-\u10ff]")  # small letters to Python; sentences begin with no others
+# Where a sentence is cut that is too long, best first: behind a mark within it, at white space, anywhere.
+_INNER_ENDS = re.compile(r"[,;:)،؛、，；：។၊།](?P<gap>\s*)(?=\S)")
+_GAPS = re.compile(r"(?P<gap>\s+)(?=\S)")
 
 
 class TooManySentences(Exception):
@@ -42,20 +50,58 @@ def split(text: str, language: str = "en", most: int | None = None) -> list[str]
     """Return a text's parts: at even places sentences, at odd places the white space between; joined they are the text.
 
     A text that begins or ends with white space has an empty sentence there. The language is a code of ISO 639, as `de`.
-    Raises `TooManySentences` as soon as there are more than `most`.
+    Raises `TooManySentences` as soon as there are more than `most`, or so many lines of numbers that they cost as much.
     """
     stripped = text.strip()
     lead = text[: len(text) - len(text.lstrip())]
     parts = ["", lead] if lead else []
     start = 0
     last = (len(stripped), len(stripped))
-    for count, (end, next_start) in enumerate(chain(_ends(stripped, language), [last]), start=1):
-        if most is not None and count > most:
-            raise TooManySentences
+    left = None if most is None else room_for(most)
+    for end, next_start in chain(_ends(stripped, language), [last]):
+        if left is not None:
+            left -= cost_of(stripped[start:end])
+            if left < 0:
+                raise TooManySentences
         parts += [stripped[start:end], stripped[end:next_start]]
         start = next_start
     tail = text[len(lead) + len(stripped) :]
     return [*parts[:-1], tail, ""] if tail else parts[:-1]
+
+
+def room_for(most: int) -> int:
+    """Return what so many sentences may cost together."""
+    return most * LINES_A_SENTENCE
+
+
+def cost_of(sentence: str) -> int:
+    """Return what a sentence costs: little where it has no words, as it is not translated."""
+    return LINES_A_SENTENCE if _OF_A_LANGUAGE.search(sentence) else 1
+
+
+def cut(sentence: str, is_short: Callable[[str], bool]) -> list[str]:
+    """Return a sentence as `split` has parts, each of them short: in two at the best place near the middle, and so on.
+
+    What is a single character is short, whatever `is_short` says.
+    """
+    if len(sentence) < 2 or is_short(sentence):
+        return [sentence]
+    end, start = _middle(sentence)
+    return [*cut(sentence[:end], is_short), sentence[end:start], *cut(sentence[start:], is_short)]
+
+
+def _middle(sentence: str) -> tuple[int, int]:
+    """Return where the first part of a sentence in two ends, and where the second begins."""
+    middle = len(sentence) / 2
+    for pattern in (_INNER_ENDS, _GAPS):
+        found = pattern.finditer(sentence, len(sentence) // 4, -(-3 * len(sentence) // 4))
+        places = [match.span("gap") for match in found]
+        if places:
+            return min(places, key=lambda place: abs(sum(place) / 2 - middle))
+    place = len(sentence) // 2
+    while place > 1 and unicodedata.category(sentence[place])[0] == "M":  # a letter keeps its accents
+        place -= 1
+    return place, place
 
 
 def without_words_kept(
@@ -98,8 +144,9 @@ def _ends(text: str, language: str) -> Iterator[tuple[int, int]]:
 
 def _ends_in_line(text: str, start: int, stop: int, language: str) -> Iterator[tuple[int, int]]:
     sentence = start
+    has_capitals = any(map(str.isupper, text[start:stop]))
     for end, following in chain(_pieces(text, start, stop, language), [(stop, stop)]):
-        if following < stop and not _may_end(text, sentence, end, following):
+        if following < stop and not _may_end(text, sentence, end, following, has_capitals=has_capitals):
             continue
         if end - sentence > LONG:
             yield from _plain_ends(text, sentence, end)
@@ -108,18 +155,31 @@ def _ends_in_line(text: str, start: int, stop: int, language: str) -> Iterator[t
         sentence = following
 
 
-def _may_end(text: str, sentence: int, end: int, following: int) -> bool:
-    is_abbreviation = _ABBREVIATION.search(text[max(sentence, end - LONGEST_ABBREVIATION) : end])
-    return not is_abbreviation and not text[following].islower()
+def _may_end(text: str, sentence: int, end: int, following: int, *, has_capitals: bool) -> bool:
+    last = text[max(sentence, end - LONGEST_ABBREVIATION) : end]
+    if _ABBREVIATION.search(last):
+        return False
+    is_small = text[following].islower() and not _GEORGIAN.match(text, following)
+    return not is_small or (not has_capitals and not _SHORT_WORD.search(last))
 
 
-def _plain_ends(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield where sentences end in what sentencex leaves whole: a quotation of many of them, say."""
+def _plain_ends(text: str, start: int, stop: int, *, has_capitals: bool = True) -> Iterator[tuple[int, int]]:
+    """Yield where sentences end in what sentencex leaves whole: a quotation of many of them, say.
+
+    What is still too long has sentences that begin with small letters.
+    """
     sentence = start
-    for match in _PLAIN_END.finditer(text, start, stop):
-        if _may_end(text, sentence, match.start("gap"), match.end()):
-            yield match.start("gap"), match.end()
-            sentence = match.end()
+    ends = (
+        (match.start("gap"), match.end())
+        for match in _PLAIN_END.finditer(text, start, stop)
+        if _may_end(text, start, match.start("gap"), match.end(), has_capitals=has_capitals)
+    )
+    for end, following in chain(ends, [(stop, stop)]):
+        if has_capitals and end - sentence > LONG:
+            yield from _plain_ends(text, sentence, end, has_capitals=False)
+        if following < stop:
+            yield end, following
+        sentence = following
 
 
 def _pieces(text: str, start: int, stop: int, language: str) -> Iterator[tuple[int, int]]:

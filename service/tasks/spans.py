@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,11 @@ from service.schemas import Span
 from service.tasks.entities import trimmed
 from service.tasks.long_texts import LongText
 from service.tasks.scores import softmax
+
+# Letters of scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer; kana; Chinese characters.
+_WITHOUT_SPACES = re.compile(
+    r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +68,8 @@ def answers(context: str, text: LongText, windows: Sequence[Spans], top_k: int) 
     best: dict[tuple[int, int], float] = {}
     for place in np.argsort(-scores, kind="stable").tolist():
         first, last = _whole_words(text.words, int(firsts[place]), int(lasts[place]))
+        if _WITHOUT_SPACES.search(context, int(text.offsets[first, 0]), int(text.offsets[last, 1])):
+            first, last = int(firsts[place]), int(lasts[place])  # what stands between two spaces is no word there
         characters = trimmed(context, int(text.offsets[first, 0]), int(text.offsets[last, 1]))
         best.setdefault(characters, float(scores[place]))
         if len(best) == top_k:

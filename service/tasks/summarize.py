@@ -9,6 +9,7 @@ from model.package import Manifest, PackageTokenizer
 from service.engine.engine import Engine
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import (
+    CUT,
     AnyEvent,
     AnyRequest,
     DecodingRequest,
@@ -34,8 +35,13 @@ class Summarize:
     async def predict(self, request: AnyRequest, client: str) -> Response:
         """Return the summary of every text."""
         found = await self._generate.predict(_asked(request), client)
-        summaries = [choice.text for choice in found.choices]
-        return SummarizeResponse(model=found.model, summaries=summaries, usage=found.usage)
+        reasons = [choice.finish_reason for choice in found.choices]
+        return SummarizeResponse(
+            model=found.model,
+            summaries=[choice.text for choice in found.choices],
+            finish_reasons=reasons if CUT in reasons else None,
+            usage=found.usage,
+        )
 
     async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
         """Yield the summary of one text piece by piece, then the usage."""
@@ -46,8 +52,9 @@ class Summarize:
             async for event in events:
                 if not isinstance(event, GenerateEvent):
                     yield event
-                elif event.text:
-                    yield SummarizeEvent(text=event.text)
+                elif event.text or event.finish_reason == CUT:
+                    reason = event.finish_reason if event.finish_reason == CUT else None
+                    yield SummarizeEvent(text=event.text, finish_reason=reason)
 
 
 def _asked(request: AnyRequest) -> GenerateRequest:

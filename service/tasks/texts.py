@@ -15,6 +15,7 @@ CHARACTERS_A_TOKEN = 64  # no text has so many for each token, unless most of it
 CHARACTERS_EXPECTED = 4  # for each token, before a text is encoded
 PIECE = 16_384  # characters that are encoded together, in about ten milliseconds
 MAX_COPIED = 16 * 1024 * 1024  # characters, of four bytes each at most: eight times a body
+BEGINNING = 40  # characters of a text that a message quotes
 CHARACTERS_AN_INPUT = 50  # for as many the time is that any input takes
 
 
@@ -87,23 +88,31 @@ async def one_shot_inputs(
         inputs = [tuple(text[: limit * CHARACTERS_A_TOKEN] for text in texts) for texts in inputs]
     for texts in inputs:
         for text in texts:
-            check_characters(text, limit, param)
+            check_characters(text, limit, param, which(text, len(inputs)))
     encodings = await encode_all(pool, permit, tokenizer, inputs, limit if truncate else None, only)
     for encoding, texts in zip(encodings, inputs, strict=True):
-        check_length(len(encoding.ids), limit, param, " in a pair" if len(texts) == 2 else "")
+        of_pair = " in a pair" if len(texts) == 2 else ""
+        check_length(len(encoding.ids), limit, param, of_pair + which(texts[only or 0], len(inputs)))
     return [TextInput(encoding.ids, encoding.segment_ids) for encoding in encodings]
 
 
-def check_characters(text: str, limit: int, param: str) -> None:
+def which(text: str, among: int) -> str:
+    """Return how a message tells a text from the others of its request."""
+    return f" in the text that begins {text[:BEGINNING]!r}" if among > 1 else ""
+
+
+def check_characters(text: str, limit: int, param: str, where: str = "") -> None:
     """Refuse a text that is certainly too long before it is encoded."""
-    check_size(len(text), limit, param)
+    check_size(len(text), limit, param, where)
 
 
-def check_size(characters: int, limit: int, param: str) -> None:
+def check_size(characters: int, limit: int, param: str, where: str = "") -> None:
     """Refuse a text of so many characters, before it is put together."""
     most = limit * CHARACTERS_A_TOKEN
     if characters > most:
-        raise InvalidRequest(f"{param} has {characters} characters; the limit is {limit} tokens, or {most}", param)
+        raise InvalidRequest(
+            f"{param} has {characters} characters{where}; the limit is {limit} tokens, or {most}", param
+        )
 
 
 def check_copies(characters: int, param: str) -> None:

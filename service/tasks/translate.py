@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from model.package import Manifest, PackageTokenizer
 from model.package.languages import base_language
@@ -18,9 +18,11 @@ from service.engine.sequence import Sequence
 from service.errors import InvalidRequest, TooLarge
 from service.languages import READ, SURE, Detector, Guess, prepare
 from service.schemas import (
+    CUT,
     AnyEvent,
     AnyRequest,
     Detected,
+    FinishReason,
     Response,
     TranslateEvent,
     TranslateRequest,
@@ -34,13 +36,14 @@ from service.tasks.explaining.aligner import Aligner, Part, Translated
 from service.tasks.explaining.insights import Insights
 from service.tasks.markup import parts_of, text_of
 from service.tasks.pool import Pool
-from service.tasks.sentences import WITHOUT_SPACES, TooManySentences, split, without_words_kept
+from service.tasks.sentences import WITHOUT_SPACES, TooManySentences, cut, split, without_words_kept
 from service.tasks.streamed_text import StreamedText
 from service.tasks.task import check_beam_size, check_memory, not_for
-from service.tasks.texts import as_list, check_characters, check_length, encode_all, expected_tokens
+from service.tasks.texts import as_list, check_characters, check_length, encode_all, expected_tokens, which
 
 DEFAULT_BEAM_SIZE = 4  # LibreTranslate's
 CHARACTERS_AN_ID = 2  # to encode so many takes as long as to decode one id
+SPECIAL_TOKENS = 4  # around a sentence, at most
 SPARE_TOKENS = 10  # a short source may need more than twice its tokens
 NAMED = 8  # languages that a message names, of the many that some models know
 
@@ -77,32 +80,42 @@ class Translate:
         assert manifest.languages is not None, "bug: the manifest says that a translator has languages"
         self._languages = manifest.languages
         self._detector = Detector(manifest.languages.names)
+        # Tokenizers that know many languages put one of them before every text, whichever they were saved with.
+        self._adds_special = self._languages.source_begins_with != "source"
         self._choosing = Choosing(manifest, "translate", engine)
 
     async def predict(self, request: AnyRequest, client: str) -> Response:
         """Return the translation of every text."""
         if not isinstance(request, TranslateRequest):
             raise not_for("translate", request)
-        request = self._in_known_languages(request)
+        request = await self._in_known_languages(request)
         with self._admit(request, client) as permit:
             texts = await self._read(request, permit)
             sources = await self._sources(request, permit, texts)
             found: list[list[list[int]]] = [[[]] for _ in sources]  # per sentence, per rank, ids
+            cut: set[int] = set()
             async with aclosing(self._outputs(request, sources, permit)) as outputs:
                 async for place, output in outputs:
                     found[place] = _best(found[place], output, request.n_best)
+                    if _is_cut(output):
+                        cut.add(place)
             size = CHARACTERS_AN_ID * sum(len(ids) for ranks in found for ids in ranks)
             answer = await self._pool.run(permit, size, self._response, request, texts, sources, found)
+            answer.finish_reasons = _finish_reasons(texts, cut) if cut else None
             if request.alignment:
                 answer.alignment = await self._aligned(request, permit, texts, sources, [ranks[0] for ranks in found])
             return answer
 
     async def sentence(self, request: TranslateRequest, client: str, output: str | None = None) -> Translated:
         """Return a text of one sentence with its translation, or with that which is given."""
-        request = self._in_known_languages(request)
+        request = await self._in_known_languages(request)
         with self._admit(request, client) as permit:
             (text,) = await self._read(request, permit)
             sources = await self._sources(request, permit, [text])
+            if not sources and text.source == request.target:
+                raise InvalidRequest(
+                    f"input is in {text.source!r} already, by its letters; name its source if it is not", "input"
+                )
             if not sources:
                 raise InvalidRequest("input has no words to translate", "input")
             if len(sources) != 1:
@@ -110,6 +123,7 @@ class Translate:
                     f"input has {len(sources)} sentences to translate; explanations are of one", "input"
                 )
             ids: list[int] = []
+            ends = True
             if output is not None:
                 check_characters(output, self._manifest.limits.max_positions, "output")
                 ids = self._tokenizer.encode(output, adds_special=False).ids
@@ -117,13 +131,14 @@ class Translate:
                 async with aclosing(self._outputs(request, sources, permit)) as outputs:
                     async for _, each in outputs:
                         (ids,) = _best([ids], each, 1)
-        return Translated(text.source, request.target, text.sentences[0], sources[0], ids)
+                        ends = not _is_cut(each)
+        return Translated(text.source, request.target, text.sentences[0], sources[0], ids, ends=ends)
 
     async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
         """Yield the translation of one text piece by piece, sentence after sentence, then the usage."""
         if not isinstance(request, TranslateRequest):
             raise not_for("translate", request)
-        request = self._in_known_languages(request)
+        request = await self._in_known_languages(request)
         with self._admit(request, client) as permit:
             texts = await self._read(request, permit)
             sources = await self._sources(request, permit, texts)
@@ -134,8 +149,9 @@ class Translate:
                     yield TranslateEvent(text=piece)
                 async for place, output in outputs:
                     completion_tokens += len(output.tokens)
-                    if piece := text.add(place, output):
-                        yield TranslateEvent(text=piece)
+                    piece, is_cut = text.add(place, output), _is_cut(output)
+                    if piece or is_cut:
+                        yield TranslateEvent(text=piece, finish_reason=CUT if is_cut else None)
         prompt_tokens = sum(map(len, sources))
         yield UsageEvent(usage=Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens))
 
@@ -182,7 +198,7 @@ class Translate:
         if request.stream and request.format != "text":
             raise InvalidRequest(f"format is {request.format}; only text can be streamed", "format")
 
-    def _in_known_languages(self, request: TranslateRequest) -> TranslateRequest:
+    async def _in_known_languages(self, request: TranslateRequest) -> TranslateRequest:
         """Return a request with the model's own names of its languages; raises `InvalidRequest` for those it lacks."""
         languages = self._languages
         target = _one_of(languages.known_as(request.target), request.target, languages.targets, "target")
@@ -193,9 +209,11 @@ class Translate:
             if not languages.translates(source, target):
                 asked = f"source is {request.source!r} and target is {request.target!r}"
                 raise InvalidRequest(f"{asked}; this model translates {self._directions()}", "target")
-        elif languages.needs_source and self._guess("", target) is None:
-            sources = _named(languages.sources)
-            raise InvalidRequest(f"source is 'auto'; this model has to be told one of {sources}", "source")
+        elif languages.needs_source:
+            await prepare()
+            if self._guess("", target) is None:
+                sources = _named(languages.sources)
+                raise InvalidRequest(f"source is 'auto'; this model has to be told one of {sources}", "source")
         return request.model_copy(update={"source": source, "target": target})
 
     def _directions(self) -> str:
@@ -238,10 +256,31 @@ class Translate:
         if source == request.target:
             return _Read(source, guess, ["", text], [0, 0])
         parts = (parts_of if is_page else split)(text, base_language(source), most)
+        parts = self._with_long_ones_cut(request, source, parts)
         starts = list(accumulate(map(len, parts[:-1]), initial=0))
         if base_language(request.target) not in WITHOUT_SPACES:
             parts[1:-1:2] = [gap or " " for gap in parts[1:-1:2]]
         return _Read(source, guess, *without_words_kept(parts, starts, _as_written(request)))
+
+    def _with_long_ones_cut(self, request: TranslateRequest, source: str, parts: list[str]) -> list[str]:
+        """Return parts in which no sentence has more tokens than the model reads: scripts without spaces have such."""
+        limit = self._manifest.limits.max_input_tokens
+
+        prefix = self._languages.prefix_of(source, request.target)
+
+        def is_short(sentence: str) -> bool:
+            if len((prefix + sentence).encode()) + SPECIAL_TOKENS <= limit:  # no token has less than a byte
+                return True
+            check_characters(sentence, limit, "input", which(sentence, 2))
+            encoding = self._tokenizer.encode(prefix + sentence, adds_special=self._adds_special)
+            return len(self._source_of(encoding.ids, source, request.target)) <= limit
+
+        pieces = [[part] if place % 2 else cut(part, is_short) for place, part in enumerate(parts)]
+        return list(chain.from_iterable(pieces))
+
+    def _source_of(self, ids: list[int], source: str, target: str) -> list[int]:
+        """Return what the encoder reads of a sentence."""
+        return self._manifest.source_of(ids, self._languages.first_of_source(source, target))
 
     def _guess(self, text: str, target: str) -> Guess | None:
         """Return the likeliest language that is translated into the target, or the target if it is that for sure."""
@@ -257,19 +296,14 @@ class Translate:
         """Return the ids of every sentence."""
         limit = self._manifest.limits.max_input_tokens
         sentences = [(text.source, sentence) for text in texts for sentence in text.sentences]
-        for _, sentence in sentences:
-            check_characters(sentence, limit, "input")
-        languages, target = self._languages, request.target
-        # Tokenizers that know many languages put one of them before every text, whichever they were saved with.
-        adds_special = languages.source_begins_with != "source"
-        texts_behind = [(languages.prefix_of(source, target) + sentence,) for source, sentence in sentences]
-        encodings = await encode_all(self._pool, permit, self._tokenizer, texts_behind, adds_special=adds_special)
-        sources = [
-            self._manifest.source_of(encoding.ids, languages.first_of_source(source, target))
-            for encoding, (source, _) in zip(encodings, sentences, strict=True)
+        texts_behind = [
+            (self._languages.prefix_of(source, request.target) + sentence,) for source, sentence in sentences
         ]
-        for ids in sources:
-            check_length(len(ids), limit, "input", " in a sentence")
+        encodings = await encode_all(self._pool, permit, self._tokenizer, texts_behind, adds_special=self._adds_special)
+        sources = []
+        for encoding, (source, sentence) in zip(encodings, sentences, strict=True):
+            sources.append(self._source_of(encoding.ids, source, request.target))
+            check_length(len(sources[-1]), limit, "input", which(sentence, 2))  # which a normalizer has made longer
         return sources
 
     async def _outputs(
@@ -330,6 +364,22 @@ def _as_written(request: TranslateRequest) -> Callable[[str], str]:
 
 def _detected(guess: Guess | None) -> Detected | None:
     return None if guess is None else Detected(language=guess.language, score=round(guess.score, 4))
+
+
+def _is_cut(output: Output) -> bool:
+    """Tell whether a sentence's translation, or the best one, has no end but the most tokens that it may have."""
+    reason = output.hypotheses[0].finish_reason if output.hypotheses else output.finish_reason
+    return reason == CUT
+
+
+def _finish_reasons(texts: list[_Read], cut: set[int]) -> list[FinishReason]:
+    """Return of each text whether one of its sentences, which are numbered through all texts, was cut."""
+    first, reasons = 0, list[FinishReason]()
+    for text in texts:
+        after = first + len(text.sentences)
+        reasons.append(CUT if cut.intersection(range(first, after)) else "stop")
+        first = after
+    return reasons
 
 
 def _best(found: list[list[int]], output: Output, n_best: int) -> list[list[int]]:

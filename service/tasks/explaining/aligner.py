@@ -33,6 +33,7 @@ class Translated:
     text: str
     source_ids: list[int]
     ids: list[int]  # without start and end
+    ends: bool = True  # else it was cut
 
 
 @dataclass(frozen=True)

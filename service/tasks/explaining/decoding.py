@@ -36,6 +36,7 @@ class Written:
     tokens: list[ExplainedToken]  # of the prompt, or of the source
     output: str
     output_tokens: list[ExplainedToken]
+    was_cut: bool = False  # the end among its ids is not its own
 
     @property
     def read(self) -> int:
@@ -87,7 +88,8 @@ class Explained:
             attention, vectors = await self.insights.run(permit, shown.written, insight)
             steps = None
             if request.steps is not False and insight.answers is not None:
-                steps = await self.insights.run(permit, self._steps, insight.answers, output)
+                own = output[:-1] if written.was_cut else output
+                steps = await self.insights.run(permit, self._steps, insight.answers, own)
         return ExplainResponse(
             model=self.manifest.name,
             task=self.manifest.task,
@@ -98,7 +100,7 @@ class Explained:
             steps=steps,
             alignment=alignment,
             vectors=vectors,
-            usage=Usage(prompt_tokens=written.read, completion_tokens=len(output)),
+            usage=Usage(prompt_tokens=written.read, completion_tokens=len(output) - written.was_cut),
         )
 
     def _see(self, written: Written, shown: Shown, alternatives: int) -> Insight:

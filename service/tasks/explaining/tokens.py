@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from model.package import Detokenizer, PackageTokenizer
 from model.package.tokenizer import Encoding
 from service.schemas.explain import ExplainedToken
 
-_WORD = re.compile(r"\w+(?:[’'-]\w+)*|[^\w\s]")  # with its apostrophes and hyphens; any other sign is a word, too
+# Vowels and accents that are characters of their own are parts of words, which Python's \w does not know: one stands
+# for all of them where words are looked for.
+_MARK = "\u0300"
+_LETTERS = rf"[\w{_MARK}]+"
+# With its apostrophes and hyphens; any other sign is a word, too.
+_WORD = re.compile(rf"{_LETTERS}(?:[’'-]{_LETTERS})*|[^\w\s]")
+_CHARACTER = re.compile(rf"\S{_MARK}*")
 
 Span = tuple[int, int]
 
@@ -53,8 +60,8 @@ def tokens_of_output(
 
 def words_of(text: str, *, with_spaces: bool = True) -> list[Span]:
     """Return the words of a text as characters [start, end); of a language without spaces its characters are words."""
-    pattern = _WORD if with_spaces else re.compile(r"\S")
-    return [found.span() for found in pattern.finditer(text)]
+    marked = "".join(_MARK if unicodedata.category(character)[0] == "M" else character for character in text)
+    return [found.span() for found in (_WORD if with_spaces else _CHARACTER).finditer(marked)]
 
 
 def words_of_tokens(tokens: Sequence[Span], text: str, words: Sequence[Span]) -> list[int | None]:

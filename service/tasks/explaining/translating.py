@@ -58,5 +58,11 @@ class ExplainTranslation:
         output, found = tokens_of_output(self._tokenizer, sentence.ids)
         begin = added_token(self._tokenizer, special.start)
         return Written(
-            [special.start, *sentence.ids, special.end], 1, sentence.source_ids, tokens, output, [begin, *found]
+            [special.start, *sentence.ids, special.end],
+            1,
+            sentence.source_ids,
+            tokens,
+            output,
+            [begin, *found],
+            was_cut=not sentence.ends,
         )

@@ -15,6 +15,7 @@ from model.package import ImageFormat
 from model.package.images import MOST_SCANS, ImageError, decode_image, normalised
 from tests.service.garbage import frozen
 
+ORIENTATION = 0x0112
 GREY = ImageFormat(size=28, channels=1, mean=[0.286], deviation=[0.353])
 COLOUR = ImageFormat(size=32, channels=3, mean=[0.5] * 3, deviation=[0.25] * 3)
 
@@ -48,6 +49,23 @@ def test_images_of_usual_size_are_decoded_to_the_bit_as_they_always_were(kind: s
         if (kind, mode) != ("JPEG", "P"):
             content = encoded(picture(640, 480, mode), kind)
             np.testing.assert_array_equal(decode_image(content, image), plainly(content, image))
+
+
+@pytest.mark.parametrize("turn", [Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180])
+def test_a_photograph_stands_as_its_camera_was_held(turn: Image.Transpose) -> None:
+    upright = picture(64, 64)
+    exif = Image.Exif()
+    exif[ORIENTATION] = {Image.Transpose.ROTATE_90: 6, Image.Transpose.ROTATE_180: 3}[turn]
+    content = encoded(upright.transpose(turn), "PNG", exif=exif)
+
+    np.testing.assert_array_equal(decode_image(content, COLOUR), decode_image(encoded(upright, "PNG"), COLOUR))
+
+
+def test_a_photograph_that_says_wrongly_how_it_was_held_is_read_as_it_is() -> None:
+    content = encoded(picture(64, 64), "PNG")
+    broken = encoded(picture(64, 64), "PNG", exif=b"Exif\x00\x00MM no more")
+
+    np.testing.assert_array_equal(decode_image(broken, COLOUR), decode_image(content, COLOUR))
 
 
 @pytest.mark.parametrize("image", [GREY, COLOUR])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -31,6 +32,20 @@ async def test_images_are_classified_one_by_one_and_together(open_client: OpenCl
 
     assert together["results"] == alone
     assert together["usage"]["prompt_tokens"] == 2 * 17  # CLS and sixteen patches each
+
+
+@pytest.mark.parametrize(
+    "written", [base64.encodebytes, base64.urlsafe_b64encode, lambda content: base64.b64encode(content).rstrip(b"=")]
+)
+async def test_base64_comes_in_lines_for_addresses_or_without_its_end(
+    open_client: OpenClient, written: Callable[[bytes], bytes]
+) -> None:
+    content = png((40, 30), "RGB")
+    async with open_client("fashion") as client:
+        usual = await post(client, "/classify", input=encoded(content))
+        other = await post(client, "/classify", input=written(content).decode())
+
+    assert other == usual
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,17 @@ async def test_a_summary_streams(client: Client) -> None:
     assert usage["usage"] == whole["usage"]
 
 
+async def test_a_summary_and_a_translation_say_where_they_were_cut(client: Client) -> None:
+    short = {"beam_size": 1, "max_tokens": 3, "min_tokens": 3}
+    cut = await post(client, "/summarize", input=[TEXT], **short)
+    *pieces, _ = await events_of(client, "/summarize", input=TEXT, **short)
+    translated = await post(client, "/translate", model="t5", input=["", TEXT], source="en", target="de", **short)
+    *events, _ = await events_of(client, "/translate", model="t5", input=TEXT, source="en", target="de", **short)
+
+    assert cut["finish_reasons"] == ["length"] and pieces[-1]["finish_reason"] == "length"
+    assert translated["finish_reasons"] == ["stop", "length"] and events[-1]["finish_reason"] == "length"
+
+
 async def test_a_text_that_is_too_long_is_refused_or_cut(client: Client) -> None:
     long = TEXT * 9
     response = await client.post("/summarize", json={"model": "bart", "input": long})

@@ -35,17 +35,31 @@ def test_nobody_rests_for_one_who_would_be_no_quicker_alone() -> None:
     assert min(seconds.values()) > 9.9
 
 
-def test_who_comes_back_has_credit_and_no_more_than_that() -> None:
+def after_a_while(client: str) -> Shares:
+    """Return shares of which one client alone has had two seconds."""
     shares = Shares()
     for _ in range(1000):
-        shares.first({"busy"})
-        shares.charge({"busy": 8}, 0.1)
+        shares.first({client})
+        shares.charge({client: 2}, 0.002)
+    return shares
 
+
+def test_who_comes_back_has_credit_and_no_more_than_that() -> None:
+    shares = after_a_while("busy")
     used = 0.0
-    while shares.first({"busy", "back"}) == {"back"}:
-        shares.charge({"back": 8}, 0.1)
-        used += 0.1
-    assert CREDIT_S - AHEAD_S - 0.1 < used < CREDIT_S + 0.1
+    while shares.first({"busy", "back"}) == {"busy", "back"}:
+        shares.charge({"busy": 2, "back": 60}, 0.062)
+        used += 0.06
+    assert CREDIT_S - 0.1 < used < CREDIT_S + AHEAD_S + 0.1
+    assert shares.first({"busy", "back"}) == {"busy"}  # which had all but the last step
+
+
+def test_nobody_rests_for_those_who_come() -> None:
+    shares = after_a_while("stream")
+    for number in range(300):
+        present = {"stream", f"key-{number // 10}"}  # another every ten steps
+        assert "stream" in shares.first(present)
+        shares.charge(dict.fromkeys(present, 2), 0.004)
 
 
 def test_a_client_alone_never_rests() -> None:

@@ -41,7 +41,7 @@ def texts(page: str) -> list[str]:
         ("<!-- <p>no</p> -->yes<!-->yes<!x>yes</ x>yes", ["yes"] * 4),
         ("<script>if (a<b) x('</p>')</script><STYLE>p{}</STYLE >yes", ["yes"]),
         ("<code>no <code>no</code> no</code>yes", ["yes"]),
-        ('<p translate="no">no <p>no</p></p>yes<br class="x notranslate">yes', ["yes", "yes"]),
+        ('<div translate="no">no <div>no</div></div>yes<br class="x notranslate">yes', ["yes", "yes"]),
         ("<a title='a > b' href=x>yes</a><a title=\"it's\">yes</a><a don't>it's</a>", ["yes", "yes", "it's"]),
         ("<p>12 | &copy; 34</p>", []),
         ("yes<a href='never closed", ["yes"]),
@@ -114,6 +114,24 @@ def test_tags_survive_whatever_the_sentences_become(page: str) -> None:
     assert Tags("".join(parts)).found == Tags(page).found
 
 
+@pytest.mark.parametrize(
+    ("page", "read"),
+    [
+        ("<ul><li translate=no>Trifold<li>Good day</ul><p>Thanks", ["Good day", "Thanks"]),
+        ("<ul><li translate=no>a<ul><li>b<li>c</ul>d<li>Good day</ul>", ["Good day"]),
+        ("<p class=notranslate>Brand<p>Good day", ["Good day"]),
+        ("<p class=notranslate>Brand<div>Good day</div>", ["Good day"]),
+        ("<div><p translate=no>a <b>c</div>Good day", ["Good day"]),
+        ("<tr><td translate=no>x<td>Good day<tr translate=no><td>y<tr><td>Thanks", ["Good day", "Thanks"]),
+        ("<td translate=no>x<table><tr><td>y</table>z</td><td>Good day", ["Good day"]),
+        ("<li translate=no><p>a</p>b</li>Good day", ["Good day"]),
+        ("<span translate=no>a<p>b</span>Good day", ["Good day"]),
+    ],
+)
+def test_what_stays_ends_where_its_element_must(page: str, read: list[str]) -> None:
+    assert [piece for piece, is_text in pieces(page) if is_text] == read
+
+
 def test_entities_are_characters_to_the_translator() -> None:
     assert parts_of("<p>Caf&eacute; &amp; more. A &lt; B!</p>", "en", 9)[::2] == ["", "Café & more.", "A < B!", ""]
     assert text_of("<title>One &amp; two</title><p>three", 11) == "One & two t"
@@ -134,6 +152,8 @@ def test_sentences_of_a_page_are_counted() -> None:
         "<!--" * 300_000,
         "</" * 300_000,
         "<code>" * 200_000,
+        "<li translate=no>" + "<p>" * 300_000,
+        "<li translate=no>" + "<p></div>" * 100_000,
         "<script>" * 200_000,
         "<b>x</b>" * 100_000,
         "<svg><script></script>" * 50_000,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.tasks.sentences import split, without_words_kept
+from service.tasks.sentences import LONG, TooManySentences, cut, split, without_words_kept
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,9 @@ from service.tasks.sentences import split, without_words_kept
         ("It costs 3.50 dollars. Cheap!", ["It costs 3.50 dollars.", "Cheap!"]),
         ("Ask Mr. Smith. He knows.", ["Ask Mr. Smith.", "He knows."]),
         ("e.g. this one stays whole.", ["e.g. this one stays whole."]),
+        ("Bring apples, e.g. two etc. and pears.", ["Bring apples, e.g. two etc. and pears."]),
+        ("i like dogs. they are nice. we went home? yes!", ["i like dogs.", "they are nice.", "we went home?", "yes!"]),
+        ("გამარჯობა მსოფლიო. როგორ ხარ? NATO.", ["გამარჯობა მსოფლიო.", "როგორ ხარ?", "NATO."]),
         ('"Come in." "Thank you."', ['"Come in."', '"Thank you."']),
         ("A title\n\nA text. And more.\n", ["A title", "A text.", "And more."]),
         ("Wait... what? Yes.", ["Wait... what?", "Yes."]),
@@ -117,3 +120,42 @@ def test_the_parts_joined_are_the_text(text: str) -> None:
 
     assert "".join(parts) == text
     assert all(not part.strip() for part in parts[1::2])
+
+
+def test_what_is_long_is_cut_before_small_letters_too() -> None:
+    text = "Ann says: i like dogs. " + "they are nice. " * 30
+
+    assert len(text) > LONG and set(split(text)[:-1:2]) == {"Ann says: i like dogs.", "they are nice."}
+
+
+def test_lines_without_words_hardly_count() -> None:
+    numbers = "\n".join(map(str, range(40)))
+
+    assert split(f"One.\n{numbers}\nTwo.", most=5)[::2].count("7") == 1
+    with pytest.raises(TooManySentences):
+        split("One.\n" * 6, most=5)
+    with pytest.raises(TooManySentences):
+        split("1\n" * 1000, most=5)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "parts"),
+    [
+        ("short", ["short"]),
+        ("one two three, four five", ["one two three,", "four five"]),
+        ("one two three four", ["one two", "three four"]),
+        ("漢字漢字漢字漢字漢字、漢字漢字漢字", ["漢字漢字漢字漢字漢字、", "漢字漢字漢字"]),
+        ("e\u0301" * 8, ["e\u0301" * 4, "e\u0301" * 4]),
+    ],
+)
+def test_a_sentence_is_cut_in_the_middle_where_it_hurts_least(sentence: str, parts: list[str]) -> None:
+    found = cut(sentence, lambda part: len(part) <= 14)
+
+    assert "".join(found) == sentence and found[::2] == parts
+
+
+@given(st.text(max_size=200), st.integers(1, 50))
+def test_no_part_of_a_cut_sentence_is_too_long_and_nothing_is_lost(sentence: str, most: int) -> None:
+    parts = cut(sentence, lambda part: len(part) <= most)
+
+    assert "".join(parts) == sentence and all(len(part) <= most for part in parts[::2])

@@ -79,6 +79,16 @@ def test_answers_are_whole_words_each_with_its_best_score() -> None:
     assert all(CONTEXT[span.start : span.end] == span.text for span in best)
 
 
+def test_where_words_have_no_spaces_between_them_an_answer_stays_as_it_was_found() -> None:
+    context = "北京是首都，上海是城市。"
+    offsets = np.array([[0, 2], [2, 6], [6, 8], [8, 12]])
+    text = LongText(QUESTION, END, np.arange(4), 1, offsets, np.zeros(4, int))
+
+    assert [span.text for span in answers(context, text, [Spans(np.array([2]), np.array([2]), np.ones(1))], 1)] == [
+        "上海"
+    ]
+
+
 def test_an_empty_text_has_no_answers() -> None:
     empty = LongText(QUESTION, END, np.arange(0), 1, np.zeros((0, 2), int), np.arange(0))
 

@@ -31,6 +31,8 @@ def test_a_source_token_that_all_look_at_corresponds_to_none_but_who_looks_most(
     [
         ("Don't go, Jean-Luc!", ["Don't", "go", ",", "Jean-Luc", "!"]),
         ("Il n’a rien.", ["Il", "n’a", "rien", "."]),
+        ("नमस्ते दुनिया।", ["नमस्ते", "दुनिया", "।"]),
+        ("cafe\u0301 noir", ["cafe\u0301", "noir"]),
         ("", []),
     ],
 )
