@@ -148,9 +148,12 @@ class Batcher:
         self._observer.stepped(Step("encode", seconds, len(batch), tokens, longest * len(batch)))
 
     def compute(self, batch: Sequence[_Item]) -> list[Array | Failure]:
-        """Return the graph's answer for each item."""
+        """Return the graph's answer for each item; raises what the graph raises if it can compute nothing any more."""
         try:
-            return isolated(self._compute, [item.input for item in batch])
+            answers = isolated(self._compute, [item.input for item in batch])
+            if all(isinstance(answer, Failure) for answer in answers):
+                self._compute([self._example])
+            return answers
         finally:
             self._ran_at = time.monotonic()
 
@@ -161,7 +164,8 @@ class Batcher:
 
     def rest(self) -> None:
         """Give memory back while nothing runs; of two lanes, the one that has run last does."""
-        if time.monotonic() - self._ran_at < REST_S:
+        is_running = self._short.running or self._long.running
+        if is_running or time.monotonic() - self._ran_at < REST_S:
             return
         with self._session.shrinking():
             self._compute([self._example])
@@ -206,7 +210,8 @@ class _Lane:
                     _settle(item, row)
                 self._batcher.tell(batch, started)
         except Exception as error:
-            # The graph's own failures are isolated; whatever else fails is a bug, after which nothing can be trusted.
+            # Who makes the graph fail is isolated. Whatever else fails is a bug, after which nothing can be trusted, or
+            # a graph that can compute nothing any more, as when a device is lost.
             logger.exception("the batcher's loop failed; all inputs end, and the replica asks to be replaced")
             self.worker.is_broken = True
             self._fail(error)

@@ -13,6 +13,7 @@ from model.package import Manifest
 from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.beam_search import BeamParams
 from service.engine.errors import EngineFailed
+from service.engine.isolation import Failure
 from service.engine.mailbox import Mailbox, Output
 from service.engine.observer import Ending, Load, Observer, Silent
 from service.engine.prefix_cache import BLOCK_TOKENS, PrefixCache
@@ -175,8 +176,12 @@ class Engine:
                 results = await self._worker.run(self._runner.run, batch, yields=yields)
                 self.scheduler.update(batch, results, time.perf_counter() - started)
                 self._reporter.tell(batch, results, rows, self._runner.prefilled_tokens - padded, started)
+                goes_on = any(sequence.slots and not sequence.is_aborted for sequence in self.scheduler.running)
+                if not goes_on and all(isinstance(result, Failure) for result in results):
+                    await self._worker.run(lambda _: self._runner.warm_up(), None)
         except Exception:
-            # The runner answers for the graphs; whatever else fails is a bug, after which no state can be trusted.
+            # The runner answers for who makes the graphs fail. Whatever else fails is a bug, after which no state can
+            # be trusted, or graphs that can compute nothing any more, as when a device is lost.
             logger.exception("the engine's loop failed; all sequences end, and the replica asks to be replaced")
             self._worker.is_broken = True
             self.scheduler.fail_all()

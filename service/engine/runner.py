@@ -18,7 +18,7 @@ from service.engine.decode_step import DecodeStep
 from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.device_memory import DeviceMemory
 from service.engine.isolation import Failure, isolated
-from service.engine.kv_cache import Copy, KVCache
+from service.engine.kv_cache import Copy, KVCache, bytes_of_longest
 from service.engine.memory import HostMemory, Memory, MemoryShape, trim_heap
 from service.engine.prefix_cache import BLOCK_TOKENS
 from service.engine.sampling import Logits, SamplingParams, scored
@@ -56,14 +56,16 @@ class Runner:
         device = self._decoder.device
         self._device = DeviceGraphs(options, device) if self._decoder.keeps_on_device else None
         allocate: Callable[[MemoryShape], Memory] = HostMemory
+        capacity = limits.kv_cache_bytes
         if self._device is not None:
+            capacity = max(capacity, limits.max_slots * bytes_of_longest(manifest))  # which is taken, whatever is used
             allocate = partial(DeviceMemory, graphs=self._device, device=device)
         self.cache = KVCache(
             manifest.cache,
             max_slots=limits.max_slots,
             max_length=manifest.limits.max_positions,
             has_cross=self._encoder is not None,
-            capacity_bytes=limits.kv_cache_bytes,
+            capacity_bytes=capacity,
             is_half=self._decoder.has_half_cache,
             allocate=allocate,
         )
@@ -86,7 +88,10 @@ class Runner:
         return self._device is None
 
     def warm_up(self) -> None:
-        """Run each graph once, as a first run is slow, and better before there is a client; no memory is kept of it."""
+        """Run each graph once, as a first run is slow, and better before there is a client; no memory is kept of it.
+
+        Raises what a graph raises: then none of them may be able to compute anything.
+        """
         counted = self.prefilled_tokens
         with ExitStack() as stack:
             for session in (self._encoder, self._decoder, self._candidates):
@@ -101,9 +106,12 @@ class Runner:
         prompt = [self._pad] * (1 if self._encoder else 3)
         sequence = Sequence(prompt, Sampling(SamplingParams(1), prompt), prompt if self._encoder else None, slots=[0])
         extent = Extent(slots=1, live=0, length=len(prompt), source_length=len(prompt))
-        self.run(Prefill([Chunk(sequence, len(prompt) - 1)], [], extent))
+        results = self.run(Prefill([Chunk(sequence, len(prompt) - 1)], [], extent))
         sequence.computed = len(prompt) - 1
-        self.run(Decode([sequence], [], extent))
+        results += self.run(Decode([sequence], [], extent))
+        for result in results:
+            if isinstance(result, Failure):
+                raise result.error
         self._logits().search([0], {}, 2)
 
     def run(self, batch: Batch) -> list[Choice | Failure | None]:

@@ -53,7 +53,8 @@ class Choice:
         return self.best if self._wait_s > 0 or self._tallies[0].is_enough else self._other
 
     def postpone(self) -> None:
-        """Be told that the way to be tried cannot be gone yet."""
+        """Be told that the way to be tried cannot be gone yet: the other neighbour is next, as it may never be."""
+        self._turn()
         self._begin_again(FIRST_S)
 
     def took(self, way: int, seconds: float, tokens: int) -> None:
@@ -72,10 +73,13 @@ class Choice:
             self.best, self._other = self._other, self.best
             self._patience = SHORTEST
         else:
-            neighbours = [way for way in (self.best - 1, self.best + 1) if 0 <= way < self._ways]
-            self._other = neighbours[-1] if self._other == neighbours[0] else neighbours[0]
+            self._turn()
             self._patience = min(2 * self._patience, LONGEST)
         self._begin_again(self._patience * (other.seconds + best.seconds))
+
+    def _turn(self) -> None:
+        neighbours = [way for way in (self.best - 1, self.best + 1) if 0 <= way < self._ways]
+        self._other = neighbours[-1] if self._other == neighbours[0] else neighbours[0]
 
     def _begin_again(self, wait_s: float) -> None:
         self._wait_s, self._tallies = wait_s, (_Tally(), _Tally())
@@ -170,8 +174,10 @@ class Teams(Generic[Team]):
 
     def _open_one(self, way: int) -> None:
         try:
+            if _files(self._path) != self._files:  # another package lies there by now
+                return
             team = self._open(self._counts[way])
-            if _files(self._path) == self._files:  # else another package lies there by now
+            if _files(self._path) == self._files:
                 self._teams[way] = team
         except Exception:
             logger.warning("%s could not be opened for %d threads", self._path, self._counts[way], exc_info=True)

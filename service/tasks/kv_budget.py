@@ -9,13 +9,13 @@ from service.models_file import ModelSettings
 from service.tasks.devices import runs_on_device
 
 
-def kv_budget(model: ModelSettings, manifest: Manifest, *, may_be_half: bool = True) -> int:
+def kv_budget(model: ModelSettings, manifest: Manifest, *, is_on_device: bool = False, may_be_half: bool = True) -> int:
     """Return the KV cache's budget: what is set, or the model's share; raises `PackageError` if no sequence fits.
 
-    On a device, where the cache is taken whole, all slots have to fit into what is set. `may_be_half`: whether 16 bits,
-    if they are asked for, can be had.
+    On a device, where the cache is taken whole, all slots have to fit into what is set; with `cpu_fallback` it is known
+    to be there only once a session is open. `may_be_half`: whether 16 bits, if they are asked for, can be had.
     """
-    if runs_on_device(model) and not model.cpu_fallback:
+    if is_on_device or (runs_on_device(model) and not model.cpu_fallback):
         return _on_device(model, manifest)
     is_half = may_be_half and wants_half_cache(model)
     budget, needed = _budget(model), bytes_of_longest(manifest, is_half=is_half)

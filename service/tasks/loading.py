@@ -133,6 +133,8 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
     engine = Engine(folder, manifest, options, slots, observer, admission)
     if wants_half_cache(model) and not engine.has_half_cache:
         kv_budget(model, manifest, may_be_half=False)  # 32 bits must fit as well
+    if engine.provider == "cuda":
+        kv_budget(model, manifest, is_on_device=True)
     trials = Pool("grammars")
     several = _of_decoder(Explained(manifest, tokenizer, engine, insights), pool, trials, limits)
     return LocalTask(

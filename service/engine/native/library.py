@@ -12,6 +12,7 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import stat
 import subprocess
 from collections.abc import Callable
@@ -140,13 +141,17 @@ def compile_library(compiler: str, target: Path, *further: str) -> None:
     """Compile the sources into a file, with further options; raises `NoLibrary`."""
     sources = sorted(FOLDER.glob("*.cpp"))
     command = ["env", "LC_ALL=C", compiler, *FLAGS, *further, *map(str, sources), "-o", str(target)]  # English messages
+    # A session of its own: a compiler has children, which would go on beside what is served.
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603  # our own words
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)  # noqa: S603  # our own words
-    except subprocess.CalledProcessError as error:
-        lines = [line for line in error.stderr.splitlines() if "error" in line] or [error.stderr.strip()[:200]]
-        raise NotCompiled(f"{compiler} cannot build them: {lines[0]}") from error
+        _, said = process.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
         raise NoLibrary(f"{compiler} cannot build them: {error}") from error
+    if process.returncode:
+        lines = [line for line in said.splitlines() if "error" in line] or [said.strip()[:200]]
+        raise NotCompiled(f"{compiler} cannot build them: {lines[0]}")
 
 
 if __name__ == "__main__":

@@ -146,6 +146,17 @@ async def test_the_input_on_which_the_graph_fails_fails_alone(
     assert [isinstance(result, EngineFailed) for result in results] == [length == 13 for length in lengths]
 
 
+async def test_a_graph_that_can_compute_nothing_any_more_is_not_healthy(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(sentiment) as batcher:
+        monkeypatch.setattr(batcher, "_compute", lambda _: 1 / 0)
+        results = await asyncio.gather(*(run(batcher, item(5)) for _ in range(3)), return_exceptions=True)
+
+        assert all(isinstance(result, EngineFailed) for result in results)
+        assert not batcher.is_progressing(60)
+
+
 async def test_a_failure_outside_the_graph_leaves_nobody_waiting_and_is_not_healthy(
     sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +246,10 @@ async def test_memory_is_given_back_only_while_neither_long_nor_short_requests_r
         await asyncio.to_thread(batcher.rest)  # as the lane of long requests may, which has had none
         assert seen == [[4]]
         batcher._ran_at -= REST_S
+        batcher._long.running = [item(20)]  # for longer than that
+        await asyncio.to_thread(batcher.rest)
+        assert seen == [[4]]
+        batcher._long.running = []
         await asyncio.to_thread(batcher.rest)
 
     assert seen == [[4], [2]]

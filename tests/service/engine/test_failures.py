@@ -14,7 +14,7 @@ from service.engine.errors import EngineFailed
 from service.engine.mailbox import Output
 from service.engine.observer import Silent, Step
 from service.engine.sampling import SamplingParams
-from service.engine.session import Array
+from service.engine.session import Array, BoundSession
 from tests.conftest import TinyPackage
 from tests.service.engine.test_engine import GREEDY, PROMPTS, collect, ids_of, running, until_idle
 
@@ -130,6 +130,29 @@ async def test_a_failure_outside_the_graphs_leaves_nobody_waiting_and_is_not_hea
         assert not engine.is_progressing(60)
         with pytest.raises(EngineFailed):
             await collect(engine, GREEDY, prompt_ids=[5])
+
+
+async def test_graphs_that_can_compute_nothing_any_more_are_not_healthy(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(stories) as engine:
+        monkeypatch.setattr(BoundSession, "run", lambda _: 1 / 0)
+        tasks = [collect(engine, GREEDY, prompt_ids=[5, 6, 8]) for _ in range(3)]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+
+        assert all(isinstance(result, EngineFailed) for result in results)
+        await asyncio.wait_for(engine._worker._loop, 10)  # type: ignore[arg-type]  # which runs, or has ended
+        assert not engine.is_progressing(60)
+
+
+async def test_a_model_whose_graphs_can_compute_nothing_is_not_opened(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundSession, "run", lambda _: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        async with running(stories):
+            pass
 
 
 async def test_a_search_that_fails_at_its_first_step_takes_off_the_rows_that_it_had(

@@ -191,6 +191,22 @@ def test_a_number_that_was_asked_for_is_kept(eager: None, sentiment: TinyPackage
     assert teams_of(session) == {0}
 
 
+def test_a_number_that_cannot_be_had_does_not_keep_another_from_being_tried() -> None:
+    choice = Choice(3)  # 4, 2 and 1 threads, of which the last cannot be opened
+    seconds = {0: 0.002, 1: 0.001}
+
+    def run(way: int) -> float:
+        if way not in seconds:
+            choice.postpone()
+        return seconds.get(way, seconds[0])
+
+    ran(choice, 5, run)
+    assert choice.best == 1
+    seconds[0] = 0.0005  # the machine is quiet again
+    ran(choice, 60, run)
+    assert choice.best == 0
+
+
 def test_another_package_in_the_same_place_is_not_opened(
     eager: None, make_package: MakePackage, tmp_path: Path
 ) -> None:

@@ -58,6 +58,11 @@ def test_a_devices_cache_is_taken_whole_and_has_to_fit(
     ):
         kv_budget.kv_budget(model, package.manifest)
 
+    either = model.model_copy(update={"cpu_fallback": True})
+    assert kv_budget.kv_budget(either, package.manifest) == 2**20  # as there may be no device
+    with pytest.raises(PackageError, match="taken whole"):
+        kv_budget.kv_budget(either, package.manifest, is_on_device=True)
+
 
 async def test_a_package_that_is_none_for_a_gpu_runs_on_the_processor_and_the_log_says_so(
     make_package: MakePackage, caplog: pytest.LogCaptureFixture

@@ -6,6 +6,7 @@ import ctypes
 import os
 import shutil
 import stat
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -157,6 +158,28 @@ def test_what_a_compiler_says_is_told_and_nothing_is_left_behind(
 
 
 @needs_compiler
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_compiler_that_takes_too_long_ends_with_its_children(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    children = tmp_path / "children"
+    compiler = tmp_path / "c++"
+    compiler.write_text(f"#!/bin/sh\nsleep 60 &\necho $! > {children}\nwait\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(library, "PATIENCE_S", 0.5)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    with pytest.raises(NoLibrary, match="timed out"):
+        build()
+    assert is_gone(int(children.read_text()))
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether a process has ended, though nobody may have asked for its end yet."""
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
 def test_a_library_that_cannot_be_loaded_is_not_taken(elsewhere: Path) -> None:
     def refuse(path: Path) -> None:
         raise RuntimeError("the processor has no AVX2")
