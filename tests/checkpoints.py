@@ -81,6 +81,7 @@ def save_checkpoints(folder: Path) -> None:
     )
     _save(transformers.BertForSequenceClassification(bert), wordpiece, folder / "bert")
     _save(transformers.GPT2LMHeadModel(gpt2), bpe, folder / "gpt2")
+    (folder / "gpt2" / "tokenizer_config.json").write_text('{"add_prefix_space": true}')  # as tokenizer.json has it
 
 
 def _save(model: object, tokenizer: Tokenizer, folder: Path) -> None:

@@ -21,7 +21,7 @@ HARMLESS = (
     # where a file comes from and how it was computed
     names("_name_or_path _commit_hash _attn_implementation _attn_implementation_autoset attn_implementation dtype")
     | names("language model_type name name_or_path torch_dtype transformers_version transformers.js_config")
-    | names("unsloth_fixed unsloth_version")
+    | names("unsloth_fixed unsloth_version author created_date kobart_version license")
     # what a call returns, and how its work is cut
     | names("cache_implementation chunk_size_feed_forward output_attentions output_hidden_states pretraining_tp")
     | names("output_past return_dict torchscript use_bfloat16 use_cache")
@@ -39,6 +39,7 @@ HARMLESS = (
     | OF_OUTPUTS
     | names("is_encoder_decoder prefix sep_token_id task_specific_params tokenizer_class")
 )
+UNKNOWN = "this field is not known, and may change the answers; remove it if they are right without it"
 NOTHING: tuple[object, ...] = (None, False, "", [], {})  # values that ask for nothing, of fields that nobody knows
 
 
@@ -69,9 +70,7 @@ class Fields(Mapping[str, Any]):
                         unsupported(name, value, f"only {self._defaults[name]!r} is supported", self._file)
                     )
             elif value not in NOTHING:
-                raise CheckpointError(
-                    unsupported(name, value, "this field is not known, and may change the answers", self._file)
-                )
+                raise CheckpointError(unsupported(name, value, UNKNOWN, self._file))
 
 
 def unsupported(name: str, value: object, why: str, file: str = CONFIG_FILE) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from model.checkpoints.errors import CheckpointError
 
 CONFIG_FILE = "config.json"
+SMALL_100 = "tokenization_small100.py"  # beside its checkpoint; never run (Mohammadshahi et al. 2022, section 3)
 
 
 @dataclass(frozen=True)

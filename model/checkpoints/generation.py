@@ -295,13 +295,15 @@ def _prompts(
     prefixes: dict[tuple[str, str], str] = {}
     for name, values in per_task.items():
         others = {key: value for key, value in values.items() if key != "prefix"}
-        generation = read({**stated, **others})
         direction = TRANSLATION.fullmatch(name)
         if name == SUMMARIZATION:
-            prompts["summarize"] = TaskPrompt(prefix=values.get("prefix", ""), generation=generation)
+            prompts["summarize"] = TaskPrompt(prefix=values.get("prefix", ""), generation=read({**stated, **others}))
         elif direction and "prefix" in values:
             prefixes[direction[1], direction[2]] = values["prefix"]
-            prompts.setdefault("translate", TaskPrompt(generation=generation))
+            if "translate" not in prompts:
+                prompts["translate"] = TaskPrompt(generation=read({**stated, **others}))
+    if SUMMARIZATION not in per_task and any(name.startswith(f"{SUMMARIZATION}_") for name in per_task):
+        prompts["summarize"] = TaskPrompt()  # Pegasus' config has those of all its checkpoints, by their data
     named = {f"{source}-{target}": prefix for (source, target), prefix in prefixes.items()}
     return prompts, Languages(directions=list(prefixes), prefixes=named) if prefixes else None
 

@@ -64,7 +64,7 @@ def check_head(config: HFConfig, kind: HeadKind) -> None:
     """Raise `CheckpointError` where a checkpoint has a head of another kind; none is fine, as files may lack it."""
     for name in config.get("architectures") or []:
         stated = next((kind for end, kind in CLASSES.items() if str(name).endswith(end)), kind)
-        if stated != kind:
+        if stated != kind or str(name).endswith(("EncoderModel", "Encoder")):
             raise CheckpointError(
                 unsupported("architectures", name, f"the family {config['model_type']} has no such head")
             )

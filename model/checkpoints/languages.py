@@ -18,17 +18,23 @@ WANTED = re.compile(r">>([\w-]+)<<")  # Marian's, which ask for a target
 
 
 def read_languages(
-    tokenizer: Tokenizer, given: tuple[str, str] | None, forced_start: int | None = None
+    tokenizer: Tokenizer, given: tuple[str, str] | None, forced_start: int | None = None, *, is_small_100: bool = False
 ) -> Languages | None:
     """Return the languages that a tokenizer's tokens name, or those given, source and target; None where none are.
 
     Marian's models of many targets name the targets alone: the source is the one given. A model whose outputs are
-    forced to start with a language's token (mBART-50's many to one) translates into that one. Raises `CheckpointError`
-    where languages are given that are not among the tokens'.
+    forced to start with a language's token (mBART-50's many to one) translates into that one. SMaLL-100, which is an
+    M2M100 by all else that its files say, is asked for the target before the source. Raises `CheckpointError` where
+    languages are given that are not among the tokens'.
     """
     known = _special(tokenizer)
     if len(known) > 1:
-        languages = Languages(ids=known, source_begins_with="source", forces_target=True)
+        asked_by = (
+            {"source_begins_with": "target"}
+            if is_small_100
+            else {"source_begins_with": "source", "forces_target": True}
+        )
+        languages = Languages.model_validate({"ids": known, **asked_by})
         if given is None:
             only = [language for language, token_id in known.items() if token_id == forced_start]
             directions = [(source, target) for target in only for source in known if source != target]

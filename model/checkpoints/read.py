@@ -17,7 +17,7 @@ from model.checkpoints.deberta import DEBERTA
 from model.checkpoints.distilbert import DISTILBERT
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, load
-from model.checkpoints.files import read_config
+from model.checkpoints.files import CONFIG_FILE, SMALL_100, read_config
 from model.checkpoints.gemma import GEMMA3
 from model.checkpoints.generation import OutputSettings, read_output_settings
 from model.checkpoints.gpt2 import GPT2
@@ -33,7 +33,7 @@ from model.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.checkpoints.sentence import SentenceLayout
 from model.checkpoints.t5 import MT5, T5
 from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_reader, with_library
-from model.checkpoints.tokenizer import fitting, read_tokenizer, write_tokenizer
+from model.checkpoints.tokenizer import fitting, read_tokenizer, without_ends, write_tokenizer
 from model.checkpoints.vit import DEIT, VIT
 from model.checkpoints.weights import open_weights
 from model.config import Architecture, ConfigError, TransformerConfig
@@ -146,7 +146,7 @@ def _described(folder: Path) -> _Described:
     config, layout = with_library(folder, config)
     with _config_errors(folder):
         made = FAMILIES[name].to_config(config)
-    check_head(config, made.head.kind)
+        check_head(config, made.head.kind)
     return _Described(FAMILIES[name], config, layout.shape(made) if layout else made, layout)
 
 
@@ -165,7 +165,7 @@ def _tokens_and_card(
     file = fitting(write_tokenizer(folder, config["model_type"], scratch), made.vocab_size, scratch)
     tokenizer = read_tokenizer(file)
     if made.head.kind == "words":
-        return _outputs(folder, described, card, file, tokenizer, languages)
+        return _outputs(folder, described, card, file, tokenizer, languages, scratch)
     tokens = tokens_of_reader(folder, file, tokenizer, config, described.layout)
     return tokens, card_of_reader(folder, config, described.layout, card)
 
@@ -177,9 +177,13 @@ def _outputs(
     file: Path,
     tokenizer: Tokenizer,
     languages: tuple[str, str] | None,
+    scratch: Path,
 ) -> tuple[Tokens, Card]:
     """Return the tokens of a model that generates, and a card with what it generates and how it is asked."""
     settings = _output_settings(folder, described.config, described.made.architecture)
+    if described.made.architecture == "decoder":
+        ids, end = settings.special_ids, settings.generation.end_ids
+        file = without_ends(file, {ids.end, *end} - {None}, scratch)
     tokens = _tokens_of_outputs(file, settings)
     card = replace(card, chat_template=settings.chat_template)
     if described.made.architecture == "decoder":
@@ -191,10 +195,13 @@ def _outputs(
         tokens = replace(tokens, languages=chosen, generation=generation, task_prompts={})
         return tokens, replace(card, task="translate")
     given, forced_start = languages or languages_in_files(folder), settings.generation.forced_start
-    if known := read_languages(tokenizer, given, forced_start):
+    if known := read_languages(tokenizer, given, forced_start, is_small_100=(folder / SMALL_100).is_file()):
         return replace(tokens, languages=known, task_prompts={}), replace(card, task="translate")
     if described.config["model_type"] in TRANSLATORS:
         raise CheckpointError(f"{folder}: a model for translate needs the source and the target language")
+    if any(str(name).endswith("Model") for name in described.config.get("architectures") or []):
+        tokens = replace(tokens, task_prompts={})  # which was not fine-tuned for what its config tells of
+        return tokens, replace(card, task="generate")
     return tokens, replace(card, task="summarize" if settings.is_summarizer else "generate")
 
 
@@ -222,5 +229,7 @@ def _config_errors(folder: Path) -> Iterator[None]:
         raise CheckpointError(f"{folder}: config.json has no {error}") from None
     except ConfigError as error:
         raise CheckpointError(f"{folder}: config.json: {error}") from None
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}" if str(error).startswith(CONFIG_FILE) else str(error)) from None
     except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
         raise CheckpointError(f"{folder}: config.json: a field has a value that it cannot have: {error}") from None

@@ -28,12 +28,12 @@ from huggingface_hub.errors import (
 )
 from tqdm.auto import tqdm
 
-from model.checkpoints.files import PICKLE, formats, weight_files
+from model.checkpoints.files import PICKLE, SMALL_100, formats, weight_files
 from model.checkpoints.sentence import read_layout
 from model.hub.errors import HubError, HubUnreachable
 from model.hub.names import HubName, bundled
 
-DESCRIPTION = ["*.json", "*.txt", "*.model", "*.spm", "*.jinja", "README.md"]
+DESCRIPTION = ["*.json", "*.txt", "*.model", "*.spm", "*.jinja", "README.md", SMALL_100]
 NOT_OURS = ["onnx/*", "openvino/*", "coreml/*", "original/*"]  # the same model for other programs
 
 _SHA256, _SHA1 = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")

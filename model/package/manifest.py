@@ -279,6 +279,10 @@ class Manifest(Part):
                 raise PackageError(f"{folder / file}: {error.strerror}") from None
             if found != expected:
                 raise PackageError(f"{folder}: {file} differs from the sha256 in the manifest; export or copy it again")
+        weights = {f"{graph.file}.data" for graph in self.graphs.values()}
+        for file in sorted(weights - self.sha256.keys()):
+            if (folder / file).is_file():
+                raise PackageError(f"{folder}: sha256 in the manifest lacks {file}, which a graph may read")
 
     def save(self, folder: Path) -> None:
         """Write the manifest into a package's folder."""

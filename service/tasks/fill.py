@@ -116,9 +116,10 @@ class Fill:
         return [self._of_one(row, wanted) for row in logits]
 
     def _of_one(self, logits: Array, wanted: Wanted) -> list[Candidate]:
-        count, ids = min(wanted.count, len(logits)), wanted.among
+        known = min(len(logits), self._encoder.tokenizer.vocab_size)  # models may have rows for tokens that are none
+        count, ids = min(wanted.count, known), wanted.among
         if ids is None:
-            ids = np.argpartition(-logits, count - 1)[:count]
+            ids = np.argpartition(-logits[:known], count - 1)[:count]
         ids = ids[np.lexsort((ids, -logits[ids]))][:count]
         scores = softmax(logits)[ids]
         return [

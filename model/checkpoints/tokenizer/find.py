@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -116,16 +117,58 @@ def with_flagged_case(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer 
     return tokenizer
 
 
+SEPARATORS = frozenset({"[SEP]", "<sep>"})
 CASE_FLAGS: dict[str, tuple[str, bool | None]] = {  # with their defaults; None: accents go where letters are lowered
     "lowercase": ("do_lower_case", True),
     "strip_accents": ("strip_accents", None),
     "handle_chinese_chars": ("tokenize_chinese_chars", True),
 }
+
+
+def with_flagged_prefix(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer | None:
+    """Return a tokenizer of bytes that puts a space before each text, or none, as tokenizer_config.json says.
+
+    None if it does already. Transformers heeds the flag whatever tokenizer.json says, and where it is left out puts
+    none. Raises `CheckpointError` for a flag that is neither true nor false.
+    """
+    state, name = json.loads(tokenizer.to_str()), "add_prefix_space"
+    parts = [part for part in (state["pre_tokenizer"], state["post_processor"]) if part and name in part]
+    asked = files.config.get(name, False)
+    if not isinstance(asked, bool):
+        raise CheckpointError(f"{files.folder}: tokenizer_config.json: {name} is {asked!r}; it is true or false")
+    if (state["pre_tokenizer"] or {}).get("type") != "ByteLevel" or all(part[name] == asked for part in parts):
+        return None
+    for part in parts:
+        part[name] = asked
+    return Tokenizer.from_str(json.dumps(state))
+
+
 HeedFlags = Callable[[Tokenizer, TokenizerFiles], Tokenizer | None]
 BY_FLAGS: dict[str, HeedFlags] = {  # classes that heed tokenizer_config.json beside a tokenizer.json
     **dict.fromkeys(("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"), with_flagged_ends),
     **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer"), with_flagged_case),
+    **dict.fromkeys(("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer"), with_flagged_prefix),
 }
+
+
+def without_ends(file: Path, ends: Collection[int], scratch: Path) -> Path:
+    """Return a `tokenizer.json` that adds no end to a text, or a separator in its place; it may be the same file.
+
+    What a decoder goes on with is not ended: behind the end of a text it begins another.
+    """
+    tokenizer = read_tokenizer(file)
+    encoding = tokenizer.encode("a")
+    added = [
+        token if special else None for token, special in zip(encoding.tokens, encoding.special_tokens_mask, strict=True)
+    ]
+    if not added or added[-1] is None or (encoding.ids[-1] not in ends and added[-1] not in SEPARATORS):
+        return file
+    before = list(takewhile(bool, added))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=[*before, "$A"], special_tokens=list(zip(before, encoding.ids, strict=False))
+    )
+    tokenizer.save(str(scratch / TOKENIZER_FILE))
+    return scratch / TOKENIZER_FILE
 
 
 def fitting(file: Path, vocab_size: int, scratch: Path) -> Path:

@@ -106,6 +106,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         **{"decoder_start_token_id": 0, "extra_pos_embeddings": 1, "forced_eos_token_id": 1, "length_penalty": 0.8},
         **{"max_length": 256, "model_type": "pegasus", "normalize_embedding": False, "num_beams": 8, "pad_token_id": 0},
         **{"static_position_embeddings": True, "vocab_size": 96103},
-        "task_specific_params": {"summarization_xsum": {"length_penalty": 0.8, "max_length": 64}},
+        "task_specific_params": {
+            "summarization_aeslc": {"length_penalty": 0.6, "max_length": 32, "max_position_embeddings": 512},
+            "summarization_xsum": {"length_penalty": 0.8, "max_length": 64, "max_position_embeddings": 512},
+        },
     },
 }

@@ -90,6 +90,15 @@ def test_barts_summaries(tmp_path: Path) -> None:
     assert summary is not None and (summary.max_tokens, summary.min_tokens, summary.beam_size) == (99, 55, 4)
 
 
+def test_pegasus_summarizes_whatever_its_config_says_of_other_checkpoints(tmp_path: Path) -> None:
+    stated = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0, "max_length": 64}
+    others = {"summarization_aeslc": {"max_length": 32, "max_position_embeddings": 512}}
+    settings = read(tmp_path, stated, seq2seq=True, task_specific_params=others)
+
+    assert settings.is_summarizer and settings.generation.max_tokens == 63
+    assert settings.task_prompts["summarize"].generation is None
+
+
 def test_what_t5_is_asked_for_in_words(tmp_path: Path) -> None:
     beams = {"early_stopping": True, "num_beams": 4}
     tasks = {

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.heads import Purpose, head_kind, purpose_of
+from model.checkpoints.heads import Purpose, check_head, head_kind, purpose_of
 from model.config import HeadKind
 from model.package import Entailment
 
@@ -138,3 +138,9 @@ def test_what_has_no_meaning_is_refused(given: dict[str, Any], words: str) -> No
     with pytest.raises(CheckpointError) as error:
         purpose_of(given)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["T5EncoderModel", "MarianEncoder"])
+def test_half_of_a_model_is_refused_by_the_name_of_its_class(name: str) -> None:
+    with pytest.raises(CheckpointError, match=f"architectures is '{name}'; the family t5 has no such head"):
+        check_head({"architectures": [name], "model_type": "t5"}, "words")

@@ -81,6 +81,15 @@ def test_a_translator_of_one_direction_has_no_tokens_for_it() -> None:
     assert languages.first_of_source("en", "de") == [] and languages.first_of_target("de") is None
 
 
+def test_small_100_is_asked_for_the_target_before_the_source() -> None:
+    tokenizer = tokenizer_with("__de__", "__en__")
+    usual, small = (read_languages(tokenizer, None, is_small_100=is_small) for is_small in (False, True))
+
+    assert usual is not None and small is not None
+    assert (usual.first_of_source("en", "de"), usual.first_of_target("de")) == ([usual.ids["en"]], usual.ids["de"])
+    assert (small.first_of_source("en", "de"), small.first_of_target("de")) == ([small.ids["de"]], None)
+
+
 def test_a_translators_files_may_tell_its_direction(tmp_path: Path) -> None:
     assert languages_in_files(tmp_path) is None
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"source_lang": "en", "target_lang": "de"}))
@@ -93,6 +102,9 @@ BART: dict[str, Any] = {
     **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 48),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
 }
+
+
+BARE: dict[str, Any] = {"pretrained": {}}  # a task that says that nothing was fine-tuned
 
 
 def test_a_translator_must_be_told_its_languages_where_its_files_do_not_tell_them(tmp_path: Path) -> None:
@@ -108,6 +120,7 @@ def test_a_translator_must_be_told_its_languages_where_its_files_do_not_tell_the
     ("languages", "tasks", "task"),
     [
         (None, {}, "generate"),
+        (None, {**BARE, "summarization": {"min_length": 9}}, "generate"),
         (None, {"summarization": {"min_length": 9, "num_beams": 4}}, "summarize"),
         (("en", "de"), {}, "translate"),
         (("en", "de"), {"translation_en_to_de": {"num_beams": 3, "prefix": "to German: "}}, "translate"),
@@ -117,7 +130,8 @@ def test_an_encoder_decoder_does_what_it_was_made_for(
     tmp_path: Path, languages: tuple[str, str] | None, tasks: dict[str, Any], task: str
 ) -> None:
     theirs = transformers.BartForConditionalGeneration(transformers.BartConfig(**BART))
-    config = {**theirs.config.to_dict(), "task_specific_params": tasks}
+    classes = ["BartModel" if tasks.keys() >= BARE.keys() else "BartForConditionalGeneration"]
+    config = {**theirs.config.to_dict(), "task_specific_params": tasks, "architectures": classes}
     (tmp_path / "config.json").write_text(json.dumps(config))
     twins = {"lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"}
     tensors = theirs.state_dict()

@@ -53,6 +53,13 @@ def split(folder: Path) -> list[str]:
     return sorted(set(files.values()))
 
 
+def test_a_field_that_nobody_knows_is_refused_with_its_folder_and_a_way_out(folder: Path) -> None:
+    change(folder / "config.json", rope_twist=3)
+
+    with pytest.raises(CheckpointError, match=rf"{folder}: config.json: rope_twist is 3; .* remove it if"):
+        check_config(folder)
+
+
 def test_a_folder_is_read_with_its_tokens_and_task(folder: Path, read: Read) -> None:
     model, tokens, card, family = read()
 

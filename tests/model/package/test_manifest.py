@@ -67,6 +67,13 @@ def test_a_missing_file_is_named(folder: Path) -> None:
         Manifest.load(folder)
 
 
+def test_weights_beside_a_graph_have_to_be_listed(folder: Path) -> None:
+    (folder / "decoder.onnx.data").write_bytes(b"weights")
+
+    with pytest.raises(PackageError, match=r"sha256 in the manifest lacks decoder\.onnx\.data"):
+        Manifest.load(folder)
+
+
 def test_a_changed_file_is_named(folder: Path) -> None:
     (folder / "tokenizer.json").write_text("{}")
 

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.tokenizer import read_tokenizer, write_tokenizer
+from model.checkpoints.tokenizer import read_tokenizer, without_ends, write_tokenizer
 from model.package.manifest import TOKENIZER_FILE
 
 START = {"bos_token": "<s>", "eos_token": {"content": "</s>"}}
@@ -50,6 +50,47 @@ def test_what_the_flags_ask_for_is_added(folder: Path, flags: dict[str, bool], o
     assert tokenizer.encode("a").ids == one
     assert tokenizer.encode("a", "a").ids == two
     assert sorted(set(tokenizer.encode("a", "a").type_ids)) == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["GPT2TokenizerFast", "RobertaTokenizer"])
+@pytest.mark.parametrize("has", [True, False])
+@pytest.mark.parametrize("flags", [{}, {"add_prefix_space": True}, {"add_prefix_space": False}])
+def test_a_space_stands_before_a_text_where_the_flag_says_so(
+    name: str, has: bool, flags: dict[str, bool], tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer(models.BPE({"a": 0, "Ġa": 1, "Ġ": 2, "<s>": 3, "</s>": 4}, [("Ġ", "a")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=has)
+    if name.startswith("Roberta"):
+        tokenizer.post_processor = processors.RobertaProcessing(("</s>", 4), ("<s>", 3), add_prefix_space=has)
+    tokenizer.save(str(tmp_path / TOKENIZER_FILE))
+
+    wanted = flags.get("add_prefix_space", False)
+    assert ("Ġa" if wanted else "a") in written(tmp_path, tokenizer_class=name, **flags).encode("a").tokens
+
+
+def test_a_flag_for_a_space_is_true_or_false(tmp_path: Path) -> None:
+    Tokenizer(models.BPE({"a": 0}, [])).save(str(tmp_path / TOKENIZER_FILE))
+
+    with pytest.raises(CheckpointError, match="add_prefix_space is 'yes'; it is true or false"):
+        written(tmp_path, tokenizer_class="GPT2Tokenizer", add_prefix_space="yes")
+
+
+@pytest.mark.parametrize(
+    ("template", "ends", "ids"),
+    [
+        ("<s> $A </s>", {1}, [0, 2]),
+        ("$A </s>", {1}, [2]),
+        ("<s> $A </s>", {5}, [0, 2, 1]),  # which does not end this model's texts
+        ("<s> $A", {1}, [0, 2]),
+    ],
+)
+def test_a_decoders_prompt_is_not_ended(folder: Path, template: str, ends: set[int], ids: list[int]) -> None:
+    tokenizer = read_tokenizer(folder / TOKENIZER_FILE)
+    tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=[("<s>", 0), ("</s>", 1)])
+    tokenizer.save(str(folder / TOKENIZER_FILE))
+    (folder / "scratch").mkdir()
+
+    assert read_tokenizer(without_ends(folder / TOKENIZER_FILE, ends, folder / "scratch")).encode("a").ids == ids
 
 
 def test_flags_of_other_classes_mean_nothing(folder: Path) -> None:
