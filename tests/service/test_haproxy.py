@@ -30,6 +30,14 @@ def test_the_rules_follow_the_models_file(tmp_path: Path) -> None:
 
 
 @needs_haproxy
+def test_the_rules_need_no_gateway(tmp_path: Path) -> None:
+    config = write_config(tmp_path, 8000, {"sentiment": [1]})
+    try_config(config, write_models_file(tmp_path / "models.yaml", MODELS))
+
+    assert "takes_model" in config.read_text()
+
+
+@needs_haproxy
 def test_without_rules_everything_goes_as_ray_says(tmp_path: Path) -> None:
     (tmp_path / "models.yaml").write_text("no models")
     config = write_config(tmp_path, 8000, {GATEWAY: [1]})

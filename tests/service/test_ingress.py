@@ -199,6 +199,13 @@ def test_models_that_share_a_replica_are_reached_there_while_it_is(tmp_path: Pat
 
 
 @needs_haproxy
+@pytest.mark.parametrize("path", ["/models/topics/classify", "/models/nobody/classify", "/models/topics", "/models/"])
+def test_an_address_without_a_replica_is_the_gateways(ingress: Ingress, path: str) -> None:
+    assert asked(post(ingress, path, "{}")) == (GATEWAY, path)
+    assert asked(httpx.get(f"{ingress.address}{path}")) == (GATEWAY, path)
+
+
+@needs_haproxy
 def test_models_that_serve_has_apart_are_reached_apart_whatever_the_models_file_says(tmp_path: Path) -> None:
     models_file = write_models_file(tmp_path / "models.yaml", MODELS, shared=MODELS)
     with running_ingress(tmp_path, models_file, [GATEWAY, "fashion"], asleep=["sentiment"]) as ingress:
