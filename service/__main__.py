@@ -27,6 +27,7 @@ from service.timeouts import Timeouts
 logger = logging.getLogger("trifold")
 
 SHUTDOWN_S = 10  # that Serve may take, which needs three
+GPU_PART = 1e-4  # of a device, in which Ray counts
 
 
 def main() -> None:
@@ -152,7 +153,7 @@ def on_the_devices_there_are(groups: list[ReplicaGroup], gpus: float) -> list[Re
     for group in groups:
         models, settings = group.models, group.settings
         needed = settings.num_gpus * max(1, settings.autoscaling.min_replicas)
-        if needed <= gpus:
+        if needed <= gpus + GPU_PART / 2:
             gpus -= needed
         elif settings.cpu_fallback:
             logger.warning("%s runs on the CPU: its GPU is not there", group.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
 from service.tasks.task import ANONYMOUS
 from service.tracing import Carried
 
+logger = logging.getLogger(__name__)
+
 # Apart from other threads: a controller that does not answer holds this one, and who asks next waits for it or leaves.
 _asking_the_controller = ThreadPoolExecutor(1, "controller")
 
@@ -42,15 +45,19 @@ class RemoteTask:
         handle: DeploymentHandle[Any],
         application: str,
         *,
-        by_controller: StatusCache[ServeStatus] | None,
+        status: StatusCache[ServeStatus],
+        may_sleep: bool,
     ) -> None:
         self.manifest = manifest
-        self._handle, self._application, self._by_controller = handle, application, by_controller
+        self._handle, self._application = handle, application
+        self._status, self._may_sleep = status, may_sleep  # `status` is of all applications at once
+        self._was_deployed = False
         self._streaming_handle = handle.options(stream=True)
         self._health = StatusCache(self._ask_health)
 
     async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
-        """Ask the replica."""
+        """Ask the replica; raises `NotReady` for one that was never deployed."""
+        await self._check_deployed()
         answer = self._handle.predict.remote(self.manifest.name, request, client, _carried())
         try:
             with _remote_errors():
@@ -60,7 +67,8 @@ class RemoteTask:
             raise
 
     async def stream(self, request: AnyRequest, client: str = ANONYMOUS) -> AsyncGenerator[AnyEvent, None]:
-        """Ask the replica for a stream; leaving it early ends it there too."""
+        """Ask the replica for a stream; leaving it early ends it there too. Raises as `predict` does."""
+        await self._check_deployed()
         events = self._streaming_handle.stream.remote(self.manifest.name, request, client, _carried())
         try:
             with _remote_errors():
@@ -71,9 +79,25 @@ class RemoteTask:
 
     async def health(self) -> ModelHealth:
         """Tell how a replica is doing, if there is one: asked once a second, however often probes come."""
-        if self._by_controller is not None:
-            return health_by_controller(await self._by_controller.get(), self._application)
+        if self._may_sleep:
+            return health_by_controller(await self._status.get(), self._application)
         return await self._health.get()
+
+    async def _check_deployed(self) -> None:
+        """Raise `NotReady` for an application that Serve has not, as one that was not built: its handle would wait.
+
+        One that was there once is not asked about again; and where the controller does not answer the handle may know.
+        """
+        if self._was_deployed:
+            return
+        try:
+            health_by_controller(await self._status.get(), self._application)
+        except NotReady:
+            raise
+        except Exception:
+            logger.warning("Serve's controller does not say what is deployed", exc_info=True)
+        else:
+            self._was_deployed = True
 
     async def _ask_health(self) -> ModelHealth:
         with _remote_errors():
@@ -91,7 +115,6 @@ def remote_tasks(models: Sequence[ModelSettings]) -> list[RemoteTask]:
     """Return the tasks of models, in their order; those of one replica have one handle. Raises `PackageError`.
 
     A handle finds its replicas when it is used: one model that is not deployed must not keep the gateway from starting.
-    Requests to it wait until their deadline.
     """
     manifests = [model.manifest() for model in models]
     applications = [model.replica or manifest.name for model, manifest in zip(models, manifests, strict=True)]
@@ -99,13 +122,14 @@ def remote_tasks(models: Sequence[ModelSettings]) -> list[RemoteTask]:
         application: serve.get_deployment_handle(REPLICA, application, _check_exists=False)
         for application in set(applications)
     }
-    status = StatusCache(_ask_the_controller)  # of all applications at once
+    status = StatusCache(_ask_the_controller)
     return [
         RemoteTask(
             manifest,
             handles[application],
             application,
-            by_controller=status if model.autoscaling.min_replicas == 0 else None,
+            status=status,
+            may_sleep=model.autoscaling.min_replicas == 0,
         )
         for model, manifest, application in zip(models, manifests, applications, strict=True)
     ]

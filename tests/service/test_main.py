@@ -20,9 +20,10 @@ def group(package: Path, **values: object) -> ReplicaGroup:
 
 
 def test_fractions_of_a_gpu_add_up(sentiment: TinyPackage) -> None:
-    halves = [group(sentiment.folder, num_gpus=0.5) for _ in range(2)]
+    for parts in ([0.5, 0.5], [0.8, 0.2], [0.9, 0.1], [0.7, 0.2, 0.1]):
+        groups = [group(sentiment.folder, num_gpus=part) for part in parts]
 
-    assert on_the_devices_there_are(halves, 1) == halves
+        assert on_the_devices_there_are(groups, 1) == groups
 
 
 def test_a_model_without_its_gpu_is_refused_rather_than_waited_for(sentiment: TinyPackage) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from service.errors import NotReady
 from service.models_file import Autoscaling, ModelSettings
 from service.remote import remote_tasks
 from service.replica_groups import REPLICA
+from service.schemas import ClassifyRequest
 from tests.conftest import TinyPackage
 
 
@@ -37,7 +39,7 @@ def test_models_of_one_replica_are_asked_through_one_handle_in_the_order_of_the_
 
     assert [task.manifest.name for task in tasks] == ["a", "b", "c"]
     assert [task._handle for task in tasks] == [handles["shared"], handles["b"], handles["shared"]]
-    assert [task._by_controller is not None for task in tasks] == [False, True, False]
+    assert [task._may_sleep for task in tasks] == [False, True, False]
 
 
 async def test_models_that_sleep_share_one_question_to_the_controller(
@@ -57,3 +59,46 @@ async def test_models_that_sleep_share_one_question_to_the_controller(
     healths = await asyncio.gather(*(task.health() for task in tasks))
 
     assert [health.is_asleep for health in healths] == [True] * 3 and len(asked) == 1
+
+
+class Answering(Handle):
+    """A handle whose replica says whose it is."""
+
+    @property
+    def predict(self) -> Any:
+        async def answer(name: str, *_: object) -> str:
+            return name
+
+        return SimpleNamespace(remote=lambda *arguments: asyncio.create_task(answer(*arguments)))
+
+
+async def test_a_model_that_was_never_deployed_is_not_waited_for(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment = SimpleNamespace(status="HEALTHY", replica_states={"RUNNING": 1})
+    applications = {
+        "there": SimpleNamespace(deployments={REPLICA: deployment}),
+        "failed": SimpleNamespace(deployments={}),
+    }
+    monkeypatch.setattr("service.remote.serve.get_deployment_handle", lambda *_, **__: Answering())
+    monkeypatch.setattr("service.remote.serve.status", lambda: SimpleNamespace(applications=applications))
+    names = ["there", "failed", "unknown"]
+    there, *others = remote_tasks([ModelSettings(package=sentiment.folder, name=name) for name in names])
+    request = ClassifyRequest(input="a")
+
+    for task in others:
+        with pytest.raises(NotReady, match="not deployed yet"):
+            await task.predict(request)
+        with pytest.raises(NotReady, match="not deployed yet"):
+            await anext(task.stream(request))
+    assert await there.predict(request) == "there"
+
+
+async def test_while_the_controller_is_away_the_handle_is_asked(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.remote.serve.get_deployment_handle", lambda *_, **__: Answering())
+    monkeypatch.setattr("service.remote.serve.status", lambda: 1 / 0)
+    (task,) = remote_tasks([ModelSettings(package=sentiment.folder, name="a")])
+
+    assert await task.predict(ClassifyRequest(input="a")) == "a"

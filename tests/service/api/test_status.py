@@ -13,9 +13,21 @@ from service.api.status import StatusCache
 from service.errors import NotReady
 from service.models_file import Autoscaling, ModelSettings
 from service.remote import RemoteTask, remote_tasks
+from service.replica_groups import REPLICA
 from service.schemas import ModelHealth
 from service.settings import Settings
 from tests.conftest import TinyPackage
+
+
+def remote(package: TinyPackage, replica: object) -> RemoteTask:
+    """Return the task of a replica that is deployed."""
+    deployed = SimpleNamespace(deployments={REPLICA: SimpleNamespace(status="HEALTHY", replica_states={"RUNNING": 1})})
+
+    async def status() -> Any:
+        return SimpleNamespace(applications={package.manifest.name: deployed})
+
+    name = package.manifest.name
+    return RemoteTask(package.manifest, cast("Any", replica), name, status=StatusCache(status), may_sleep=False)
 
 
 class Question:
@@ -137,7 +149,7 @@ async def test_a_model_that_does_not_answer_in_time_is_not_ready(
             raise AssertionError
 
     monkeypatch.setattr("service.api.routes.PROBE_TIMEOUT_S", 0.05)
-    task = RemoteTask(sentiment.manifest, cast("Any", Silent()), "sentiment", by_controller=None)
+    task = remote(sentiment, Silent())
     transport = httpx.ASGITransport(create_app([task], Settings()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         answer = await client.get("/ready")
@@ -154,7 +166,7 @@ async def test_a_call_that_ray_gives_up_is_answered(sentiment: TinyPackage) -> N
         async def remote(self, *_: object) -> ModelHealth:
             raise asyncio.CancelledError
 
-    task = RemoteTask(sentiment.manifest, cast("Any", GivenUp()), "sentiment", by_controller=None)
+    task = remote(sentiment, GivenUp())
     transport = httpx.ASGITransport(create_app([task], Settings()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         answers = [await client.get("/ready"), await client.post("/classify", json={"input": "good"})]
@@ -171,7 +183,7 @@ async def test_a_model_without_a_replica_is_described_all_the_same(
             raise AssertionError("nobody waits for so long")
 
     monkeypatch.setattr("service.api.cards.PATIENCE_S", 0.01)
-    task = RemoteTask(sentiment.manifest, cast("Any", Gone()), "sentiment", by_controller=None)
+    task = remote(sentiment, Gone())
     transport = httpx.ASGITransport(create_app([task], Settings()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         (card,) = (await client.get("/v1/models")).json()["data"]
@@ -183,10 +195,7 @@ async def test_the_gateway_answers_at_a_models_own_address_until_haproxy_does(
     sentiment: TinyPackage, stories: TinyPackage
 ) -> None:
     replicas = [Replica(), Replica()]
-    tasks = [
-        RemoteTask(package.manifest, cast("Any", replica), package.manifest.name, by_controller=None)
-        for package, replica in zip((sentiment, stories), replicas, strict=True)
-    ]
+    tasks = [remote(package, replica) for package, replica in zip((sentiment, stories), replicas, strict=True)]
     transport = httpx.ASGITransport(create_app(tasks, Settings(api_keys=["secret"])))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         assert (await client.get("/models/stories/ready")).status_code == 200
@@ -204,10 +213,7 @@ async def test_a_flood_of_probes_at_the_gateway_asks_each_replica_once(
     sentiment: TinyPackage, stories: TinyPackage
 ) -> None:
     replicas = [Replica(), Replica()]
-    tasks = [
-        RemoteTask(package.manifest, cast("Any", replica), package.manifest.name, by_controller=None)
-        for package, replica in zip((sentiment, stories), replicas, strict=True)
-    ]
+    tasks = [remote(package, replica) for package, replica in zip((sentiment, stories), replicas, strict=True)]
     transport = httpx.ASGITransport(create_app(tasks, Settings()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         answers = await asyncio.gather(*(client.get(path) for path in ("/health", "/ready") * 50))
