@@ -6,6 +6,7 @@ at `/` reaches the same tasks through handles. On one machine with one group the
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from typing import Any, cast
@@ -24,6 +25,7 @@ from service.timeouts import Timeouts
 
 MAX_GATEWAY_REQUESTS = 4096
 LOOK_BACK_S = 4.0  # over which a replica's load is averaged
+PORT_OF_CLUSTER = 8000
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # where a cluster's nodes listen; see service.serve_config
 RAY_LOGS = {"encoding": "JSON", "enable_access_log": False}  # every request has a line of ours
 
@@ -103,7 +105,23 @@ def _settings_of_cluster() -> Settings:
     settings = Settings.read()
     settings.check_exposure(EVERY_ADDRESS)
     configured_keys(settings)
+    _check_written_elsewhere(settings)
     return settings
+
+
+def _check_written_elsewhere(settings: Settings) -> None:
+    """Refuse what stands in Serve's configuration and in the pods, too, and would be another there."""
+    if settings.port != PORT_OF_CLUSTER:
+        raise SettingsError(
+            f"TRIFOLD_PORT is {settings.port}; on a cluster Serve's configuration says {PORT_OF_CLUSTER}"
+        )
+    for name, needed in Timeouts.of(settings.limits).haproxy().items():
+        given = os.environ.get(name)
+        if given is not None and float(given) < float(needed):
+            raise SettingsError(
+                f"limits of requests (TRIFOLD_LIMITS__…) need {name}: {needed}, and it is {given}; set that too, and "
+                "all that deploy/reference.md lists beside it under Timeouts"
+            )
 
 
 def _models_of(arguments: dict[str, Any]) -> list[ModelSettings]:

@@ -1,8 +1,7 @@
 """`python -m service.healthcheck`: exit 0 if the service on this machine can answer requests, for probes.
 
 A probe is a program because an image may have neither a shell nor wget. `/ready` is answered by the gateway, which asks
-every model's replica, and what comes through the ingress shows that the ingress works too. With `--ingress` it asks the
-ingress alone, which is up when any replica is behind it: for one of several nodes, whose models fail for themselves.
+every model's replica, and what comes through the ingress shows that the ingress works too.
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ from urllib.request import ProxyHandler, build_opener
 from service.settings import Settings
 
 TIMEOUT_S = 6.0
-INGRESS = "/-/healthz"  # Ray Serve's path
 
 
-def problem(port: int, path: str = "/ready") -> str | None:
+def problem(port: int) -> str | None:
     """Return what is wrong, or None."""
-    url = f"http://127.0.0.1:{port}{path}"
+    url = f"http://127.0.0.1:{port}/ready"
     direct = build_opener(ProxyHandler({}))  # whatever proxy the environment names, as it does in many containers
     try:
         with direct.open(url, timeout=TIMEOUT_S):
@@ -32,4 +30,4 @@ def problem(port: int, path: str = "/ready") -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(problem(Settings.read().port, INGRESS if "--ingress" in sys.argv[1:] else "/ready"))
+    sys.exit(problem(Settings.read().port))

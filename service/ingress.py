@@ -82,8 +82,13 @@ def pairs(manifests: list[Manifest]) -> dict[str, str]:
     return {pair: models[0] for pair, models in (found | alone).items() if models}
 
 
-def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool) -> str:
-    """Return what goes into Ray's frontend; the maps and pages are files of the folder."""
+def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool, is_one_machine: bool) -> str:
+    """Return what goes into Ray's frontend; the maps and pages are files of the folder.
+
+    On one machine the models file is the one that the service was started with. On a cluster it may be older or newer
+    than what Serve has: there a model without an application may be another's default, which the gateway knows.
+    """
+    where_the_gateway_is = "is_model !has_application" if is_one_machine else "{ always_false }"
     names_of_models = "path,url_dec -m str -i /-/routes" if needs_keys else "always_false"
     return f"""\
     # From service/ingress.py: requests that name a model, or whose path has a default one, go straight to it.
@@ -137,7 +142,7 @@ def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool) -> str:
     acl has_application var(txn.there) -m found
     http-request set-var(txn.there) str(http-),concat(,txn.replica),nbsrv if is_model !has_application
     acl is_there var(txn.there) -m int gt 0
-    http-request set-path /models/%[var(txn.model)]%[path] if is_model !has_application
+    http-request set-path /models/%[var(txn.model)]%[path] if {where_the_gateway_is}
     http-request set-path /models/%[var(txn.model)]%[path] if is_model is_there
     # A model's address leads to the replica that it shares, by whatever rule it came into the path.
     http-request set-var(txn.shared) path,field(3,/),map_str({folder}/shared.map) if {{ path_beg /models/ }}
@@ -164,7 +169,13 @@ def pages(body_timeout_s: float) -> Mapping[int, ServiceError]:
 
 
 def files(
-    manifests: list[Manifest], shared: Mapping[str, str], folder: Path, body_timeout_s: float, *, needs_keys: bool
+    manifests: list[Manifest],
+    shared: Mapping[str, str],
+    folder: Path,
+    body_timeout_s: float,
+    *,
+    needs_keys: bool,
+    is_one_machine: bool,
 ) -> Iterator[tuple[str, str]]:
     """Yield the name and content of each file that HAProxy needs; the rules come last, as they name the others."""
     defaults = {path: None if kind in OF_BODY else first_fitting(manifests, kind) for path, kind in ROUTES.items()}
@@ -180,7 +191,7 @@ def files(
     for status, error in pages(body_timeout_s).items():
         yield f"{status}.http", page(error)
     yield "defaults.cfg", DEFAULTS
-    yield "rules.cfg", rules(folder, body_timeout_s, needs_keys=needs_keys)
+    yield "rules.cfg", rules(folder, body_timeout_s, needs_keys=needs_keys, is_one_machine=is_one_machine)
 
 
 def page(error: ServiceError) -> str:
@@ -202,6 +213,7 @@ def write(
     *,
     shared: Mapping[str, str] | None = None,
     needs_keys: bool = False,
+    is_one_machine: bool = True,
 ) -> None:
     """Write the files; each is replaced whole. HAProxy waits so long for a head, and for a body or a buffer full of it.
 
@@ -209,7 +221,8 @@ def write(
     which name all models.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files(manifests, shared or {}, folder, body_timeout_s, needs_keys=needs_keys):
+    found = files(manifests, shared or {}, folder, body_timeout_s, needs_keys=needs_keys, is_one_machine=is_one_machine)
+    for name, content in found:
         unfinished = folder / f"{name}.new"
         unfinished.write_text(content, encoding="utf-8", newline="")
         unfinished.replace(folder / name)
@@ -228,7 +241,15 @@ def main() -> None:
     body_timeout_s = Timeouts.of(settings.limits).body
     shared = {manifest.name: model.replica for manifest, model in zip(manifests, models, strict=True) if model.replica}
     folder = parser.parse_args().folder.resolve()
-    write(manifests, folder, body_timeout_s, shared=shared, needs_keys=settings.needs_keys)
+    is_one_machine = settings.run_dir is not None  # which `python -m service` sets
+    write(
+        manifests,
+        folder,
+        body_timeout_s,
+        shared=shared,
+        needs_keys=settings.needs_keys,
+        is_one_machine=is_one_machine,
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from model.package import PackageError
-from service.app import EVERY_ADDRESS, RAY_LOGS, gateway_options, replica_options
+from service.app import EVERY_ADDRESS, PORT_OF_CLUSTER, RAY_LOGS, gateway_options, replica_options
 from service.models_file import ModelSettings
 from service.replica_groups import GATEWAY, REPLICA, ReplicaGroup, model_names, replica_groups
 from service.settings import Settings
@@ -29,6 +29,11 @@ class Replicas:
 
     at_least: int = 2  # of the gateway and each model that never sleeps, on nodes of their own, so that a node may die
     at_most: int = 8  # of a model whose own bound is not set; on one machine more would share its cores
+
+
+# Of replicas that need no device: not on the pods that have one, which would never be idle, and their nodes never go.
+# A node without the label is no such node; `components/gpu/group` has it.
+OFF_DEVICES = {"trifold/device": "!gpu"}
 
 
 def replicas_per_node(model: ModelSettings) -> int:
@@ -63,7 +68,7 @@ def serve_config(
         "proxy_location": "EveryNode",
         "http_options": {
             "host": EVERY_ADDRESS,  # a pod's own too; keys and the network policy say who may come
-            "port": 8000,
+            "port": PORT_OF_CLUSTER,
             **timeouts.http_options(),
         },
         "logging_config": dict(RAY_LOGS),
@@ -77,6 +82,8 @@ def serve_config(
 def _group(group: ReplicaGroup, timeouts: Timeouts, replicas: Replicas) -> dict[str, Any]:
     settings = group.settings
     options = replica_options(settings, timeouts)
+    if not settings.num_gpus:
+        options["ray_actor_options"]["label_selector"] = dict(OFF_DEVICES)
     bounds = options["autoscaling_config"]
     bounds["min_replicas"] = bounds["min_replicas"] and max(bounds["min_replicas"], replicas.at_least)
     if "max_replicas" not in settings.autoscaling.model_fields_set:
@@ -94,6 +101,7 @@ def _group(group: ReplicaGroup, timeouts: Timeouts, replicas: Replicas) -> dict[
 
 def _gateway(models: list[ModelSettings], timeouts: Timeouts, replicas: Replicas) -> dict[str, Any]:
     options = {"num_replicas": replicas.at_least, "max_replicas_per_node": 1, **gateway_options(timeouts)}
+    options["ray_actor_options"]["label_selector"] = dict(OFF_DEVICES)
     return {
         "name": GATEWAY,
         "route_prefix": "/",

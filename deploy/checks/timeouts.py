@@ -18,6 +18,7 @@ Resource = dict[str, Any]
 DRAINING, DRAIN = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 CLIENT, SERVER = "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S", "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S"
 HARD_STOP = "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S"
+INGRESS = "/-/healthz"  # Ray Serve's path, behind which HAProxy answers while there is any replica
 
 
 def timeout_problems(service: Resource) -> Iterator[str]:
@@ -80,8 +81,8 @@ def _probe_problems(name: str, probe: Resource | None) -> Iterator[str]:
     if probe is None:
         yield f"{name}: needs a readinessProbe of its own; the operator's needs wget"
         return
-    what = f"{name}: readinessProbe.timeoutSeconds"
-    yield from must_exceed(what, probe["timeoutSeconds"], "service.healthcheck's", TIMEOUT_S)
+    if probe.get("httpGet", {}).get("path") != INGRESS:
+        yield f"{name}: readinessProbe must ask for {INGRESS}, which the pod's own ingress answers"
     what = f"{name}: readinessProbe.periodSeconds"
     yield from must_exceed(what, probe["periodSeconds"], "its timeoutSeconds", probe["timeoutSeconds"])
 

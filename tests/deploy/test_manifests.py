@@ -221,7 +221,7 @@ MISTAKES: list[tuple[Callable[[Resource], Any], str, str]] = [
         "timeouts",
         "must exceed Ray's drain",
     ),
-    (lambda s: set_key(container(s)["readinessProbe"], "timeoutSeconds", 1), "timeouts", "service.healthcheck's"),
+    (lambda s: set_key(container(s)["readinessProbe"]["httpGet"], "path", "/ready"), "timeouts", "ask for /-/healthz"),
     (lambda s: container(s).pop("readinessProbe"), "timeouts", "needs wget"),
     (lambda s: set_key(container(s)["securityContext"], "readOnlyRootFilesystem", False), "security", "read-only"),
     (lambda s: worker(s)["template"]["spec"].pop("securityContext"), "security", "another user than root"),

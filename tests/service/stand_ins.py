@@ -160,14 +160,17 @@ def write_config(
     return folder / "haproxy.cfg"
 
 
-def environment(models_file: Path) -> dict[str, str]:
+def environment(models_file: Path, *, is_one_machine: bool = True) -> dict[str, str]:
     """Return what the wrapper finds in its environment."""
     assert BINARY is not None
-    return {**os.environ, "TRIFOLD_HAPROXY_BINARY": BINARY, "TRIFOLD_MODELS_FILE": str(models_file)}
+    of_service = {"TRIFOLD_HAPROXY_BINARY": BINARY, "TRIFOLD_MODELS_FILE": str(models_file)}
+    return {**os.environ, **of_service, **({"TRIFOLD_RUN_DIR": str(models_file.parent)} if is_one_machine else {})}
 
 
 @contextmanager
-def running_ingress(folder: Path, models_file: Path, names: list[str], asleep: list[str]) -> Iterator[Ingress]:
+def running_ingress(
+    folder: Path, models_file: Path, names: list[str], asleep: list[str], *, is_one_machine: bool = True
+) -> Iterator[Ingress]:
     """Run HAProxy before a server of each name, and before applications that have none."""
     with ExitStack() as stack:
         servers = {name: stack.enter_context(_serving(name)) for name in [*names, PROXY]}
@@ -179,7 +182,8 @@ def running_ingress(folder: Path, models_file: Path, names: list[str], asleep: l
         config = write_config(folder, port, replicas, syslog.getsockname()[1], servers[PROXY].server_port)
         command = [str(HAPROXY_WRAPPER), "-db", "-f", str(config), "-dR"]
         with (folder / "log").open("w") as log:
-            process = subprocess.Popen(command, env=environment(models_file), stdout=log, stderr=log)
+            of_wrapper = environment(models_file, is_one_machine=is_one_machine)
+            process = subprocess.Popen(command, env=of_wrapper, stdout=log, stderr=log)
         try:
             _wait_for(port, process, folder / "log")
             yield Ingress(port, servers, config, syslog)

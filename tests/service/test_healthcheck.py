@@ -11,10 +11,12 @@ from service.healthcheck import problem
 
 
 class Ready(BaseHTTPRequestHandler):
-    """Says that it is ready, and of all else that it is not."""
+    """Says that it is ready, or that it is not."""
+
+    status = 200
 
     def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/ready" else 503)
+        self.send_response(self.status if self.path == "/ready" else 404)
         self.end_headers()
         self.wfile.write(b"the model is not there yet")
 
@@ -41,6 +43,8 @@ def test_the_service_is_asked_whatever_proxy_the_environment_names(port: int, mo
     assert problem(port) is None
 
 
-def test_what_is_wrong_is_told(port: int) -> None:
-    assert problem(port, "/other") == f"http://127.0.0.1:{port}/other answered 503: the model is not there yet"
+def test_what_is_wrong_is_told(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ready, "status", 503)
+
+    assert problem(port) == f"http://127.0.0.1:{port}/ready answered 503: the model is not there yet"
     assert "did not answer" in (problem(free_port()) or "")

@@ -229,6 +229,14 @@ def test_models_without_an_application_of_their_own_are_where_the_gateway_is(tmp
         assert asked(httpx.get(f"{ingress.address}/v1/models")) == (GATEWAY, "/v1/models")
 
 
+@needs_haproxy
+def test_on_a_cluster_whose_models_file_is_newer_than_serve_the_gateway_chooses(tmp_path: Path) -> None:
+    models_file = write_models_file(tmp_path / "models.yaml", MODELS)
+    with running_ingress(tmp_path, models_file, [GATEWAY], asleep=[], is_one_machine=False) as ingress:
+        for body in ("{}", '{"model": "fashion"}'):
+            assert asked(post(ingress, "/classify", body)) == (GATEWAY, "/classify")
+
+
 def test_every_route_that_takes_a_model_is_known() -> None:
     app: Any = create_app([], Settings())
     paths = {path for path, operations in app.openapi()["paths"].items() if "post" in operations}

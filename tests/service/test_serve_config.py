@@ -8,7 +8,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from service.app import build_gateway, build_model, replica_options
 from service.models_file import Autoscaling, ModelSettings
-from service.serve_config import serve_config
+from service.serve_config import OFF_DEVICES, serve_config
 from service.settings import Limits
 from service.settings_errors import SettingsError
 from service.timeouts import Timeouts
@@ -87,6 +87,14 @@ def test_replicas_share_a_pod_where_they_share_its_device(
     assert deployments(model)["sentiment"]["max_replicas_per_node"] == replicas
 
 
+def test_what_needs_no_device_stays_off_the_pods_that_have_one(sentiment: TinyPackage) -> None:
+    with_device, without = (ModelSettings(package=sentiment.folder, num_gpus=gpus) for gpus in (0.5, 0))
+
+    assert "label_selector" not in deployments(with_device)["sentiment"]["ray_actor_options"]
+    assert deployments(with_device)["gateway"]["ray_actor_options"]["label_selector"] == OFF_DEVICES
+    assert deployments(without)["sentiment"]["ray_actor_options"]["label_selector"] == OFF_DEVICES
+
+
 def test_a_package_may_lie_elsewhere_on_the_cluster(sentiment: TinyPackage) -> None:
     model = ModelSettings(package=Path("/models/sentiment"))
     config = serve_config([model], TIMEOUTS, here=lambda package: sentiment.folder.parent / package.name)
@@ -116,6 +124,24 @@ def test_a_cluster_without_keys_is_built_only_when_that_is_said_to_be_meant(
             build(built_of)
         monkeypatch.setenv("TRIFOLD_ALLOW_ANONYMOUS", "true")
         assert build(built_of) is not None
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"TRIFOLD_PORT": "9000"}, "TRIFOLD_PORT is 9000; on a cluster Serve's configuration says 8000"),
+        ({"TRIFOLD_LIMITS__REQUEST_TIMEOUT_S": "300"}, "need RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S: 320, and it is 140"),
+        ({"TRIFOLD_LIMITS__STALL_TIMEOUT_S": "90"}, "need RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S: 100, and it is 40"),
+    ],
+)
+def test_a_setting_that_is_written_elsewhere_too_is_refused_alone(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], message: str
+) -> None:
+    for name, value in {**TIMEOUTS.haproxy(), "TRIFOLD_ALLOW_ANONYMOUS": "true", **variables}.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(SettingsError, match=message):
+        build_gateway(arguments(sentiment.folder)[1])
 
 
 def test_two_models_of_one_name_are_refused(sentiment: TinyPackage) -> None:
