@@ -160,9 +160,9 @@ async def arrivals(models: BenchModels, seconds: float) -> AsyncGenerator[Sides,
     """Translate sentences that come one by one, at four fifths of what the peer can do at most.
 
     Lengths are log-normal, median 20, 1 to 120, a translation as long as its source. The peer collects for 5 ms, or
-    while it is busy, and translates what has come as one batch. It cannot give each sentence its own length, so the
-    batch decodes its mean length: its tokens are as many as ours, and it need not wait for the longest, which favours
-    it.
+    while it is busy, and translates what has come as one batch. What it can do at most is measured with full batches in
+    the order of arrival. It cannot give each sentence its own length, so the batch decodes its mean length: its tokens
+    are as many as ours, and it need not wait for the longest, which favours it.
     """
     rng = np.random.default_rng(0)
     lengths = np.clip(np.exp(rng.normal(np.log(20), 0.7, 10_000)), 1, 120).astype(int).tolist()
@@ -172,12 +172,13 @@ async def arrivals(models: BenchModels, seconds: float) -> AsyncGenerator[Sides,
         mean = round(sum(batch) / len(batch))
         sources = words([random_ids(rng, length) for length in batch])
         translator.translate_batch(
-            sources, beam_size=1, max_decoding_length=mean, min_decoding_length=mean, max_batch_size=32
+            sources, beam_size=1, max_decoding_length=mean, min_decoding_length=mean, max_batch_size=WINDOW
         )
 
     def saturation() -> float:
         started = time.perf_counter()
-        translate_batch(sorted(lengths[:256]))
+        for first in range(0, 256, WINDOW):
+            translate_batch(lengths[first : first + WINDOW])
         return 256 / (time.perf_counter() - started)
 
     rate = 0.8 * await repeated(seconds, saturation)
@@ -214,6 +215,9 @@ async def arrivals(models: BenchModels, seconds: float) -> AsyncGenerator[Sides,
         yield Sides(ours, peer)
 
 
+WINDOW = 32  # sentences of a batch of the peer, at most
+
+
 class _Window:
     """A batching window: what comes within 5 ms, or while a batch runs, is the next batch."""
 
@@ -231,12 +235,11 @@ class _Window:
 
     async def _work(self) -> None:
         while True:
-            await self._arrived.wait()
-            await asyncio.sleep(0.005)
-            self._arrived.clear()
-            batch, self._waiting = self._waiting[:32], self._waiting[32:]
-            if self._waiting:
-                self._arrived.set()
+            if not self._waiting:
+                self._arrived.clear()
+                await self._arrived.wait()
+                await asyncio.sleep(0.005)
+            batch, self._waiting = self._waiting[:WINDOW], self._waiting[WINDOW:]
             await asyncio.to_thread(self._run, [length for length, _ in batch])
             for _, answer in batch:
                 answer.set_result(None)
@@ -278,7 +281,10 @@ async def bandwidth(models: BenchModels, seconds: float) -> AsyncGenerator[Sides
 
 
 def overhead(name: str) -> Workload:
-    """Time all of a decode step of eight streams, and of the same steps the session's part, by a clock around it."""
+    """Time all of a decode step of eight streams, and of the same steps the session's part, by a clock around it.
+
+    Both are of the same generations, and so is the time that neighbours took: the peer's turn only tells it.
+    """
 
     @asynccontextmanager
     async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
@@ -297,13 +303,20 @@ def overhead(name: str) -> Workload:
 
             session.run = timed  # type: ignore[method-assign]  # a clock for this measurement
 
-            async def ours() -> float:
+            of_session: list[float] = []  # milliseconds of a step, of each generation
+
+            async def generation() -> float:
                 spent[:] = [0.0, 0.0]
-                rate = await repeated(seconds, lambda: decode_rate(engine, prompts, GREEDY))
+                rate = await decode_rate(engine, prompts, GREEDY)
+                of_session.append(1000 * spent[0] / spent[1])
                 return 1000 * len(prompts) / rate
 
+            async def ours() -> float:
+                of_session.clear()
+                return await repeated(seconds, generation)
+
             async def peer() -> float:
-                return 1000 * spent[0] / spent[1]
+                return median(of_session)
 
             yield Sides(ours, peer)
 

@@ -3,8 +3,8 @@
 `python -m loadtests.simulate_autoscaling --out FOLDER` prints a table and draws replicas, queue, p95 and cost by time.
 The policies run inside Ray's own delays and bounds; only the clock and the replicas are made up. A replica is a decoder
 whose step takes longer the more rows it has, and which computes prompts between steps, as measured with GPT-2 (see
-`service/README.md`); it starts in 8 s in a pod that is there, in a minute in a new pod, in three on a new node. Signals
-come late, as they do in Ray: pushed once a second, averaged over the look-back period.
+`service/engine/README.md`); it starts in 8 s in a pod that is there, in a minute in a new pod, in three on a new node.
+Signals come late, as they do in Ray: pushed once a second, averaged over the look-back period.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Replica:
     """A decoder with slots and a queue."""
 
     ready_at: float
-    waiting: deque[tuple[float, float, float]] = field(default_factory=deque)  # arrival, tokens of prompt and output
+    waiting: deque[tuple[int, float, float]] = field(default_factory=deque)  # number, tokens of prompt and output
     left: list[float] = field(default_factory=list)  # tokens of the running sequences
     is_leaving: bool = False
     owed: float = 0.0  # seconds by which the last tick's work was longer than it
@@ -91,15 +91,15 @@ class Replica:
         """Requests that run or wait here."""
         return len(self.waiting) + len(self.left)
 
-    def advance(self, now: float) -> Iterator[float]:
-        """Prefill and decode for a tick; yield the times to the first token of those that got theirs."""
+    def advance(self, now: float) -> Iterator[tuple[int, float]]:
+        """Prefill and decode for a tick; yield the numbers of those that got their first token, and when."""
         remaining = TICK_S - self.owed
         while remaining > 0 and (self.waiting or self.left):
             if self.waiting and len(self.left) < SLOTS:
-                arrival, prompt, tokens = self.waiting.popleft()
+                number, prompt, tokens = self.waiting.popleft()
                 self.left.append(tokens)
                 remaining -= prompt / PREFILL_TOKENS_A_SECOND
-                yield now + TICK_S - remaining + self._step() - arrival
+                yield number, now + TICK_S - remaining + self._step()
             else:
                 steps = min(remaining / self._step(), *self.left)
                 remaining -= steps * self._step()
@@ -116,7 +116,7 @@ class Result:
 
     replicas: list[int] = field(default_factory=list)  # target, each tick
     queue: list[int] = field(default_factory=list)
-    p95: list[float] = field(default_factory=list)  # of the time to first token, each minute
+    p95: list[float] = field(default_factory=list)  # of the time to first token, of each minute's arrivals
 
     @property
     def reversals_an_hour(self) -> float:
@@ -127,7 +127,7 @@ class Result:
 
     @property
     def kept(self) -> float:
-        """Share of the minutes in which 95 % of the requests began in time."""
+        """Share of the minutes of whose requests 95 % began in time."""
         return float(np.mean(np.array(self.p95) <= SLO_S))
 
     @property
@@ -153,7 +153,7 @@ def simulate(traffic: Trace, policy: Policy, bounds: AutoscalingConfig, start_s:
     replicas = [Replica(0.0) for _ in range(bounds.min_replicas)]
     target, arrived = bounds.min_replicas, 0
     reports: deque[tuple[int, int, int]] = deque(maxlen=max(1, round(bounds.look_back_period_s / PUSH_S)))
-    waits: list[float] = []
+    waits = np.full(len(traffic.arrivals), np.inf)  # of those that never begin
     clock = SimpleNamespace(time=lambda: 0.0)
     with patch.object(ray_policy, "time", clock):  # Ray's delays, in the simulation's time
         for tick in range(round(traffic.seconds / TICK_S)):
@@ -163,11 +163,12 @@ def simulate(traffic: Trace, policy: Policy, bounds: AutoscalingConfig, start_s:
             while arrived < len(traffic.arrivals) and traffic.arrivals[arrived] <= now:
                 chosen = min(serving or replicas, key=lambda replica: replica.ongoing)
                 lengths = float(traffic.prompts[arrived]), float(traffic.tokens[arrived])
-                chosen.waiting.append((traffic.arrivals[arrived], *lengths))
+                chosen.waiting.append((arrived, *lengths))
                 arrived += 1
             for replica in replicas:
                 if replica.ready_at <= now:
-                    waits += replica.advance(now)
+                    for number, began in replica.advance(now):
+                        waits[number] = began - traffic.arrivals[number]
             replicas = [replica for replica in replicas if replica.ongoing or not replica.is_leaving]
             if now % PUSH_S == 0:
                 tokens = sum(prompt for replica in replicas for _, prompt, _ in replica.waiting)
@@ -179,9 +180,8 @@ def simulate(traffic: Trace, policy: Policy, bounds: AutoscalingConfig, start_s:
             _scale(replicas, target, now, start_s)
             result.replicas.append(target)
             result.queue.append(sum(len(replica.waiting) for replica in replicas))
-            if (now + TICK_S) % 60 == 0:
-                result.p95.append(float(np.quantile(waits, 0.95)) if waits else 0.0)
-                waits = []
+    minutes = np.split(waits, np.searchsorted(traffic.arrivals, np.arange(60, traffic.seconds, 60)))
+    result.p95 = [float(np.quantile(each, 0.95, method="inverted_cdf")) if len(each) else 0.0 for each in minutes]
     return result
 
 

@@ -62,6 +62,7 @@ class Look:
     at_s: float  # since the load began
     ours: Mapping[str, Mapping[str, int]]
     rays: Mapping[str, int]  # of all of Ray's own processes together
+    replicas: tuple[int, ...]  # the processes of models and gateway, by number
     disk: int  # bytes
 
 
@@ -128,11 +129,13 @@ def look(service: Service, at_s: float) -> Look:
     """Look at all processes, and at their files."""
     ours: dict[str, dict[str, int]] = {}
     rays = dict.fromkeys(WHAT, 0)
-    for usage in service.usage():
+    usages = service.usage()
+    for usage in usages:
         into = rays if usage.is_rays else ours.setdefault(usage.role, dict.fromkeys(WHAT, 0))
         for what in WHAT:
             into[what] += getattr(usage, what)
-    return Look(at_s, ours, rays, sum(size(folder) for folder in folders(service.usage())))
+    replicas = tuple(usage.pid for usage in usages if usage.role.startswith(("replica", "gateway")))
+    return Look(at_s, ours, rays, replicas, sum(size(folder) for folder in folders(usages)))
 
 
 def folders(usages: Sequence[Usage]) -> set[Path]:
@@ -180,10 +183,17 @@ def judge(looks: Sequence[Look], settle_s: float, report: sweep.Report) -> list[
     errors = f"{failed} of {total['sent']:,}, {total['refused']} refused, {total['unfinished']} unfinished"
     return [
         Verdict("no request fails", is_whole, errors),
+        _none_began_anew(looks),
         *grown,
         disk,
         Verdict("Ray's own processes", None, rays),
     ]
+
+
+def _none_began_anew(looks: Sequence[Look]) -> Verdict:
+    """Ask that all replicas are those that there were: one that begins anew has grown by nothing yet."""
+    gone = set(looks[0].replicas) - set(looks[-1].replicas)
+    return Verdict("no replica began anew", not gone, f"{len(gone)} of {len(looks[0].replicas)}")
 
 
 def of_role(looks: Sequence[Look], role: str, what: str) -> list[int]:

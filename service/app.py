@@ -6,7 +6,6 @@ at `/` reaches the same tasks through handles. On one machine with one group the
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from typing import Any, cast
@@ -19,7 +18,7 @@ from service.keys import configured_keys
 from service.models_file import Autoscaling, ModelSettings
 from service.replica import Gateway, Replica
 from service.replica_groups import GATEWAY, REPLICA, ReplicaGroup, model_names, replica_groups, takes_gateway
-from service.settings import Settings
+from service.settings import Settings, variable
 from service.settings_errors import SettingsError, problems
 from service.timeouts import Timeouts
 
@@ -116,7 +115,7 @@ def _check_written_elsewhere(settings: Settings) -> None:
             f"TRIFOLD_PORT is {settings.port}; on a cluster Serve's configuration says {PORT_OF_CLUSTER}"
         )
     for name, needed in Timeouts.of(settings.limits).haproxy().items():
-        given = os.environ.get(name)
+        given = variable(name)
         if given is not None and float(given) < float(needed):
             raise SettingsError(
                 f"limits of requests (TRIFOLD_LIMITS__…) need {name}: {needed}, and it is {given}; set that too, and "

@@ -195,3 +195,8 @@ def _advice(name: str, known: set[str]) -> str:
             f"{name} is not a setting; Kubernetes makes it for a service unless the pod has enableServiceLinks: false"
         )
     return f"{name} is not a setting; service/README.md lists them all"
+
+
+def variable(name: str) -> str | None:
+    """Return what the environment says to others of this process, as Ray."""
+    return os.environ.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ from model.training import cards
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.tokenizers import tokens_of
 
+for name in [name for name in os.environ if name.startswith("TRIFOLD_")]:
+    del os.environ[name]  # whatever service its caller runs
 torch.set_num_threads(1)  # tiny tensors are faster without threads that wait for one another
 
 TEXTS = [

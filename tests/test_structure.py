@@ -107,6 +107,24 @@ def test_only_the_settings_read_the_environment() -> None:
     assert readers == {"service/settings.py"}
 
 
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
+DOCUMENTS = sorted(path for path in ROOT.rglob("*.md") if not {".venv", "node_modules", "runs"} & set(path.parts))
+
+
+def anchors(document: Path) -> set[str]:
+    """Return what links may name of a document: its headings in small letters, with dashes, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    for name, anchor in LINK.findall(document.read_text(encoding="utf-8")):
+        target = document.parent / name if name else document
+        assert target.exists(), f"{name} is not there"
+        assert not anchor or target.suffix != ".md" or anchor in anchors(target), f"{name}#{anchor} is no heading"
+
+
 def test_every_dependency_has_its_reason() -> None:
     lines = (ROOT / "pyproject.toml").read_text().split("[build-system]")[0].splitlines()
     dependencies = [line for line in lines if re.match(r'\s+"[a-z]', line)]

@@ -20,7 +20,7 @@ MOST_TOGETHER = 12  # inputs of one request
 STREAMED = 0.3  # of the single inputs, where a stream can be asked for
 # A server that does not do this says so with one of these.
 NOT_HERE = (400, 403, 404, 405, 422, 424, 501)
-BUSY, PATIENCE_S = (429, 503), 0.5
+BUSY, PATIENCE_S, REPEATS = (429, 503), 0.5, 240
 
 
 class Refused(Exception):
@@ -61,9 +61,13 @@ class Asking:
         self._random = random.Random(seed)
 
     async def compare(self, ask: Ask, inputs: Sequence[str], rounds: int) -> Found:
-        """Ask for each input alone, alone again, and `rounds` times in company; raises `Refused`."""
+        """Ask for each input alone, alone again, and `rounds` times in company.
+
+        Raises `Refused` where the first is refused, and `httpx.HTTPError` for what is refused or lost behind that.
+        """
         found = Found(ask.name, len(inputs))
-        alone = [(await self._whole(ask, [text]))[0] for text in inputs]
+        alone = [(await self._whole(ask, [text], may_refuse=True))[0] for text in inputs[:1]]
+        alone += [(await self._whole(ask, [text]))[0] for text in inputs[1:]]
         for text, answer in zip(inputs, alone, strict=True):
             found.again += (await self._whole(ask, [text]))[0].moved(answer) is not None
         for _ in range(rounds):
@@ -93,16 +97,18 @@ class Asking:
         await asyncio.gather(*(one(group) for group in groups))
         return [answers[place] for place in range(len(inputs))]
 
-    async def _whole(self, ask: Ask, some: Sequence[str]) -> list[Answer]:
-        while True:
+    async def _whole(self, ask: Ask, some: Sequence[str], *, may_refuse: bool = False) -> list[Answer]:
+        for _ in range(REPEATS):
             response = await self._client.post(ask.path, json={**ask.body(some), **self._model})
             if response.status_code not in BUSY:
                 break
             await asyncio.sleep(PATIENCE_S)
-        _check(response)
+        if may_refuse and response.status_code in NOT_HERE:
+            raise Refused(f"{response.status_code}: {response.text[:200]}")
+        response.raise_for_status()
         answers = ask.answers(response.json())
         if len(answers) != len(some):
-            raise Refused(f"{len(some)} inputs have {len(answers)} answers")
+            raise httpx.HTTPError(f"{len(some)} inputs have {len(answers)} answers")
         return answers
 
     async def _streamed(self, ask: Ask, some: Sequence[str]) -> list[Answer]:
@@ -113,7 +119,7 @@ class Asking:
                 await response.aread()
                 if response.status_code in BUSY:
                     return await self._whole(ask, some)
-                _check(response)
+                response.raise_for_status()
             text = "".join([ask.piece(event) async for event in _events(response)])
         return [Text(text)]
 
@@ -128,12 +134,6 @@ async def _events(response: httpx.Response) -> AsyncIterator[Any]:
                 raise httpx.HTTPError(f"a stream failed: {event['error']}")
             yield event
     raise httpx.HTTPError("a stream broke off")
-
-
-def _check(response: httpx.Response) -> None:
-    if response.status_code in NOT_HERE:
-        raise Refused(f"{response.status_code}: {response.text[:200]}")
-    response.raise_for_status()
 
 
 def table(found: Iterable[Found]) -> list[str]:

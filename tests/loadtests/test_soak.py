@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from loadtests.hostile.processes import Usage
 from loadtests.soak import Look, folders, judge, parse, size
 
+REPLICAS = 7, 8
 RAYS = {"memory": 500, "descriptors": 50, "threads": 20}
 
 
@@ -19,7 +21,7 @@ def looks(*memory: int, disk: int = 1000) -> list[Look]:
     """Return a look a minute; a replica's memory is as given, and all else stays."""
     held = {"descriptors": 30, "threads": 8}
     return [
-        Look(60.0 * minute, {"replica stories": {"memory": each, **held}}, RAYS, disk)
+        Look(60.0 * minute, {"replica stories": {"memory": each, **held}}, RAYS, REPLICAS, disk)
         for minute, each in enumerate(memory)
     ]
 
@@ -54,10 +56,19 @@ def test_a_failed_request_breaks_a_soak_and_so_does_a_load_that_asks_nothing() -
 
 
 def test_files_that_grow_break_it_and_rays_own_processes_do_not() -> None:
-    seen = [Look(60.0 * minute, {}, {**RAYS, "memory": 10**minute}, 1000 * (minute + 1)) for minute in range(5)]
+    rays = [{**RAYS, "memory": 10**minute} for minute in range(5)]
+    seen = [Look(60.0 * minute, {}, each, REPLICAS, 1000 * (minute + 1)) for minute, each in enumerate(rays)]
 
     assert broken(seen) == ["files"]
     assert "memory × 10.000" in next(each.found for each in judge(seen, 120, report()) if "Ray" in each.name)
+
+
+def test_a_replica_that_died_breaks_it_whatever_its_successor_holds() -> None:
+    seen = looks(100, 100, 100, 100)
+
+    assert broken([*seen[:2], *(replace(each, replicas=(REPLICAS[0], 99)) for each in seen[2:])]) == [
+        "no replica began anew"
+    ]
 
 
 def test_it_lasts_longer_than_until_it_has_settled() -> None:

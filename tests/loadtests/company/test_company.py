@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -77,6 +78,18 @@ async def test_answers_that_are_never_the_same_are_told_apart_from_company() -> 
 
     assert found.again == found.inputs == 12 and len(found.moves) == 24
     assert found.farthest is not None and found.farthest.said.startswith("a score by 4")
+
+
+@pytest.mark.parametrize("lost", ["refused", "missing"])
+async def test_what_is_refused_or_lost_in_company_alone_is_no_kind_that_is_not_there(lost: str) -> None:
+    def embed(body: dict[str, Any]) -> Any:
+        texts = body["inputs"]
+        if len(texts) > 1 and lost == "refused":
+            raise HTTPException(413)
+        return [[float(len(text))] for text in texts[:1]]
+
+    with pytest.raises(httpx.HTTPError, match=r"413|inputs have 1 answers"):
+        await checked(server(embed, "/embed"), "tei")
 
 
 def test_another_best_label_is_farther_than_any_score() -> None:
