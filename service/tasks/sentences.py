@@ -79,15 +79,17 @@ def cost_of(sentence: str) -> int:
     return LINES_A_SENTENCE if _OF_A_LANGUAGE.search(sentence) else 1
 
 
-def cut(sentence: str, is_short: Callable[[str], bool]) -> list[str]:
+def cut(sentence: str, is_short: Callable[[int, int], bool], begin: int = 0) -> list[str]:
     """Return a sentence as `split` has parts, each of them short: in two at the best place near the middle, and so on.
 
-    What is a single character is short, whatever `is_short` says.
+    `is_short` is asked for the characters [start, end) of what was given first, of which this begins at `begin`. A
+    single character is short, whatever it says.
     """
-    if len(sentence) < 2 or is_short(sentence):
+    if len(sentence) < 2 or is_short(begin, begin + len(sentence)):
         return [sentence]
     end, start = _middle(sentence)
-    return [*cut(sentence[:end], is_short), sentence[end:start], *cut(sentence[start:], is_short)]
+    first, second = cut(sentence[:end], is_short, begin), cut(sentence[start:], is_short, begin + start)
+    return [*first, sentence[end:start], *second]
 
 
 def _middle(sentence: str) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -264,19 +265,22 @@ class Translate:
 
     def _with_long_ones_cut(self, request: TranslateRequest, source: str, parts: list[str]) -> list[str]:
         """Return parts in which no sentence has more tokens than the model reads: scripts without spaces have such."""
-        limit = self._manifest.limits.max_input_tokens
-
-        prefix = self._languages.prefix_of(source, request.target)
-
-        def is_short(sentence: str) -> bool:
-            if len((prefix + sentence).encode()) + SPECIAL_TOKENS <= limit:  # no token has less than a byte
-                return True
-            check_characters(sentence, limit, "input", which(sentence, 2))
-            encoding = self._tokenizer.encode(prefix + sentence, adds_special=self._adds_special)
-            return len(self._source_of(encoding.ids, source, request.target)) <= limit
-
-        pieces = [[part] if place % 2 else cut(part, is_short) for place, part in enumerate(parts)]
+        pieces = [[part] if place % 2 else self._cut_if_long(request, source, part) for place, part in enumerate(parts)]
         return list(chain.from_iterable(pieces))
+
+    def _cut_if_long(self, request: TranslateRequest, source: str, sentence: str) -> list[str]:
+        limit, prefix = self._manifest.limits.max_input_tokens, self._languages.prefix_of(source, request.target)
+        if len((prefix + sentence).encode()) + SPECIAL_TOKENS <= limit:  # no token has less than a byte
+            return [sentence]
+        check_characters(sentence, limit, "input", which(sentence, 2))
+        encoding = self._tokenizer.encode(prefix + sentence, adds_special=self._adds_special)
+        tokens = len(self._source_of(encoding.ids, source, request.target))
+        if tokens <= limit:
+            return [sentence]
+        # Encoded but once: a part may have a token more at either end than it has in the whole.
+        ends = sorted(end - len(prefix) for _, end in encoding.offsets if end > len(prefix))
+        room = max(1, limit - (tokens - len(ends)) - SPECIAL_TOKENS)
+        return cut(sentence, lambda begin, end: bisect_right(ends, end) - bisect_right(ends, begin) <= room)
 
     def _source_of(self, ids: list[int], source: str, target: str) -> list[int]:
         """Return what the encoder reads of a sentence."""

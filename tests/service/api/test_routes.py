@@ -97,6 +97,19 @@ async def test_sentences_are_translated_each_on_its_own_and_joined(client: Clien
     assert both["translations"] == [f"{one['translations'][0]}  {two['translations'][0]}\n"]
 
 
+@pytest.mark.parametrize("sentence", ["Dan loves ice cream, " * 20, "x" * 200, "漢字" * 60])
+async def test_a_sentence_that_is_longer_than_the_model_reads_is_translated_in_parts(
+    client: Client, sentence: str
+) -> None:
+    options = {"source": "en", "target": "sv", "beam_size": 1, "max_tokens": 3}
+    answer = await post(client, "/translate", input=sentence, **options)
+    *pieces, usage = await events_of(client, "/translate", input=sentence, **options)
+    short = await post(client, "/translate", input="Dan loves ice cream.", **options)
+
+    assert answer["usage"]["prompt_tokens"] > 64 >= short["usage"]["prompt_tokens"]  # which is the limit
+    assert "".join(piece["text"] for piece in pieces) == answer["translations"][0] and usage["usage"] == answer["usage"]
+
+
 async def test_a_streamed_translation_is_the_whole_one(client: Client) -> None:
     body = {"input": "Dan loves ice cream. The dog was good.", "target": "de", "beam_size": 1, "max_tokens": 9}
     whole = await post(client, "/translate", **body)

@@ -149,13 +149,13 @@ def test_lines_without_words_hardly_count() -> None:
     ],
 )
 def test_a_sentence_is_cut_in_the_middle_where_it_hurts_least(sentence: str, parts: list[str]) -> None:
-    found = cut(sentence, lambda part: len(part) <= 14)
+    found = cut(sentence, lambda begin, end: end - begin <= 14)
 
     assert "".join(found) == sentence and found[::2] == parts
 
 
 @given(st.text(max_size=200), st.integers(1, 50))
 def test_no_part_of_a_cut_sentence_is_too_long_and_nothing_is_lost(sentence: str, most: int) -> None:
-    parts = cut(sentence, lambda part: len(part) <= most)
+    parts = cut(sentence, lambda begin, end: end - begin <= most)
 
     assert "".join(parts) == sentence and all(len(part) <= most for part in parts[::2])
