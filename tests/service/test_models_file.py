@@ -53,6 +53,7 @@ def test_the_bundled_models_are_listed() -> None:
         "spam",
         "topics",
         "embed",
+        "entail",
         "entities",
         "answers",
         "fashion",

@@ -24,6 +24,7 @@ FOLDER = Path(__file__).parent
 COMPILERS = ("c++", "g++", "clang++")
 # Nothing is contracted: a product and a sum that become one instruction are rounded once less.
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-fPIC", "-shared")
+NO_SPACE = "No space left on device"  # as compilers, assemblers and linkers tell it
 PATIENCE_S = 120  # for a compiler, which takes ten
 # What compilers and assemblers learned last: both are known from GCC 11, clang 12 and binutils 2.36 on.
 WITHOUT_AVX_VNNI, WITHOUT_TILES = "-DTRIFOLD_WITHOUT_AVX_VNNI", "-DTRIFOLD_WITHOUT_TILES"
@@ -104,6 +105,10 @@ def build() -> Path:
                 with built.open("rb") as file:
                     os.fsync(file)  # or the name could outlast a crash, and not the content
                 built.replace(place)
+        except NotCompiled as error:
+            if NO_SPACE not in str(error):  # which there may be in another place
+                raise
+            reason = str(error)
         except OSError as error:
             reason = f"they are not built, as nothing can be written: {error}"
         else:
@@ -150,7 +155,7 @@ def compile_library(compiler: str, target: Path, *further: str) -> None:
         process.communicate()
         raise NoLibrary(f"{compiler} cannot build them: {error}") from error
     if process.returncode:
-        lines = [line for line in said.splitlines() if "error" in line] or [said.strip()[:200]]
+        lines = [line for line in said.splitlines() if "error" in line or NO_SPACE in line] or [said.strip()[:200]]
         raise NotCompiled(f"{compiler} cannot build them: {lines[0]}")
 
 

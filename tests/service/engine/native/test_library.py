@@ -15,7 +15,7 @@ import pytest
 
 from service.engine import session as sessions
 from service.engine.native import library
-from service.engine.native.library import FOLDER, NoLibrary, build, find_library, instructions_of, places
+from service.engine.native.library import FOLDER, NoLibrary, NotCompiled, build, find_library, instructions_of, places
 from service.engine.session import Session, SessionOptions, native_library
 from tests.conftest import MakePackage
 from tests.service.engine.native.machine import needs_compiler
@@ -158,6 +158,20 @@ def test_what_a_compiler_says_is_told_and_nothing_is_left_behind(
 
 
 @needs_compiler
+@needs_compiler
+def test_a_folder_without_space_is_passed_over_for_the_next(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = library.compile_library
+    beside, in_cache = places()
+
+    def compile_where_there_is_space(compiler: str, target: Path, *further: str) -> None:
+        if target.is_relative_to(beside.parent):
+            raise NotCompiled(f"{compiler} cannot build them: write: No space left on device")
+        compiled(compiler, target, *further)
+
+    monkeypatch.setattr(library, "compile_library", compile_where_there_is_space)
+    assert build() == in_cache
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_a_compiler_that_takes_too_long_ends_with_its_children(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
