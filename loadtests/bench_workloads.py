@@ -34,6 +34,7 @@ GREEDY = SamplingParams(NEW_TOKENS, temperature=0)
 SENTENCE = 24  # tokens of a source and of its translation
 PACKAGES = ROOT / "model" / "packages"  # that come with the project
 STORIES = PACKAGES / "stories"
+WINDOW = 32  # sentences of a batch of the peer, at most
 
 
 @dataclass(frozen=True)
@@ -213,9 +214,6 @@ async def arrivals(models: BenchModels, seconds: float) -> AsyncGenerator[Sides,
                 window.task.cancel()
 
         yield Sides(ours, peer)
-
-
-WINDOW = 32  # sentences of a batch of the peer, at most
 
 
 class _Window:

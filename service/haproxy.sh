@@ -6,8 +6,8 @@
 # written the file anew just before. They are made when there are none or the models file is newer; without them HAProxy
 # does what Ray says, and the gateway answers.
 #
-# disabled: Ray sends what has no replica to its own proxy on the head, which asks nobody for a key and keeps bodies of any
-# number and size. Without it the rules send it to the gateway, which does the same for whoever may ask.
+# Ray sends a request to a model without a replica to its own proxy on the head, which asks nobody for a key, and keeps
+# bodies of any number and size meanwhile. The gateway asks, and wakes the model as well: it is put in that proxy's place.
 #
 # -dS: Ray's configuration makes HAProxy splice() requests, and HAProxy 2.8 then does not notice a client that leaves
 # before its answer, so its sequences would go on for nobody. Requests here are small; nothing is lost without splice().
@@ -24,9 +24,12 @@ add_rules() {
         PYTHONPATH=$(dirname "$here"):${PYTHONPATH:-} "$python" -m service.ingress "$rules" || return 1
     fi
     grep -q '^frontend http_frontend$' "$1" || return 1
+    gateway=$(sed -n '/^backend http-gateway$/,/^backend /s/^ *server [^ ]* \([^ ]*\) check observe .*/\1/p' "$1" | head -n 1)
+    instead="/^backend http-gateway\$/,/^backend /!s#^\( *server [^ ]*\) [^ ]* check backup\$#\1 $gateway check backup#"
+    [ -n "$gateway" ] || instead=
     sed -i -e "/^defaults\$/,/^frontend /{" -e "/^ *balance /r $rules/defaults.cfg" -e "}" \
         -e "/^frontend http_frontend\$/,/^ *bind /{" -e "/^ *bind /r $rules/rules.cfg" -e "}" \
-        -e "s#^ *server .* check backup\$#& disabled#" -e "s#^ *server .*#& tcp-ut 3s#" -e "s#^\( *errorfile \(50[234]\)\) .*#\1 $rules/\2.http#" "$1"
+        -e "$instead" -e "s#^ *server .*#& tcp-ut 3s#" -e "s#^\( *errorfile \(50[234]\)\) .*#\1 $rules/\2.http#" "$1"
 }
 
 previous=

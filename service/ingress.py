@@ -26,7 +26,6 @@ from pathlib import Path
 
 from model.package import Manifest, PackageError
 from service.errors import DeadlineExceeded, Forbidden, NotReady, RequestTimeout, ServiceError
-from service.replica_groups import GATEWAY
 from service.routing import OF_BODY, ROUTES, first_fitting, fitting
 from service.settings import Settings
 from service.settings_errors import SettingsError
@@ -150,13 +149,6 @@ def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool, is_one_machi
     http-request unset-var(txn.there) if shares
     http-request set-var(txn.there) str(http-),concat(,txn.shared),nbsrv if shares
     http-request set-path /replicas/%[var(txn.shared)]%[path] if shares is_there
-    # An address without a replica is the gateway's too; Ray's own rules would take it to where nobody answers.
-    http-request set-var(txn.addressed) path,field(3,/) if {{ path_beg /models/ }}
-    acl is_addressed var(txn.addressed) -m found
-    http-request set-var(txn.here) str(http-),concat(,txn.addressed),nbsrv if is_addressed
-    acl is_here var(txn.here) -m int gt 0
-    # By a name that is looked for at each request: while there is no gateway yet HAProxy would not start for it.
-    use_backend %[str(http-{GATEWAY})] if {{ path_beg /models/ }} !is_here
 """
 
 

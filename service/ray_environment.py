@@ -84,7 +84,7 @@ def haproxy_binary() -> str | None:
 def own_port() -> socket.socket:
     """Return what keeps a port of this machine for this service, until it is closed or the process ends.
 
-    While HAProxy knows no replica of a model, as in the moments around the start, it asks a proxy of Serve's. That
+    While HAProxy knows no replica of the gateway, as in the moments around the start, it asks a proxy of Serve's. That
     listens on the same port for every service of a machine, and shares it (SO_REUSEPORT), so that half of such requests
     to one service were answered by another. This is for a port of its own instead, which it can share with us.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
 from service.tasks.task import ANONYMOUS
 from service.tracing import Carried
 
-logger = logging.getLogger(__name__)
+CONTROLLER_S = 0.5  # in which it says what is deployed, or nobody waits for it
 
 # Apart from other threads: a controller that does not answer holds this one, and who asks next waits for it or leaves.
 _asking_the_controller = ThreadPoolExecutor(1, "controller")
@@ -91,13 +90,12 @@ class RemoteTask:
         if self._was_deployed:
             return
         try:
-            health_by_controller(await self._status.get(), self._application)
-        except NotReady:
-            raise
+            async with asyncio.timeout(CONTROLLER_S):
+                status = await self._status.get()
         except Exception:
-            logger.warning("Serve's controller does not say what is deployed", exc_info=True)
-        else:
-            self._was_deployed = True
+            return
+        health_by_controller(status, self._application)
+        self._was_deployed = True
 
     async def _ask_health(self) -> ModelHealth:
         with _remote_errors():

@@ -111,9 +111,9 @@ def _many() -> Iterator[Body]:
     text = _words(100)
     for name, expected, count in (("250 labels", "200", 250), ("100,000 labels", "413 422", 100_000)):
         labels = [f"label {label}" for label in range(count)]
-        yield _json(name, expected, "sentiment", "classify", input=text, labels=labels, multi_label=True)
+        yield _json(name, expected, "entail", "classify", input=text, labels=labels, multi_label=True)
     brackets = {"labels": ["a", "b"], "hypothesis_template": "{}" * 50_000}
-    yield _json("50,000 places for a label", "422", "sentiment", "classify", input=text, **brackets)
+    yield _json("50,000 places for a label", "422", "entail", "classify", input=text, **brackets)
     for name, expected, count in (("30 messages", "200", 30), ("35,000 messages", "413 422", 35_000)):
         said = [{"role": ("user", "assistant")[place % 2], "content": "Hi <|endoftext|>"} for place in range(count)]
         yield _json(name, expected, "stories", "generate", messages=said, max_tokens=20)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import re
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,16 +23,12 @@ import yaml
 
 from deploy.monitoring.local import free_port
 from loadtests.hostile.wire import Address
-from model.package.manifest import FILE_NAME
 from service.keys import hash_of
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ROOT / "model" / "packages"
-MODELS = ("sentiment", "spam", "topics", "embed", "entities", "answers", "fashion", "stories", "translate")
+MODELS = ("sentiment", "spam", "topics", "embed", "entail", "entities", "answers", "fashion", "stories", "translate")
 KILLED = ("stories", "sentiment", "translate")  # each has two replicas, one of which is killed in its turn
-# What one of them is said to be, too, so that labels of one's own go all the way; they cost as much as they would of a
-# model that was trained for it.
-MORE: dict[str, dict[str, Any]] = {"sentiment": {"entailment": {"entails": 1, "contradicts": 0}}}
 RAYS_OWN = {"dashboard", "gcs_server", "log_monitor", "monitor", "raylet"}
 STRANGER = {"concurrent_requests": 4, "requests_per_minute": 600}  # what an operator grants one, by key and process
 END_WITHIN_S = 180.0  # the service drains for as long as its deadline
@@ -127,7 +121,7 @@ def started(keys: Keys, threads: int, **settings: Any) -> Iterator[Service]:
     """Run `python -m service` with the bundled models, each with these settings, on a free port until left."""
     with tempfile.TemporaryDirectory(prefix="trifold-hostile-") as name:
         folder, port = Path(name), free_port()
-        (folder / "models.yaml").write_text(yaml.safe_dump({"models": models(folder, threads=threads, **settings)}))
+        (folder / "models.yaml").write_text(yaml.safe_dump({"models": models(threads=threads, **settings)}))
         command = [sys.executable, "-m", "service", "--port", str(port)]
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(
@@ -148,24 +142,10 @@ def started(keys: Keys, threads: int, **settings: Any) -> Iterator[Service]:
             end(process)
 
 
-def models(folder: Path, **settings: Any) -> list[dict[str, Any]]:
-    """Return the bundled models as a models file has them, with settings; two replicas of those that are killed.
-
-    Copies of those that are to do more than they were trained for are made in `folder`.
-    """
+def models(**settings: Any) -> list[dict[str, Any]]:
+    """Return the bundled models as a models file has them, with settings; two replicas of those that are killed."""
     two = {"autoscaling": {"min_replicas": 2, "max_replicas": 2}}
-    return [
-        {"package": str(_package(model, folder)), **settings, **(two if model in KILLED else {})} for model in MODELS
-    ]
-
-
-def _package(model: str, folder: Path) -> Path:
-    if model not in MORE:
-        return PACKAGES / model
-    copy = Path(shutil.copytree(PACKAGES / model, folder / model))
-    manifest = json.loads((copy / FILE_NAME).read_text(encoding="utf-8"))
-    (copy / FILE_NAME).write_text(json.dumps({**manifest, **MORE[model]}), encoding="utf-8")
-    return copy
+    return [{"package": str(PACKAGES / model), **settings, **(two if model in KILLED else {})} for model in MODELS]
 
 
 def environment(folder: Path, keys: Keys) -> dict[str, str]:

@@ -69,10 +69,10 @@ def by_gateway(question: Question) -> Request:
 def largest() -> Iterator[Question]:
     """Yield the largest requests of each model: whole bodies, whole batches, whole answers."""
     long_texts = {"input": ["word " * 24_000] * 16, "truncate": True}  # 1.9 MB, of which the model reads 8,192 tokens
-    for model in ("sentiment", "spam", "topics"):
+    for model in ("sentiment", "spam", "topics", "entail"):
         yield Question(model, "classify", long_texts)
         yield Question(model, "classify", {"input": "word " * 8_000, "windows": True})
-    yield Question("sentiment", "classify", {"input": "word " * 100, "labels": [f"label {n}" for n in range(250)]})
+    yield Question("entail", "classify", {"input": "word " * 100, "labels": [f"label {n}" for n in range(250)]})
     yield Question("embed", "embed", long_texts)
     yield Question("entities", "tag", {"input": "word " * 8_000})
     yield Question("answers", "answer", {"question": "Who?", "context": "word " * 8_000})

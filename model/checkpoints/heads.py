@@ -52,12 +52,17 @@ def head_kind(config: HFConfig, supported: Collection[HeadKind]) -> HeadKind:
     kind = next((kind for end, kind in CLASSES.items() if classes[0].endswith(end)), None)
     if kind is None or kind not in supported:
         ends = ", ".join(end for end, kind in CLASSES.items() if kind in supported and kind != "embed")
-        bare = classes[0].endswith("Model") and "embed" in supported
+        bare = is_bare(classes[0]) and "embed" in supported
         hint = "; a model without a head makes vectors, and needs modules.json to say how" if bare else ""
         raise CheckpointError(
             unsupported("architectures", classes, f"only names that end in {ends} are supported{hint}")
         )
     return kind
+
+
+def is_bare(name: str) -> bool:
+    """Tell whether a class is a model without a head, as BartModel."""
+    return name.endswith("Model") and not any(name.endswith(end) for end in CLASSES)
 
 
 def check_head(config: HFConfig, kind: HeadKind) -> None:

@@ -22,7 +22,7 @@ from model.checkpoints.gemma import GEMMA3
 from model.checkpoints.generation import OutputSettings, read_output_settings
 from model.checkpoints.gpt2 import GPT2
 from model.checkpoints.gpt_neo import GPT_NEO
-from model.checkpoints.heads import check_head, purpose_of
+from model.checkpoints.heads import check_head, is_bare, purpose_of
 from model.checkpoints.images import read_image_format
 from model.checkpoints.languages import languages_in_files, read_languages
 from model.checkpoints.llama import LLAMA, MISTRAL, QWEN2, QWEN3
@@ -199,7 +199,7 @@ def _outputs(
         return replace(tokens, languages=known, task_prompts={}), replace(card, task="translate")
     if described.config["model_type"] in TRANSLATORS:
         raise CheckpointError(f"{folder}: a model for translate needs the source and the target language")
-    if any(str(name).endswith("Model") for name in described.config.get("architectures") or []):
+    if any(is_bare(str(name)) for name in described.config.get("architectures") or []):
         tokens = replace(tokens, task_prompts={})  # which was not fine-tuned for what its config tells of
         return tokens, replace(card, task="generate")
     return tokens, replace(card, task="summarize" if settings.is_summarizer else "generate")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 MODELS = "/models/"
+_OF_REPLICA = re.compile(r"^/replicas/[^/]+(?=/models/)")  # see `service.replica_groups`
 ADDRESSED = "trifold.model"  # of the scope: the model to whose address a request came
 
 
@@ -36,5 +38,6 @@ class ModelAddresses:
         path: str = scope["path"]
         if not path.startswith(MODELS):  # or the address is below that of a replica
             path = path.removeprefix(scope.get("root_path", ""))
+        path = _OF_REPLICA.sub("", path)  # which comes to the gateway while the replica is away
         name, slash, below = path.removeprefix(MODELS).partition("/")
         return (name, slash + below) if path.startswith(MODELS) and name in self._names else (None, path)

@@ -58,7 +58,8 @@ class Runner:
         allocate: Callable[[MemoryShape], Memory] = HostMemory
         capacity = limits.kv_cache_bytes
         if self._device is not None:
-            capacity = max(capacity, limits.max_slots * bytes_of_longest(manifest))  # which is taken, whatever is used
+            taken = limits.max_slots * bytes_of_longest(manifest)  # whatever is used of it
+            capacity = None if capacity is None else max(capacity, taken)
             allocate = partial(DeviceMemory, graphs=self._device, device=device)
         self.cache = KVCache(
             manifest.cache,

@@ -47,7 +47,12 @@ class Classify:
         hypotheses = [template.replace("{}", label) for label in labels]
         pairs = [(text, hypothesis) for (text,) in given for hypothesis in hypotheses]
         reading = Reading(
-            truncate=request.truncate, windows=request.windows, overlap=request.overlap, part=0, around="labels"
+            truncate=request.truncate,
+            windows=request.windows,
+            overlap=request.overlap,
+            part=0,
+            around="labels",
+            each=len(labels),
         )
         with self._encoder.admit(client, pairs, reading) as permit:
             logits, tokens = await self._encoder.read(permit, pairs, reading)

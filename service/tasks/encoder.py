@@ -39,6 +39,7 @@ class Reading:
     prompt: str = ""  # before each text, and in each window
     param: str = "input"  # the field that brings the texts
     around: str = "input"  # and that which brings what all windows have
+    each: int = 1  # inputs in a row that are of one text of the request
 
     def __post_init__(self) -> None:
         if self.truncate and self.windows:
@@ -112,6 +113,7 @@ class Encoder:
             truncate=reading.truncate,
             only=reading.part,
             param=reading.param,
+            each=reading.each,
         )
 
     async def read_windows(self, permit: Permit, texts: Sequence[Texts], reading: Reading) -> tuple[list[Windows], int]:

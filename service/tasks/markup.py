@@ -20,30 +20,20 @@ VOID = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr")
 )
 # Elements that may end without a tag of their own (13.1.2.4): what begins another ends each, and so does its parent's
-# end.
-_BLOCKS = frozenset(
-    (
-        *(
-            "address",
-            "article",
-            "aside",
-            "blockquote",
-            "body",
-            "details",
-            "dialog",
-            "div",
-            "dl",
-            "fieldset",
-            "figcaption",
-        ),
-        *("figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup", "html", "main", "menu"),
-        *("nav", "ol", "pre", "ruby", "search", "section", "select", "table", "ul"),
+# end. Within others that are open inside them nothing does.
+_ENDING_P = frozenset(
+    re.findall(
+        r"\w+",
+        "address article aside blockquote center dd details dialog dir div dl dt fieldset figcaption figure "
+        "footer form h1 h2 h3 h4 h5 h6 header hgroup hr li main menu nav ol p pre search section summary "
+        "table ul ",
     )
 )
+_SCOPES = (_ENDING_P | KEPT | {"body", "button", "html", "ruby", "select"}) - RAW - {"dd", "dt", "hr", "li", "p"}
 _ROWS = frozenset(("tbody", "tfoot", "thead"))
 _CELLS = frozenset(("td", "th"))
 _ENDED_BY = {
-    "p": _BLOCKS | {"hr", "p"},
+    "p": _ENDING_P,
     "li": {"li"},
     **{name: {"dd", "dt"} for name in ("dd", "dt")},
     **dict.fromkeys(_CELLS, _CELLS | _ROWS | {"tr"}),
@@ -190,23 +180,22 @@ class _Inside:
     """The elements that are open inside another, as far as they tell where that ends."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
         self._ended_by = _ENDED_BY.get(name, frozenset())
-        self._counted = _BLOCKS.union(_ENDED_BY) if self._ended_by else {name}
+        self._counted = _SCOPES.union(_ENDED_BY) if self._ended_by else {name}
         self._open: list[str] = []
         self._count = Counter[str]()
-        self._blocks = 0
+        self._scopes = 0
 
     def begin(self, name: str) -> None:
         """Take a beginning."""
         if name in self._counted:
             self._open.append(name)
             self._count[name] += 1
-            self._blocks += name in _BLOCKS
+            self._scopes += name in _SCOPES
 
     def is_ended_by(self, name: str) -> bool:
         """Tell whether what begins here stands behind the element, which has no end of its own."""
-        return name in self._ended_by and not self._blocks
+        return name in self._ended_by and not self._scopes
 
     def is_ended_by_end_of(self, name: str) -> bool:
         """Take an end; tell whether it is the element's, or its parent's."""
@@ -217,7 +206,7 @@ class _Inside:
         while True:
             last = self._open.pop()
             self._count[last] -= 1
-            self._blocks -= last in _BLOCKS
+            self._scopes -= last in _SCOPES
             if last == name:
                 return False
 

@@ -78,8 +78,8 @@ class Prompts:
             texts = _texts(request)
             rows = await self._encoded(texts, permit, truncate=request.truncate)
         param = self._param if request.messages is None else "messages"
-        for row, text in zip(rows, texts, strict=True):
-            check_length(len(row), self._limit, param, "" if text is None else which(text, len(texts)))
+        for place, row in enumerate(rows):
+            check_length(len(row), self._limit, param, which(place, len(rows)))
         if self._has_source:
             return [Prompt([self._start], row) for row in rows]
         return [Prompt(row, text=text) for row, text in zip(rows, texts, strict=True)]
@@ -106,8 +106,8 @@ class Prompts:
         most = self._limit * CHARACTERS_A_TOKEN
         if truncate:
             texts = [text[:most] for text in texts]
-        for text in texts:
-            check_characters(text, self._limit, self._param, which(text, len(texts)))
+        for place, text in enumerate(texts):
+            check_characters(text, self._limit, self._param, which(place, len(texts)))
         encodings = await encode_all(self._pool, permit, self._tokenizer, [(self._prefix + text,) for text in texts])
         rows = [self._framed(encoding.ids) for encoding in encodings]
         if truncate:

@@ -38,7 +38,7 @@ _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|No|vs|[A-Z])\.$")
 _SHORT_WORD = re.compile(r"(?:^|[\W\d_])[^\W\d_]{1,3}\.$")
 _GEORGIAN = re.compile(r"[\u10d0-\u10ff]")  # small letters to Python; sentences begin with no others
 # Where a sentence is cut that is too long, best first: behind a mark within it, at white space, anywhere.
-_INNER_ENDS = re.compile(r"[,;:)،؛、，；：។၊།](?P<gap>\s*)(?=\S)")
+_INNER_ENDS = re.compile(r"(?:[,;:)،؛](?P<gap>\s+)|[、，；：။၊།](?P<no_gap>\s*))(?=\S)")
 _GAPS = re.compile(r"(?P<gap>\s+)(?=\S)")
 
 
@@ -97,7 +97,7 @@ def _middle(sentence: str) -> tuple[int, int]:
     middle = len(sentence) / 2
     for pattern in (_INNER_ENDS, _GAPS):
         found = pattern.finditer(sentence, len(sentence) // 4, -(-3 * len(sentence) // 4))
-        places = [match.span("gap") for match in found]
+        places = [match.span(match.lastgroup or "gap") for match in found]
         if places:
             return min(places, key=lambda place: abs(sum(place) / 2 - middle))
     place = len(sentence) // 2
@@ -151,7 +151,7 @@ def _ends_in_line(text: str, start: int, stop: int, language: str) -> Iterator[t
         if following < stop and not _may_end(text, sentence, end, following, has_capitals=has_capitals):
             continue
         if end - sentence > LONG:
-            yield from _plain_ends(text, sentence, end)
+            yield from _plain_ends(text, sentence, end, has_capitals=has_capitals)
         if following < stop:
             yield end, following
         sentence = following
@@ -161,27 +161,20 @@ def _may_end(text: str, sentence: int, end: int, following: int, *, has_capitals
     last = text[max(sentence, end - LONGEST_ABBREVIATION) : end]
     if _ABBREVIATION.search(last):
         return False
-    is_small = text[following].islower() and not _GEORGIAN.match(text, following)
-    return not is_small or (not has_capitals and not _SHORT_WORD.search(last))
+    if not text[following].islower():
+        return True
+    tells_nothing = not has_capitals or _GEORGIAN.match(text, following) is not None
+    return tells_nothing and not _SHORT_WORD.search(last)
 
 
-def _plain_ends(text: str, start: int, stop: int, *, has_capitals: bool = True) -> Iterator[tuple[int, int]]:
-    """Yield where sentences end in what sentencex leaves whole: a quotation of many of them, say.
-
-    What is still too long has sentences that begin with small letters.
-    """
+def _plain_ends(text: str, start: int, stop: int, *, has_capitals: bool) -> Iterator[tuple[int, int]]:
+    """Yield where sentences end in what sentencex leaves whole: a quotation of many of them, say."""
     sentence = start
-    ends = (
-        (match.start("gap"), match.end())
-        for match in _PLAIN_END.finditer(text, start, stop)
-        if _may_end(text, start, match.start("gap"), match.end(), has_capitals=has_capitals)
-    )
-    for end, following in chain(ends, [(stop, stop)]):
-        if has_capitals and end - sentence > LONG:
-            yield from _plain_ends(text, sentence, end, has_capitals=False)
-        if following < stop:
+    for match in _PLAIN_END.finditer(text, start, stop):
+        end, following = match.start("gap"), match.end()
+        if _may_end(text, sentence, end, following, has_capitals=has_capitals):
             yield end, following
-        sentence = following
+            sentence = following
 
 
 def _pieces(text: str, start: int, stop: int, language: str) -> Iterator[tuple[int, int]]:

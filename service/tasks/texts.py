@@ -15,7 +15,6 @@ CHARACTERS_A_TOKEN = 64  # no text has so many for each token, unless most of it
 CHARACTERS_EXPECTED = 4  # for each token, before a text is encoded
 PIECE = 16_384  # characters that are encoded together, in about ten milliseconds
 MAX_COPIED = 16 * 1024 * 1024  # characters, of four bytes each at most: eight times a body
-BEGINNING = 40  # characters of a text that a message quotes
 CHARACTERS_AN_INPUT = 50  # for as many the time is that any input takes
 
 
@@ -79,26 +78,28 @@ async def one_shot_inputs(
     truncate: bool,
     only: int | None = None,
     param: str = "input",
+    each: int = 1,
 ) -> list[TextInput]:
     """Encode texts or pairs for an encoder; those of more than `limit` tokens are cut or refused.
 
-    Of a pair the longer text is cut, or that numbered `only`.
+    Of a pair the longer text is cut, or that numbered `only`. So many inputs in a row are of one text of the request.
     """
     if truncate:
         inputs = [tuple(text[: limit * CHARACTERS_A_TOKEN] for text in texts) for texts in inputs]
-    for texts in inputs:
+    among = len(inputs) // each
+    for place, texts in enumerate(inputs):
         for text in texts:
-            check_characters(text, limit, param, which(text, len(inputs)))
+            check_characters(text, limit, param, which(place // each, among))
     encodings = await encode_all(pool, permit, tokenizer, inputs, limit if truncate else None, only)
-    for encoding, texts in zip(encodings, inputs, strict=True):
+    for place, (encoding, texts) in enumerate(zip(encodings, inputs, strict=True)):
         of_pair = " in a pair" if len(texts) == 2 else ""
-        check_length(len(encoding.ids), limit, param, of_pair + which(texts[only or 0], len(inputs)))
+        check_length(len(encoding.ids), limit, param, of_pair + which(place // each, among))
     return [TextInput(encoding.ids, encoding.segment_ids) for encoding in encodings]
 
 
-def which(text: str, among: int) -> str:
-    """Return how a message tells a text from the others of its request."""
-    return f" in the text that begins {text[:BEGINNING]!r}" if among > 1 else ""
+def which(place: int, among: int) -> str:
+    """Return how a message tells a text from the others of its request: not by its words, as messages get into logs."""
+    return f" in text {place + 1} of {among}" if among > 1 else ""
 
 
 def check_characters(text: str, limit: int, param: str, where: str = "") -> None:

@@ -45,6 +45,7 @@ from service.tasks.texts import as_list, check_characters, check_length, encode_
 DEFAULT_BEAM_SIZE = 4  # LibreTranslate's
 CHARACTERS_AN_ID = 2  # to encode so many takes as long as to decode one id
 SPECIAL_TOKENS = 4  # around a sentence, at most
+SPARE_AT_CUTS = 8  # where a sentence is cut that is too long
 SPARE_TOKENS = 10  # a short source may need more than twice its tokens
 NAMED = 8  # languages that a message names, of the many that some models know
 
@@ -94,15 +95,15 @@ class Translate:
             texts = await self._read(request, permit)
             sources = await self._sources(request, permit, texts)
             found: list[list[list[int]]] = [[[]] for _ in sources]  # per sentence, per rank, ids
-            cut: set[int] = set()
+            unfinished: set[int] = set()
             async with aclosing(self._outputs(request, sources, permit)) as outputs:
                 async for place, output in outputs:
                     found[place] = _best(found[place], output, request.n_best)
                     if _is_cut(output):
-                        cut.add(place)
+                        unfinished.add(place)
             size = CHARACTERS_AN_ID * sum(len(ids) for ranks in found for ids in ranks)
             answer = await self._pool.run(permit, size, self._response, request, texts, sources, found)
-            answer.finish_reasons = _finish_reasons(texts, cut) if cut else None
+            answer.finish_reasons = _finish_reasons(texts, unfinished) if unfinished else None
             if request.alignment:
                 answer.alignment = await self._aligned(request, permit, texts, sources, [ranks[0] for ranks in found])
             return answer
@@ -121,7 +122,9 @@ class Translate:
                 raise InvalidRequest("input has no words to translate", "input")
             if len(sources) != 1:
                 raise InvalidRequest(
-                    f"input has {len(sources)} sentences to translate; explanations are of one", "input"
+                    f"input has {len(sources)} sentences to translate, or parts of one that is too long; explanations "
+                    "are of one",
+                    "input",
                 )
             ids: list[int] = []
             ends = True
@@ -150,9 +153,9 @@ class Translate:
                     yield TranslateEvent(text=piece)
                 async for place, output in outputs:
                     completion_tokens += len(output.tokens)
-                    piece, is_cut = text.add(place, output), _is_cut(output)
-                    if piece or is_cut:
-                        yield TranslateEvent(text=piece, finish_reason=CUT if is_cut else None)
+                    piece = text.add(place, output, is_cut=_is_cut(output))
+                    if piece or text.shows_cut:
+                        yield TranslateEvent(text=piece, finish_reason=CUT if text.shows_cut else None)
         prompt_tokens = sum(map(len, sources))
         yield UsageEvent(usage=Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens))
 
@@ -237,9 +240,13 @@ class Translate:
             await prepare()
         texts: list[_Read] = []
         left = self._max_sentences
-        for text in as_list(request.input):
+        given = as_list(request.input)
+        for place, text in enumerate(given):
+            where = _where(place, len(given))
             try:
-                texts.append(await self._pool.run(permit, len(text), self._read_one, request, text, max(left, 1)))
+                texts.append(
+                    await self._pool.run(permit, len(text), self._read_one, request, text, max(left, 1), where)
+                )
             except TooManySentences:
                 left = -1
             else:
@@ -248,7 +255,7 @@ class Translate:
                 raise TooLarge(f"input has more than {self._max_sentences} sentences; send several requests", "input")
         return texts
 
-    def _read_one(self, request: TranslateRequest, text: str, most: int) -> _Read:
+    def _read_one(self, request: TranslateRequest, text: str, most: int, where: str) -> _Read:
         is_page = request.format == "html"
         guess = None
         if request.source == AUTO:
@@ -257,29 +264,31 @@ class Translate:
         if source == request.target:
             return _Read(source, guess, ["", text], [0, 0])
         parts = (parts_of if is_page else split)(text, base_language(source), most)
-        parts = self._with_long_ones_cut(request, source, parts)
+        parts = self._with_long_ones_cut(request, source, parts, where)
         starts = list(accumulate(map(len, parts[:-1]), initial=0))
         if base_language(request.target) not in WITHOUT_SPACES:
             parts[1:-1:2] = [gap or " " for gap in parts[1:-1:2]]
         return _Read(source, guess, *without_words_kept(parts, starts, _as_written(request)))
 
-    def _with_long_ones_cut(self, request: TranslateRequest, source: str, parts: list[str]) -> list[str]:
+    def _with_long_ones_cut(self, request: TranslateRequest, source: str, parts: list[str], where: str) -> list[str]:
         """Return parts in which no sentence has more tokens than the model reads: scripts without spaces have such."""
-        pieces = [[part] if place % 2 else self._cut_if_long(request, source, part) for place, part in enumerate(parts)]
+        pieces = [
+            [part] if place % 2 else self._cut_if_long(request, source, part, where) for place, part in enumerate(parts)
+        ]
         return list(chain.from_iterable(pieces))
 
-    def _cut_if_long(self, request: TranslateRequest, source: str, sentence: str) -> list[str]:
+    def _cut_if_long(self, request: TranslateRequest, source: str, sentence: str, where: str) -> list[str]:
         limit, prefix = self._manifest.limits.max_input_tokens, self._languages.prefix_of(source, request.target)
-        if len((prefix + sentence).encode()) + SPECIAL_TOKENS <= limit:  # no token has less than a byte
+        if len((prefix + sentence).encode()) + SPECIAL_TOKENS <= limit:  # tokens have a byte, but for rare ligatures
             return [sentence]
-        check_characters(sentence, limit, "input", which(sentence, 2))
+        check_characters(sentence, limit, "input", where)
         encoding = self._tokenizer.encode(prefix + sentence, adds_special=self._adds_special)
         tokens = len(self._source_of(encoding.ids, source, request.target))
         if tokens <= limit:
             return [sentence]
-        # Encoded but once: a part may have a token more at either end than it has in the whole.
+        # Encoded but once. What is cut within a token has more of them, for which some are spared; rarely too few.
         ends = sorted(end - len(prefix) for _, end in encoding.offsets if end > len(prefix))
-        room = max(1, limit - (tokens - len(ends)) - SPECIAL_TOKENS)
+        room = max(1, limit - (tokens - len(ends)) - SPARE_AT_CUTS)
         return cut(sentence, lambda begin, end: bisect_right(ends, end) - bisect_right(ends, begin) <= room)
 
     def _source_of(self, ids: list[int], source: str, target: str) -> list[int]:
@@ -299,15 +308,19 @@ class Translate:
     async def _sources(self, request: TranslateRequest, permit: Permit, texts: list[_Read]) -> list[list[int]]:
         """Return the ids of every sentence."""
         limit = self._manifest.limits.max_input_tokens
-        sentences = [(text.source, sentence) for text in texts for sentence in text.sentences]
+        sentences = [
+            (text.source, sentence, _where(place, len(texts)))
+            for place, text in enumerate(texts)
+            for sentence in text.sentences
+        ]
         texts_behind = [
-            (self._languages.prefix_of(source, request.target) + sentence,) for source, sentence in sentences
+            (self._languages.prefix_of(source, request.target) + sentence,) for source, sentence, _ in sentences
         ]
         encodings = await encode_all(self._pool, permit, self._tokenizer, texts_behind, adds_special=self._adds_special)
         sources = []
-        for encoding, (source, sentence) in zip(encodings, sentences, strict=True):
+        for encoding, (source, _, where) in zip(encodings, sentences, strict=True):
             sources.append(self._source_of(encoding.ids, source, request.target))
-            check_length(len(sources[-1]), limit, "input", which(sentence, 2))  # which a normalizer has made longer
+            check_length(len(sources[-1]), limit, "input", where)  # a normalizer may have made it longer
         return sources
 
     async def _outputs(
@@ -370,18 +383,22 @@ def _detected(guess: Guess | None) -> Detected | None:
     return None if guess is None else Detected(language=guess.language, score=round(guess.score, 4))
 
 
+def _where(place: int, among: int) -> str:
+    return " in a sentence" + which(place, among)
+
+
 def _is_cut(output: Output) -> bool:
     """Tell whether a sentence's translation, or the best one, has no end but the most tokens that it may have."""
     reason = output.hypotheses[0].finish_reason if output.hypotheses else output.finish_reason
     return reason == CUT
 
 
-def _finish_reasons(texts: list[_Read], cut: set[int]) -> list[FinishReason]:
+def _finish_reasons(texts: list[_Read], unfinished: set[int]) -> list[FinishReason]:
     """Return of each text whether one of its sentences, which are numbered through all texts, was cut."""
     first, reasons = 0, list[FinishReason]()
     for text in texts:
         after = first + len(text.sentences)
-        reasons.append(CUT if cut.intersection(range(first, after)) else "stop")
+        reasons.append(CUT if unfinished.intersection(range(first, after)) else "stop")
         first = after
     return reasons
 

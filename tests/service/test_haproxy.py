@@ -30,11 +30,16 @@ def test_the_rules_follow_the_models_file(tmp_path: Path) -> None:
 
 
 @needs_haproxy
-def test_the_rules_need_no_gateway(tmp_path: Path) -> None:
-    config = write_config(tmp_path, 8000, {"sentiment": [1]})
-    try_config(config, write_models_file(tmp_path / "models.yaml", MODELS))
+def test_the_gateway_takes_the_place_of_rays_proxy_where_there_is_one(tmp_path: Path) -> None:
+    models_file = write_models_file(tmp_path / "models.yaml", MODELS)
+    for gateways, instead in (([], 1), ([7001, 7002], 7001)):
+        replicas = {"sentiment": [6001], **({GATEWAY: gateways} if gateways else {})}
+        config = write_config(tmp_path, 8000, replicas)
+        try_config(config, models_file)
+        backends = dict(part.split("\n", 1) for part in config.read_text().split("\nbackend ")[1:])
 
-    assert "takes_model" in config.read_text()
+        assert f"serve-proxy 127.0.0.1:{instead} check backup {SERVER}" in backends["http-sentiment"]
+        assert not gateways or f"serve-proxy 127.0.0.1:1 check backup {SERVER}" in backends["http-gateway"]
 
 
 @needs_haproxy

@@ -19,6 +19,7 @@ from service.settings import Settings
 from tests.service.stand_ins import (
     GATEWAY,
     MODELS,
+    PROXY,
     SHARED,
     Ingress,
     asked,
@@ -70,7 +71,6 @@ UNCERTAIN = {
     "both": '{"model": "sentiment", "mod\\u0065l": "stories"}',
     "deep": '{"input": ' + "[" * 100 + "]" * 100 + ', "model": "stories"}',
     "broken after": '{"input": [}, "model": "stories"}',
-    "without a replica": '{"model": "topics"}',
 }
 
 
@@ -192,17 +192,29 @@ def test_models_that_share_a_replica_are_reached_there_while_it_is(tmp_path: Pat
             "sentiment",
             "/models/sentiment/classify",
         )
-        assert asked(post(ingress, "/classify", '{"model": "topics"}')) == (GATEWAY, "/classify")
+        assert asked(post(ingress, "/classify", '{"model": "topics"}')) == (GATEWAY, "/models/topics/classify")
     with running_ingress(tmp_path, models_file, [GATEWAY], asleep=[SHARED, "sentiment", "topics"]) as ingress:
-        assert asked(post(ingress, "/classify", '{"model": "fashion"}')) == (GATEWAY, "/classify")
-        assert asked(post(ingress, "/models/fashion/classify", "")) == (GATEWAY, "/models/fashion/classify")
+        for path, body in (("/classify", '{"model": "fashion"}'), ("/models/fashion/classify", "")):
+            assert asked(post(ingress, path, body)) == (GATEWAY, "/replicas/shared/models/fashion/classify")
 
 
 @needs_haproxy
 @pytest.mark.parametrize("path", ["/models/topics/classify", "/models/nobody/classify", "/models/topics", "/models/"])
-def test_an_address_without_a_replica_is_the_gateways(ingress: Ingress, path: str) -> None:
+def test_what_has_no_replica_is_the_gateways_and_not_rays_proxys(ingress: Ingress, path: str) -> None:
     assert asked(post(ingress, path, "{}")) == (GATEWAY, path)
     assert asked(httpx.get(f"{ingress.address}{path}")) == (GATEWAY, path)
+    assert asked(post(ingress, "/classify", '{"model": "topics"}')) == (GATEWAY, "/models/topics/classify")
+
+
+@needs_haproxy
+def test_while_there_is_no_gateway_rays_proxy_keeps_what_comes_for_it(tmp_path: Path) -> None:
+    models_file = write_models_file(tmp_path / "models.yaml", MODELS)
+    with running_ingress(tmp_path, models_file, ["sentiment"], asleep=[GATEWAY, "topics"]) as ingress:
+        assert asked(post(ingress, "/classify", '{"model": "sentiment"}')) == (
+            "sentiment",
+            "/models/sentiment/classify",
+        )
+        assert asked(httpx.get(f"{ingress.address}/v1/models")) == (PROXY, "/v1/models")
 
 
 @needs_haproxy
@@ -211,7 +223,7 @@ def test_models_that_serve_has_apart_are_reached_apart_whatever_the_models_file_
     with running_ingress(tmp_path, models_file, [GATEWAY, "fashion"], asleep=["sentiment"]) as ingress:
         for path, body in (("/classify", "{}"), ("/models/fashion/classify", "")):
             assert asked(post(ingress, path, body)) == ("fashion", "/models/fashion/classify")
-        assert asked(post(ingress, "/classify", '{"model": "sentiment"}')) == (GATEWAY, "/classify")
+        assert asked(post(ingress, "/classify", '{"model": "sentiment"}')) == (GATEWAY, "/models/sentiment/classify")
 
 
 @needs_haproxy

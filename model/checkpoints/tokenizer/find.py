@@ -39,6 +39,12 @@ CLASSES = {  # of families whose files may name none
     **{"t5": "T5Tokenizer", "mt5": "T5Tokenizer", "mbart": "MBartTokenizer", "m2m_100": "M2M100Tokenizer"},
     **{"marian": "MarianTokenizer", "pegasus": "PegasusTokenizer", "deberta-v2": "DebertaV2Tokenizer"},
 }
+SEPARATORS = frozenset({"[SEP]", "<sep>"})
+CASE_FLAGS: dict[str, tuple[str, bool | None]] = {  # with their defaults; None: accents go where letters are lowered
+    "lowercase": ("do_lower_case", True),
+    "strip_accents": ("strip_accents", None),
+    "handle_chinese_chars": ("tokenize_chinese_chars", True),
+}
 TRANSLATORS = frozenset({"m2m_100", "mbart"})  # families whose tokenizer.json adds one language's token to every text
 
 
@@ -117,14 +123,6 @@ def with_flagged_case(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer 
     return tokenizer
 
 
-SEPARATORS = frozenset({"[SEP]", "<sep>"})
-CASE_FLAGS: dict[str, tuple[str, bool | None]] = {  # with their defaults; None: accents go where letters are lowered
-    "lowercase": ("do_lower_case", True),
-    "strip_accents": ("strip_accents", None),
-    "handle_chinese_chars": ("tokenize_chinese_chars", True),
-}
-
-
 def with_flagged_prefix(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer | None:
     """Return a tokenizer of bytes that puts a space before each text, or none, as tokenizer_config.json says.
 
@@ -152,7 +150,7 @@ BY_FLAGS: dict[str, HeedFlags] = {  # classes that heed tokenizer_config.json be
 
 
 def without_ends(file: Path, ends: Collection[int], scratch: Path) -> Path:
-    """Return a `tokenizer.json` that adds no end to a text, or a separator in its place; it may be the same file.
+    """Return a `tokenizer.json` that adds neither an end nor a separator behind a text; it may be the same file.
 
     What a decoder goes on with is not ended: behind the end of a text it begins another.
     """

@@ -150,10 +150,13 @@ def compile_library(compiler: str, target: Path, *further: str) -> None:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603  # our own words
     try:
         _, said = process.communicate(timeout=PATIENCE_S)
-    except subprocess.TimeoutExpired as error:
-        os.killpg(process.pid, signal.SIGKILL)
+    except BaseException as error:  # Ctrl-C, too, of which another session hears nothing
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        raise NoLibrary(f"{compiler} cannot build them: {error}") from error
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise NoLibrary(f"{compiler} cannot build them: {error}") from error
+        raise
     if process.returncode:
         lines = [line for line in said.splitlines() if "error" in line or NO_SPACE in line] or [said.strip()[:200]]
         raise NotCompiled(f"{compiler} cannot build them: {lines[0]}")

@@ -87,7 +87,8 @@ export function open(models) {
     frame.told(call);
   }
 
-  function show({ translations: [translation], alternatives, detected: [found] = [], alignment: [pairs] = [] }, input) {
+  function show(answer, input) {
+    const { translations: [translation], alternatives, detected: [found] = [], alignment: [pairs] = [] } = answer;
     detectedLanguage = found?.language ?? null;
     detected.textContent = found ? `Taken for ${called(found.language)}.` : "";
     const few = input.length < MANY ? (pairs ?? []) : [];
@@ -95,6 +96,7 @@ export function open(models) {
     after.replaceChildren(...words(translation, few, "target"));
     const next = (alternatives?.[0] ?? []).filter((each) => each !== translation);
     others.replaceChildren(
+      ...(answer.finish_reasons ? [h("p", { class: "soft" }, "Cut: it had no end when it was twice as long as the text.")] : []),
       ...(next.length
         ? [h("h3", {}, "Or"), h("ul", { class: "plain" }, next.map((each) => h("li", { dir: "auto" }, each)))]
         : []),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.heads import Purpose, check_head, head_kind, purpose_of
+from model.checkpoints.heads import Purpose, check_head, head_kind, is_bare, purpose_of
 from model.config import HeadKind
 from model.package import Entailment
 
@@ -144,3 +144,7 @@ def test_what_has_no_meaning_is_refused(given: dict[str, Any], words: str) -> No
 def test_half_of_a_model_is_refused_by_the_name_of_its_class(name: str) -> None:
     with pytest.raises(CheckpointError, match=f"architectures is '{name}'; the family t5 has no such head"):
         check_head({"architectures": [name], "model_type": "t5"}, "words")
+
+
+def test_a_model_without_a_head_is_known_by_its_class() -> None:
+    assert [is_bare(name) for name in ("BartModel", "T5WithLMHeadModel", "MarianMTModel", "X")] == [True, *[False] * 3]

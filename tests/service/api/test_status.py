@@ -199,6 +199,7 @@ async def test_the_gateway_answers_at_a_models_own_address_until_haproxy_does(
     transport = httpx.ASGITransport(create_app(tasks, Settings(api_keys=["secret"])))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         assert (await client.get("/models/stories/ready")).status_code == 200
+        assert (await client.get("/replicas/shared/models/stories/health")).status_code == 200
         assert [replica.asked for replica in replicas] == [0, 1]
         assert (await client.get("/models/stories/v1/models")).status_code == 401
         key = {"X-API-Key": "secret"}

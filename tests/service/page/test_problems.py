@@ -32,6 +32,18 @@ def test_a_wrong_key_is_called_wrong_and_another_is_asked_for(
         page.close()
 
 
+def test_a_stream_that_is_refused_is_the_newest_call(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    page.get_by_role("button", name="Generate").click()
+    panel = page.locator(".call")
+    expect(panel).to_contain_text("max_tokens")
+    page.get_by_label("Temperature").fill("11")
+    page.get_by_role("button", name="Generate").click()
+
+    expect(page.get_by_role("alert")).to_contain_text("temperature")
+    expect(panel).to_contain_text('"temperature": 11')
+
+
 def test_a_screen_that_cannot_be_loaded_is_told_of_and_others_open(open_page: OpenPage) -> None:
     page = open_page("classify")
     page.route("**/screens/embed.js", lambda route: route.abort())

@@ -187,6 +187,16 @@ def test_a_word_lights_up_with_its_partner(open_page: OpenPage) -> None:
     )
 
 
+def test_a_translation_that_was_cut_says_so(open_page: OpenPage) -> None:
+    page = open_page("translate")
+    text = page.get_by_label("Text", exact=True)
+    text.fill("Dan loves ice cream.")  # the tiny translator knows no end
+
+    expect(page.get_by_text("Cut: it had no end")).to_be_visible()
+    text.fill("42")
+    expect(page.get_by_text("Cut: it had no end")).to_have_count(0)
+
+
 def test_languages_are_swapped_with_their_texts(open_page: OpenPage) -> None:
     page = open_page("translate")
     use(page, "translate")

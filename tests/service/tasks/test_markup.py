@@ -126,6 +126,10 @@ def test_tags_survive_whatever_the_sentences_become(page: str) -> None:
         ("<td translate=no>x<table><tr><td>y</table>z</td><td>Good day", ["Good day"]),
         ("<li translate=no><p>a</p>b</li>Good day", ["Good day"]),
         ("<span translate=no>a<p>b</span>Good day", ["Good day"]),
+        ("<p translate=no>Choose <select><option>a</select> now</p>Good day", ["Good day"]),
+        ("<p translate=no><ruby>a<rt>b</ruby><textarea><p></textarea><code><li></code>c</p>Good day", ["Good day"]),
+        ("<li translate=no><button><li>a</button>b<li>Good day", ["Good day"]),
+        ("<p translate=no>a<summary>Good day", ["Good day"]),
     ],
 )
 def test_what_stays_ends_where_its_element_must(page: str, read: list[str]) -> None:
