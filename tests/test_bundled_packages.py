@@ -101,6 +101,8 @@ FLOORS = [
     ("spam", "sms_spam/test F1 of spam", 0.94),
     ("topics", "dbpedia14_subset/test accuracy", 0.975),
     ("embed", "stsb/test Spearman", 0.70),
+    ("entail", "nli_mix/test_snli accuracy", 0.62),
+    ("entail", "nli_mix/test_mnli_dev_matched accuracy", 0.6),
     ("entities", "wikigold/every tenth from the sixth entity F1", 0.6),
     ("entities", "wnut17/test entity F1", 0.37),
     ("answers", "squad11/dev F1", 0.62),
@@ -147,7 +149,7 @@ def test_a_classifiers_card_says_how_honest_it_is_and_what_it_gets_wrong(name: s
     readme = (ROOT / "model" / "README.md").read_text(encoding="utf-8")
 
     assert manifest.calibration is not None and (PACKAGES / name / "reliability.png").exists()
-    tested = {figure.dataset for figure in manifest.evaluation}
+    tested = {figure.dataset for figure in manifest.evaluation if "zero-shot" not in figure.metric}
     for parts in (manifest.slices, manifest.baselines, manifest.wrong_answers, manifest.calibration.errors):
         assert {part.dataset for part in parts} == tested
     assert all(answer.truth != answer.answer for answer in manifest.wrong_answers)
@@ -157,7 +159,7 @@ def test_a_classifiers_card_says_how_honest_it_is_and_what_it_gets_wrong(name: s
 
 
 def told(figure: Figure) -> str:
-    if figure.metric == "accuracy":
+    if "accuracy" in figure.metric:
         return f"{100 * figure.value:.1f} %"
     return f"{figure.value:.3f}" if "F1" in figure.metric or figure.metric == "Spearman" else f"{figure.value:.2f}"
 

@@ -70,4 +70,4 @@ print(*(model.package for model in settings.models()), sep="\\n")
     )
 
     assert {Path(line).parent for line in done.stdout.splitlines()} == {tmp_path / "model" / "packages"}
-    assert len(done.stdout.splitlines()) == 9
+    assert len(done.stdout.splitlines()) == 10

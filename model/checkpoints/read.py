@@ -182,8 +182,9 @@ def _outputs(
     """Return the tokens of a model that generates, and a card with what it generates and how it is asked."""
     settings = _output_settings(folder, described.config, described.made.architecture)
     if described.made.architecture == "decoder":
-        ids, end = settings.special_ids, settings.generation.end_ids
-        file = without_ends(file, {ids.end, *end} - {None}, scratch)
+        end = settings.special_ids.end
+        assert end is not None, "bug: what writes has an end"
+        file = without_ends(file, {end, *settings.generation.end_ids}, scratch)
     tokens = _tokens_of_outputs(file, settings)
     card = replace(card, chat_template=settings.chat_template)
     if described.made.architecture == "decoder":

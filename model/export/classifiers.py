@@ -20,7 +20,17 @@ from model.export.calibration import (
     probabilities,
 )
 from model.export.evaluation import Evaluation, Measured
-from model.package import Baseline, Calibration, CalibrationError, Figure, Manifest, PackageError, Slice, WrongAnswer
+from model.package import (
+    Baseline,
+    Calibration,
+    CalibrationError,
+    Entailment,
+    Figure,
+    Manifest,
+    PackageError,
+    Slice,
+    WrongAnswer,
+)
 from model.package.images import normalised
 from model.package.manifest import RELIABILITY_FILE, sha256_of
 from model.training import readers
@@ -29,6 +39,7 @@ Read = Callable[[Path], Iterable[tuple[Any, int]]]
 
 WRONG_ANSWERS = 5  # of each data set
 LONGEST_INPUT = 200  # characters of those
+NEWS = 1000  # that are sorted into labels of a request
 
 
 @dataclass(frozen=True)
@@ -110,6 +121,8 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
     data = DATA[labels]
     tests = [_answered(evaluation, dataset, read) for dataset, read in data.tests.items()]
     figures = [figure for test in tests for figure in _figures(evaluation, test)]
+    if manifest.entailment is not None:
+        figures.append(_into_labels(evaluation, manifest.entailment))
     if evaluation.limit is not None:
         return Measured(figures)
     validation = _answered(evaluation, data.validation, data.read_validation)
@@ -152,6 +165,16 @@ def _figures(evaluation: Evaluation, test: Answered) -> list[Figure]:
         f1 = 2 * right / max(1.0, float(np.sum(predicted == 1) + np.sum(test.truth == 1)))
         figures.append(evaluation.figure(test.dataset, "F1 of spam", f1))
     return figures
+
+
+def _into_labels(evaluation: Evaluation, entailment: Entailment) -> Figure:
+    """Measure how often news are sorted right into labels of a request, as serving does it for a single one."""
+    rows = readers.read_news(evaluation.data, min(evaluation.limit or NEWS, NEWS))
+    hypotheses = [entailment.template.replace("{}", name) for name in readers.NEWS.values()]
+    logits, _ = evaluation.run_texts([(text, hypothesis) for text, _ in rows for hypothesis in hypotheses], "logits")
+    found = logits.reshape(len(rows), len(hypotheses), -1)[..., entailment.entails].argmax(-1)
+    right = float(np.mean(found == np.array([label for _, label in rows])))
+    return evaluation.figure(f"ag_news_subset/test, {len(rows):,} of it", "zero-shot accuracy into 4 labels", right)
 
 
 def _baselines(evaluation: Evaluation, data: Labelled, tests: Sequence[Answered]) -> list[Baseline]:

@@ -18,6 +18,7 @@ UNCLEAR_REVIEWS = "unclear, as no licence of the reviews was ever published; for
 IMDB = Dataset(name="IMDb Large Movie Review Dataset, train", licence="unclear: none was published")
 STSB = Dataset(name="STS Benchmark, train", licence="scores CC BY-SA 4.0; its sentences have several licences")
 
+TOPICS_OF_DBPEDIA = Dataset(name="DBpedia-14, a subset of 17,292", licence="CC BY-SA 3.0 and GFDL")
 INFERENCE = (
     Dataset(name="Linguist-in-the-loop NLI, on premises of MultiNLI", licence="unclear: the collection has none"),
     Dataset(name="Semi-automatic NLI, on Wikipedia", licence="premises CC BY-SA 3.0 and GFDL"),
@@ -105,7 +106,7 @@ TOPICS = Card(
     description="Tells what the beginning of an encyclopedia article is about: one of 14 kinds of things.",
     not_for="news, opinions, or texts about anything else; it always answers with one of the 14",
     licence=OPEN_TEXT,
-    training_data=(Dataset(name="DBpedia-14, a subset of 17,292", licence="CC BY-SA 3.0 and GFDL"),),
+    training_data=(TOPICS_OF_DBPEDIA,),
     labels=readers.TOPICS,
     max_input_tokens=128,
 )
@@ -123,14 +124,27 @@ ENTAIL = Card(
     name="entail",
     task="classify",
     description="Tells whether a sentence follows from a text, contradicts it or neither; so it sorts into any labels.",
-    not_for="facts that the text does not hold, numbers, texts of more than a few sentences, or judging people",
-    licence="that of its training data: CC BY-SA, CC BY, Apache-2.0, MIT, CDLA-Sharing; unclear for half of its pairs",
-    training_data=INFERENCE,
+    not_for="anything that must be right; praise and blame, numbers, facts that the text does not hold, long texts, or "
+    "judging people",
+    licence="that of its training data: CC BY-SA, CC BY, GFDL, Apache-2.0, MIT, CDLA-Sharing; unclear for a quarter",
+    training_data=(
+        *INFERENCE,
+        TOPICS_OF_DBPEDIA,
+        Dataset(name="CLINC150, train", licence="CC BY 3.0"),
+        Dataset(name="GoEmotions, train, comments with one emotion", licence="CC BY 4.0"),
+        Dataset(name="SQuAD 1.1, its Wikipedia paragraphs", licence="CC BY-SA 4.0"),
+    ),
     labels=readers.ENTAILMENTS,
     entailment=Entailment(
         entails=readers.ENTAILMENTS.index("entailment"), contradicts=readers.ENTAILMENTS.index("contradiction")
     ),
     max_input_tokens=128,
+)
+ENTAIL_ALONE = replace(
+    ENTAIL,
+    description="Tells whether a sentence follows from a text, contradicts it or neither.",
+    licence="that of its training data: CC BY-SA, GFDL, Apache-2.0, MIT, CDLA-Sharing; unclear for half of its pairs",
+    training_data=INFERENCE,
 )
 ENTITIES = Card(
     name="entities",

@@ -208,16 +208,35 @@ _ALL = (
     ),
     _finetune_classify(
         "finetune-classify-entail",
-        cards.ENTAIL,
+        cards.ENTAIL_ALONE,
         readers.read_entailment,
         texts=lambda rows: [text for pair, _ in rows for text in pair],
-        most_texts=256,
+        begins_with="finetune-answer",  # it compares two texts, too
+        dropout=0.0,
         epochs=4,
-        batch_tokens=16384,
-        learning_rate=6e-4,
-        warmup_steps=150,
-        averaging=0.995,
-        evaluate_every=200,
+        batch_tokens=4096,
+        learning_rate=5e-4,
+        matrix_learning_rate=2e-3,
+        warmup_steps=200,
+        layer_decay=0.9,
+        averaging=0.998,
+        evaluate_every=500,
+    ),
+    _finetune_classify(
+        "finetune-classify-hypotheses",
+        cards.ENTAIL,
+        readers.read_hypotheses,
+        texts=lambda rows: [text for pair, _ in rows for text in pair],
+        begins_with="finetune-classify-entail",
+        dropout=0.0,
+        epochs=1,
+        batch_tokens=4096,
+        learning_rate=4e-4,
+        matrix_learning_rate=1.5e-3,
+        warmup_steps=100,
+        layer_decay=0.9,
+        averaging=0.998,
+        evaluate_every=500,
     ),
     _finetune(
         "finetune-tag",
@@ -281,7 +300,7 @@ def chain_of(recipe: Recipe) -> list[Recipe]:
     return [*before, recipe]
 
 
-# Which recipe's run makes each package. Not all of them are bundled: `entail` is not good enough.
+# Which recipe's run makes each package.
 PACKAGES = {
     "sentiment": "finetune-classify-sentiment",
     "spam": "finetune-classify-spam",
@@ -290,9 +309,9 @@ PACKAGES = {
     "stories": "sft-decoder",
     "translate": "translate-joined",
     "fashion": "classify-image",
-    "entail": "finetune-classify-entail",
+    "entail": "finetune-classify-hypotheses",
     "entities": "finetune-tag",
     "answers": "finetune-answer",
 }
 # Those in model/packages.
-BUNDLED = ("sentiment", "spam", "topics", "embed", "entities", "answers", "stories", "translate", "fashion")
+BUNDLED = ("sentiment", "spam", "topics", "embed", "entail", "entities", "answers", "stories", "translate", "fashion")

@@ -27,7 +27,7 @@ from model.training.recipe import Recipe
 from model.training.recipes import PACKAGES, RECIPES, chain_of
 from model.training.run import Run
 from tests.conftest import TEXTS, TINY
-from tests.model.data_files import write_xz
+from tests.model.data_files import write_named_texts, write_xz
 
 ROOT = Path(__file__).parents[2]
 CONTEXT = "Dan loves ice cream. The little dog plays in the garden."
@@ -56,6 +56,10 @@ def data(tmp_path: Path) -> Path:
     ]
     for split in ("train", "validation", "test_snli", "test_mnli_dev_matched"):
         write_xz(folder / "nli_mix" / f"{split}.tsv.xz", "premise\thypothesis\tlabel\tsource\n" + "".join(rows * 4))
+    for split in ("train", "validation"):
+        write_named_texts(folder, split)
+    news = "World\tWar\tIt goes on.\nSports\tGoal\tThey won.\n"
+    write_xz(folder / "ag_news_subset" / "test.tsv.xz", f"label\ttitle\tdescription\n{news}")
     sentence = "Dan\tB-PER\nloves\tO\nParis\tB-LOC\n\n"
     wikipedia = "".join(f"In\tO\n{year}\tO\n{sentence}" for year in range(1900, 1920))
     write_xz(folder / "wikigold" / "all.conll.xz", wikipedia)
@@ -80,12 +84,19 @@ def recipe(package: str) -> Recipe:
 
 
 CHAINS = {
-    "entail": ["pretrain-encoder", "finetune-classify-entail"],
+    "entail": [
+        *("pretrain-encoder", "finetune-tag", "finetune-answer"),
+        *("finetune-classify-entail", "finetune-classify-hypotheses"),
+    ],
     "entities": ["pretrain-encoder", "finetune-tag"],
     "answers": ["pretrain-encoder", "finetune-tag", "finetune-answer"],
 }
 FIGURES = {
-    "entail": {("nli_mix/test_snli", "accuracy"), ("nli_mix/test_mnli_dev_matched", "accuracy")},
+    "entail": {
+        ("nli_mix/test_snli", "accuracy"),
+        ("nli_mix/test_mnli_dev_matched", "accuracy"),
+        ("ag_news_subset/test, 2 of it", "zero-shot accuracy into 4 labels"),
+    },
     "entities": {
         (dataset, metric)
         for dataset in ("wikigold/every tenth from the sixth", "wnut17/test")
@@ -97,7 +108,7 @@ FIGURES = {
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", list(FIGURES))
-def test_packages_that_are_not_bundled_yet_are_made_by_the_same_command(name: str, data: Path, tmp_path: Path) -> None:
+def test_packages_of_several_runs_are_made_by_one_command(name: str, data: Path, tmp_path: Path) -> None:
     runs, out = tmp_path / "runs", tmp_path / "packages"
     arguments = ["packages", "--data", data, "--runs", runs, "--out", out, "--only", name, "--no-compile"]
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])

@@ -66,7 +66,7 @@ class Answering(Handle):
 
     @property
     def predict(self) -> Any:
-        async def answer(name: str, *_: object) -> str:
+        async def answer(name: str, *_: object) -> Any:
             return name
 
         return SimpleNamespace(remote=lambda *arguments: asyncio.create_task(answer(*arguments)))
@@ -91,7 +91,8 @@ async def test_a_model_that_was_never_deployed_is_not_waited_for(
             await task.predict(request)
         with pytest.raises(NotReady, match="not deployed yet"):
             await anext(task.stream(request))
-    assert await there.predict(request) == "there"
+    answer: Any = await there.predict(request)
+    assert answer == "there"
 
 
 async def test_while_the_controller_is_away_the_handle_is_asked(
@@ -101,4 +102,5 @@ async def test_while_the_controller_is_away_the_handle_is_asked(
     monkeypatch.setattr("service.remote.serve.status", lambda: 1 / 0)
     (task,) = remote_tasks([ModelSettings(package=sentiment.folder, name="a")])
 
-    assert await task.predict(ClassifyRequest(input="a")) == "a"
+    answer: Any = await task.predict(ClassifyRequest(input="a"))
+    assert answer == "a"

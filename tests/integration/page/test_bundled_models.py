@@ -70,9 +70,9 @@ def test_a_story_is_written_while_the_strip_counts_its_tokens(open_page: OpenPag
 
     assert len((page.locator(".stream").first.text_content() or "").split()) > 20
     expect(page.get_by_role("list", name="Alternatives").get_by_role("listitem").first).to_be_visible()
-    expect(page.locator(".live li")).to_have_count(9)
+    expect(page.locator(".live li")).to_have_count(10)
     told = httpx.get(f"{address}/live")
-    assert len(told.json()["models"]) == 9 and len(told.content) < 1000
+    assert len(told.json()["models"]) == 10 and len(told.content) < 1100
 
 
 def test_a_story_is_asked_for_in_a_conversation(open_page: OpenPage) -> None:

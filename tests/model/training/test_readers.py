@@ -11,7 +11,7 @@ from model.training import readers
 from model.training.data import read_idx_pair
 from model.training.errors import DataError
 from model.training.objectives.contrastive import Pair
-from tests.model.data_files import write_idx, write_xz
+from tests.model.data_files import write_idx, write_named_texts, write_xz
 
 
 def test_sentences_end_where_the_next_begins() -> None:
@@ -69,6 +69,9 @@ def test_entities_of_social_media_have_our_kinds(tmp_path: Path) -> None:
     assert found == ["B-PER", "B-ORG", "I-ORG", "B-ORG", "B-LOC", "O", "O"]
 
 
+NAMES = ("natural place", "office holder", "pay bill", "banking", "joy", "neutral", "Old Rome")
+
+
 def test_entailment_is_learned_without_what_may_not_be_sold(tmp_path: Path) -> None:
     rows = [("A dog.", "An animal.", "entailment", "cad"), ("A dog.", "A cat.", "contradiction", "sick")]
     text = "premise\thypothesis\tlabel\tsource\n" + "".join("\t".join(row) + "\n" for row in rows)
@@ -77,6 +80,27 @@ def test_entailment_is_learned_without_what_may_not_be_sold(tmp_path: Path) -> N
 
     assert readers.read_entailment(tmp_path, "train") == [(("A dog.", "An animal."), 0)]
     assert [label for _, label in readers.read_entailment_file(tmp_path, "test_snli")] == [0, 2]
+
+
+def test_a_label_is_a_hypothesis_that_follows_and_another_one_that_contradicts(tmp_path: Path) -> None:
+    for split in ("train", "validation"):
+        write_named_texts(tmp_path, split)
+        pair = "A dog.\tAn animal.\tentailment\tcad\n"
+        write_xz(tmp_path / "nli_mix" / f"{split}.tsv.xz", f"premise\thypothesis\tlabel\tsource\n{pair}")
+    articles: list[dict[str, Any]] = [
+        {"title": title, "context": f"{title}!", "qas": []} for title in ("Old_Rome", "Computer") * 6
+    ]
+    write_xz(tmp_path / "squad11" / "train.jsonl.xz", "\n".join(map(json.dumps, articles)))
+
+    (first, _), *train = readers.read_hypotheses(tmp_path, "train")
+    validation = readers.read_hypotheses(tmp_path, "validation")
+
+    assert first == ("A dog.", "An animal.") and len(train) > 5 * len(validation) > 0
+    said = {(text, label, name) for (text, hypothesis), label in train for name in NAMES if name in hypothesis}
+    assert ("A river.", 0, "natural place") in said and ("A river.", 2, "office holder") in said
+    assert ("Pay it.", 0, "pay bill") in said and ("Pay it.", 0, "banking") in said and ("Yay!", 0, "joy") in said
+    assert ("Old_Rome!", 0, "Old Rome") in said and ("Hm.", 0, "neutral") not in said
+    assert [label for _, label in train] == [0, 2] * (len(train) // 2)
 
 
 def test_words_without_tags_are_refused(tmp_path: Path) -> None:

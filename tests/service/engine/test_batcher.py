@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from threading import Event, get_native_id
+from typing import Any
 
 import numpy as np
 import pytest
@@ -246,7 +247,8 @@ async def test_memory_is_given_back_only_while_neither_long_nor_short_requests_r
         await asyncio.to_thread(batcher.rest)  # as the lane of long requests may, which has had none
         assert seen == [[4]]
         batcher._ran_at -= REST_S
-        batcher._long.running = [item(20)]  # for longer than that
+        long: Any = item(20)
+        batcher._long.running = [long]  # for longer than that
         await asyncio.to_thread(batcher.rest)
         assert seen == [[4]]
         batcher._long.running = []

@@ -36,12 +36,13 @@ def test_a_stream_that_is_refused_is_the_newest_call(open_page: OpenPage) -> Non
     page = open_page("generate")
     page.get_by_role("button", name="Generate").click()
     panel = page.locator(".call")
+    panel.get_by_text("The same from your own program").click()
     expect(panel).to_contain_text("max_tokens")
-    page.get_by_label("Temperature").fill("11")
+    page.get_by_role("spinbutton", name="Temperature").first.fill("11")
     page.get_by_role("button", name="Generate").click()
 
     expect(page.get_by_role("alert")).to_contain_text("temperature")
-    expect(panel).to_contain_text('"temperature": 11')
+    expect(panel).to_contain_text('"temperature":11')
 
 
 def test_a_screen_that_cannot_be_loaded_is_told_of_and_others_open(open_page: OpenPage) -> None:
