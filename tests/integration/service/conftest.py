@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -28,9 +29,16 @@ CHANGES: dict[str, dict[str, Any]] = {
         "task_prompts": {"summarize": {"prefix": "In short: ", "generation": {"max_tokens": 7, "beam_size": 2}}},
     },
 }
+ASLEEP = "encoder"
 METRICS_PORT = free_port()
 RAY_METRICS_PORT = free_port()
 HAPROXY_METRICS_PORT = free_port()
+
+
+def in_models_file(package: Path) -> str:
+    """Return a model's lines in the models file; one of them sleeps until somebody asks for it."""
+    sleeps = "    autoscaling: {min_replicas: 0}\n" if package.name == ASLEEP else ""
+    return f"  - package: {package}\n{sleeps}"
 
 
 @pytest.fixture(scope="package")
@@ -40,7 +48,7 @@ def service(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory)
     packages = [
         with_manifest(make_package(name, kind), folder / name, **CHANGES.get(name, {})) for name, kind in MODELS.items()
     ]
-    (folder / "models.yaml").write_text("models:\n" + "".join(f"  - package: {package}\n" for package in packages))
+    (folder / "models.yaml").write_text("models:\n" + "".join(map(in_models_file, packages)))
     port = free_port()
     environment = {
         **os.environ,

@@ -19,13 +19,14 @@ from model.training.recipes import RECIPES
 from tests.conftest import TEXTS, TINY
 
 IMAGES = [np.eye(28, k=shift, dtype=np.uint8) * 255 for shift in (-8, 0, 8)]
+INFERENCES = [(("good", "good film"), 0), (("good", "a dog"), 1), (("good", "bad film"), 2)] * 4
 PAIRS = [("sv", "Dan loves ice cream.", "Dan älskar glass."), ("de", "a dog", "ein Hund")] * 4
 
 # Rows to learn by heart, by the beginning of a recipe's name.
 ROWS: dict[str, list[Any]] = {
     "pretrain-encoder": [[*TEXTS, *TEXTS[::-1]]] * 6,
     "finetune-classify-pairs": [(("good", "good film"), 1), (("good", "a dog"), 0)] * 6,
-    "finetune-classify-entail": [(("good", "good film"), 0), (("good", "a dog"), 1), (("good", "bad film"), 2)] * 4,
+    **dict.fromkeys(("finetune-classify-entail", "finetune-classify-hypotheses"), INFERENCES),
     "finetune-classify": [("good film", 1), ("bad film", 0)] * 6,
     "finetune-tag": [(["Dan", "loves", "the", "dog"], ["B-PER", "O", "O", "O"])] * 6,
     "finetune-answer": [Question("Who loves?", "Dan loves ice cream.", [("Dan", 0)])] * 6,
