@@ -27,6 +27,10 @@ add_rules() {
     gateway=$(sed -n '/^backend http-gateway$/,/^backend /s/^ *server [^ ]* \([^ ]*\) check observe .*/\1/p' "$1" | head -n 1)
     instead="/^backend http-gateway\$/,/^backend /!s#^\( *server [^ ]*\) [^ ]* check backup\$#\1 $gateway check backup#"
     [ -n "$gateway" ] || instead=
+    # HAProxy takes a server's port from the state that Ray has saved of it: the place would stay with who had it first.
+    state=$(sed -n 's/^ *server-state-file //p' "$1")
+    proxy=$(sed -n 's/^ *server \([^ ]*\) [^ ]* check backup$/\1/p' "$1" | head -n 1)
+    if [ -n "$proxy" ] && [ -f "$state" ]; then sed -i "/ $proxy /d" "$state"; fi
     sed -i -e "/^defaults\$/,/^frontend /{" -e "/^ *balance /r $rules/defaults.cfg" -e "}" \
         -e "/^frontend http_frontend\$/,/^ *bind /{" -e "/^ *bind /r $rules/rules.cfg" -e "}" \
         -e "$instead" -e "s#^ *server .*#& tcp-ut 3s#" -e "s#^\( *errorfile \(50[234]\)\) .*#\1 $rules/\2.http#" "$1"

@@ -32,10 +32,16 @@ def test_the_rules_follow_the_models_file(tmp_path: Path) -> None:
 @needs_haproxy
 def test_the_gateway_takes_the_place_of_rays_proxy_where_there_is_one(tmp_path: Path) -> None:
     models_file = write_models_file(tmp_path / "models.yaml", MODELS)
+    state = tmp_path / "state"
     for gateways, instead in (([], 1), ([7001, 7002], 7001)):
         replicas = {"sentiment": [6001], **({GATEWAY: gateways} if gateways else {})}
         config = write_config(tmp_path, 8000, replicas)
+        # What HAProxy was told before counts more than what is configured.
+        state.write_text(
+            "1\n# be_id\n3 http-sentiment 1 serve-proxy 127.0.0.1 2\n3 http-sentiment 2 sentiment-1 ::1 2\n"
+        )
         try_config(config, models_file)
+        assert "serve-proxy" not in state.read_text() and "sentiment-1" in state.read_text()
         backends = dict(part.split("\n", 1) for part in config.read_text().split("\nbackend ")[1:])
 
         assert f"serve-proxy 127.0.0.1:{instead} check backup {SERVER}" in backends["http-sentiment"]
