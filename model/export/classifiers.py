@@ -33,7 +33,7 @@ from model.package import (
 )
 from model.package.images import normalised
 from model.package.manifest import RELIABILITY_FILE, sha256_of
-from model.training import readers
+from model.training import inferences, readers
 
 Read = Callable[[Path], Iterable[tuple[Any, int]]]
 
@@ -76,14 +76,16 @@ DATA: dict[tuple[str, ...], Labelled] = {
         "stsb/validation",
         lambda data: readers.read_sentence_pairs(data, "validation"),
     ),
-    readers.ENTAILMENTS: Labelled(
+    inferences.ENTAILMENTS: Labelled(
         {
-            "nli_mix/test_snli": lambda data: readers.read_entailment_file(data, "test_snli"),
-            "nli_mix/test_mnli_dev_matched": lambda data: readers.read_entailment_file(data, "test_mnli_dev_matched"),
+            "nli_mix/test_snli": lambda data: inferences.read_entailment_file(data, "test_snli"),
+            "nli_mix/test_mnli_dev_matched": lambda data: inferences.read_entailment_file(
+                data, "test_mnli_dev_matched"
+            ),
         },
         "nli_mix/validation",
-        lambda data: readers.read_entailment(data, "validation"),
-        lambda data: readers.read_entailment(data, "train"),
+        lambda data: inferences.read_entailment(data, "validation"),
+        lambda data: inferences.read_entailment(data, "train"),
     ),
     readers.CLOTHES: Labelled(
         {"fashion_mnist/test": lambda data: readers.read_clothes(data, "test")},
@@ -169,8 +171,8 @@ def _figures(evaluation: Evaluation, test: Answered) -> list[Figure]:
 
 def _into_labels(evaluation: Evaluation, entailment: Entailment) -> Figure:
     """Measure how often news are sorted right into labels of a request, as serving does it for a single one."""
-    rows = readers.read_news(evaluation.data, min(evaluation.limit or NEWS, NEWS))
-    hypotheses = [entailment.template.replace("{}", name) for name in readers.NEWS.values()]
+    rows = inferences.read_news(evaluation.data, min(evaluation.limit or NEWS, NEWS))
+    hypotheses = [entailment.template.replace("{}", name) for name in inferences.NEWS.values()]
     logits, _ = evaluation.run_texts([(text, hypothesis) for text, _ in rows for hypothesis in hypotheses], "logits")
     found = logits.reshape(len(rows), len(hypotheses), -1)[..., entailment.entails].argmax(-1)
     right = float(np.mean(found == np.array([label for _, label in rows])))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from model.card import Card
 from model.package import ChatTemplate, Dataset, Entailment, ImageFormat, Tagging
-from model.training import readers
+from model.training import inferences, readers
 from model.training.readers import ENGLISH, LANGUAGES
 
 OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, GFDL, CDLA-Sharing, public domain"
@@ -134,9 +134,9 @@ ENTAIL = Card(
         Dataset(name="GoEmotions, train, comments with one emotion", licence="CC BY 4.0"),
         Dataset(name="SQuAD 1.1, its Wikipedia paragraphs", licence="CC BY-SA 4.0"),
     ),
-    labels=readers.ENTAILMENTS,
+    labels=inferences.ENTAILMENTS,
     entailment=Entailment(
-        entails=readers.ENTAILMENTS.index("entailment"), contradicts=readers.ENTAILMENTS.index("contradiction")
+        entails=inferences.ENTAILMENTS.index("entailment"), contradicts=inferences.ENTAILMENTS.index("contradiction")
     ),
     max_input_tokens=128,
 )

@@ -11,12 +11,14 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.training.errors import DataError
+
+Split = Literal["train", "validation"]
 
 Array = NDArray[np.int64]
 

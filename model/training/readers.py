@@ -13,14 +13,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model.training.data import open_text, read_idx_pair, read_rows
+from model.training.data import Split, open_text, read_idx_pair, read_rows
 from model.training.errors import DataError
+from model.training.inferences import ENTAILMENTS, read_entailment
 from model.training.names import with_varied_names
 from model.training.objectives.answer import Question
 from model.training.objectives.contrastive import Pair
 from model.training.requests import request_of
 
-Split = Literal["train", "validation"]
 SplitOrTest = Split | Literal["test"]  # the last for evaluation alone
 
 ENGLISH = "en"
@@ -28,14 +28,10 @@ LANGUAGES = ("de", "fr", "sv")  # that the bundled translator knows beside Engli
 SENTIMENTS = ("negative", "positive")
 SPAM = ("ham", "spam")
 ALIKE = ("different", "alike")
-ENTAILMENTS = ("entailment", "neutral", "contradiction")
-# What is said of a text with a label: the first where a request says nothing else.
-HYPOTHESES = ("This example is {}.", "This example is about {}.", "This text is about {}.", "It is about {}.", "{}")
 TOPICS = (
     *("Album", "Animal", "Artist", "Athlete", "Building", "Company", "EducationalInstitution", "Film"),
     *("MeanOfTransportation", "NaturalPlace", "OfficeHolder", "Plant", "Village", "WrittenWork"),
 )
-NEWS = {"World": "world politics", "Sports": "sports", "Business": "business", "Sci/Tech": "science and technology"}
 TAGS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
 # What other data sets call kinds of entities that are among the tags.
 KINDS = {"person": "PER", "corporation": "ORG", "group": "ORG", "location": "LOC"}
@@ -43,7 +39,6 @@ CLOTHES = (*("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "S
 # What is kept of training data for validation, where there is no such file.
 VALIDATION_REVIEWS, VALIDATION_ARTICLES, VALIDATION_IMAGES = 1000, 15, 5000
 
-_WORDS = re.compile(r"(?=[A-Z])")  # where one begins in a name like NaturalPlace
 # Where one sentence ends and another begins; good enough to cut texts into stretches.
 _SENTENCE_END = re.compile(r"""(?<=[.!?]["')])\s+|(?<=[.!?])\s+(?=["'(]?[A-Z])""")
 
@@ -157,59 +152,6 @@ def read_scored_pairs(data: Path, split: SplitOrTest) -> list[Pair]:
 
 def _bare_pair(pair: Pair) -> frozenset[str]:
     return frozenset((_bare(pair.first), _bare(pair.second)))
-
-
-def read_entailment(data: Path, split: Split) -> list[tuple[tuple[str, str], int]]:
-    """Read (premise, hypothesis) pairs as (pair, label), but those whose licence forbids commercial use (SICK)."""
-    return read_entailment_file(data, split, without="sick")
-
-
-def read_entailment_file(data: Path, file: str, without: str = "") -> list[tuple[tuple[str, str], int]]:
-    """Read a file of premises and hypotheses as (pair, label), but those of one source."""
-    return [
-        ((row["premise"], row["hypothesis"]), row.label(ENTAILMENTS))
-        for row in read_rows(data / "nli_mix" / f"{file}.tsv.xz")
-        if row["source"] != without
-    ]
-
-
-def read_hypotheses(data: Path, split: Split) -> list[tuple[tuple[str, str], int]]:
-    """Read premises and hypotheses, and with them texts with a label and with another of the same data set.
-
-    What a label says of a text becomes a hypothesis, as where texts are sorted into labels of a request (Yin et al.
-    2019). It follows with the text's own label; with another it contradicts.
-    """
-    rng = random.Random(2)
-    pairs = read_entailment(data, split)
-    for rows in _texts_with_names(data, split):
-        names = sorted({name for _, name in rows})
-        for text, name in rows:
-            other = rng.choice([each for each in names if each != name])
-            for label, said in ((ENTAILMENTS.index("entailment"), name), (ENTAILMENTS.index("contradiction"), other)):
-                pairs.append(((text, rng.choice(HYPOTHESES).format(said)), label))
-    return pairs
-
-
-def _texts_with_names(data: Path, split: Split) -> Iterator[list[tuple[str, str]]]:
-    """Yield texts with what they are about or for, or what their writer feels, in words, a data set at a time."""
-    step = 1 if split == "train" else 5
-    topics = [(row["text"], row["label"]) for row in read_rows(data / "dbpedia14_subset" / f"{split}.tsv.xz")]
-    yield [(text, _WORDS.sub(" ", topic).strip().lower()) for text, topic in topics][:: 2 * step]
-    asked = [row for row in read_rows(data / "clinc150" / f"{split}.tsv.xz") if row["domain"] != "oos"]
-    yield [(row["text"], row["intent"].replace("_", " ")) for row in asked][::step]
-    yield [(row["text"], row["domain"].replace("_", " ")) for row in asked][:: 3 * step]
-    felt = [(row["text"], row["emotions"]) for row in read_rows(data / "goemotions" / f"{split}.tsv.xz")]
-    yield [(text, feeling) for text, feeling in felt if feeling != "neutral" and "," not in feeling][:: 2 * step]
-    if split == "train":
-        articles = [(row["context"], row["title"]) for row in read_rows(data / "squad11" / "train.jsonl.xz")]
-        yield [(text, title.replace("_", " ")) for text, title in articles][::3]
-
-
-def read_news(data: Path, count: int) -> list[tuple[str, int]]:
-    """Read news evenly from the first to the last of a test set, as (text, label), for what never saw any."""
-    rows = list(read_rows(data / "ag_news_subset" / "test.tsv.xz"))
-    chosen = (rows[place] for place in np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(int))
-    return [(f"{row['title']}. {row['description']}", row.label(list(NEWS))) for row in chosen]
 
 
 def read_pairs_that_belong_together(data: Path, split: Split) -> list[Pair]:

@@ -14,8 +14,9 @@ from model.architectures import TextEncoder, Transformer
 from model.architectures.heads import PretrainingHead, WeightedVectorHead
 from model.card import Card
 from model.config import TransformerConfig
-from model.training import cards, readers
+from model.training import cards, inferences, readers
 from model.training.cooccurrence import cooccurrence_embeddings
+from model.training.data import Split
 from model.training.objectives import (
     Answer,
     CausalLM,
@@ -27,7 +28,6 @@ from model.training.objectives import (
     Objective,
     Tag,
 )
-from model.training.readers import Split
 from model.training.recipe import Recipe
 from model.training.tokenizers import END_OF_TEXT, train_bpe, train_wordpiece
 from model.training.translators import TRANSLATORS
@@ -113,6 +113,16 @@ def _finetune_classify(
     }
     return _finetune(name, card, read, **{**defaults, **values})
 
+
+# What those have in common that learn what follows from what.
+_INFERENCES: dict[str, Any] = {
+    "texts": lambda rows: [text for pair, _ in rows for text in pair],
+    "dropout": 0.0,
+    "batch_tokens": 4096,
+    "layer_decay": 0.9,
+    "averaging": 0.998,
+    "evaluate_every": 500,
+}
 
 # What generators have in common.
 _NEXT_TOKENS: dict[str, Any] = {
@@ -209,34 +219,24 @@ _ALL = (
     _finetune_classify(
         "finetune-classify-entail",
         cards.ENTAIL_ALONE,
-        readers.read_entailment,
-        texts=lambda rows: [text for pair, _ in rows for text in pair],
+        inferences.read_entailment,
         begins_with="finetune-answer",  # it compares two texts, too
-        dropout=0.0,
         epochs=4,
-        batch_tokens=4096,
         learning_rate=5e-4,
         matrix_learning_rate=2e-3,
         warmup_steps=200,
-        layer_decay=0.9,
-        averaging=0.998,
-        evaluate_every=500,
+        **_INFERENCES,
     ),
     _finetune_classify(
         "finetune-classify-hypotheses",
         cards.ENTAIL,
-        readers.read_hypotheses,
-        texts=lambda rows: [text for pair, _ in rows for text in pair],
+        inferences.read_hypotheses,
         begins_with="finetune-classify-entail",
-        dropout=0.0,
         epochs=1,
-        batch_tokens=4096,
         learning_rate=4e-4,
         matrix_learning_rate=1.5e-3,
         warmup_steps=100,
-        layer_decay=0.9,
-        averaging=0.998,
-        evaluate_every=500,
+        **_INFERENCES,
     ),
     _finetune(
         "finetune-tag",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ import numpy as np
 from model.package import Aggregation
 from service.engine.session import Array
 from service.schemas import Entity
+from service.tasks.texts import is_mark
 
 OUTSIDE = "O"
 _PREFIXED = re.compile(r"([BIESLU])-(.+)", re.DOTALL)
@@ -128,6 +128,6 @@ def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
         return start, end
     start += len(inside) - len(inside.lstrip())
     end = start + len(stripped)
-    while end < len(text) and unicodedata.category(text[end])[0] == "M":
+    while end < len(text) and is_mark(text[end]):
         end += 1
     return start, end

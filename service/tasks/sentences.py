@@ -7,11 +7,12 @@ language without rules of its own takes those of one that is near to it, or of E
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 
 from sentencex import segment
+
+from service.tasks.texts import is_mark
 
 WITHOUT_SPACES = frozenset(
     {"bo", "dz", "ja", "km", "lo", "my", "th", "wuu", "yue", "zh"}
@@ -101,7 +102,7 @@ def _middle(sentence: str) -> tuple[int, int]:
         if places:
             return min(places, key=lambda place: abs(sum(place) / 2 - middle))
     place = len(sentence) // 2
-    while place > 1 and unicodedata.category(sentence[place])[0] == "M":  # a letter keeps its accents
+    while place > 1 and is_mark(sentence[place]):  # a letter keeps its accents
         place -= 1
     return place, place
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
-from functools import partial
-from html import escape
-from itertools import accumulate, chain
 
 from model.package import Manifest, PackageTokenizer
-from model.package.languages import base_language
 from service.engine.admission import Permit
 from service.engine.engine import Engine
 from service.engine.mailbox import Output
 from service.engine.sequence import Sequence
-from service.errors import InvalidRequest, TooLarge
-from service.languages import READ, SURE, Detector, Guess, prepare
+from service.errors import InvalidRequest
+from service.languages import Guess
 from service.schemas import (
     CUT,
     AnyEvent,
@@ -35,33 +29,15 @@ from service.schemas.translate import AUTO, WordPair
 from service.tasks.choosing import Choosing
 from service.tasks.explaining.aligner import Aligner, Part, Translated
 from service.tasks.explaining.insights import Insights
-from service.tasks.markup import parts_of, text_of
 from service.tasks.pool import Pool
-from service.tasks.sentences import WITHOUT_SPACES, TooManySentences, cut, split, without_words_kept
+from service.tasks.sources import Sources, SourceText, as_written
 from service.tasks.streamed_text import StreamedText
 from service.tasks.task import check_beam_size, check_memory, not_for
-from service.tasks.texts import as_list, check_characters, check_length, encode_all, expected_tokens, which
+from service.tasks.texts import as_list, check_characters, expected_tokens
 
 DEFAULT_BEAM_SIZE = 4  # LibreTranslate's
 CHARACTERS_AN_ID = 2  # to encode so many takes as long as to decode one id
-SPECIAL_TOKENS = 4  # around a sentence, at most
-SPARE_AT_CUTS = 8  # where a sentence is cut that is too long
 SPARE_TOKENS = 10  # a short source may need more than twice its tokens
-NAMED = 8  # languages that a message names, of the many that some models know
-
-
-@dataclass(frozen=True)
-class _Read:
-    """A text as it was read: its language, what that was guessed by, and its parts as `split` has them."""
-
-    source: str
-    guess: Guess | None
-    parts: list[str]
-    starts: list[int]  # of the parts in the text as it was sent
-
-    @property
-    def sentences(self) -> list[str]:
-        return [part for part in self.parts[::2] if part]
 
 
 class Translate:
@@ -77,23 +53,20 @@ class Translate:
         insights: Insights,
     ) -> None:
         self._manifest, self._tokenizer, self._engine, self._pool = manifest, tokenizer, engine, pool
-        self._max_sentences, self._insights = max_sentences, insights
+        self._sources, self._insights = Sources(manifest, tokenizer, pool, max_sentences), insights
         self.aligner = Aligner(manifest, tokenizer, insights.explainer)
         assert manifest.languages is not None, "bug: the manifest says that a translator has languages"
         self._languages = manifest.languages
-        self._detector = Detector(manifest.languages.names)
-        # Tokenizers that know many languages put one of them before every text, whichever they were saved with.
-        self._adds_special = self._languages.source_begins_with != "source"
         self._choosing = Choosing(manifest, "translate", engine)
 
     async def predict(self, request: AnyRequest, client: str) -> Response:
         """Return the translation of every text."""
         if not isinstance(request, TranslateRequest):
             raise not_for("translate", request)
-        request = await self._in_known_languages(request)
+        request = await self._sources.in_known_languages(request)
         with self._admit(request, client) as permit:
-            texts = await self._read(request, permit)
-            sources = await self._sources(request, permit, texts)
+            texts = await self._sources.read(request, permit)
+            sources = await self._sources.ids(request, permit, texts)
             found: list[list[list[int]]] = [[[]] for _ in sources]  # per sentence, per rank, ids
             unfinished: set[int] = set()
             async with aclosing(self._outputs(request, sources, permit)) as outputs:
@@ -110,10 +83,10 @@ class Translate:
 
     async def sentence(self, request: TranslateRequest, client: str, output: str | None = None) -> Translated:
         """Return a text of one sentence with its translation, or with that which is given."""
-        request = await self._in_known_languages(request)
+        request = await self._sources.in_known_languages(request)
         with self._admit(request, client) as permit:
-            (text,) = await self._read(request, permit)
-            sources = await self._sources(request, permit, [text])
+            (text,) = await self._sources.read(request, permit)
+            sources = await self._sources.ids(request, permit, [text])
             if not sources and text.source == request.target:
                 raise InvalidRequest(
                     f"input is in {text.source!r} already, by its letters; name its source if it is not", "input"
@@ -142,10 +115,10 @@ class Translate:
         """Yield the translation of one text piece by piece, sentence after sentence, then the usage."""
         if not isinstance(request, TranslateRequest):
             raise not_for("translate", request)
-        request = await self._in_known_languages(request)
+        request = await self._sources.in_known_languages(request)
         with self._admit(request, client) as permit:
-            texts = await self._read(request, permit)
-            sources = await self._sources(request, permit, texts)
+            texts = await self._sources.read(request, permit)
+            sources = await self._sources.ids(request, permit, texts)
             text = StreamedText(self._tokenizer, texts[0].parts)
             completion_tokens = 0
             async with aclosing(self._outputs(request, sources, permit)) as outputs:
@@ -163,7 +136,7 @@ class Translate:
         self,
         request: TranslateRequest,
         permit: Permit,
-        texts: list[_Read],
+        texts: list[SourceText],
         sources: list[list[int]],
         found: list[list[int]],
     ) -> list[list[WordPair]]:
@@ -171,7 +144,7 @@ class Translate:
         permit.settle(len(sources), sum(map(len, [*sources, *found])))
         sentences = zip(sources, found, strict=True)
 
-        def parts_of_text(text: _Read) -> Iterator[Part]:
+        def parts_of_text(text: SourceText) -> Iterator[Part]:
             for place, (start, part) in enumerate(zip(text.starts, text.parts, strict=True)):
                 yield Part(part, start, *(next(sentences) if part and not place % 2 else ([], None)))
 
@@ -202,29 +175,6 @@ class Translate:
         if request.stream and request.format != "text":
             raise InvalidRequest(f"format is {request.format}; only text can be streamed", "format")
 
-    async def _in_known_languages(self, request: TranslateRequest) -> TranslateRequest:
-        """Return a request with the model's own names of its languages; raises `InvalidRequest` for those it lacks."""
-        languages = self._languages
-        target = _one_of(languages.known_as(request.target), request.target, languages.targets, "target")
-        source = AUTO
-        if request.source != AUTO:
-            known = [*([] if languages.needs_source else [AUTO]), *languages.sources]
-            source = _one_of(languages.known_as(request.source), request.source, known, "source")
-            if not languages.translates(source, target):
-                asked = f"source is {request.source!r} and target is {request.target!r}"
-                raise InvalidRequest(f"{asked}; this model translates {self._directions()}", "target")
-        elif languages.needs_source:
-            await prepare()
-            if self._guess("", target) is None:
-                sources = _named(languages.sources)
-                raise InvalidRequest(f"source is 'auto'; this model has to be told one of {sources}", "source")
-        return request.model_copy(update={"source": source, "target": target})
-
-    def _directions(self) -> str:
-        if not self._languages.directions:
-            return "from each of its languages to any other"
-        return _named([f"{source} to {target}" for source, target in self._languages.directions])
-
     def _beam_size(self, request: TranslateRequest) -> int:
         fallback = 1 if request.stream else DEFAULT_BEAM_SIZE
         if request.stream and request.beam_size is None:
@@ -233,95 +183,6 @@ class Translate:
         if request.beam_size is None and found < request.n_best:  # a package that is greedy has alternatives, too
             return min(request.n_best, self._engine.scheduler.limits.max_width)
         return found
-
-    async def _read(self, request: TranslateRequest, permit: Permit) -> list[_Read]:
-        """Return each text with its language, cut into sentences."""
-        if request.source == AUTO:
-            await prepare()
-        texts: list[_Read] = []
-        left = self._max_sentences
-        given = as_list(request.input)
-        for place, text in enumerate(given):
-            where = _where(place, len(given))
-            try:
-                texts.append(
-                    await self._pool.run(permit, len(text), self._read_one, request, text, max(left, 1), where)
-                )
-            except TooManySentences:
-                left = -1
-            else:
-                left -= len(texts[-1].sentences)
-            if left < 0:
-                raise TooLarge(f"input has more than {self._max_sentences} sentences; send several requests", "input")
-        return texts
-
-    def _read_one(self, request: TranslateRequest, text: str, most: int, where: str) -> _Read:
-        is_page = request.format == "html"
-        guess = None
-        if request.source == AUTO:
-            guess = self._guess(text_of(text, READ) if is_page else text, request.target)
-        source = guess.language if guess else request.source
-        if source == request.target:
-            return _Read(source, guess, ["", text], [0, 0])
-        parts = (parts_of if is_page else split)(text, base_language(source), most)
-        parts = self._with_long_ones_cut(request, source, parts, where)
-        starts = list(accumulate(map(len, parts[:-1]), initial=0))
-        if base_language(request.target) not in WITHOUT_SPACES:
-            parts[1:-1:2] = [gap or " " for gap in parts[1:-1:2]]
-        return _Read(source, guess, *without_words_kept(parts, starts, _as_written(request)))
-
-    def _with_long_ones_cut(self, request: TranslateRequest, source: str, parts: list[str], where: str) -> list[str]:
-        """Return parts in which no sentence has more tokens than the model reads: scripts without spaces have such."""
-        pieces = [
-            [part] if place % 2 else self._cut_if_long(request, source, part, where) for place, part in enumerate(parts)
-        ]
-        return list(chain.from_iterable(pieces))
-
-    def _cut_if_long(self, request: TranslateRequest, source: str, sentence: str, where: str) -> list[str]:
-        limit, prefix = self._manifest.limits.max_input_tokens, self._languages.prefix_of(source, request.target)
-        if len((prefix + sentence).encode()) + SPECIAL_TOKENS <= limit:  # tokens have a byte, but for rare ligatures
-            return [sentence]
-        check_characters(sentence, limit, "input", where)
-        encoding = self._tokenizer.encode(prefix + sentence, adds_special=self._adds_special)
-        tokens = len(self._source_of(encoding.ids, source, request.target))
-        if tokens <= limit:
-            return [sentence]
-        # Encoded but once. What is cut within a token has more of them, for which some are spared; rarely too few.
-        ends = sorted(end - len(prefix) for _, end in encoding.offsets if end > len(prefix))
-        room = max(1, limit - (tokens - len(ends)) - SPARE_AT_CUTS)
-        return cut(sentence, lambda begin, end: bisect_right(ends, end) - bisect_right(ends, begin) <= room)
-
-    def _source_of(self, ids: list[int], source: str, target: str) -> list[int]:
-        """Return what the encoder reads of a sentence."""
-        return self._manifest.source_of(ids, self._languages.first_of_source(source, target))
-
-    def _guess(self, text: str, target: str) -> Guess | None:
-        """Return the likeliest language that is translated into the target, or the target if it is that for sure."""
-        guesses = self._detector.guesses(text)
-        if guesses and guesses[0].language == target and guesses[0].score >= SURE:
-            return guesses[0]
-        possible = self._languages.sources_for(target)
-        if len(possible) == 1:
-            return next((guess for guess in guesses if guess.language in possible), Guess(possible[0], 0.0))
-        return next((guess for guess in guesses if guess.language in possible), None)
-
-    async def _sources(self, request: TranslateRequest, permit: Permit, texts: list[_Read]) -> list[list[int]]:
-        """Return the ids of every sentence."""
-        limit = self._manifest.limits.max_input_tokens
-        sentences = [
-            (text.source, sentence, _where(place, len(texts)))
-            for place, text in enumerate(texts)
-            for sentence in text.sentences
-        ]
-        texts_behind = [
-            (self._languages.prefix_of(source, request.target) + sentence,) for source, sentence, _ in sentences
-        ]
-        encodings = await encode_all(self._pool, permit, self._tokenizer, texts_behind, adds_special=self._adds_special)
-        sources = []
-        for encoding, (source, _, where) in zip(encodings, sentences, strict=True):
-            sources.append(self._source_of(encoding.ids, source, request.target))
-            check_length(len(sources[-1]), limit, "input", where)  # a normalizer may have made it longer
-        return sources
 
     async def _outputs(
         self, request: TranslateRequest, sources: list[list[int]], permit: Permit
@@ -346,10 +207,10 @@ class Translate:
         return self._engine.sequence(params, source_ids=source)
 
     def _response(
-        self, request: TranslateRequest, texts: list[_Read], sources: list[list[int]], found: list[list[list[int]]]
+        self, request: TranslateRequest, texts: list[SourceText], sources: list[list[int]], found: list[list[list[int]]]
     ) -> TranslateResponse:
         sentences = iter(found)
-        written = _as_written(request)
+        written = as_written(request)
         answers: list[list[str]] = []  # per text, per rank
         for text in texts:
             ranked = [next(sentences) if part and not index % 2 else None for index, part in enumerate(text.parts)]
@@ -374,17 +235,8 @@ class Translate:
         )
 
 
-def _as_written(request: TranslateRequest) -> Callable[[str], str]:
-    """Return what writes text as the request's format has it."""
-    return partial(escape, quote=False) if request.format == "html" else str
-
-
 def _detected(guess: Guess | None) -> Detected | None:
     return None if guess is None else Detected(language=guess.language, score=round(guess.score, 4))
-
-
-def _where(place: int, among: int) -> str:
-    return " in a sentence" + which(place, among)
 
 
 def _is_cut(output: Output) -> bool:
@@ -393,7 +245,7 @@ def _is_cut(output: Output) -> bool:
     return reason == CUT
 
 
-def _finish_reasons(texts: list[_Read], unfinished: set[int]) -> list[FinishReason]:
+def _finish_reasons(texts: list[SourceText], unfinished: set[int]) -> list[FinishReason]:
     """Return of each text whether one of its sentences, which are numbered through all texts, was cut."""
     first, reasons = 0, list[FinishReason]()
     for text in texts:
@@ -410,16 +262,3 @@ def _best(found: list[list[int]], output: Output, n_best: int) -> list[list[int]
         return [best[min(rank, len(best) - 1)] for rank in range(n_best)]
     found[0] += [token.id for token in output.tokens]
     return found
-
-
-def _one_of(found: str | None, asked: str, known: list[str], param: str) -> str:
-    if found not in known:
-        raise InvalidRequest(f"{param} is {asked!r}; this model has {_named(known)}", param)
-    return found
-
-
-def _named(names: list[str]) -> str:
-    """Return names as a sentence has them, of many only the first."""
-    if len(names) <= NAMED:
-        return ", ".join(names)
-    return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more; GET /languages lists them"

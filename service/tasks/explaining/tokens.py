@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 
 from model.package import Detokenizer, PackageTokenizer
 from model.package.tokenizer import Encoding
 from service.schemas.explain import ExplainedToken
+from service.tasks.texts import is_mark
 
 # Vowels and accents that are characters of their own are parts of words, which Python's \w does not know: one stands
 # for all of them where words are looked for.
@@ -60,7 +60,7 @@ def tokens_of_output(
 
 def words_of(text: str, *, with_spaces: bool = True) -> list[Span]:
     """Return the words of a text as characters [start, end); of a language without spaces its characters are words."""
-    marked = "".join(_MARK if unicodedata.category(character)[0] == "M" else character for character in text)
+    marked = "".join(_MARK if is_mark(character) else character for character in text)
     return [found.span() for found in (_WORD if with_spaces else _CHARACTER).finditer(marked)]
 
 

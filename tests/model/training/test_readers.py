@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.training import readers
+from model.training import inferences, readers
 from model.training.data import read_idx_pair
 from model.training.errors import DataError
 from model.training.objectives.contrastive import Pair
@@ -78,8 +78,8 @@ def test_entailment_is_learned_without_what_may_not_be_sold(tmp_path: Path) -> N
     for file in ("train", "test_snli"):
         write_xz(tmp_path / "nli_mix" / f"{file}.tsv.xz", text)
 
-    assert readers.read_entailment(tmp_path, "train") == [(("A dog.", "An animal."), 0)]
-    assert [label for _, label in readers.read_entailment_file(tmp_path, "test_snli")] == [0, 2]
+    assert inferences.read_entailment(tmp_path, "train") == [(("A dog.", "An animal."), 0)]
+    assert [label for _, label in inferences.read_entailment_file(tmp_path, "test_snli")] == [0, 2]
 
 
 def test_a_label_is_a_hypothesis_that_follows_and_another_one_that_contradicts(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_a_label_is_a_hypothesis_that_follows_and_another_one_that_contradicts(t
     ]
     write_xz(tmp_path / "squad11" / "train.jsonl.xz", "\n".join(map(json.dumps, articles)))
 
-    (first, _), *train = readers.read_hypotheses(tmp_path, "train")
-    validation = readers.read_hypotheses(tmp_path, "validation")
+    (first, _), *train = inferences.read_hypotheses(tmp_path, "train")
+    validation = inferences.read_hypotheses(tmp_path, "validation")
 
     assert first == ("A dog.", "An animal.") and len(train) > 5 * len(validation) > 0
     said = {(text, label, name) for (text, hypothesis), label in train for name in NAMES if name in hypothesis}

@@ -1,0 +1,188 @@
+"""What a translator reads: texts in languages that it knows, cut into sentences that are short enough, as ids."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from itertools import accumulate, chain
+
+from model.package import Manifest, PackageTokenizer
+from model.package.languages import base_language
+from service.engine.admission import Permit
+from service.errors import InvalidRequest, TooLarge
+from service.languages import READ, SURE, Detector, Guess, prepare
+from service.schemas import TranslateRequest
+from service.schemas.translate import AUTO
+from service.tasks.markup import parts_of, text_of
+from service.tasks.pool import Pool
+from service.tasks.sentences import WITHOUT_SPACES, TooManySentences, cut, split, without_words_kept
+from service.tasks.texts import as_list, check_characters, check_length, encode_all, which
+
+SPECIAL_TOKENS = 4  # around a sentence, at most
+SPARE_AT_CUTS = 8  # where a sentence is cut that is too long
+NAMED = 8  # languages that a message names, of the many that some models know
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A text as it was read: its language, what that was guessed by, and its parts as `split` has them."""
+
+    source: str
+    guess: Guess | None
+    parts: list[str]
+    starts: list[int]  # of the parts in the text as it was sent
+
+    @property
+    def sentences(self) -> list[str]:
+        """What is translated of it, in order."""
+        return [part for part in self.parts[::2] if part]
+
+
+class Sources:
+    """Reads the texts of requests to a translator, within its limits."""
+
+    def __init__(self, manifest: Manifest, tokenizer: PackageTokenizer, pool: Pool, max_sentences: int) -> None:
+        self._manifest, self._tokenizer, self._pool = manifest, tokenizer, pool
+        self._max_sentences = max_sentences
+        assert manifest.languages is not None, "bug: the manifest says that a translator has languages"
+        self._languages = manifest.languages
+        self._detector = Detector(manifest.languages.names)
+        # Tokenizers that know many languages put one of them before every text, whichever they were saved with.
+        self._adds_special = self._languages.source_begins_with != "source"
+
+    async def in_known_languages(self, request: TranslateRequest) -> TranslateRequest:
+        """Return a request with the model's own names of its languages; raises `InvalidRequest` for those it lacks."""
+        languages = self._languages
+        target = _one_of(languages.known_as(request.target), request.target, languages.targets, "target")
+        source = AUTO
+        if request.source != AUTO:
+            known = [*([] if languages.needs_source else [AUTO]), *languages.sources]
+            source = _one_of(languages.known_as(request.source), request.source, known, "source")
+            if not languages.translates(source, target):
+                asked = f"source is {request.source!r} and target is {request.target!r}"
+                raise InvalidRequest(f"{asked}; this model translates {self._directions()}", "target")
+        elif languages.needs_source:
+            await prepare()
+            if self._guess("", target) is None:
+                sources = _named(languages.sources)
+                raise InvalidRequest(f"source is 'auto'; this model has to be told one of {sources}", "source")
+        return request.model_copy(update={"source": source, "target": target})
+
+    def _directions(self) -> str:
+        if not self._languages.directions:
+            return "from each of its languages to any other"
+        return _named([f"{source} to {target}" for source, target in self._languages.directions])
+
+    async def read(self, request: TranslateRequest, permit: Permit) -> list[SourceText]:
+        """Return each text with its language, cut into sentences."""
+        if request.source == AUTO:
+            await prepare()
+        texts: list[SourceText] = []
+        left = self._max_sentences
+        given = as_list(request.input)
+        for place, text in enumerate(given):
+            where = _where(place, len(given))
+            try:
+                texts.append(
+                    await self._pool.run(permit, len(text), self._read_one, request, text, max(left, 1), where)
+                )
+            except TooManySentences:
+                left = -1
+            else:
+                left -= len(texts[-1].sentences)
+            if left < 0:
+                raise TooLarge(f"input has more than {self._max_sentences} sentences; send several requests", "input")
+        return texts
+
+    def _read_one(self, request: TranslateRequest, text: str, most: int, where: str) -> SourceText:
+        is_page = request.format == "html"
+        guess = None
+        if request.source == AUTO:
+            guess = self._guess(text_of(text, READ) if is_page else text, request.target)
+        source = guess.language if guess else request.source
+        if source == request.target:
+            return SourceText(source, guess, ["", text], [0, 0])
+        parts = (parts_of if is_page else split)(text, base_language(source), most)
+        parts = self._with_long_ones_cut(request, source, parts, where)
+        starts = list(accumulate(map(len, parts[:-1]), initial=0))
+        if base_language(request.target) not in WITHOUT_SPACES:
+            parts[1:-1:2] = [gap or " " for gap in parts[1:-1:2]]
+        return SourceText(source, guess, *without_words_kept(parts, starts, as_written(request)))
+
+    def _with_long_ones_cut(self, request: TranslateRequest, source: str, parts: list[str], where: str) -> list[str]:
+        """Return parts in which no sentence has more tokens than the model reads: scripts without spaces have such."""
+        pieces = [
+            [part] if place % 2 else self._cut_if_long(request, source, part, where) for place, part in enumerate(parts)
+        ]
+        return list(chain.from_iterable(pieces))
+
+    def _cut_if_long(self, request: TranslateRequest, source: str, sentence: str, where: str) -> list[str]:
+        limit, prefix = self._manifest.limits.max_input_tokens, self._languages.prefix_of(source, request.target)
+        if len((prefix + sentence).encode()) + SPECIAL_TOKENS <= limit:  # tokens have a byte, but for rare ligatures
+            return [sentence]
+        check_characters(sentence, limit, "input", where)
+        encoding = self._tokenizer.encode(prefix + sentence, adds_special=self._adds_special)
+        tokens = len(self._source_of(encoding.ids, source, request.target))
+        if tokens <= limit:
+            return [sentence]
+        # Encoded but once. What is cut within a token has more of them, for which some are spared; rarely too few.
+        ends = sorted(end - len(prefix) for _, end in encoding.offsets if end > len(prefix))
+        room = max(1, limit - (tokens - len(ends)) - SPARE_AT_CUTS)
+        return cut(sentence, lambda begin, end: bisect_right(ends, end) - bisect_right(ends, begin) <= room)
+
+    def _source_of(self, ids: list[int], source: str, target: str) -> list[int]:
+        """Return what the encoder reads of a sentence."""
+        return self._manifest.source_of(ids, self._languages.first_of_source(source, target))
+
+    def _guess(self, text: str, target: str) -> Guess | None:
+        """Return the likeliest language that is translated into the target, or the target if it is that for sure."""
+        guesses = self._detector.guesses(text)
+        if guesses and guesses[0].language == target and guesses[0].score >= SURE:
+            return guesses[0]
+        possible = self._languages.sources_for(target)
+        if len(possible) == 1:
+            return next((guess for guess in guesses if guess.language in possible), Guess(possible[0], 0.0))
+        return next((guess for guess in guesses if guess.language in possible), None)
+
+    async def ids(self, request: TranslateRequest, permit: Permit, texts: list[SourceText]) -> list[list[int]]:
+        """Return the ids of every sentence."""
+        limit = self._manifest.limits.max_input_tokens
+        sentences = [
+            (text.source, sentence, _where(place, len(texts)))
+            for place, text in enumerate(texts)
+            for sentence in text.sentences
+        ]
+        texts_behind = [
+            (self._languages.prefix_of(source, request.target) + sentence,) for source, sentence, _ in sentences
+        ]
+        encodings = await encode_all(self._pool, permit, self._tokenizer, texts_behind, adds_special=self._adds_special)
+        sources = []
+        for encoding, (source, _, where) in zip(encodings, sentences, strict=True):
+            sources.append(self._source_of(encoding.ids, source, request.target))
+            check_length(len(sources[-1]), limit, "input", where)  # a normalizer may have made it longer
+        return sources
+
+
+def as_written(request: TranslateRequest) -> Callable[[str], str]:
+    """Return what writes text as the request's format has it."""
+    return partial(escape, quote=False) if request.format == "html" else str
+
+
+def _where(place: int, among: int) -> str:
+    return " in a sentence" + which(place, among)
+
+
+def _one_of(found: str | None, asked: str, known: list[str], param: str) -> str:
+    if found not in known:
+        raise InvalidRequest(f"{param} is {asked!r}; this model has {_named(known)}", param)
+    return found
+
+
+def _named(names: list[str]) -> str:
+    """Return names as a sentence has them, of many only the first."""
+    if len(names) <= NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more; GET /languages lists them"
