@@ -103,11 +103,13 @@ class _Share:
         return min(amount, three_quarters(self._limit))
 
     def fits(self, client: str, amount: int, is_shared: bool) -> bool:
-        amount = self._counted(amount)
-        free = self._limit - self.waiting - amount
+        amount, own = self._counted(amount), self._of.get(client, 0)
+        # What was let in may turn out to be more, as sentences are counted later; that keeps no other client out.
+        others = sum(self._counted(waiting) for other, waiting in self._of.items() if other != client)
+        free = self._limit - own - others - amount
         if free < 0 or not is_shared or not self.waiting:  # where nothing waits nobody is kept out
             return free >= 0
-        return self._of.get(client, 0) + amount <= SHARE * free
+        return own + amount <= SHARE * free
 
 
 class Permit:

@@ -83,7 +83,7 @@ class Held:
         words = {word[0] for word in constraints.bad_words if len(word) == 1}
         self._never = _array(constraints.suppress_ids | (words - stop_ids))
         self._first = _array(constraints.begin_suppress_ids)
-        self._stop_ids = _array(stop_ids)
+        self._stops, self._stop_ids = stop_ids, _array(stop_ids)
         self._matcher = constraints.grammar.matcher() if constraints.grammar is not None else None
         self.is_stuck = False  # nothing may come that the grammar asks for
 
@@ -107,6 +107,8 @@ class Held:
             return None
         if self.is_stuck:
             return "grammar"
+        if token in self._stops:
+            return None  # it ends here; the grammar knows one end alone, and would be worn out by another
         self._add(token)
         return "stop" if self.is_complete else None
 

@@ -57,7 +57,10 @@ class _Resource:
             return False
         if is_wide:
             return self.held[True] + amount + self.claimed[True] <= max(amount, three_quarters(self.limit))
-        return self.held[False] + amount <= self.limit - max(self.held[True], self.claimed[True])
+        wide = self.held[True] + self.claimed[True]
+        if wide > three_quarters(self.limit):  # no other wide one comes in beside the claim: those who run make room
+            wide = max(self.held[True], self.claimed[True])
+        return self.held[False] + amount <= self.limit - wide
 
     def may_be_held(self, amount: int, holders: Sequence[Hashable]) -> bool:
         most = SHARE * (self.free - amount)

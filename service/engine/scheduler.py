@@ -117,7 +117,8 @@ class Scheduler:
         self._clients: set[str] = set()  # that were ever here
         self._shares = Shares()
         self._changes = 0  # arrivals and departures
-        self._stuck_at: object = None  # what there was when last there was room for nobody
+        self._stuck_at = 0, 0  # what there was when last there was room for nobody
+        self._stuck: set[frozenset[str]] = set()  # of some clients, for which there was none
         self._prefilling: list[Sequence] = []  # one slot each, and their width promised
         self._decoding: list[Sequence] = []
         self._restored: dict[Sequence, list[Block]] = {}  # of the newly admitted
@@ -182,8 +183,10 @@ class Scheduler:
             return self._next(self._clients, self._slots.lay_out(self._decoding))
         # A prompt that rests half computed is laid out too, or those who decode meanwhile could spread onto its slot.
         copies = self._slots.lay_out(self.running)
-        present = {sequence.permit.client for sequence in self.running} | self._waiting.clients
-        first = self._shares.first(present)
+        running = {sequence.permit.client for sequence in self.running}
+        present = running | self._waiting.clients
+        # Who only waits is not held against the others: they could give no time away, and would owe all of it later.
+        first = self._shares.first(running) | (present - running)
         # Those who are first may all be waiting for room, which only the others' end will give.
         return self._next(first, copies) or (self._next(present, copies) if first != present else None)
 
@@ -285,9 +288,11 @@ class Scheduler:
 
     def _admit_if_possible(self, clients: Set[str]) -> None:
         """Admit newcomers, unless nothing has changed since there was room for nobody."""
-        state = self._changes, len(self.running), clients
+        state, who = (self._changes, len(self.running)), frozenset(clients)
         if self._stuck_at != state:
-            self._stuck_at = None if self._admit(clients) else state
+            self._stuck_at, self._stuck = state, set()
+        if who not in self._stuck and not self._admit(clients):
+            self._stuck.add(who)
 
     def _admit(self, clients: Set[str]) -> bool:
         """Admit sequences that fit the free slots and, padded to the longest, the token budget; at least one.

@@ -56,11 +56,17 @@ class WaitingQueue(Generic[Item]):
         )
 
     def take(self, item: Item) -> None:
-        """Remove an item whose turn it was: its client and its request are the last to have another."""
-        self.remove(item)
+        """Remove an item: its request is the last of its client's to have another, and its client if it led them.
+
+        A client whose first request was passed over, as there was no room or it is unlike those that run together,
+        keeps its turn when another one goes along.
+        """
         client = item.permit.client
+        leads = next(iter(self._clients[client])) is item.permit
+        self.remove(item)
         if (requests := self._clients.get(client)) is not None:
-            self._clients.move_to_end(client)
+            if leads:
+                self._clients.move_to_end(client)
             if item.permit in requests:
                 requests.move_to_end(item.permit)
 

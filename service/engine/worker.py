@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from contextvars import Context
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, get_native_id
 from typing import Any, NamedTuple, TypeVar
@@ -52,7 +53,8 @@ class Worker:
         """Start the loop if it sleeps and is whole."""
         if self._is_idle() and not self.is_broken:
             self._last_progress = time.monotonic()
-            self._loop = asyncio.get_running_loop().create_task(self._work())
+            # In no request's context: what the loop logs is of all who are in it, not of whoever woke it.
+            self._loop = asyncio.get_running_loop().create_task(self._work(), context=Context())
 
     async def run(self, function: Callable[[Argument], Result], argument: Argument, *, yields: bool = False) -> Result:
         """Run a function in a thread; its return is progress, its error is raised."""

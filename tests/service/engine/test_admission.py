@@ -85,6 +85,18 @@ def test_the_flood_of_one_client_leaves_the_others_a_quarter() -> None:
     admission.admit("other", 15, 1)
 
 
+def test_what_turns_out_to_be_more_than_was_let_in_keeps_no_other_client_out() -> None:
+    admission = make_admission(slots=16)
+    with admission.admit("b", 1, 1):
+        pass
+    permits = [admission.admit("a", 1, 1) for _ in range(4)]
+    for permit in permits:
+        permit.settle(12, 1)  # a text that was cut into sentences
+
+    assert admission.is_full_for("a") and not admission.is_full_for("b")
+    admission.admit("b", 3, 1)
+
+
 def test_an_only_client_may_have_all_of_the_queue() -> None:
     admission = make_admission(slots=100, tokens=1000)
     for _ in range(100):

@@ -14,7 +14,7 @@ from llguidance import LLMatcher
 
 from model.package import PackageTokenizer
 from service.engine.beam_search import BeamParams
-from service.engine.constraints import Constraints
+from service.engine.constraints import Constraints, Held
 from service.engine.engine import Engine
 from service.engine.grammar import LIMITS, Grammar, GrammarError, Vocabulary
 from service.engine.mailbox import Output
@@ -294,3 +294,18 @@ def test_one_that_takes_long_to_compile_or_is_worn_out_too_soon_is_told_to_be_sp
     whole = list(walk(grammar, 60))
 
     assert whole[0] and not whole[-1] and grammar.is_spent
+
+
+def test_an_output_that_ends_by_another_token_than_the_grammars_end_does_not_wear_it_out(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grammar = vocabulary.grammar(lark("start: /[a-z]+/"))
+    monkeypatch.setattr(vocabulary, "matcher_of", lambda _: pytest.fail("it was compiled anew"))
+    letter, other_end = 1 + ord("a"), 1 + ord("!")
+    for _ in range(3):
+        held = Held(Constraints(grammar=grammar), [], 8, frozenset({grammar.end, other_end}))
+        assert held.take(letter) is None
+        allowed = held.allowed()
+        assert allowed is not None and allowed[other_end] and held.take(other_end) is None
+
+    assert not grammar.is_spent

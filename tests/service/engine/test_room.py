@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
 
@@ -105,6 +106,29 @@ def test_a_search_of_64_beams_runs_among_streams_that_never_cease() -> None:
 
     assert steps_until(scheduler, lambda: search in scheduler.running, streams) < 40
     assert sum(sequence.width == 1 for sequence in scheduler.running) > 0  # the streams went on meanwhile
+
+
+def test_a_wide_search_runs_among_narrower_searches_and_streams_that_never_cease() -> None:
+    scheduler = make_scheduler(slots=64)
+    rng, widest = random.Random(0), wide(request(), 24)
+
+    def refill() -> None:
+        waiting = Counter(sequence.width for sequence in scheduler._waiting.in_turn())
+        for _ in range(8 - waiting[1]):
+            scheduler.add(narrow(request(), rng.randint(40, 80)))
+        for _ in range(2 - waiting[9]):
+            scheduler.add(wide(request(), 9, rng.randint(40, 80)))
+
+    rounds = 0
+
+    def enough() -> bool:
+        nonlocal rounds
+        rounds += 1
+        return rounds > 100
+
+    steps_until(scheduler, enough, refill)
+    scheduler.add(widest)
+    steps_until(scheduler, lambda: widest in scheduler.running, refill)
 
 
 def test_streams_run_among_searches_that_never_cease() -> None:

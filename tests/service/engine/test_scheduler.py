@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
@@ -382,6 +383,48 @@ def test_one_who_waits_for_room_does_not_stop_those_who_have_it() -> None:
         batch = scheduler.schedule()
         assert isinstance(batch, Decode) and batch.sequences == [wide]
         scheduler.update(batch, choices(batch), seconds=1.0)
+
+
+def test_nobody_stands_still_once_one_who_waited_for_room_has_it() -> None:
+    scheduler = make_scheduler()
+    flood = [of_client("flood", make_sequence(max_tokens=400 + 100 * number)) for number in range(8)]
+    late = of_client("late", make_sequence(max_tokens=1500))
+    for sequence in flood:
+        scheduler.add(sequence)
+    now, went_on_at, pauses = 0.0, 0.0, []
+
+    for step in range(1000):
+        if step == 50:
+            scheduler.add(late)
+        batch = scheduler.schedule()
+        assert batch is not None
+        seconds = 0.02 + 0.002 * len(batch.sequences)
+        scheduler.update(batch, choices(batch), seconds=seconds)
+        now += seconds
+        if any(sequence in flood for sequence in sequences_of(batch)):
+            pauses.append(now - went_on_at)
+            went_on_at = now
+    assert late.slots and max(*pauses, now - went_on_at) < 0.5
+
+
+def test_that_there_is_room_for_nobody_is_remembered_of_all_who_may_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = make_scheduler(max_slots=4)
+    for client in ("a", "b", "c"):
+        scheduler.add(of_client(client, make_sequence(beam_size=3, max_tokens=50)))
+    advance(scheduler)
+    advance(scheduler)
+    admitted: list[set[str]] = []
+    admit = scheduler._admit
+
+    def noted(clients: Set[str]) -> bool:
+        admitted.append(set(clients))
+        return admit(clients)
+
+    monkeypatch.setattr(scheduler, "_admit", noted)
+
+    for clients in [{"a", "b"}, {"b", "c"}] * 5:
+        scheduler._admit_if_possible(clients)
+    assert admitted == [{"a", "b"}, {"b", "c"}]
 
 
 def test_when_all_end_one_that_has_just_ended_keeps_its_answer_and_nobody_runs() -> None:

@@ -70,3 +70,13 @@ def test_a_removed_item_has_no_turn() -> None:
 
     assert queue.remove(second) and not queue.remove(second)
     assert drained(queue) == ["a1x", "a1y"]
+
+
+def test_a_client_who_was_passed_over_keeps_its_turn_though_another_of_its_requests_is_taken() -> None:
+    queue = make_queue("a1x", "b1x", "b2x", "b2y", "c1x")
+    first, second, third = list(queue.in_turn())[:3]
+    assert (first.name, second.name, third.name) == ("a1x", "b1x", "c1x")
+    queue.take(first)
+
+    queue.take(next(item for item in queue.in_turn() if item.name == "b2x"))
+    assert next(queue.in_turn()).name == "b1x"
