@@ -63,10 +63,12 @@ DEFAULTS = {
     "add_cross_attention": False,
     "tie_word_embeddings": True,
 }
-# Of poolers that no checkpoint has.
-HARMLESS = names(
-    "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head"
-) | names("pooler_type")
+HARMLESS = (
+    # of poolers that no checkpoint has
+    names("directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head")
+    | names("pooler_type")
+    | names("emb_size")  # of what distilled it
+)
 
 LAYER, BLOCK = "encoder.layer.{}", "encoder.blocks.{}"
 BODY: Names = {

@@ -37,9 +37,12 @@ HARMLESS = (
     | names("sbert_ce_default_activation_function sentence_transformers")
     # the tokenizer, and how outputs are chosen
     | OF_OUTPUTS
-    | names("is_encoder_decoder prefix sep_token_id task_specific_params tokenizer_class")
+    | names("is_encoder_decoder padding prefix sep_token_id task_specific_params tokenizer_class")
 )
-UNKNOWN = "this field is not known, and may change the answers; remove it if they are right without it"
+UNKNOWN = (
+    "this field is not known, and may change the answers; if they are right without it, import a copy of the folder "
+    "without it"
+)
 NOTHING: tuple[object, ...] = (None, False, "", [], {})  # values that ask for nothing, of fields that nobody knows
 
 

@@ -21,7 +21,7 @@ from model.package.chat import MAX_TEMPLATE, TemplateError, compiled
 
 GENERATION_FILE = "generation_config.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
-CHAT_TEMPLATE_FILE = "chat_template.jinja"
+CHAT_TEMPLATE_FILE, TOOLS_TEMPLATE_FILE = "chat_template.jinja", "additional_chat_templates/tool_use.jinja"
 
 Values = Mapping[str, Any]
 
@@ -35,7 +35,7 @@ ONLY: Mapping[str, tuple[object, ...]] = {
     "epsilon_cutoff": (0,),
     "eta_cutoff": (0,),
     "exponential_decay_length_penalty": (),
-    "force_bos_token_to_be_generated": (False,),
+    "force_bos_token_to_be_generated": (False, True),
     "force_words_ids": (),
     "guidance_scale": (1,),
     "low_memory": (False,),
@@ -113,7 +113,7 @@ class OutputSettings:
     def is_summarizer(self) -> bool:
         """Whether it summarizes without being asked to, as BART does after it was fine-tuned for that."""
         prompt = self.task_prompts.get("summarize")
-        return prompt is not None and not prompt.prefix
+        return prompt is not None and not prompt.prefix.strip()
 
 
 def _is_whole(value: object) -> bool:
@@ -149,8 +149,10 @@ def read_output_settings(folder: Path, config: Values, *, is_encoder_decoder: bo
     if stated.get("eos_token_id") is None:
         stated = {**stated, "eos_token_id": config.get("eos_token_id")}  # there may be several
     _check_kinds(folder / source, stated)
+    _check_kinds(folder / CONFIG_FILE, {"prefix": config.get("prefix")})
     read = _reader(folder, source, is_encoder_decoder=is_encoder_decoder)
-    prompts, languages = _prompts(per_task, stated, read) if is_encoder_decoder else ({}, None)
+    prefix = _set(config).get("prefix", "")
+    prompts, languages = _prompts(per_task, stated, prefix, read) if is_encoder_decoder else ({}, None)
     return OutputSettings(
         _special_ids(folder, {**config, **_set(stated)}, is_encoder_decoder=is_encoder_decoder),
         read(stated),
@@ -180,37 +182,45 @@ def _check_kinds(file: Path, values: Values) -> None:
 def read_chat_template(folder: Path) -> ChatTemplate | None:
     """Return the template of a checkpoint's conversations, if it has one; raises `CheckpointError`."""
     config = _object(folder / TOKENIZER_CONFIG_FILE) or {}
-    source = _template_source(folder, config.get("chat_template"))
+    source, tools_source = _template_sources(folder, config.get("chat_template"))
     if source is None:
         return None
-    if len(source) > MAX_TEMPLATE:
+    if max(len(source), len(tools_source or "")) > MAX_TEMPLATE:
         raise CheckpointError(f"{folder}: the chat template has more than {MAX_TEMPLATE:,} characters")
     named = {**(_object(folder / "special_tokens_map.json") or {}), **_set(config)}
     tokens = {name: named[name] for name in SPECIAL_TOKENS if named.get(name) is not None}
     try:
         compiled(source)
+        compiled(tools_source or "")
         return ChatTemplate(
             source=source,
+            tools_source=tools_source,
             tokens={name: token["content"] if isinstance(token, dict) else token for name, token in tokens.items()},
         )
     except (TemplateError, ValidationError, KeyError) as error:
         raise CheckpointError(f"{folder}: the chat template cannot be used: {error}") from None
 
 
-def _template_source(folder: Path, configured: object) -> str | None:
-    file = folder / CHAT_TEMPLATE_FILE
+def _template_sources(folder: Path, configured: object) -> tuple[str | None, str | None]:
+    """Return a template, and the one for conversations with tools where that is another."""
+    file, of_tools = folder / CHAT_TEMPLATE_FILE, folder / TOOLS_TEMPLATE_FILE
     if file.is_file():
-        return _beginning(file)
+        return _beginning(file), _beginning(of_tools) if of_tools.is_file() else None
+    tools_source = None
     if isinstance(configured, list):  # of several templates, by name
         named = {entry.get("name"): entry.get("template") for entry in configured if isinstance(entry, dict)}
         if "default" not in named:
             raise CheckpointError(
                 f"{folder / TOKENIZER_CONFIG_FILE}: chat_template has {', '.join(map(str, named))}, but no default"
             )
-        configured = named["default"]
-    if configured is not None and not isinstance(configured, str):
+        configured, tools_source = named["default"], named.get("tool_use")
+    return _text(folder, configured), _text(folder, tools_source)
+
+
+def _text(folder: Path, template: object) -> str | None:
+    if template is not None and not isinstance(template, str):
         raise CheckpointError(f"{folder / TOKENIZER_CONFIG_FILE}: chat_template is not a text")
-    return configured
+    return template
 
 
 def _beginning(file: Path) -> str:
@@ -240,6 +250,8 @@ def _reader(folder: Path, source: str, *, is_encoder_decoder: bool) -> Callable[
         ends, last = _as_list(values.get("eos_token_id")), _as_list(values.get("forced_eos_token_id"))
         if len(ends) > 1:
             found["end_ids"] = ends[1:]
+        if values.get("force_bos_token_to_be_generated") and "forced_bos_token_id" not in values:
+            found["forced_start"] = values.get("bos_token_id", 0)  # as files of 2020 say it, of BART
         if last:
             found["forced_end"] = min(last)  # each of several would end the same output
         if "bad_words" in found:
@@ -288,22 +300,28 @@ def _lengths(values: Values, *, is_encoder_decoder: bool) -> dict[str, int]:
 
 
 def _prompts(
-    per_task: Mapping[str, Values], stated: Values, read: Callable[[Values], Generation]
+    per_task: Mapping[str, Values], stated: Values, stated_prefix: str, read: Callable[[Values], Generation]
 ) -> tuple[dict[Task, TaskPrompt], Languages | None]:
-    """Return the tasks that a text-to-text model is asked for in words, and the languages, as T5's config has them."""
+    """Return the tasks that a text-to-text model is asked for in words, and the languages, as T5's config has them.
+
+    `stated_prefix` is what stands before texts where a task has none of its own.
+    """
     prompts: dict[Task, TaskPrompt] = {}
     prefixes: dict[tuple[str, str], str] = {}
     for name, values in per_task.items():
         others = {key: value for key, value in values.items() if key != "prefix"}
         direction = TRANSLATION.fullmatch(name)
         if name == SUMMARIZATION:
-            prompts["summarize"] = TaskPrompt(prefix=values.get("prefix", ""), generation=read({**stated, **others}))
+            prefix = values.get("prefix", stated_prefix)
+            prompts["summarize"] = TaskPrompt(prefix=prefix, generation=read({**stated, **others}))
         elif direction and "prefix" in values:
             prefixes[direction[1], direction[2]] = values["prefix"]
             if "translate" not in prompts:
                 prompts["translate"] = TaskPrompt(generation=read({**stated, **others}))
     if SUMMARIZATION not in per_task and any(name.startswith(f"{SUMMARIZATION}_") for name in per_task):
-        prompts["summarize"] = TaskPrompt()  # Pegasus' config has those of all its checkpoints, by their data
+        prompts["summarize"] = TaskPrompt(
+            prefix=stated_prefix
+        )  # Pegasus' config has those of all its checkpoints, by their data
     named = {f"{source}-{target}": prefix for (source, target), prefix in prefixes.items()}
     return prompts, Languages(directions=list(prefixes), prefixes=named) if prefixes else None
 

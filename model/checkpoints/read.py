@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tokenizers import Tokenizer
 
@@ -105,27 +106,20 @@ def read_checkpoint(
     `scratch` is a folder for a tokenizer that must be made; it has to stay until that is copied.
     """
     described = _described(folder)
-    config, made = described.config, described.made
-    card = Card(
-        name=name,
-        task="generate",
-        description=f"Imported from a {config['model_type']} checkpoint of Hugging Face's format.",
-        licence=licence,
-        training_data=(),
-    )
-    tokens: Tokens | None = None
-    if made.vision is not None:
-        card = _card_of_images(folder, described, card)
-    else:
-        tokens, card = _tokens_and_card(folder, described, card, languages, scratch)
-    if languages is not None and made.architecture != "encoder_decoder":
-        raise CheckpointError(f"{folder}: a model for {card.task} has no languages")
+    tokens, card = _tokens_and_card(folder, described, name, licence, languages, scratch)
     with (
         open_weights(folder, allow_pickle=allow_pickle) as tensors,
         dense_weights(described.layout, allow_pickle=allow_pickle) as dense,
     ):
-        model = load(described.family, made, tensors, dense)
-    return model, tokens, card, config["model_type"]
+        model = load(described.family, described.made, tensors, dense)
+    return model, tokens, card, described.config["model_type"]
+
+
+def check_description(folder: Path, languages: tuple[str, str] | None = None) -> None:
+    """Raise `CheckpointError` for what `read_checkpoint` refuses, as far as it shows without weights."""
+    check_config(folder)
+    with TemporaryDirectory() as scratch:
+        _tokens_and_card(folder, _described(folder), "checked", "", languages, Path(scratch))
 
 
 @dataclass(frozen=True)
@@ -158,6 +152,32 @@ def _card_of_images(folder: Path, described: _Described, card: Card) -> Card:
 
 
 def _tokens_and_card(
+    folder: Path,
+    described: _Described,
+    name: str,
+    licence: str,
+    languages: tuple[str, str] | None,
+    scratch: Path,
+) -> tuple[Tokens | None, Card]:
+    """Return a model's tokens, unless it takes pictures, and a card of the given name with what is known of it."""
+    card = Card(
+        name=name,
+        task="generate",
+        description=f"Imported from a {described.config['model_type']} checkpoint of Hugging Face's format.",
+        licence=licence,
+        training_data=(),
+    )
+    tokens: Tokens | None = None
+    if described.made.vision is not None:
+        card = _card_of_images(folder, described, card)
+    else:
+        tokens, card = _of_texts(folder, described, card, languages, scratch)
+    if languages is not None and described.made.architecture != "encoder_decoder":
+        raise CheckpointError(f"{folder}: a model for {card.task} has no languages")
+    return tokens, card
+
+
+def _of_texts(
     folder: Path, described: _Described, card: Card, languages: tuple[str, str] | None, scratch: Path
 ) -> tuple[Tokens, Card]:
     """Return the tokens of a model that reads or writes texts, and a card with what is known of it."""

@@ -64,12 +64,15 @@ class Range:
 Ranges = dict[str, Range]  # by the activation's name
 
 
-def find_ranges(graphs: Mapping[str, Graph], samples: Samples, cache: CacheShape | None) -> dict[str, Ranges]:
+def find_ranges(
+    graphs: Mapping[str, Graph], samples: Samples, cache: CacheShape | None, scratch: Path
+) -> dict[str, Ranges]:
     """Return the ranges of what each graph's products with constant matrices are given, by graph.
 
-    `graphs` are a reader's encoder, a decoder with its `cache`, or both of a translator, which translates greedily.
+    `graphs` are a reader's encoder, a decoder with its `cache`, or both of a translator, which translates greedily. In
+    `scratch` they are written whole for a while, in float32.
     """
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=scratch) as folder:
         watched = {name: _Watched(graph, Path(folder) / f"{name}.onnx") for name, graph in graphs.items()}
         for sample in tqdm(samples.rows, desc="ranges of activations"):
             ids = np.array([sample.ids])

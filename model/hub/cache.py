@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -59,6 +59,7 @@ class PackageCache:
         partial.parent.mkdir(parents=True, exist_ok=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         waiting = f"{key}: another process is importing it; waiting until it is done"
+        self._remove_rests()
         with alone(Path(f"{partial}.lock"), lambda: report(waiting)):
             if found := self.get(key):  # another process has made it meanwhile
                 return found
@@ -67,6 +68,13 @@ class PackageCache:
             make(partial)
             partial.rename(place)
         return place
+
+    def _remove_rests(self) -> None:
+        """Remove what processes that were killed left of packages, whatever code they ran: it may be gigabytes."""
+        for partial in (self.folder / "partial").iterdir():
+            if partial.is_dir():
+                with suppress(Timeout), FileLock(f"{partial}.lock", timeout=0):  # which whoever makes it holds
+                    shutil.rmtree(partial, ignore_errors=True)
 
     def remember(self, name: HubName, commit: str) -> None:
         """Note what a branch or tag means today."""

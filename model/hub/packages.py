@@ -59,12 +59,16 @@ class Packages:
         if (source / FILE_NAME).is_file():
             _check_made(source, options)
             return source
-        key = _key(source, content_of(source, options), options)
+        content = content_of(source, options)
 
         def make(out: Path) -> None:
             self._import(source, served_name(source), out, options)
+            if content_of(source, options) != content:
+                raise CheckpointError(
+                    f"{source}: its files changed while they were read; try again when they are whole"
+                )
 
-        return self.cache.get_or_make(key, make, self.report)
+        return self.cache.get_or_make(_key(source, content, options), make, self.report)
 
     def check(self, name: str, options: ImportOptions) -> None:
         """Raise what stops a package from being made of a name, as far as it shows before weights are downloaded.
@@ -75,6 +79,10 @@ class Packages:
         if not isinstance(source, HubName):
             if not (source / FILE_NAME).is_file():
                 _require_description(source)
+                require_libraries()
+                from model.checkpoints.read import check_description
+
+                check_description(source, options.languages)
             return
         if source.is_commit and self.cache.get(_key(source, source.revision, options)):
             return
@@ -83,7 +91,7 @@ class Packages:
         except HubUnreachable:
             return
         if self.cache.get(_key(source, described.name, options)) is None:
-            _check_config(source, described)
+            _check_description(source, described, options)
 
     def make(self, name: str, out: Path, options: ImportOptions) -> None:
         """Make the package of a checkpoint in a folder of its own, which the model is named after.
@@ -137,7 +145,7 @@ class Packages:
         return self.cache.get_or_make(_key(source, described.name, options), make, self.report)
 
     def _download(self, source: HubName, described: Path, options: ImportOptions) -> Path:
-        _check_config(source, described)  # before the weights, which may be gigabytes
+        _check_description(source, described, options)  # before the weights, which may be gigabytes
         self.report(f"{source}: downloading revision {described.name[:12]}")
         self.hub.fetch_weights(source, described, allow_pickle=options.allow_pickle)
         return described
@@ -179,13 +187,13 @@ def _check_made(package: Path, options: ImportOptions) -> None:
         raise HubError(f"{package}: it is a package already, which knows its languages; leave them out")
 
 
-def _check_config(source: HubName, described: Path) -> None:
-    """Raise `CheckpointError`, with the model's name, for a configuration that is not supported."""
+def _check_description(source: HubName, described: Path, options: ImportOptions) -> None:
+    """Raise `CheckpointError`, with the model's name, for a checkpoint whose small files show that it is refused."""
     require_libraries()
-    from model.checkpoints.read import check_config
+    from model.checkpoints.read import check_description
 
     try:
-        check_config(described)
+        check_description(described, options.languages)
     except CheckpointError as error:
         raise CheckpointError(str(error).replace(str(described), str(source))) from None
 
@@ -201,6 +209,7 @@ def content_of(folder: Path, options: ImportOptions) -> str:
     _require_description(folder)
     files = {path for pattern in DESCRIPTION for path in folder.glob(pattern)}
     files |= set(folder.glob("*/config.json"))  # of sentence-transformers' modules
+    files |= set(folder.glob("*/*.jinja"))
     files |= set(weight_files(folder, allow_pickle=options.allow_pickle))
     layout = read_layout(folder)
     if layout is not None and layout.dense is not None:

@@ -38,6 +38,9 @@ class ChatTemplate(Part):
     """A template, as tokenizers of Hugging Face's format carry it, and the tokens that it names."""
 
     source: str = Field(max_length=MAX_TEMPLATE)
+    tools_source: str | None = Field(
+        None, max_length=MAX_TEMPLATE, description="in its place where a request has tools, of models that have another"
+    )
     tokens: dict[str, str] = Field({}, description="what the template knows as bos_token, eos_token and the like")
 
 

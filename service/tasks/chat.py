@@ -32,7 +32,9 @@ class Chat:
 
     def __init__(self, template: ChatTemplate, tokenizer: PackageTokenizer) -> None:
         self._template, self._tokens, self._tokenizer = compiled(template.source), template.tokens, tokenizer
-        written = literals(template.source)
+        of_tools = template.tools_source or template.source
+        self._tools_template = compiled(of_tools)
+        written = literals(template.source) + literals(of_tools)
         added = tokenizer.added_tokens()
         self._special = {text: token for text, (token, is_special) in added.items() if is_special}
         others = {text: token for text, (token, _) in added.items() if text in written and not text.isspace()}
@@ -53,7 +55,8 @@ class Chat:
             "add_generation_prompt": request.add_generation_prompt,
         }
         try:
-            text = render(self._template, values, seconds=SECONDS, characters=limit)
+            template = self._tools_template if request.tools else self._template
+            text = render(template, values, seconds=SECONDS, characters=limit)
         except TooMuch as error:
             raise InvalidRequest(f"messages: the chat template was stopped: {error}", "messages") from None
         except TemplateError as error:

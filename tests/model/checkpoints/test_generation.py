@@ -218,6 +218,22 @@ def test_values_of_another_kind_are_refused_by_name(
         read(tmp_path, generation, seq2seq=True, **config)
 
 
+def test_what_a_config_has_before_all_texts_is_had_before_those_to_summarize(tmp_path: Path) -> None:
+    task = {"task_specific_params": {"summarization": {"max_length": 100}}}
+    blank = read(tmp_path, ENDS, seq2seq=True, prefix=" ", **task)
+    words = read(tmp_path, ENDS, seq2seq=True, prefix="summarize: ", **task)
+
+    assert blank.is_summarizer and blank.task_prompts["summarize"].prefix == " "
+    assert not words.is_summarizer and words.task_prompts["summarize"].prefix == "summarize: "
+
+
+def test_old_files_that_force_the_first_token_force_the_one_that_begins(tmp_path: Path) -> None:
+    old = {**ENDS, "bos_token_id": 3, "force_bos_token_to_be_generated": True}
+    assert read(tmp_path, old, seq2seq=True).generation.forced_start == 3
+    assert read(tmp_path, {**old, "forced_bos_token_id": 5}, seq2seq=True).generation.forced_start == 5
+    assert read(tmp_path, {**old, "force_bos_token_to_be_generated": False}).generation.forced_start is None
+
+
 def test_values_that_change_nothing_are_taken(tmp_path: Path) -> None:
     neutral = {
         "penalty_alpha": None,
@@ -241,11 +257,15 @@ def test_a_chat_template_is_found_where_it_may_be(tmp_path: Path) -> None:
     named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]
     config.write_text(json.dumps({"chat_template": named}))
     found = read_chat_template(tmp_path)
-    assert found is not None and found.source == "plain"
+    assert found is not None and (found.source, found.tools_source) == ("plain", "tools")
 
     (tmp_path / "chat_template.jinja").write_text("of a file")
     found = read_chat_template(tmp_path)
-    assert found is not None and found.source == "of a file"
+    assert found is not None and (found.source, found.tools_source) == ("of a file", None)
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("of tools")
+    found = read_chat_template(tmp_path)
+    assert found is not None and (found.source, found.tools_source) == ("of a file", "of tools")
 
 
 @pytest.mark.parametrize(
@@ -254,6 +274,10 @@ def test_a_chat_template_is_found_where_it_may_be(tmp_path: Path) -> None:
         ({"chat_template": "{% for %}"}, "the chat template cannot be used: Expected an expression"),
         ({"chat_template": [{"name": "rag", "template": ""}]}, "chat_template has rag, but no default"),
         ({"chat_template": 5}, "chat_template is not a text"),
+        (
+            {"chat_template": [{"name": "default", "template": ""}, {"name": "tool_use", "template": "{% for %}"}]},
+            "the chat template cannot be used: Expected an expression",
+        ),
         ({"chat_template": "x" * 262_145}, "the chat template has more than 262,144 characters"),
     ],
 )

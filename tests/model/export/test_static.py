@@ -89,9 +89,9 @@ def test_channels_are_evened_out_without_another_answer(tmp_path: Path, placemen
     graphs = trace_graphs(model)
     fuse(graphs["decoder"])
     samples, cache = some_samples(config.vocab_size), cache_shape(model)
-    ranges = find_ranges(graphs, samples, cache)["decoder"]
+    ranges = find_ranges(graphs, samples, cache, tmp_path)["decoder"]
     evened = smooth(graphs["decoder"], ranges)
-    found = find_ranges(graphs, samples, cache)["decoder"]
+    found = find_ranges(graphs, samples, cache, tmp_path)["decoder"]
 
     def unevenness(seen: Ranges) -> list[float]:
         """Of what norms give to products; the last norm's goes by another name, as some positions are picked of it."""

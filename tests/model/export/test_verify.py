@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -73,6 +76,23 @@ def test_a_precision_that_a_model_does_not_bear_is_refused(
     ):
         export_package(package.model, None, card, tmp_path, precision="int4-blocks")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("noise", [0.0, 3.0])
+def test_answers_are_compared_token_by_token_and_not_their_two_logits(tmp_path: Path, noise: float) -> None:
+    model = random_model(TINY["answers"])
+    graphs = open_graphs(write_graphs(model, tmp_path))
+    rng = np.random.default_rng(1)
+
+    class Shifted:
+        """A graph whose two logits of each token are as far apart as they should be."""
+
+        def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+            logits = graphs["encoder"].run(inputs)["logits"]
+            return {"logits": logits + noise * rng.standard_normal((*logits.shape[:2], 1)).astype(np.float32)}
+
+    report = verify(model, cast("Any", {"encoder": Shifted()}), batches=4)
+    assert report.distance < 1e-4 if not noise else report.distance > 0.2
 
 
 def test_a_feature_that_drowns_all_others_is_noticed(tmp_path: Path) -> None:

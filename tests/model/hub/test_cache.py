@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from model.hub.cache import EXPORTER, PackageCache, exporter_version, key_of
 from model.hub.names import BUNDLED, HubName
@@ -124,6 +125,18 @@ def test_a_change_of_what_makes_packages_is_another_version_and_of_other_code_is
 
 def test_all_that_makes_packages_is_where_it_is_looked_for() -> None:
     assert all((BUNDLED.parent / name).exists() for name in EXPORTER)
+
+
+def test_what_processes_that_were_killed_left_is_removed_unless_it_is_being_made(
+    cache: PackageCache, make: Make
+) -> None:
+    left, going_on = (cache.folder / "partial" / name for name in ("b-of-older-code", "c"))
+    for folder in (left, going_on):
+        (folder / ".export-1").mkdir(parents=True)
+    with FileLock(f"{going_on}.lock"):
+        cache.get_or_make("a", make)
+
+    assert not left.exists() and going_on.exists()
 
 
 def test_it_remembers_what_a_branch_meant(cache: PackageCache) -> None:

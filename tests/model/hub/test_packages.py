@@ -182,7 +182,12 @@ def test_what_cannot_be_imported_is_told_before_any_weights_come(
 ) -> None:
     add_model("tiny/gpt2", "gpt2")
     add_model("tiny/new", model_type="brand_new")
+    (add_model("tiny/mute", "gpt2").folder / "tokenizer.json").unlink()
     packages.check("tiny/gpt2", FLOAT32)
+    with pytest.raises(CheckpointError, match=r"^tiny/mute: .*tokenizer"):
+        packages.check("tiny/mute", FLOAT32)
+    with pytest.raises(CheckpointError, match=r"^tiny/gpt2: a model for generate has no languages"):
+        packages.check("tiny/gpt2", replace(FLOAT32, languages=("en", "de")))
     with pytest.raises(CheckpointError, match=r"^tiny/new: the family"):
         packages.check("tiny/new", FLOAT32)
     with pytest.raises(HubError, match=r"^tiny/none: there is no such model"):
@@ -195,6 +200,23 @@ def test_what_cannot_be_imported_is_told_before_any_weights_come(
     monkeypatch.setitem(sys.modules, "torch", None)
     packages.check("tiny/gpt2", FLOAT32)  # is there
     replace(packages, hub=replace(hub, endpoint="http://127.0.0.1:9")).check("tiny/other", FLOAT32)  # find will tell
+
+
+def test_a_folder_that_changes_while_it_is_imported_is_not_kept(
+    packages: Packages, checkpoints: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(checkpoints / "gpt2", tmp_path / "growing"))
+    imported = Packages._import
+
+    def meanwhile(self: Packages, source: Path, name: str, out: Path, options: ImportOptions) -> None:
+        imported(self, source, name, out, options)
+        (source / "README.md").write_text("---\nlicense: mit\n---\n")
+
+    monkeypatch.setattr(Packages, "_import", meanwhile)
+    with pytest.raises(CheckpointError, match="its files changed while they were read"):
+        packages.find(str(folder), FLOAT32)
+    monkeypatch.undo()
+    assert Manifest.load(packages.find(str(folder), FLOAT32)).licence == "mit"
 
 
 def test_a_folder_that_is_neither_says_what_it_lacks(packages: Packages, tmp_path: Path) -> None:

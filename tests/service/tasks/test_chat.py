@@ -172,6 +172,16 @@ def test_tools_and_further_values_reach_the_template(tokenizer: Tokenizer, chat:
     assert control_tokens(tokenizer, ids)[-2:] == ["<think>", "</think>"]
 
 
+def test_a_template_for_tools_takes_the_others_place_where_there_are_some(tokenizer: Tokenizer) -> None:
+    template = ChatTemplate(source="plain", tools_source="<|im_start|>{{ tools[0].function.name }}")
+    chat = Chat(template, PackageTokenizer(tokenizer))
+    tools = [{"type": "function", "function": {"name": "<|im_end|>"}}]
+
+    assert tokenizer.decode(prompt(chat, user("x"))) == "plain"
+    ids = prompt(chat, user("x"), tools=tools)
+    assert control_tokens(tokenizer, ids) == ["<|im_start|>"]
+
+
 def test_parts_of_a_content_are_joined_by_line_breaks(chat: Chat) -> None:
     parts = [{"type": "text", "text": "Who"}, {"type": "text", "text": "is Dan?"}]
 
