@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 
 from langcodes import Language
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
@@ -18,6 +19,8 @@ from model.package.languages import base_language
 READ = 1_000  # characters of a text that are read: enough to be sure, and at most a millisecond
 SURE = 0.9  # a score by which a text is taken to be in the very language that it is to be translated into
 NOWHERE = "XX"  # the region of mBART's languages that have none, as en_XX
+
+_reading = Lock()
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Detector:
 
 async def prepare() -> None:
     """Let the model be read by a thread if it has not been; whoever then guesses on the event loop stalls nobody."""
-    if not _identifier.cache_info().currsize:
+    if not _read_identifier.cache_info().currsize:
         await asyncio.to_thread(_identifier)
 
 
@@ -66,6 +69,11 @@ def english_name(language: str) -> str:
     return tag.language_name() if tag.territory == NOWHERE else tag.display_name()
 
 
-@cache
 def _identifier() -> LanguageIdentifier:
+    with _reading:  # else each thread that waits for it would read one of its own
+        return _read_identifier()
+
+
+@cache
+def _read_identifier() -> LanguageIdentifier:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -155,7 +155,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         return response
     if error.status_code == NotFound.status:
         return error_response(NotFound(f"there is no route {request.url.path}; see /docs"))
-    return error_response(NotJson(str(error.detail)))
+    return error_response(NotJson("the body is no JSON in UTF-8, or has a number of too many digits"))
 
 
 async def _unforeseen_error(_request: Request, error: Exception) -> Response:

@@ -20,6 +20,7 @@ from service.tasks.texts import as_list
 
 Suits = Callable[[Manifest], bool]
 Answer = TypeVar("Answer", bound=Response)
+SHOWN = 100  # characters that an error repeats of a name which there is not
 
 
 class Tasks:
@@ -61,7 +62,7 @@ class Tasks:
 
     def _named(self, model: str, kind: Kind | None) -> Task:
         if model not in self.by_name:
-            raise NotFound(f"there is no model {model!r}; there are {self._names()}", "model")
+            raise NotFound(f"there is no model {model[:SHOWN]!r}; there are {self._names()}", "model")
         task = self.by_name[model]
         if not answers(task.manifest, kind):
             raise WrongTask(f"model {model!r} is for {' and '.join(task.manifest.tasks)}, not for {kind}", "model")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
@@ -19,6 +19,7 @@ from service.tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
+BODIES_UNDER_WAY = 64  # as large as they may be
 MAX_DIGITS = 20  # of a length that is announced; Python refuses to read thousands of them
 
 
@@ -97,15 +98,20 @@ class ShedLoad:
         await self._app(scope, receive, send)
 
 
-@dataclass(frozen=True)
+@dataclass
 class BodyLimits:
-    """How large a body may be, and how long it may take to come."""
+    """How large a body may be, how long it may take to come, and how much may be here of bodies that are not whole.
+
+    The last is as much as `BODIES_UNDER_WAY` of the largest: who opens many connections and sends slowly would fill the
+    memory before any key is known.
+    """
 
     max_bytes: int
     timeout_s: float
+    under_way: int = field(default=0, init=False)  # bytes that are here of bodies that are not whole
 
     async def read(self, scope: Scope, receive: Receive) -> bytes:
-        """Return a request's body; raises `TooLarge`, `RequestTimeout`, `ClientDisconnect`."""
+        """Return a request's body; raises `TooLarge`, `RequestTimeout`, `ServerOverloaded`, `ClientDisconnect`."""
         announced = Headers(scope=scope).get("content-length", "")
         if announced.isascii() and announced.isdigit():  # as "²" is not, which is a digit too
             self._check(int(announced[:MAX_DIGITS]))
@@ -119,10 +125,15 @@ class BodyLimits:
                         raise ClientDisconnect
                     chunks.append(message.get("body", b""))
                     size += len(chunks[-1])
+                    self.under_way += len(chunks[-1])
                     self._check(size)
+                    if self.under_way > BODIES_UNDER_WAY * self.max_bytes:
+                        raise ServerOverloaded("too many bodies are being sent at once; try again")
                     more = bool(message.get("more_body", False))
         except TimeoutError:
             raise RequestTimeout(f"the body did not come within {self.timeout_s:g} s", "body") from None
+        finally:
+            self.under_way -= size
         body = b"".join(chunks)
         check_values(body)
         return body

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.addresses import ADDRESSED
 from service.api.error_forms import NATIVE, ErrorForm, error_form
-from service.errors import InternalError
+from service.errors import InternalError, ServiceError
 from service.metrics import Metrics
 from service.schemas import (
     AnyEvent,
@@ -55,8 +55,13 @@ class Observed:
     tokens: int = 0  # of the prompt and the completion, as far as they are known
     reason: str | None = None  # the error's code
     failure: Exception | None = None  # that nobody reckoned with
+    broken_off: int | None = None  # the status that it would have, had its answer not begun
     error_form: ErrorForm = NATIVE  # of the protocol in which it came
     traceparent: str | None = None  # of its span, or of the caller's where it has none
+
+    def break_off(self, error: ServiceError, failure: Exception | None = None) -> None:
+        """Note why an answer that has begun ends: it counts by that, whatever status it began with."""
+        self.reason, self.broken_off, self.failure = error.code, error.status, failure
 
     def count(self, answer: Response | AnyEvent) -> None:
         """Take the tokens from an answer. A stream's pieces count one each, until its last event has the usage."""
@@ -131,7 +136,8 @@ class ObserveRequests:
                 raise
             finally:
                 if request.reason is not None or request.model != UNKNOWN:
-                    self._tell(scope, request, code if is_whole else CLIENT_LEFT, time.perf_counter() - started, span)
+                    told = str(request.broken_off or code) if is_whole else CLIENT_LEFT
+                    self._tell(scope, request, told, time.perf_counter() - started, span)
 
     def _route(self, scope: Scope) -> str | None:
         """Return the route of a request, which is a path below a model's address, or None where there is none."""
@@ -147,7 +153,7 @@ class ObserveRequests:
         metrics = self._metrics
         if request.reason is not None:
             metrics.rejections.labels(request.model, request.reason).inc()
-        if code == CLIENT_LEFT:
+        if code == CLIENT_LEFT and request.reason is None:
             metrics.cancellations.labels(request.model).inc()
         metrics.requests.labels(request.model, request.task, code).inc()
         if request.client != ANONYMOUS:
@@ -162,5 +168,10 @@ class ObserveRequests:
         span.note(**about)
         if request.failure is not None:
             span.fail(request.failure)
-        where = {"method": scope["method"], "path": scope["path"][:MAX_PATH], "seconds": round(seconds, 6)}
+        where = {"method": scope["method"], "path": _printable(scope["path"][:MAX_PATH]), "seconds": round(seconds, 6)}
         logger.info("request", extra={**where, **about})
+
+
+def _printable(path: str) -> str:
+    """Return a path with what is not to be printed as escapes: a terminal would do what it says."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in path)

@@ -106,12 +106,13 @@ async def _lines(first: asyncio.Task[BaseModel], events: AsyncGenerator[BaseMode
             yield _line(event)
         yield "data: [DONE]\n\n"
     except ServiceError as error:
-        observed().reason = error.code
+        observed().break_off(error)
         yield _error_line(error)
-    except Exception:
+    except Exception as failure:
         logger.exception("a stream failed")
-        observed().reason = InternalError.code
-        yield _error_line(InternalError("the stream failed; try again"))
+        ours = InternalError("the stream failed; try again")
+        observed().break_off(ours, failure)
+        yield _error_line(ours)
 
 
 def _line(event: BaseModel) -> str:

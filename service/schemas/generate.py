@@ -106,8 +106,8 @@ class TokenLogprob:
 
     id: int
     text: str
-    logprob: float | None
     top: list[TopLogprob]
+    logprob: float | None = None
 
 
 class Choice(Response):

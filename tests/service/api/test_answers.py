@@ -22,7 +22,7 @@ from service.schemas import (
 )
 
 USAGE = Usage(prompt_tokens=3)
-LOGPROBS = [TokenLogprob(1, "é", None, []), TokenLogprob(2, "b", -0.5, [TopLogprob(id=3, text='"', logprob=-0.25)])]
+LOGPROBS = [TokenLogprob(1, "é", []), TokenLogprob(2, "b", [TopLogprob(id=3, text='"', logprob=-0.25)], -0.5)]
 
 
 @pytest.mark.parametrize(

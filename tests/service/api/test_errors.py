@@ -3,16 +3,18 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from starlette.types import Message
 
-from service.api.middleware import BodyLimits, LimitBody
+from service.api.middleware import BODIES_UNDER_WAY, BodyLimits, LimitBody
 from service.engine.admission import Admission
 from service.engine.isolation import Failure
 from service.engine.runner import Runner
 from service.engine.scheduler import Batch, Choice
+from service.errors import ServerOverloaded
 from tests.service.api.conftest import Client, OpenClient, limits, post, series
 
 
@@ -91,6 +93,27 @@ async def test_a_refused_stream_is_an_ordinary_error(client: Client) -> None:
 
     assert response.status_code == 422
     assert response.json()["error"]["param"] == "prompt"
+
+
+async def test_bodies_that_are_sent_slowly_do_not_fill_the_memory() -> None:
+    bodies, stays_open = BodyLimits(100, timeout_s=9), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[Message]:
+        yield {"type": "http.request", "body": b"{" * 100, "more_body": True}
+        await stays_open.wait()
+        yield {"type": "http.request", "body": b"", "more_body": False}
+
+    async def read() -> bytes:
+        return await bodies.read({"type": "http", "headers": []}, slowly().__anext__)
+
+    reading = [asyncio.create_task(read()) for _ in range(BODIES_UNDER_WAY)]
+    await asyncio.sleep(0)
+    with pytest.raises(ServerOverloaded, match="too many bodies"):
+        await read()
+    for each in reading:
+        each.cancel()
+    await asyncio.gather(*reading, return_exceptions=True)
+    assert bodies.under_way == 0
 
 
 async def test_what_is_not_json_is_400(client: Client) -> None:

@@ -82,7 +82,7 @@ async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGen
                     id=last.id if last else 0,
                     text=event.text,
                     logprob=last.logprob or 0.0 if last else 0.0,
-                    special=last is None,
+                    special=last is None and not event.text,  # what was searched is a text without tokens
                 )
                 yield StreamedText(index=index, token=token, generated_text=text if event.finish_reason else None)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from service.api.calls import Calls
 from service.api.protocols.openai.answers import Chunk, ChunkChoice, FinishReason, OpenAIUsage, finish_reason_of
@@ -54,6 +54,11 @@ class CompletionRequest(ChoicesRequest):
     )
     logprobs: int | None = Field(None, ge=0, le=20, description="likeliest tokens to report at each place")
     echo: bool = Field(False, description="begin each choice with its prompt, and its logprobs with the prompt's")
+
+    @field_validator("logprobs", mode="before")
+    @classmethod
+    def _false_asks_for_none(cls, value: Any) -> Any:
+        return None if value is False else value  # as a number it would be 0, which asks for the tokens' own
 
     def task_request(self) -> GenerateRequest:
         """Return it in the task's words."""

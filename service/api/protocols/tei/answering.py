@@ -74,6 +74,8 @@ async def similarity(calls: Calls, request: SimilarityRequest) -> list[float]:
 async def predict(calls: Calls, request: PredictRequest) -> Iterator[Any]:
     """Return the labels of a text or pair, best first, or those of each one of a list."""
     inputs = request.inputs
+    if not inputs and isinstance(inputs, list):
+        raise EmptyInput("inputs is empty; send at least one text", "inputs")
     is_one = isinstance(inputs, str) or all(isinstance(each, str) for each in inputs)
     each_one = [[inputs] if isinstance(inputs, str) else inputs] if is_one else inputs
     activation: Activation | None = None

@@ -140,7 +140,7 @@ async def test_a_model_is_described_as_tei_does(client: Client) -> None:
         ("/embed", {"inputs": "x", "truncation_direction": "left"}, 422, "Validation", "truncation_direction"),
         ("/embed", {"inputs": "x", "model": "sentiment"}, 424, "Backend", "not for embed"),
         ("/predict", {"inputs": "x", "model": "embed"}, 424, "Backend", "not for classify"),
-        ("/predict", {"inputs": []}, 422, "Validation", "inputs"),
+        ("/predict", {"inputs": []}, 400, "Empty", "inputs"),
         ("/predict", {"inputs": ["a", "b", "c"]}, 422, "Validation", "inputs"),
         ("/predict", {"inputs": [["a"], ["a", "b", "c"]]}, 422, "Validation", "inputs"),
         ("/rerank", {"query": "x", "texts": []}, 400, "Empty", "texts is empty"),
