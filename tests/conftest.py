@@ -108,9 +108,9 @@ RECIPE_OF = {
 }
 # Of what can be served and no recipe makes.
 CARDS = {
-    "ranker": replace(cards.PARAPHRASE, name="ranker", task="rerank", labels=("fits",), activation="sigmoid"),
+    "ranker": replace(cards.ALIKE, name="ranker", labels=("fits",)),
     "entailment": replace(
-        cards.PARAPHRASE,
+        cards.ENTAIL_ALONE,
         name="entailment",
         labels=("contradiction", "neutral", "entailment"),
         entailment=Entailment(entails=2, contradicts=0),
@@ -164,7 +164,7 @@ def make_package(tmp_path_factory: pytest.TempPathFactory) -> MakePackage:
 
     def make(name: str, precision: Precision = "float32") -> TinyPackage:
         if (name, precision) not in made:
-            recipe, config = RECIPES[RECIPE_OF.get(name, "finetune-classify-pairs")], TINY[name]
+            recipe, config = RECIPES[RECIPE_OF.get(name, "finetune-score-pairs")], TINY[name]
             card = replace(CARDS.get(name, recipe.card), chat_template=None)  # tests of chats give one of their own
             folder = tmp_path_factory.mktemp(f"{name}-{precision}")
             tokens = None

@@ -14,7 +14,7 @@ from model.package.manifest import Precision
 # Known here, so that help needs no torch; a test compares them with model.training.recipes.
 RECIPE_NAMES = [
     *("pretrain-encoder", "pretrain-encoder-reviews", "finetune-classify-sentiment", "finetune-classify-spam"),
-    *("finetune-classify-topics", "finetune-classify-pairs", "finetune-classify-entail"),
+    *("finetune-classify-topics", "finetune-score-pairs", "finetune-classify-entail"),
     *("finetune-classify-hypotheses", "finetune-tag"),
     *("finetune-answer", "contrastive-embed", "pretrain-decoder", "sft-decoder"),
     *("translate", "translate-varied", "translate-joined", "classify-image"),
@@ -25,7 +25,10 @@ PrecisionName = StrEnum("PrecisionName", {name: name for name in get_args(Precis
 INT8 = PrecisionName("int8")
 HAS_COMPILER = shutil.which("g++") is not None
 
-PrecisionChoice = Annotated[PrecisionName, typer.Option(help="of the weights; int8 serves many, blocks serve one")]
+PrecisionChoice = Annotated[
+    PrecisionName,
+    typer.Option(help="of the weights; int8 unless you know better, blocks where our own operators do not run"),
+]
 RunFolder = Annotated[Path, typer.Option("--run", help="folder of a training run", exists=True, file_okay=False)]
 Package = Annotated[Path, typer.Argument(help="folder of a model package", exists=True, file_okay=False)]
 Data = Annotated[Path, typer.Option("--data", help="folder of the data sets", exists=True, file_okay=False)]

@@ -1,7 +1,7 @@
 """Models files in which models stand by name: `model: org/name` in place of `package: folder`.
 
     models:
-      - model: Helsinki-NLP/opus-mt-en-de
+      - model: google-t5/t5-small
         precision: int8-blocks
         max_slots: 16
 

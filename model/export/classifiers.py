@@ -71,11 +71,6 @@ DATA: dict[tuple[str, ...], Labelled] = {
         "dbpedia14_subset/validation",
         lambda data: readers.read_topics(data, "validation"),
     ),
-    readers.ALIKE: Labelled(
-        {"stsb/test": lambda data: readers.read_sentence_pairs(data, "test")},
-        "stsb/validation",
-        lambda data: readers.read_sentence_pairs(data, "validation"),
-    ),
     inferences.ENTAILMENTS: Labelled(
         {
             "nli_mix/test_snli": lambda data: inferences.read_entailment_file(data, "test_snli"),

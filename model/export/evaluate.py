@@ -17,8 +17,8 @@ from model.export.naive import NaiveDecoder
 from model.export.spans import evaluate_answerer, evaluate_tagger
 from model.export.translators import evaluate_translator
 from model.package import Figure, Manifest, PackageError, Task
-from model.training import readers
-from model.training.objectives.contrastive import spearman
+from model.training.objectives.pair import spearman
+from model.training.pairs import read_scored_pairs
 
 
 def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: Path | None = None) -> list[Figure]:
@@ -64,7 +64,7 @@ def _key(figure: Figure) -> tuple[str, str, str]:
 
 def _evaluate_embeddings(evaluation: Evaluation) -> Measured:
     """Measure the rank correlation of cosines with how alike people judged pairs of sentences."""
-    pairs = list(islice(readers.read_scored_pairs(evaluation.data, "test"), evaluation.limit))
+    pairs = list(islice(read_scored_pairs(evaluation.data, "test"), evaluation.limit))
     embedding = evaluation.manifest.embedding
     prompt = embedding.prompts[embedding.default_prompt] if embedding and embedding.default_prompt else ""
     texts = [prompt + text for pair in pairs for text in (pair.first, pair.second)]
@@ -72,6 +72,14 @@ def _evaluate_embeddings(evaluation: Evaluation) -> Measured:
     vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
     cosines = (vectors[::2] * vectors[1::2]).sum(-1)
     value = spearman(cosines, np.array([pair.score for pair in pairs]))
+    return Measured([evaluation.figure("stsb/test", "Spearman", value)])
+
+
+def _evaluate_scores(evaluation: Evaluation) -> Measured:
+    """Measure the rank correlation of a pair's score with how alike people judged the pair."""
+    pairs = list(islice(read_scored_pairs(evaluation.data, "test"), evaluation.limit))
+    logits, _ = evaluation.run_texts([(pair.first, pair.second) for pair in pairs], "logits")
+    value = spearman(logits[:, 0].astype(np.float64), np.array([pair.score for pair in pairs]))
     return Measured([evaluation.figure("stsb/test", "Spearman", value)])
 
 
@@ -114,6 +122,7 @@ EVALUATIONS: dict[Task, Callable[[Evaluation], Measured]] = {
     "tag": evaluate_tagger,
     "answer": evaluate_answerer,
     "embed": _evaluate_embeddings,
+    "rerank": _evaluate_scores,
     "generate": _evaluate_perplexity,
     "translate": evaluate_translator,
 }

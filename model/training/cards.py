@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from model.card import Card
 from model.package import ChatTemplate, Dataset, Entailment, ImageFormat, Tagging
-from model.training import inferences, readers
+from model.training import inferences, pairs, readers
 from model.training.readers import ENGLISH, LANGUAGES
 
 OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, GFDL, CDLA-Sharing, public domain"
@@ -110,14 +110,15 @@ TOPICS = Card(
     labels=readers.TOPICS,
     max_input_tokens=128,
 )
-PARAPHRASE = Card(
-    name="paraphrase",
-    task="classify",
-    description="Tells whether two English sentences mean nearly the same.",
+ALIKE = Card(
+    name="alike",
+    task="rerank",
+    description="Tells how alike two English sentences are in what they mean, 0 to 1.",
     not_for="texts longer than a sentence",
     licence=PARTLY_UNCLEAR,
     training_data=(STSB,),
-    labels=readers.ALIKE,
+    labels=pairs.ALIKE,
+    activation="sigmoid",
     max_input_tokens=128,
 )
 ENTAIL = Card(

@@ -63,6 +63,10 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"{folder}: another process is training there; wait for it, or train into another folder"
     with alone_in(folder, RunError(busy)):
+        if recipe.teach is not None and start_from is None and not Run(folder).checkpoint.exists():
+            raise RunError(
+                f"{recipe.name}: what it begins with teaches it, too; begin with a run of {recipe.begins_with}"
+            )
         training = Training(recipe, data, folder, start_from=start_from, size=size, compile_model=compile_model)
         training.resume()
         training.run_steps(report)
@@ -89,7 +93,7 @@ class Training:
         config = recipe.configure(size or SIZES[recipe.size])
         self.start: Transformer | None = None  # whose weights a new run begins with
         if start_from is not None:
-            self.start = load_trained(start_from)[0]
+            self.start = load_trained(start_from)[0].to(self.device)
             check_start(config, self.start.config)
         with noting_files() as files:
             rows, validation_rows = recipe.read(data, "train"), recipe.read(data, "validation")
@@ -97,6 +101,10 @@ class Training:
         tokenizer = self._tokenizer(rows, config.vocab_size)
         if tokenizer is not None:
             config = replace(config, vocab_size=tokenizer.get_vocab_size())
+            if recipe.teach is not None:
+                if not self.run.checkpoint.exists():
+                    self.run.taught.unlink(missing_ok=True)  # by another start
+                rows = recipe.teach(self.start, tokenizer, rows, self.run.taught)
         self.objective, self.validation = (recipe.objective(tokenizer, config) for _ in range(2))
         self.objective.encode(rows)
         self.validation.encode(validation_rows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -15,10 +14,8 @@ from numpy.typing import NDArray
 
 from model.training.data import Split, open_text, read_idx_pair, read_rows
 from model.training.errors import DataError
-from model.training.inferences import ENTAILMENTS, read_entailment
 from model.training.names import with_varied_names
 from model.training.objectives.answer import Question
-from model.training.objectives.contrastive import Pair
 from model.training.requests import request_of
 
 SplitOrTest = Split | Literal["test"]  # the last for evaluation alone
@@ -27,7 +24,6 @@ ENGLISH = "en"
 LANGUAGES = ("de", "fr", "sv")  # that the bundled translator knows beside English
 SENTIMENTS = ("negative", "positive")
 SPAM = ("ham", "spam")
-ALIKE = ("different", "alike")
 TOPICS = (
     *("Album", "Animal", "Artist", "Athlete", "Building", "Company", "EducationalInstitution", "Film"),
     *("MeanOfTransportation", "NaturalPlace", "OfficeHolder", "Plant", "Village", "WrittenWork"),
@@ -82,7 +78,7 @@ def _wikitext_articles(data: Path, split: Split) -> Iterator[str]:
     yield "\n".join(article)
 
 
-def _bare(text: str) -> str:
+def bare(text: str) -> str:
     """Return a text's letters and digits in lower case, to tell whether two texts are the same."""
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
@@ -97,7 +93,7 @@ def read_sentiment(data: Path, split: Split) -> list[tuple[str, int]]:
     if split == "validation":
         return phrases + reviews[:VALIDATION_REVIEWS]
     held_out = _held_out_opinions(data, reviews)
-    return [(text, label) for text, label in phrases + reviews[VALIDATION_REVIEWS:] if _bare(text) not in held_out]
+    return [(text, label) for text, label in phrases + reviews[VALIDATION_REVIEWS:] if bare(text) not in held_out]
 
 
 def read_reviews(data: Path, split: Split) -> list[list[str]]:
@@ -108,13 +104,13 @@ def read_reviews(data: Path, split: Split) -> list[list[str]]:
     held_out = _held_out_opinions(data, reviews)
     texts = [text for text, _ in reviews[VALIDATION_REVIEWS:]]
     texts += [row["text"] for row in read_rows(data / "imdb" / "unlabelled.jsonl.xz")]
-    return [sentences_of(text) for text in texts if _bare(text) not in held_out]
+    return [sentences_of(text) for text in texts if bare(text) not in held_out]
 
 
 def _held_out_opinions(data: Path, reviews: list[tuple[str, int]]) -> set[str]:
     """Return what of SST-2 and IMDb is validated and tested on."""
     tests = [read_labelled(data / file) for file in ("sst2/test.tsv.xz", "sst2/dev.tsv.xz", "imdb/test.jsonl.xz")]
-    return {_bare(text) for rows in (*tests, reviews[:VALIDATION_REVIEWS]) for text, _ in rows}
+    return {bare(text) for rows in (*tests, reviews[:VALIDATION_REVIEWS]) for text, _ in rows}
 
 
 def read_labelled(path: Path) -> list[tuple[str, int]]:
@@ -130,56 +126,6 @@ def read_spam(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
 def read_topics(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
     """Read the first lines of encyclopedia articles as (text, label)."""
     return [(row["text"], row.label(TOPICS)) for row in read_rows(data / "dbpedia14_subset" / f"{split}.tsv.xz")]
-
-
-def read_sentence_pairs(data: Path, split: SplitOrTest) -> list[tuple[tuple[str, str], int]]:
-    """Read pairs of sentences as (pair, label): 1 where people judged them to mean nearly the same (3 of 5 and up)."""
-    return [((pair.first, pair.second), int((pair.score or 0) >= 0.6)) for pair in read_scored_pairs(data, split)]
-
-
-def read_scored_pairs(data: Path, split: SplitOrTest) -> list[Pair]:
-    """Read pairs of sentences with how alike people judged them, 0 to 1; none is trained on that is tested on."""
-    pairs = [
-        Pair(row["sentence1"], row["sentence2"], float(row["score"]) / 5)
-        for row in read_rows(data / "stsb" / f"{split}.tsv.xz")
-    ]
-    if split != "train":
-        return pairs
-    others: tuple[SplitOrTest, ...] = ("validation", "test")
-    held_out = {_bare_pair(pair) for other in others for pair in read_scored_pairs(data, other)}
-    return [pair for pair in pairs if _bare_pair(pair) not in held_out]
-
-
-def _bare_pair(pair: Pair) -> frozenset[str]:
-    return frozenset((_bare(pair.first), _bare(pair.second)))
-
-
-def read_pairs_that_belong_together(data: Path, split: Split) -> list[Pair]:
-    """Read scored pairs; for training six times over, and with them what follows from what, paraphrases and questions.
-
-    The questions' paragraphs are long and teach less of what sentences mean, so only every third is here.
-    """
-    scored = read_scored_pairs(data, split)
-    if split == "validation":
-        return scored
-    rng = random.Random(1)
-    questions = [
-        Pair(rng.choice(row["qas"])["question"], row["context"])
-        for row in itertools.islice(read_rows(data / "squad11" / "train.jsonl.xz"), 0, None, 3)
-        if row["qas"]
-    ]
-    alike = [Pair(pair.first, pair.second) for pair in scored if (pair.score or 0) >= 0.8]
-    entailed = [Pair(*pair) for pair, label in read_entailment(data, "train") if ENTAILMENTS[label] == "entailment"]
-    return scored * 6 + (alike + _paraphrases(data)) * 2 + entailed + questions
-
-
-def _paraphrases(data: Path) -> list[Pair]:
-    """Return English sentences of Tatoeba that have a translation in common, two at a time."""
-    by_translation: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    for language, english, other in read_pairs(data, "train"):
-        by_translation[language, other][_bare(english)] = english
-    pairs = {pair for alike in by_translation.values() for pair in itertools.pairwise(sorted(alike.values()))}
-    return [Pair(first, second) for first, second in sorted(pairs)]
 
 
 def read_questions(data: Path, split: SplitOrTest) -> list[Question]:
@@ -333,8 +279,8 @@ def _by_language(pairs: list[tuple[str, str, str]]) -> list[list[tuple[str, str,
 def _back(data: Path, pairs: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
     """Turn the pairs, but those whose English is validated or tested on in any language."""
     others: tuple[SplitOrTest, ...] = ("validation", "test")
-    held_out = {_bare(english) for other in others for _, english, _ in read_pairs(data, other)}
-    return _turned([row for row in pairs if _bare(row[1]) not in held_out])
+    held_out = {bare(english) for other in others for _, english, _ in read_pairs(data, other)}
+    return _turned([row for row in pairs if bare(row[1]) not in held_out])
 
 
 def _turned(pairs: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
 from model.architectures import TextEncoder, Transformer
 from model.architectures.heads import PretrainingHead, WeightedVectorHead
 from model.card import Card
 from model.config import TransformerConfig
-from model.training import cards, inferences, readers
+from model.training import cards, inferences, pairs, readers
 from model.training.cooccurrence import cooccurrence_embeddings
 from model.training.data import Split
 from model.training.objectives import (
@@ -26,9 +27,12 @@ from model.training.objectives import (
     Instruct,
     MaskedLM,
     Objective,
+    ScorePairs,
     Tag,
 )
+from model.training.objectives.pair import Pair
 from model.training.recipe import Recipe
+from model.training.silver import with_silver_scores
 from model.training.tokenizers import END_OF_TEXT, train_bpe, train_wordpiece
 from model.training.translators import TRANSLATORS
 
@@ -82,6 +86,15 @@ def _weigh_rare_words(model: Transformer, objective: Objective) -> None:
     assert isinstance(model, TextEncoder) and isinstance(model.head, WeightedVectorHead)
     assert isinstance(objective, Contrastive)
     model.head.weigh_rare_words(torch.from_numpy(np.bincount(objective.ids.flat, minlength=model.config.vocab_size)))
+
+
+def _score_pairs(start: Transformer | None, tokenizer: Tokenizer, rows: list[Pair], file: Path) -> list[Pair]:
+    """Let what a run begins with score the pairs that nobody scored."""
+    return with_silver_scores(start, tokenizer, rows, file, cards.ALIKE.max_input_tokens or 0)
+
+
+def _texts_of_pairs(rows: list[Pair]) -> list[str]:
+    return [text for pair in rows for text in (pair.first, pair.second)]
 
 
 def _finetune(name: str, card: Card, read: Callable[[Path, Split], list[Any]], **values: Any) -> Recipe:
@@ -209,14 +222,6 @@ _ALL = (
         evaluate_every=200,
     ),
     _finetune_classify(
-        "finetune-classify-pairs",
-        cards.PARAPHRASE,
-        readers.read_sentence_pairs,
-        texts=lambda rows: [text for pair, _ in rows for text in pair],
-        epochs=4,
-        evaluate_every=50,
-    ),
-    _finetune_classify(
         "finetune-classify-entail",
         cards.ENTAIL_ALONE,
         inferences.read_entailment,
@@ -237,6 +242,22 @@ _ALL = (
         matrix_learning_rate=1.5e-3,
         warmup_steps=100,
         **_INFERENCES,
+    ),
+    _finetune(
+        "finetune-score-pairs",
+        cards.ALIKE,
+        pairs.read_scored_pairs_both_ways,
+        texts=_texts_of_pairs,
+        objective=lambda tokenizer, config: ScorePairs(tokenizer, _longest_text(cards.ALIKE, config), word_dropout=0.1),
+        begins_with="finetune-classify-hypotheses",  # it compares two texts, too
+        dropout=0.0,
+        epochs=4,
+        batch_tokens=4096,
+        learning_rate=6e-4,
+        matrix_learning_rate=2e-3,
+        warmup_steps=30,
+        layer_decay=0.9,
+        evaluate_every=50,
     ),
     _finetune(
         "finetune-tag",
@@ -275,16 +296,20 @@ _ALL = (
     _finetune(
         "contrastive-embed",
         cards.EMBED,
-        readers.read_pairs_that_belong_together,
-        texts=lambda rows: [text for pair in rows for text in (pair.first, pair.second)],
+        pairs.read_pairs_for_vectors,
+        texts=_texts_of_pairs,
         objective=lambda tokenizer, config: Contrastive(tokenizer, min(128, config.max_positions), temperature=0.05),
         initialise=_weigh_rare_words,
+        begins_with="finetune-score-pairs",
+        teach=_score_pairs,
         head="embed",  # made of words more than of what is above them, so all layers learn as fast
+        dropout=0.0,
         epochs=2,
-        batch_tokens=16384,
+        batch_tokens=8192,
         learning_rate=4e-4,
+        matrix_learning_rate=1e-3,
         warmup_steps=50,
-        evaluate_every=50,
+        evaluate_every=100,
     ),
     _BOOKS_AND_STORIES,
     _STORIES_ASKED_FOR,

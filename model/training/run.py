@@ -44,6 +44,11 @@ class Run:
         return self.folder / "tokenizer.json"
 
     @property
+    def taught(self) -> Path:
+        """What the model it began with says of rows that nobody labelled, where the recipe asks it."""
+        return self.folder / "taught.npy"
+
+    @property
     def checkpoint(self) -> Path:
         """The newest weights, with all that resuming needs."""
         return self.folder / "checkpoint.pt"

@@ -9,6 +9,7 @@ from model.training.objectives.contrastive import Contrastive
 from model.training.objectives.images import ClassifyImages
 from model.training.objectives.masked_lm import MaskedLM
 from model.training.objectives.objective import IGNORED, Batch, Objective
+from model.training.objectives.score_pairs import ScorePairs
 from model.training.objectives.seq2seq import Seq2Seq
 from model.training.objectives.tag import Tag
 
@@ -23,6 +24,7 @@ __all__ = [
     "Instruct",
     "MaskedLM",
     "Objective",
+    "ScorePairs",
     "Seq2Seq",
     "Tag",
 ]

@@ -33,7 +33,7 @@ class Classify:
     higher_is_better: bool = field(default=True, init=False)
     has_fixed_shapes: bool = field(default=False, init=False)
 
-    def encode(self, rows: Sequence[tuple[str | tuple[str, str], int]]) -> None:
+    def encode(self, rows: Sequence[tuple[str | tuple[str, str], float]]) -> None:
         """Encode (text or pair, label) rows, cutting them at `max_length` tokens with CLS and SEP."""
         self.tokenizer.enable_truncation(self.max_length)
         encodings = self.tokenizer.encode_batch([text for text, _ in rows])

@@ -8,22 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from model.training.data import length_batches
 from model.training.objectives.objective import Batch, Ragged
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two texts, and how alike they are, 0 to 1; without a score they simply belong together."""
-
-    first: str
-    second: str
-    score: float | None = None
+from model.training.objectives.pair import Pair, order_agreement
 
 
 @dataclass
@@ -31,7 +22,8 @@ class Contrastive:
     """Texts that belong together against all others of the batch; texts with scores in the scores' order.
 
     A batch has pairs of one kind only, and none twice. Those without scores have no text in common either, for a pair
-    would be held against what means the same. Cosines are divided by `temperature`.
+    would be held against what means the same. Those of unknown score teach nothing. Cosines are divided by
+    `temperature`.
     """
 
     tokenizer: Tokenizer
@@ -103,16 +95,4 @@ class Contrastive:
 
     def summarise(self, scores: Sequence[tuple[list[float], list[float]]]) -> dict[str, float]:
         """Name the rank correlation of cosines and scores, −1 to 1."""
-        cosines, truths = ([value for batch in column for value in batch] for column in zip(*scores, strict=True))
-        return {"Spearman": spearman(np.array(cosines), np.array(truths))}
-
-
-def spearman(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Return Spearman's rank correlation: Pearson's of the ranks, equal values sharing their mean rank."""
-    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    return ranks
+        return order_agreement(scores)

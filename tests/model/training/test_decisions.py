@@ -25,6 +25,7 @@ from model.training.objectives import (
     Contrastive,
     Instruct,
     MaskedLM,
+    ScorePairs,
     Seq2Seq,
     Tag,
 )
@@ -58,6 +59,7 @@ def other_values() -> list[tuple[str, dict[str, Any], str]]:
         "patience": (3, "patience None, and now it is 3"),
         "begins_with": (None, "begins_with pretrain-encoder, and now it is None"),
         "read": (readers.read_topics, "read not there, and now it is read_topics"),  # the tests' own has no name
+        "teach": (leave_rows, "teach None, and now it is leave_rows"),
         "initialise": (leave_it, "initialise None, and now it is leave_it"),
         "card": (replace(RECIPES["finetune-classify-spam"].card, labels=("spam", "ham")), r"labels \['ham', 'spam'\]"),
         "name": ("finetune-classify-ham", "name finetune-classify-spam, and now it is finetune-classify-ham"),
@@ -69,6 +71,11 @@ def other_values() -> list[tuple[str, dict[str, Any], str]]:
 
 def leave_it(_model: Any, _objective: Any) -> None:
     """Leave a model as it is."""
+
+
+def leave_rows(_start: Any, _tokenizer: Any, rows: list[Any], _file: Path) -> list[Any]:
+    """Leave rows as they are."""
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +105,7 @@ def test_every_field_of_a_recipe_that_is_no_nameless_function_is_noted() -> None
 
 OBJECTIVES = [
     ("contrastive-embed", Contrastive, {"max_length": 8, "temperature": 0.1}),
+    ("finetune-score-pairs", ScorePairs, {"max_length": 8, "word_dropout": 0.1}),
     ("finetune-classify-spam", Classify, {"max_length": 8, "word_dropout": 0.5, "most_texts": 2}),
     ("translate", Seq2Seq, {"max_length": 8, "label_smoothing": 0.2, "source_splits": 0.5}),
     ("finetune-tag", Tag, {"max_length": 8, "labels": ["O"]}),

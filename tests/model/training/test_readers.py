@@ -10,7 +10,6 @@ import pytest
 from model.training import inferences, readers
 from model.training.data import read_idx_pair
 from model.training.errors import DataError
-from model.training.objectives.contrastive import Pair
 from tests.model.data_files import write_idx, write_named_texts, write_xz
 
 
@@ -150,38 +149,6 @@ def test_phrases_and_reviews_that_are_tested_on_are_not_trained_on(
     assert [text for text, _ in readers.read_sentiment(tmp_path, "train")] == ["good film", "Fine."]
     assert readers.read_reviews(tmp_path, "train") == [["Fine."], ["Long."]]
     assert [text for text, _ in readers.read_sentiment(tmp_path, "validation")] == ["so dull .", "Held out."]
-
-
-def test_pairs_that_are_tested_on_are_not_trained_on(tmp_path: Path) -> None:
-    pairs = {"train": ["A dog.\tA cat.", "A dog.\tA fish."], "validation": ["x\ty"], "test": ["a CAT\ta dog"]}
-    for split, rows in pairs.items():
-        write_xz(
-            tmp_path / "stsb" / f"{split}.tsv.xz",
-            "sentence1\tsentence2\tscore\n" + "".join(f"{row}\t2.5\n" for row in rows),
-        )
-
-    assert readers.read_scored_pairs(tmp_path, "train") == [Pair("A dog.", "A fish.", 0.5)]
-
-
-def test_what_follows_and_what_has_the_same_translation_belongs_together(tmp_path: Path) -> None:
-    write_xz(tmp_path / "squad11" / "train.jsonl.xz", json.dumps({"title": "T", "context": "It is.", "qas": []}) + "\n")
-    inferences = "A dog.\tAn animal.\tentailment\tcad\nA dog.\tA cat.\tcontradiction\tcad\n"
-    write_xz(tmp_path / "nli_mix" / "train.tsv.xz", f"premise\thypothesis\tlabel\tsource\n{inferences}")
-    for split in ("train", "validation", "test"):
-        write_xz(tmp_path / "stsb" / f"{split}.tsv.xz", "sentence1\tsentence2\tscore\n")
-    rows = {
-        "de": [("I'm back.", "Da."), ("I am here.", "Da."), ("I AM HERE!", "Da.")],
-        "fr": [],
-        "sv": [("Hi.", "Da.")],
-    }
-    for language, pairs in rows.items():
-        text = "".join(f"{english}\t{other}\n" for english, other in pairs)
-        write_xz(tmp_path / f"tatoeba_en_{language}" / "train.tsv.xz", f"en\t{language}\n{text}")
-
-    assert readers.read_pairs_that_belong_together(tmp_path, "train") == [
-        *([Pair("I AM HERE!", "I'm back.")] * 2),
-        Pair("A dog.", "An animal."),
-    ]
 
 
 def test_translations_are_read_both_ways_and_nothing_tested_is_learned_as_an_answer(tmp_path: Path) -> None:

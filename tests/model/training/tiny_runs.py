@@ -13,24 +13,24 @@ import torch
 from model.config import TransformerConfig
 from model.training.loop import Training, train
 from model.training.objectives.answer import Question
-from model.training.objectives.contrastive import Pair
+from model.training.objectives.pair import Pair
 from model.training.recipe import Recipe
 from model.training.recipes import RECIPES
 from tests.conftest import TEXTS, TINY
 
 IMAGES = [np.eye(28, k=shift, dtype=np.uint8) * 255 for shift in (-8, 0, 8)]
 INFERENCES = [(("good", "good film"), 0), (("good", "a dog"), 1), (("good", "bad film"), 2)] * 4
+SCORED = [Pair("good", "great", 1.0), Pair("good", "dog", 0.2), Pair("ice", "a red ball", 0.5)] * 4
 PAIRS = [("sv", "Dan loves ice cream.", "Dan älskar glass."), ("de", "a dog", "ein Hund")] * 4
 
 # Rows to learn by heart, by the beginning of a recipe's name.
 ROWS: dict[str, list[Any]] = {
     "pretrain-encoder": [[*TEXTS, *TEXTS[::-1]]] * 6,
-    "finetune-classify-pairs": [(("good", "good film"), 1), (("good", "a dog"), 0)] * 6,
     **dict.fromkeys(("finetune-classify-entail", "finetune-classify-hypotheses"), INFERENCES),
     "finetune-classify": [("good film", 1), ("bad film", 0)] * 6,
     "finetune-tag": [(["Dan", "loves", "the", "dog"], ["B-PER", "O", "O", "O"])] * 6,
     "finetune-answer": [Question("Who loves?", "Dan loves ice cream.", [("Dan", 0)])] * 6,
-    "contrastive-embed": [Pair("good", "great", 1.0), Pair("good", "dog", 0.2), Pair("ice", "a red ball", 0.5)] * 4,
+    **dict.fromkeys(("finetune-score-pairs", "contrastive-embed"), SCORED),
     "pretrain-decoder": TEXTS * 4,
     "sft-decoder": [("Write a story.\n", TEXTS[0])] * 6,
     "translate": PAIRS,

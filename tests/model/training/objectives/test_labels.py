@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from model.package.tokenizer import token_id
 from model.training.cards import FASHION_IMAGES
-from model.training.objectives import IGNORED, Answer, Classify, ClassifyImages, Contrastive, Tag
+from model.training.objectives import IGNORED, Answer, Classify, ClassifyImages, Contrastive, ScorePairs, Tag
 from model.training.objectives.answer import LONGEST_ANSWER, Question
-from model.training.objectives.contrastive import Pair, spearman
 from model.training.objectives.images import augmented
+from model.training.objectives.pair import UNKNOWN, Pair, spearman
 from model.training.objectives.tag import entities
 from model.training.tokenizers import train_wordpiece
 from tests.conftest import TEXTS
@@ -263,6 +263,29 @@ def test_scored_pairs_lower_their_loss_in_the_scores_order(tokenizer_of: Tokeniz
     assert right < 0.01 and wrong == pytest.approx(20, rel=0.01)
 
 
+def test_pairs_of_unknown_score_teach_nothing(tokenizer_of: TokenizerOf) -> None:
+    objective = Contrastive(tokenizer_of("embed"), max_length=16, temperature=0.05)
+    objective.encode([Pair("good", "good", UNKNOWN), Pair("good", "dog", UNKNOWN)])
+    vectors = torch.eye(4).requires_grad_()
+
+    loss = objective.loss(Fixed(vectors), objective.collate([0, 1]))
+    (gradient,) = torch.autograd.grad(loss, vectors)
+    assert float(loss) == 0 and not gradient.any()
+
+
+def test_the_loss_of_scores_worked_by_hand(tokenizer_of: TokenizerOf) -> None:
+    objective = ScorePairs(tokenizer_of("embed"), max_length=16)
+    objective.encode([Pair("good", "great", 0.75), Pair("good", "dog", 0.0), Pair("no", "score")])
+    batch = objective.collate([0, 1])
+    ln3 = math.log(3)  # whose sigmoid is 3/4
+
+    assert len(batch["labels"]) == 2
+    loss = objective.loss(Fixed(torch.tensor([[ln3], [-ln3]])), batch)
+    entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert float(loss) == pytest.approx((entropy - math.log(0.75)) / 2)
+    assert objective.summarise([objective.score(Fixed(torch.tensor([[1.0], [2.0]])), batch)]) == {"Spearman": -1}
+
+
 def test_a_contrastive_batch_has_pairs_of_one_kind(tokenizer_of: TokenizerOf) -> None:
     objective = Contrastive(tokenizer_of("embed"), max_length=16, temperature=0.05)
     objective.encode([Pair("good", "dog", 0.5 if index % 2 else None) for index in range(40)])
@@ -276,6 +299,7 @@ def test_rank_correlation_shares_the_ranks_of_equals() -> None:
 
     assert spearman(values, values**3) == pytest.approx(1)
     assert spearman(values, -values) == pytest.approx(-1)
+    assert spearman(values, np.zeros(4)) == spearman(np.zeros(4), values) == 0
     # By hand: ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4.
     assert spearman(np.array([0.0, 5, 5, 9]), values) == pytest.approx(4.5 / np.sqrt(4.5 * 5))
 

@@ -1,0 +1,74 @@
+"""Scores of pairs that nobody scored, by a model that reads both texts together.
+
+It compares better than vectors do, which learn from what it says of many pairs beside what people say of few (Thakur et
+al. 2021, "Augmented SBERT", where such scores are called silver).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from tqdm import tqdm
+
+from model.architectures import Transformer
+from model.training.errors import RunError
+from model.training.objectives import ScorePairs
+from model.training.objectives.pair import Pair, turned
+
+BATCH_TOKENS = 8192
+
+
+def with_silver_scores(
+    teacher: Transformer | None, tokenizer: Tokenizer, rows: list[Pair], file: Path, max_length: int
+) -> list[Pair]:
+    """Return pairs of which those of unknown score have the teacher's, 0 to 1: the mean of what it says of both orders.
+
+    It is kept in `file`; what is there of as many pairs is taken. Without a teacher and a file the pairs stay as they
+    are. Raises `RunError` if the teacher does not score pairs.
+    """
+    unknown = list(filter(_is_unknown, rows))
+    said = np.load(file) if file.exists() else np.zeros(0)
+    if len(said) != len(unknown):
+        if teacher is None:
+            return rows
+        _check_scores_pairs(teacher)
+        both = (
+            _logits(teacher, tokenizer, unknown, max_length),
+            _logits(teacher, tokenizer, turned(unknown), max_length),
+        )
+        said = 1 / (1 + np.exp(-sum(both) / 2))
+        np.save(file, said)
+    scores = iter(said.tolist())
+    return [replace(pair, score=next(scores)) if _is_unknown(pair) else pair for pair in rows]
+
+
+def _is_unknown(pair: Pair) -> bool:
+    return pair.score is not None and math.isnan(pair.score)
+
+
+def _check_scores_pairs(teacher: Transformer) -> None:
+    head = teacher.config.head
+    if (teacher.config.architecture, head.kind, head.num_labels) != ("encoder", "classify", 1):
+        raise RunError(
+            "pairs are to be scored by the model that this run begins with, and it scores none; begin with a run of "
+            "finetune-score-pairs"
+        )
+
+
+def _logits(teacher: Transformer, tokenizer: Tokenizer, pairs: list[Pair], max_length: int) -> NDArray[np.float64]:
+    """Return what the teacher says of each pair, (N,)."""
+    objective = ScorePairs(tokenizer, max_length)
+    objective.encode(pairs)
+    logits = np.zeros(len(pairs))
+    device = next(teacher.parameters()).device
+    for indices in tqdm(objective.batches(BATCH_TOKENS, None), desc="scoring pairs", unit="batch", dynamic_ncols=True):
+        batch = {name: tensor.to(device) for name, tensor in objective.collate(indices).items()}
+        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
+            logits[indices] = objective.logits(teacher, batch).cpu().numpy()
+    return logits

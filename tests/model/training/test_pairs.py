@@ -1,0 +1,123 @@
+"""Pairs of sentences: what is read, what is left to be scored, and what a model says of that."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from model.training import pairs
+from model.training.errors import RunError
+from model.training.objectives import Contrastive
+from model.training.objectives.pair import UNKNOWN, Pair, turned
+from model.training.silver import with_silver_scores
+from tests.conftest import MakePackage, TinyPackage
+from tests.model.data_files import write_xz
+from tests.model.training.tiny_runs import SCORED, run, training_of
+
+TO_SCORE = [Pair("good", "dog", 0.2), Pair("good", "great", UNKNOWN), Pair("ice", "ice"), Pair("dog", "cat", UNKNOWN)]
+
+
+def write_scored(folder: Path, **rows: list[str]) -> None:
+    """Write files of sentence pairs, a TAB between both; people gave each 2.5 of 5."""
+    for split in ("train", "validation", "test"):
+        lines = "".join(f"{row}\t2.5\n" for row in rows.get(split, []))
+        write_xz(folder / "stsb" / f"{split}.tsv.xz", f"sentence1\tsentence2\tscore\n{lines}")
+
+
+def tokenizer_of(package: TinyPackage) -> Tokenizer:
+    return Tokenizer.from_file(str(package.folder / "tokenizer.json"))
+
+
+def test_pairs_that_are_tested_on_are_not_trained_on(tmp_path: Path) -> None:
+    write_scored(tmp_path, train=["A dog.\tA cat.", "A dog.\tA fish."], validation=["x\ty"], test=["a CAT\ta dog"])
+
+    assert pairs.read_scored_pairs(tmp_path, "train") == [Pair("A dog.", "A fish.", 0.5)]
+    assert pairs.read_scored_pairs_both_ways(tmp_path, "train")[1:] == [Pair("A fish.", "A dog.", 0.5)]
+
+
+def test_vectors_learn_from_scored_pairs_from_those_to_be_scored_and_from_what_belongs_together(tmp_path: Path) -> None:
+    write_xz(tmp_path / "squad11" / "train.jsonl.xz", json.dumps({"title": "T", "context": "It is.", "qas": []}) + "\n")
+    inferences = "A dog.\tAn animal.\tentailment\tcad\nA dog.\tA cat.\tcontradiction\tcad\n"
+    write_xz(tmp_path / "nli_mix" / "train.tsv.xz", f"premise\thypothesis\tlabel\tsource\n{inferences}")
+    write_scored(tmp_path, train=["A dog.\tA fish.", "Dogs.\tA bird."], test=["A fish.\tA bird.", "A cat.\tA dog."])
+    translated = {
+        "de": [("I'm back.", "Da."), ("I am here.", "Da."), ("I AM HERE!", "Da.")],
+        "fr": [],
+        "sv": [("Hi.", "Da.")],
+    }
+    for language, rows in translated.items():
+        text = "".join(f"{english}\t{other}\n" for english, other in rows)
+        write_xz(tmp_path / f"tatoeba_en_{language}" / "train.tsv.xz", f"en\t{language}\n{text}")
+
+    read = pairs.read_pairs_for_vectors(tmp_path, "train")
+
+    paraphrase = Pair("I AM HERE!", "I'm back.")
+    scored = [Pair("A dog.", "A fish.", 0.5), Pair("Dogs.", "A bird.", 0.5)]
+    assert [pair for pair in read if pair.score == 0.5] == scored * 3
+    assert [pair for pair in read if pair.score is None] == [paraphrase, Pair("A dog.", "An animal.")]
+    unknown = [pair for pair in read if pair.score is not None and math.isnan(pair.score)]
+    assert sorted("/".join(sorted((pair.first, pair.second))) for pair in unknown) == [
+        *("A bird./A dog.", "A dog./An animal.", "A dog./Dogs.", "A fish./Dogs."),  # nor what people scored
+        "I AM HERE!/I'm back.",
+    ]
+
+
+def test_texts_are_near_those_with_the_same_rare_words() -> None:
+    texts = ["a cat sat", "the cat ran", "a man ran", "a man sang", "the zebra ran off", "a zebra"]
+
+    near = list(map(frozenset, pairs.pairs_near_by_words(texts, 1)))
+    everything = list(map(frozenset, pairs.pairs_near_by_words(texts, 99)))
+
+    assert frozenset(("the zebra ran off", "a zebra")) in near and frozenset(("a cat sat", "the cat ran")) in near
+    assert len(everything) == len(set(everything)) == 15 and {len(both) for both in everything} == {2}
+    assert not list(pairs.pairs_near_by_words([], 1))
+
+
+def test_pairs_that_nobody_scored_have_the_mean_of_both_orders(tmp_path: Path, make_package: MakePackage) -> None:
+    ranker = make_package("ranker")
+    tokenizer = tokenizer_of(ranker)
+
+    scored = with_silver_scores(ranker.model, tokenizer, TO_SCORE, tmp_path / "taught.npy", 64)
+    other = with_silver_scores(ranker.model, tokenizer, turned(TO_SCORE), tmp_path / "other.npy", 64)
+
+    assert (scored[0], scored[2]) == (TO_SCORE[0], TO_SCORE[2])
+    first, second = (scored[place].score or 0.0 for place in (1, 3))
+    assert 0 < first < 1 and 0 < second < 1 and first != second
+    assert [other[place].score for place in (1, 3)] == pytest.approx([first, second], rel=1e-3)
+
+
+def test_a_teacher_is_asked_once(tmp_path: Path, make_package: MakePackage) -> None:
+    ranker, file = make_package("ranker"), tmp_path / "taught.npy"
+    tokenizer = tokenizer_of(ranker)
+
+    assert with_silver_scores(None, tokenizer, TO_SCORE, file, 64) == TO_SCORE
+    scored = with_silver_scores(ranker.model, tokenizer, TO_SCORE, file, 64)
+    assert with_silver_scores(None, tokenizer, TO_SCORE, file, 64) == scored
+
+
+def test_what_compares_no_pairs_is_no_teacher(tmp_path: Path, make_package: MakePackage) -> None:
+    sentiment = make_package("sentiment")
+    with pytest.raises(RunError, match="begin with a run of finetune-score-pairs"):
+        with_silver_scores(sentiment.model, tokenizer_of(sentiment), TO_SCORE, tmp_path / "taught.npy", 64)
+
+
+def test_vectors_learn_from_what_their_run_begins_with_and_go_on_without_it(tmp_path: Path) -> None:
+    run("finetune-score-pairs", tmp_path / "teacher", epochs=1)
+    rows = [*SCORED, *(Pair(pair.first, text, UNKNOWN) for pair in SCORED for text in ("a", "film"))]
+    options: dict[str, Any] = {"read": lambda _data, split: rows if split == "train" else SCORED}
+
+    with pytest.raises(RunError, match="begin with a run of finetune-score-pairs"):
+        run("contrastive-embed", tmp_path / "alone", **options)
+    run("contrastive-embed", tmp_path / "run", tmp_path / "teacher", **options, epochs=1)
+    first, resumed = (
+        training_of("contrastive-embed", tmp_path / "run", start, **options, epochs=1).objective
+        for start in (tmp_path / "teacher", None)
+    )
+
+    assert isinstance(first, Contrastive) and isinstance(resumed, Contrastive)
+    assert first.scores == resumed.scores and all(0 <= (score or 0) <= 1 for score in first.scores)
