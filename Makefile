@@ -55,12 +55,12 @@ HOST ?= http://127.0.0.1:8000
 USERS ?= 60
 ARRIVALS ?= closed
 LOAD ?= constant
-load: $(VENV)/.dev
+load: $(VENV)/.load
 	mkdir -p load
 	$(BIN)/locust -f loadtests/locustfile.py --headless --only-summary --host $(HOST) --users $(USERS) --spawn-rate 100 \
 	    --run-time 2m --arrivals $(ARRIVALS) --load $(LOAD) --html load/report.html --csv load/report
 
-sweep: $(VENV)/.dev
+sweep: $(VENV)/.load
 	$(BIN)/python -m loadtests.sweep --host $(HOST)
 
 hostile: $(VENV)/.dev
@@ -89,9 +89,13 @@ $(VENV)/.manifests: pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install --quiet --editable '.[manifests]'
 	touch $@ $(VENV)/.serve
 
+$(VENV)/.load: pyproject.toml | $(BIN)/pip
+	$(BIN)/pip install --quiet --editable '.[load]'
+	touch $@ $(VENV)/.serve
+
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install --quiet --editable '.[dev]'
-	touch $@ $(VENV)/.serve $(VENV)/.manifests
+	touch $@ $(VENV)/.serve $(VENV)/.manifests $(VENV)/.load
 
 .venv-clients/.lm-eval:
 	test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
