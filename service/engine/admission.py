@@ -104,7 +104,8 @@ class _Share:
 
     def fits(self, client: str, amount: int, is_shared: bool) -> bool:
         amount, own = self._counted(amount), self._of.get(client, 0)
-        # What was let in may turn out to be more, as sentences are counted later; that keeps no other client out.
+        # What was let in may turn out to be more, as sentences are counted later, and an only client may fill the
+        # queue: more than three quarters keep no other client out.
         others = sum(self._counted(waiting) for other, waiting in self._of.items() if other != client)
         free = self._limit - own - others - amount
         if free < 0 or not is_shared or not self.waiting:  # where nothing waits nobody is kept out

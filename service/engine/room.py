@@ -58,7 +58,7 @@ class _Resource:
         if is_wide:
             return self.held[True] + amount + self.claimed[True] <= max(amount, three_quarters(self.limit))
         wide = self.held[True] + self.claimed[True]
-        if wide > three_quarters(self.limit):  # no other wide one comes in beside the claim: those who run make room
+        if wide > three_quarters(self.limit):  # the claim fits once wide ones end, and none is admitted before it
             wide = max(self.held[True], self.claimed[True])
         return self.held[False] + amount <= self.limit - wide
 

@@ -185,7 +185,7 @@ class Scheduler:
         copies = self._slots.lay_out(self.running)
         running = {sequence.permit.client for sequence in self.running}
         present = running | self._waiting.clients
-        # Who only waits is not held against the others: they could give no time away, and would owe all of it later.
+        # Clients that only wait are left out: nobody can rest in their favour until they have room.
         first = self._shares.first(running) | (present - running)
         # Those who are first may all be waiting for room, which only the others' end will give.
         return self._next(first, copies) or (self._next(present, copies) if first != present else None)
@@ -291,7 +291,11 @@ class Scheduler:
         state, who = (self._changes, len(self.running)), frozenset(clients)
         if self._stuck_at != state:
             self._stuck_at, self._stuck = state, set()
-        if who not in self._stuck and not self._admit(clients):
+        if who in self._stuck:
+            return
+        if self._admit(clients):
+            self._stuck.clear()  # and as many may run again another time, when others have ended
+        else:
             self._stuck.add(who)
 
     def _admit(self, clients: Set[str]) -> bool:

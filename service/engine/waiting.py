@@ -7,6 +7,7 @@ sentences delays the next one by a single sentence; yet each of them has its tur
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Set
 from typing import Generic, Protocol, TypeVar
@@ -30,7 +31,8 @@ class WaitingQueue(Generic[Item]):
     """Owner of what waits, and of whose turn it is."""
 
     def __init__(self) -> None:
-        self._clients: OrderedDict[str, OrderedDict[Permit, deque[Item]]] = OrderedDict()
+        self._clients: OrderedDict[str, OrderedDict[Permit, deque[Item]]] = OrderedDict()  # in the order of turns
+        self._later: OrderedDict[str, None] = OrderedDict()  # the same clients, in the order of all turns but the first
         self._length = 0
 
     def __len__(self) -> int:
@@ -39,6 +41,7 @@ class WaitingQueue(Generic[Item]):
     def add(self, item: Item) -> None:
         """Queue an item behind its request's others."""
         requests = self._clients.setdefault(item.permit.client, OrderedDict())
+        self._later.setdefault(item.permit.client)
         requests.setdefault(item.permit, deque()).append(item)
         self._length += 1
 
@@ -49,24 +52,28 @@ class WaitingQueue(Generic[Item]):
 
     def in_turn(self, clients: Set[str] | None = None) -> Iterator[Item]:
         """Yield what waits, of all or some clients, in the order of turns; nothing may be added or taken meanwhile."""
-        return _round_robin(
-            _round_robin(requests.values())
-            for client, requests in list(self._clients.items())
+        queues = {
+            client: _round_robin(requests.values())
+            for client, requests in self._clients.items()
             if clients is None or client in clients
-        )
+        }
+        for queue in queues.values():
+            yield from itertools.islice(queue, 1)
+        yield from _round_robin([queues[client] for client in self._later if client in queues])
 
     def take(self, item: Item) -> None:
-        """Remove an item: its request is the last of its client's to have another, and its client if it led them.
+        """Remove an item: its request goes behind its client's others, and its client behind the other clients.
 
-        A client whose first request was passed over, as there was no room or it is unlike those that run together,
-        keeps its turn when another one goes along.
+        A client whose first item was passed over, as there was no room or it is unlike those that run together, keeps
+        its first turn when another of its items goes along, and loses the later ones.
         """
         client = item.permit.client
-        leads = next(iter(self._clients[client])) is item.permit
+        is_first = next(iter(self._clients[client].values()))[0] is item
         self.remove(item)
         if (requests := self._clients.get(client)) is not None:
-            if leads:
+            if is_first:
                 self._clients.move_to_end(client)
+            self._later.move_to_end(client)
             if item.permit in requests:
                 requests.move_to_end(item.permit)
 
@@ -81,7 +88,7 @@ class WaitingQueue(Generic[Item]):
         if not items:
             del requests[item.permit]
         if not requests:
-            del self._clients[item.permit.client]
+            del self._clients[item.permit.client], self._later[item.permit.client]
         return True
 
 

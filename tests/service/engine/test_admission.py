@@ -85,7 +85,7 @@ def test_the_flood_of_one_client_leaves_the_others_a_quarter() -> None:
     admission.admit("other", 15, 1)
 
 
-def test_what_turns_out_to_be_more_than_was_let_in_keeps_no_other_client_out() -> None:
+def test_what_turns_out_to_be_more_than_was_let_in_leaves_another_client_a_quarter() -> None:
     admission = make_admission(slots=16)
     with admission.admit("b", 1, 1):
         pass

@@ -16,6 +16,7 @@ from model.package import PackageTokenizer
 from service.engine.beam_search import BeamParams
 from service.engine.constraints import Constraints, Held
 from service.engine.engine import Engine
+from service.engine.errors import EngineFailed
 from service.engine.grammar import LIMITS, Grammar, GrammarError, Vocabulary
 from service.engine.mailbox import Output
 from service.engine.sampling import SamplingParams
@@ -236,15 +237,13 @@ async def test_a_failure_of_others_repeats_no_token(stories: TinyPackage, words:
     async with running(stories) as engine:
         alone = await collect(engine, params, prompt_ids=PROMPT)
         broken = SamplingParams(24, constraints=Constraints(logit_bias={10**9: 1.0}))  # beyond the vocabulary
-
-        async def fails() -> None:
-            output = await collect(engine, broken, prompt_ids=PROMPT)
-            assert output.finish_reason == "error"
-
-        together, _ = await asyncio.gather(
-            collect(engine, params, prompt_ids=PROMPT), asyncio.gather(fails(), return_exceptions=True)
+        together, failed = await asyncio.gather(
+            collect(engine, params, prompt_ids=PROMPT),
+            collect(engine, broken, prompt_ids=PROMPT),
+            return_exceptions=True,
         )
 
+    assert isinstance(failed, EngineFailed) and isinstance(together, Output)
     assert [token.id for token in together.tokens] == [token.id for token in alone.tokens]
 
 

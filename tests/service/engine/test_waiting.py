@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from service.engine.admission import Admission, AdmissionLimits, Permit
@@ -80,3 +81,17 @@ def test_a_client_who_was_passed_over_keeps_its_turn_though_another_of_its_reque
 
     queue.take(next(item for item in queue.in_turn() if item.name == "b2x"))
     assert next(queue.in_turn()).name == "b1x"
+
+
+def test_clients_whose_first_items_are_passed_over_share_what_goes_along_alike() -> None:
+    clients = "abcd"
+    queue = make_queue(*(f"{client}{request}" for client in clients for request in range(40)))
+    stuck = {f"{client}0" for client in clients}
+    taken: Counter[str] = Counter()
+    for _ in range(20):
+        item = next(item for item in queue.in_turn() if item.name not in stuck)
+        queue.take(item)
+        taken[item.name[0]] += 1
+
+    assert taken == dict.fromkeys(clients, 5)
+    assert [item.name for item in queue.in_turn()][:4] == ["a0", "b0", "c0", "d0"]
