@@ -23,6 +23,7 @@ class Repository:
 
     folder: Path
     is_gated: bool = False
+    token: str | None = None  # by which what is gated may be read
     cut_after: dict[str, int] = field(default_factory=dict)  # file → bytes after which a connection breaks
     breaks_left: int = 1
     content_instead: dict[str, bytes] = field(default_factory=dict)  # file → what is sent in place of its content
@@ -118,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _file(self, repository: Repository, file: str) -> None:
         path = repository.folder / file
-        if repository.is_gated:
+        if repository.is_gated and self.headers.get("Authorization") != f"Bearer {repository.token}":
             self._error(401 if "Authorization" not in self.headers else 403, "GatedRepo")
             return
         if repository.refusals:

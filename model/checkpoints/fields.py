@@ -40,8 +40,8 @@ HARMLESS = (
     | names("is_encoder_decoder padding prefix sep_token_id task_specific_params tokenizer_class")
 )
 UNKNOWN = (
-    "this field is not known, and may change the answers; if they are right without it, import a copy of the folder "
-    "without it"
+    "this field is not known, and may change the answers; if they are right without it, delete it in a copy of the "
+    "folder, and import the copy"
 )
 NOTHING: tuple[object, ...] = (None, False, "", [], {})  # values that ask for nothing, of fields that nobody knows
 

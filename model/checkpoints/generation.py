@@ -35,7 +35,6 @@ ONLY: Mapping[str, tuple[object, ...]] = {
     "epsilon_cutoff": (0,),
     "eta_cutoff": (0,),
     "exponential_decay_length_penalty": (),
-    "force_bos_token_to_be_generated": (False, True),
     "force_words_ids": (),
     "guidance_scale": (1,),
     "low_memory": (False,),
@@ -86,6 +85,7 @@ READ = frozenset(
     {
         *RENAMED,
         *("do_sample", "temperature", "top_k", "max_length", "min_length", "stop_strings", "early_stopping"),
+        "force_bos_token_to_be_generated",
         *("forced_eos_token_id", "eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id"),
     }
 )
@@ -127,7 +127,9 @@ KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         ("eos_token_id", "forced_eos_token_id"),
         (lambda ids: all(map(_is_whole, _as_list(ids))), "an id, or a list of them"),
     ),
-    "do_sample": (lambda value: isinstance(value, bool), "true or false"),
+    **dict.fromkeys(
+        ("do_sample", "force_bos_token_to_be_generated"), (lambda value: isinstance(value, bool), "true or false")
+    ),
     "bad_words_ids": (lambda value: isinstance(value, list), "a list of lists of ids"),
     "prefix": (lambda value: isinstance(value, str), "a text"),
 }
@@ -243,14 +245,15 @@ def _reader(folder: Path, source: str, *, is_encoder_decoder: bool) -> Callable[
             if name not in ONLY and name not in READ and name not in WITHOUT_EFFECT:
                 raise CheckpointError(
                     f"{folder / source}: {name} is {value!r}, and what it means is not known; "
-                    "remove it if the answers are right without it"
+                    "if the answers are right without it, delete it in a copy of the folder, and import the copy"
                 )
         found = {ours: values[theirs] for theirs, ours in RENAMED.items() if theirs in values}
         found |= _lengths(values, is_encoder_decoder=is_encoder_decoder) | _strategy(folder / source, values)
         ends, last = _as_list(values.get("eos_token_id")), _as_list(values.get("forced_eos_token_id"))
         if len(ends) > 1:
             found["end_ids"] = ends[1:]
-        if values.get("force_bos_token_to_be_generated") and "forced_bos_token_id" not in values:
+        is_forced = is_encoder_decoder and values.get("force_bos_token_to_be_generated", False)
+        if is_forced and "forced_bos_token_id" not in values:
             found["forced_start"] = values.get("bos_token_id", 0)  # as files of 2020 say it, of BART
         if last:
             found["forced_end"] = min(last)  # each of several would end the same output

@@ -117,7 +117,6 @@ def read_checkpoint(
 
 def check_description(folder: Path, languages: tuple[str, str] | None = None) -> None:
     """Raise `CheckpointError` for what `read_checkpoint` refuses, as far as it shows without weights."""
-    check_config(folder)
     with TemporaryDirectory() as scratch:
         _tokens_and_card(folder, _described(folder), "checked", "", languages, Path(scratch))
 

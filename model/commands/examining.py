@@ -60,7 +60,8 @@ def verify(package: Package, run: RunFolder) -> None:
     model, tokenizer, _ = load_trained(run)
     report = compare(model, open_package(package, manifest), tokenizer=tokenizer)
     console.print(
-        f"{package}: {manifest.precision}, largest relative error {report.max_relative_error:.1e}, "
+        f"{package}: {manifest.precision}, largest relative error {report.max_relative_error:.1e} "
+        f"(in float32 below {TOLERANCE:.0e}), "
         f"distance {report.distance:.1e} of at most {LIMITS[manifest.precision]:.1e}"
     )
     is_inexact = manifest.precision == "float32" and report.max_relative_error >= TOLERANCE

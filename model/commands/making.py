@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -47,8 +48,9 @@ def train(
         run_training(RECIPES[recipe], data, out, start_from=start_from, compile_model=compile_model)
         console.print(f"{out}: {Run(out).figures.read_text()}", highlight=False)
         return
+    untaught = replace(RECIPES[recipe], teach=None)  # which may take minutes, and changes no size
     with tempfile.TemporaryDirectory() as folder:  # nothing is left of it
-        training = Training(RECIPES[recipe], data, Path(folder), start_from=start_from, compile_model=compile_model)
+        training = Training(untaught, data, Path(folder), start_from=start_from, compile_model=compile_model)
         table = Table(title=f"{recipe}, not trained", show_header=False)
         for name, value in plan(training).lines():
             table.add_row(name, value)

@@ -18,7 +18,7 @@ from model.export.spans import evaluate_answerer, evaluate_tagger
 from model.export.translators import evaluate_translator
 from model.package import Figure, Manifest, PackageError, Task
 from model.training.objectives.pair import spearman
-from model.training.pairs import read_scored_pairs
+from model.training.pairs import ALIKE, read_scored_pairs
 
 
 def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: Path | None = None) -> list[Figure]:
@@ -77,6 +77,8 @@ def _evaluate_embeddings(evaluation: Evaluation) -> Measured:
 
 def _evaluate_scores(evaluation: Evaluation) -> Measured:
     """Measure the rank correlation of a pair's score with how alike people judged the pair."""
+    if tuple(evaluation.manifest.labels) != ALIKE:
+        raise PackageError(f"{evaluation.folder}: there is no test data for what its score means")
     pairs = list(islice(read_scored_pairs(evaluation.data, "test"), evaluation.limit))
     logits, _ = evaluation.run_texts([(pair.first, pair.second) for pair in pairs], "logits")
     value = spearman(logits[:, 0].astype(np.float64), np.array([pair.score for pair in pairs]))

@@ -58,8 +58,11 @@ class _Errors:
     differences: float = 0.0  # squared and summed
     answers: float = 0.0
 
-    def compare(self, actual: NDArray[np.generic], expected: Tensor) -> None:
-        """Compare answers; raises `PackageError` where one is not a number."""
+    def compare(self, actual: NDArray[np.generic], expected: Tensor, largest: float | None = None) -> None:
+        """Compare answers; raises `PackageError` where one is not a number.
+
+        `largest` is the size of the batch's largest answer, where these are a part of them.
+        """
         found, truth = actual.astype(np.float64), expected.double().numpy()
         if not np.isfinite(truth).all():
             raise PackageError("the model answers with NaN or infinity; its weights are broken")
@@ -68,7 +71,7 @@ class _Errors:
                 "the graph answers with NaN or infinity, and the model does not: its numbers are too large for this "
                 "precision; export it in another"
             )
-        self.largest = max(self.largest, float(np.abs(found - truth).max() / np.abs(truth).max()))
+        self.largest = max(self.largest, float(np.abs(found - truth).max() / (largest or np.abs(truth).max())))
         if truth.shape[-1] > 1:  # a number added to all logits changes no answer
             found, truth = (values - values.mean(-1, keepdims=True) for values in (found, truth))
         self.differences += float(np.square(found - truth).sum())
@@ -160,8 +163,9 @@ def _verify_reader(
         inputs["logit_positions"] = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
     (output,) = graph.run(inputs).values()
     if model.config.head.kind == "answer":  # of which tokens are compared with one another, and not their two logits
+        largest = float(expected[is_real].abs().max())
         for row, length in enumerate(is_real.sum(-1).tolist()):
-            errors.compare(output[row, :length].T, expected[row, :length].T)
+            errors.compare(output[row, :length].T, expected[row, :length].T, largest)
         return
     if isinstance(model.head, FillHead | TokenLabelHead):  # what is said of padding means nothing
         output, expected = output[is_real.numpy()], expected[is_real]

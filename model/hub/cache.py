@@ -73,7 +73,8 @@ class PackageCache:
         """Remove what processes that were killed left of packages, whatever code they ran: it may be gigabytes."""
         for partial in (self.folder / "partial").iterdir():
             if partial.is_dir():
-                with suppress(Timeout), FileLock(f"{partial}.lock", timeout=0):  # which whoever makes it holds
+                # Whoever makes it holds the lock; that of another user cannot be had.
+                with suppress(Timeout, OSError), FileLock(f"{partial}.lock", timeout=0):
                     shutil.rmtree(partial, ignore_errors=True)
 
     def remember(self, name: HubName, commit: str) -> None:

@@ -77,8 +77,8 @@ class Packages:
         """
         source = parse_name(name)
         if not isinstance(source, HubName):
-            if not (source / FILE_NAME).is_file():
-                _require_description(source)
+            is_made = (source / FILE_NAME).is_file()
+            if not is_made and self.cache.get(_key(source, content_of(source, options), options)) is None:
                 require_libraries()
                 from model.checkpoints.read import check_description
 
@@ -183,8 +183,14 @@ def _check_made(package: Path, options: ImportOptions) -> None:
         raise HubError(
             f"{package}: it is a package already, in {made}; export it anew to have it in {options.precision}"
         )
-    if options.languages is not None:
-        raise HubError(f"{package}: it is a package already, which knows its languages; leave them out")
+    told = {
+        "knows its languages": options.languages,
+        "states its licence": options.licence,
+        "has its scales": options.texts,
+    }
+    for known, given in told.items():
+        if given is not None:
+            raise HubError(f"{package}: it is a package already, which {known}; leave them out")
 
 
 def _check_description(source: HubName, described: Path, options: ImportOptions) -> None:

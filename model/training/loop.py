@@ -65,7 +65,7 @@ def train(
     with alone_in(folder, RunError(busy)):
         if recipe.teach is not None and start_from is None and not Run(folder).checkpoint.exists():
             raise RunError(
-                f"{recipe.name}: what it begins with teaches it, too; begin with a run of {recipe.begins_with}"
+                f"{recipe.name}: give --start-from the folder of a run of {recipe.begins_with}, which teaches it"
             )
         training = Training(recipe, data, folder, start_from=start_from, size=size, compile_model=compile_model)
         training.resume()
@@ -104,6 +104,11 @@ class Training:
             if recipe.teach is not None:
                 if not self.run.checkpoint.exists():
                     self.run.taught.unlink(missing_ok=True)  # by another start
+                elif not self.run.taught.exists():
+                    raise RunError(
+                        f"{self.run.taught}: it is not there, and the run has learned from it; put it back, or remove "
+                        "the folder to begin anew"
+                    )
                 rows = recipe.teach(self.start, tokenizer, rows, self.run.taught)
         self.objective, self.validation = (recipe.objective(tokenizer, config) for _ in range(2))
         self.objective.encode(rows)

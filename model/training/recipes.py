@@ -90,7 +90,8 @@ def _weigh_rare_words(model: Transformer, objective: Objective) -> None:
 
 def _score_pairs(start: Transformer | None, tokenizer: Tokenizer, rows: list[Pair], file: Path) -> list[Pair]:
     """Let what a run begins with score the pairs that nobody scored."""
-    return with_silver_scores(start, tokenizer, rows, file, cards.ALIKE.max_input_tokens or 0)
+    assert cards.ALIKE.max_input_tokens is not None
+    return with_silver_scores(start, tokenizer, rows, file, cards.ALIKE.max_input_tokens)
 
 
 def _texts_of_pairs(rows: list[Pair]) -> list[str]:

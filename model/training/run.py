@@ -46,7 +46,7 @@ class Run:
     @property
     def taught(self) -> Path:
         """What the model it began with says of rows that nobody labelled, where the recipe asks it."""
-        return self.folder / "taught.npy"
+        return self.folder / "taught.npz"
 
     @property
     def checkpoint(self) -> Path:

@@ -6,6 +6,7 @@ al. 2021, "Augmented SBERT", where such scores are called silver).
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -29,23 +30,36 @@ def with_silver_scores(
 ) -> list[Pair]:
     """Return pairs of which those of unknown score have the teacher's, 0 to 1: the mean of what it says of both orders.
 
-    It is kept in `file`; what is there of as many pairs is taken. Without a teacher and a file the pairs stay as they
-    are. Raises `RunError` if the teacher does not score pairs.
+    It is written to `file`, or read from it where it is there. Without a teacher and a file the pairs stay as they are.
+    Raises `RunError` if the teacher does not score pairs, or the file has scores of others.
     """
     unknown = list(filter(_is_unknown, rows))
-    said = np.load(file) if file.exists() else np.zeros(0)
-    if len(said) != len(unknown):
-        if teacher is None:
-            return rows
+    if file.exists():
+        said = _kept(file, unknown)
+    elif teacher is None:
+        return rows
+    else:
         _check_scores_pairs(teacher)
-        both = (
-            _logits(teacher, tokenizer, unknown, max_length),
-            _logits(teacher, tokenizer, turned(unknown), max_length),
-        )
-        said = 1 / (1 + np.exp(-sum(both) / 2))
-        np.save(file, said)
+        both_orders = (_logits(teacher, tokenizer, pairs, max_length) for pairs in (unknown, turned(unknown)))
+        said = 1 / (1 + np.exp(-sum(both_orders) / 2))
+        np.savez(file, scores=said, of=_digest(unknown))
     scores = iter(said.tolist())
     return [replace(pair, score=next(scores)) if _is_unknown(pair) else pair for pair in rows]
+
+
+def _kept(file: Path, pairs: list[Pair]) -> NDArray[np.float64]:
+    with np.load(file) as kept:
+        if str(kept["of"]) != _digest(pairs):
+            raise RunError(
+                f"{file}: it has scores of other pairs than there are now; put the data sets back as they were, train "
+                "into another folder, or remove this one to begin anew"
+            )
+        scores: NDArray[np.float64] = kept["scores"]
+    return scores
+
+
+def _digest(pairs: list[Pair]) -> str:
+    return hashlib.sha256("\n".join(f"{pair.first}\t{pair.second}" for pair in pairs).encode()).hexdigest()
 
 
 def _is_unknown(pair: Pair) -> bool:

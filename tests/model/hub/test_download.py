@@ -197,6 +197,18 @@ def test_a_gated_model_says_where_its_terms_are(
         hub.describe(BERT)
 
 
+def test_who_may_read_a_gated_model_gets_it_by_a_token(
+    hub: Hub, add_model: AddModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gated = add_model("tiny/bert")
+    gated.is_gated, gated.token = True, "hf_of_a_reader"
+    monkeypatch.setenv("HF_TOKEN", "hf_of_a_reader")
+
+    folder = hub.describe(BERT)
+    hub.fetch_weights(BERT, folder, allow_pickle=False)
+    assert (folder / "model.safetensors").is_file()
+
+
 def test_offline_nothing_is_asked_and_what_is_here_does(hub: Hub, running_hub: LocalHub, add_model: AddModel) -> None:
     add_model("tiny/bert")
     offline = replace(hub, offline=True)

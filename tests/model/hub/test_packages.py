@@ -124,6 +124,10 @@ def test_a_package_is_taken_as_it_is(packages: Packages, sentiment: TinyPackage)
         packages.find("stories", FLOAT32)
     with pytest.raises(HubError, match="which knows its languages"):
         packages.find("translate", ImportOptions(languages=("en", "de")))
+    with pytest.raises(HubError, match="which states its licence"):
+        packages.find("stories", ImportOptions(licence="MIT"))
+    with pytest.raises(HubError, match="which has its scales"):
+        packages.find("stories", ImportOptions(texts=("Once upon a time",)))
 
 
 def test_a_folder_that_no_model_can_be_named_after_is_refused_before_anything_is_downloaded(

@@ -82,8 +82,8 @@ def test_pairs_that_nobody_scored_have_the_mean_of_both_orders(tmp_path: Path, m
     ranker = make_package("ranker")
     tokenizer = tokenizer_of(ranker)
 
-    scored = with_silver_scores(ranker.model, tokenizer, TO_SCORE, tmp_path / "taught.npy", 64)
-    other = with_silver_scores(ranker.model, tokenizer, turned(TO_SCORE), tmp_path / "other.npy", 64)
+    scored = with_silver_scores(ranker.model, tokenizer, TO_SCORE, tmp_path / "taught.npz", 64)
+    other = with_silver_scores(ranker.model, tokenizer, turned(TO_SCORE), tmp_path / "other.npz", 64)
 
     assert (scored[0], scored[2]) == (TO_SCORE[0], TO_SCORE[2])
     first, second = (scored[place].score or 0.0 for place in (1, 3))
@@ -92,18 +92,20 @@ def test_pairs_that_nobody_scored_have_the_mean_of_both_orders(tmp_path: Path, m
 
 
 def test_a_teacher_is_asked_once(tmp_path: Path, make_package: MakePackage) -> None:
-    ranker, file = make_package("ranker"), tmp_path / "taught.npy"
+    ranker, file = make_package("ranker"), tmp_path / "taught.npz"
     tokenizer = tokenizer_of(ranker)
 
     assert with_silver_scores(None, tokenizer, TO_SCORE, file, 64) == TO_SCORE
     scored = with_silver_scores(ranker.model, tokenizer, TO_SCORE, file, 64)
     assert with_silver_scores(None, tokenizer, TO_SCORE, file, 64) == scored
+    with pytest.raises(RunError, match="it has scores of other pairs"):
+        with_silver_scores(ranker.model, tokenizer, turned(TO_SCORE), file, 64)
 
 
 def test_what_compares_no_pairs_is_no_teacher(tmp_path: Path, make_package: MakePackage) -> None:
     sentiment = make_package("sentiment")
     with pytest.raises(RunError, match="begin with a run of finetune-score-pairs"):
-        with_silver_scores(sentiment.model, tokenizer_of(sentiment), TO_SCORE, tmp_path / "taught.npy", 64)
+        with_silver_scores(sentiment.model, tokenizer_of(sentiment), TO_SCORE, tmp_path / "taught.npz", 64)
 
 
 def test_vectors_learn_from_what_their_run_begins_with_and_go_on_without_it(tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_vectors_learn_from_what_their_run_begins_with_and_go_on_without_it(tmp_
     rows = [*SCORED, *(Pair(pair.first, text, UNKNOWN) for pair in SCORED for text in ("a", "film"))]
     options: dict[str, Any] = {"read": lambda _data, split: rows if split == "train" else SCORED}
 
-    with pytest.raises(RunError, match="begin with a run of finetune-score-pairs"):
+    with pytest.raises(RunError, match="give --start-from the folder of a run of finetune-score-pairs"):
         run("contrastive-embed", tmp_path / "alone", **options)
     run("contrastive-embed", tmp_path / "run", tmp_path / "teacher", **options, epochs=1)
     first, resumed = (
@@ -121,3 +123,6 @@ def test_vectors_learn_from_what_their_run_begins_with_and_go_on_without_it(tmp_
 
     assert isinstance(first, Contrastive) and isinstance(resumed, Contrastive)
     assert first.scores == resumed.scores and all(0 <= (score or 0) <= 1 for score in first.scores)
+    (tmp_path / "run" / "taught.npz").unlink()
+    with pytest.raises(RunError, match="it is not there, and the run has learned from it"):
+        run("contrastive-embed", tmp_path / "run", tmp_path / "teacher", **options, epochs=1)

@@ -35,10 +35,7 @@ def test_byte_level_bpe_gives_every_text_back() -> None:
 
 
 def test_the_same_texts_make_the_same_tokenizer_in_every_process() -> None:
-    code = (
-        "from tests.conftest import TEXTS; from model.training.tokenizers import train_wordpiece; "
-        "print(train_wordpiece(TEXTS, 90).to_str())"
-    )
+    code = f"from model.training.tokenizers import train_wordpiece; print(train_wordpiece({TEXTS!r}, 90).to_str())"
     command = [sys.executable, "-c", code]
     first, second = (
         subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout for _ in range(2)
