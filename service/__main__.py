@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import signal
 import socket
@@ -26,6 +27,7 @@ from service.timeouts import Timeouts
 
 logger = logging.getLogger("trifold")
 
+LOOK_AT_RAY_S = 5.0  # between two looks at whether its processes live
 SHUTDOWN_S = 10  # that Serve may take, which needs three
 GPU_PART = 1e-4  # of a device, in which Ray counts
 
@@ -71,9 +73,10 @@ def run(settings: Settings) -> None:
     ):
         _set(metrics_dir=settings.metrics_dir or f"{folder}/metrics", run_dir=f"{folder}/run")
         _set(log_to=settings.log_to or own_stderr())
-        _set(models_file=settings.models_file.resolve())  # as HAProxy has another working directory
-        if settings.api_keys_file is not None:  # read by processes that may have another working directory
-            _set(api_keys_file=settings.api_keys_file.resolve())
+        # HAProxy and others have another working directory. Links stay: by them a mounted Secret's new content comes.
+        _set(models_file=settings.models_file.absolute())
+        if settings.api_keys_file is not None:
+            _set(api_keys_file=settings.api_keys_file.absolute())
         _serve(Settings.read(), started, Path(of_haproxy))
 
 
@@ -89,7 +92,7 @@ def _serve(settings: Settings, started: float, of_haproxy: Path) -> None:
     from ray import serve
 
     from service.app import targets
-    from service.ray_processes import expect_ray_to_end, start_ray
+    from service.ray_processes import expect_ray_to_end, ray_lives, start_ray
 
     try:
         try:
@@ -103,7 +106,11 @@ def _serve(settings: Settings, started: float, of_haproxy: Path) -> None:
         serve.run_many(applications)
         stop = _stop_on_signals()
         logger.info("ready at http://%s:%d after %.1f s", settings.host, settings.port, time.monotonic() - started)
-        stop.wait()
+        while not stop.wait(LOOK_AT_RAY_S):
+            if not ray_lives():
+                sys.exit(
+                    "trifold: a process of Ray's has ended, without which nothing is served; start the service again"
+                )
         logger.info("draining: what has begun is finished, for up to %g s", timeouts.drain)
         if not Draining(settings.run_dir).drain(settings.drain_notice_s, timeouts.drain):
             logger.warning("requests that ran for longer than that are cut")
@@ -151,24 +158,40 @@ def _stop_on_signals() -> threading.Event:
 def on_the_devices_there_are(groups: list[ReplicaGroup], gpus: float) -> list[ReplicaGroup]:
     """Move models that may to the CPU where GPUs are too few; raises `SettingsError` for those that may not.
 
-    Ray would wait for ever for a device to appear.
+    Ray would wait for ever for a device to appear. A part of one is never of two.
     """
-    placed = []
+    placed: list[ReplicaGroup] = []
+    left = [min(1.0, gpus - device) for device in range(math.ceil(gpus))]
     for group in groups:
         models, settings = group.models, group.settings
-        needed = settings.num_gpus * max(1, settings.autoscaling.min_replicas)
-        if needed <= gpus + GPU_PART / 2:
-            gpus -= needed
+        replicas = max(1, settings.autoscaling.min_replicas)
+        fitting = _parts(left, settings.num_gpus, replicas)
+        if fitting is not None:
+            left = fitting
         elif settings.cpu_fallback:
             logger.warning("%s runs on the CPU: its GPU is not there", group.name)
             models = tuple(model.model_copy(update={"num_gpus": 0}) for model in models)
         else:
+            parts = ", ".join(f"{part:g}" for part in left) or "none"
             raise SettingsError(
-                f"{settings.package}: num_gpus asks for {needed:g}, and {gpus:g} are left on this machine; give it "
-                "fewer, set it to 0, or allow the CPU with cpu_fallback: true"
+                f"{settings.package}: num_gpus asks for {settings.num_gpus:g} of a GPU, {replicas} times, and of this "
+                f"machine's are left: {parts}; give it fewer, set it to 0, or allow the CPU with cpu_fallback: true"
             )
         placed.append(ReplicaGroup(group.name, models))
     return placed
+
+
+def _parts(left: list[float], needed: float, replicas: int) -> list[float] | None:
+    """Return what is left of each device once some replicas have their part of one, or whole ones; None: too little."""
+    left = list(left)
+    for _ in range(replicas):
+        for part in [needed] if needed <= 1 else [1.0] * math.ceil(needed):
+            device = next((place for place, free in enumerate(left) if part <= free + GPU_PART / 2), None)
+            if device is None and part:
+                return None
+            if device is not None:
+                left[device] -= part
+    return left
 
 
 def check_ports(settings: Settings) -> None:

@@ -42,10 +42,10 @@ def autoscaling_config(autoscaling: Autoscaling, max_slots: int) -> dict[str, An
     }
 
 
-def replica_options(settings: ModelSettings, timeouts: Timeouts) -> dict[str, Any]:
+def replica_options(settings: ModelSettings, cache_slots: int, timeouts: Timeouts) -> dict[str, Any]:
     """Return a replica's deployment options, as Serve's configuration files have them."""
     return {
-        "autoscaling_config": autoscaling_config(settings.autoscaling, settings.max_slots),
+        "autoscaling_config": autoscaling_config(settings.autoscaling, cache_slots),
         "max_ongoing_requests": settings.max_ongoing_requests,
         "ray_actor_options": {"num_cpus": settings.num_cpus, "num_gpus": settings.num_gpus},
         "health_check_period_s": 10,
@@ -64,7 +64,8 @@ def gateway_options(timeouts: Timeouts) -> dict[str, Any]:
 
 def group_application(group: ReplicaGroup, timeouts: Timeouts) -> Application:
     """Return the Serve application of a group of models; what has no choice of replicas is not asked for its load."""
-    options, bounds = replica_options(group.settings, timeouts), group.settings.autoscaling
+    options = replica_options(group.settings, group.cache_slots, timeouts)
+    bounds = group.settings.autoscaling
     if bounds.min_replicas == bounds.max_replicas:
         options["num_replicas"] = bounds.min_replicas
         del options["autoscaling_config"]

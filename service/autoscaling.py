@@ -59,7 +59,8 @@ class LoadPolicy:
         """Return the wanted number of replicas, and the load that is remembered with its time."""
         load, now = self.load(context), context.current_time or 0.0
         peak, since = context.policy_state.get("peak", (0.0, now))
-        held = max(load, peak * 0.5 ** ((now - since) / self.hold_s))
+        passed = max(0.0, now - since)  # the clock may have been set back
+        held = max(load, peak * 0.5 ** (passed / self.hold_s))
         wanted = self.wanted(load, held, context.target_num_replicas)
         return max(wanted, scheduled_minimum(self.schedule, now)), {"peak": (held, now)}
 

@@ -16,9 +16,13 @@ from service.settings import Settings
 TIMEOUT_S = 6.0
 
 
-def problem(port: int) -> str | None:
-    """Return what is wrong, or None."""
-    url = f"http://127.0.0.1:{port}/ready"
+EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104  # where a service listens to this machine, too
+
+
+def problem(host: str, port: int) -> str | None:
+    """Return what is wrong with a service that listens there, or None."""
+    host = "127.0.0.1" if host in EVERYWHERE else f"[{host}]" if ":" in host else host
+    url = f"http://{host}:{port}/ready"
     direct = build_opener(ProxyHandler({}))  # whatever proxy the environment names, as it does in many containers
     try:
         with direct.open(url, timeout=TIMEOUT_S):
@@ -30,4 +34,5 @@ def problem(port: int) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(problem(Settings.read().port))
+    settings = Settings.read()
+    sys.exit(problem(settings.host, settings.port))

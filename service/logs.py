@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import sys
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Literal, TextIO
 
@@ -62,7 +63,10 @@ def configure_logs(
             *(_as_text(in_colours=is_terminal) if is_text else _AS_JSON),
         ],
     )
-    handler = logging.StreamHandler(stream)
+    handler: logging.StreamHandler[TextIO] = logging.StreamHandler(stream)
+    if to is not None and problem is None and to.is_file() and to.parts[:2] != ("/", "proc"):
+        handler.stream.close()
+        handler = _RenamedFileHandler(to, encoding="utf-8")
     handler.setFormatter(formatter)
     for name in LOGGERS:
         logger = logging.getLogger(name)
@@ -71,6 +75,16 @@ def configure_logs(
         logger.propagate = False
     if problem is not None:
         logging.getLogger(__name__).warning("TRIFOLD_LOG_TO: %s; logs go to stderr", problem)
+
+
+class _RenamedFileHandler(WatchedFileHandler):
+    """Goes on in a new file where others rename the old one, as logrotate does; what it cannot write stops nobody."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:
+            self.handleError(record)
 
 
 _AS_JSON: list[structlog.typing.Processor] = [

@@ -62,7 +62,7 @@ class Autoscaling(BaseModel):
     ongoing_requests: float = Field(64, gt=0, description="that one replica bears at the latency that is wanted")
     queued_tokens: float = Field(2048, gt=0, description="the same, in tokens that wait")
     slots_used: float | None = Field(
-        None, gt=0, description="the same, in rows of the KV cache; none: three quarters of max_slots"
+        None, gt=0, description="the same, in rows of the KV cache; none: three quarters of its models' max_slots"
     )
     upscale_delay_s: float = Field(1, ge=0, description="before there are more")
     downscale_delay_s: float = Field(60, ge=0, description="before there are fewer")
@@ -79,6 +79,9 @@ class Autoscaling(BaseModel):
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
+        if "max_replicas" not in self.model_fields_set:  # as many as are asked for, on a cluster more
+            least = max([self.min_replicas, *(window.min_replicas for window in self.schedule)])
+            object.__setattr__(self, "max_replicas", max(self.max_replicas, least))
         if self.min_replicas > self.max_replicas:
             raise ValueError(f"min_replicas is {self.min_replicas}, more than max_replicas, {self.max_replicas}")
         for window in self.schedule:

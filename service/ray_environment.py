@@ -74,7 +74,7 @@ def haproxy_files(folder: Path) -> dict[str, str]:
     """Return what puts HAProxy's files and sockets into a folder that no other user of the machine may enter.
 
     Ray's own place is the same for all users, so a second one could not start, and its socket lets everybody
-    administer HAProxy. A socket's path may have 107 characters, of which Ray and HAProxy add 80.
+    administer HAProxy. A socket's path may have 107 characters, of which Ray and HAProxy add 82.
     """
     prefix = "RAY_SERVE_HAPROXY_"
     return {
@@ -84,6 +84,19 @@ def haproxy_files(folder: Path) -> dict[str, str]:
         f"{prefix}SERVER_STATE_BASE": str(folder),
         f"{prefix}SERVER_STATE_FILE": str(folder / "server-state"),
     }
+
+
+def haproxy_ports() -> dict[str, str]:
+    """Return the ports of HAProxy's own pages: Ray's, or any where another service of this machine has those."""
+    found = {}
+    for name, port in (("METRICS", 9101), ("STATS", 8404)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                probe.bind(("", 0))
+            found[f"RAY_SERVE_HAPROXY_{name}_PORT"] = str(probe.getsockname()[1])
+    return found
 
 
 def haproxy_binary() -> str | None:
@@ -117,7 +130,8 @@ def prepare_single_machine(timeouts: Timeouts, fallback: socket.socket, folder: 
     """
     binary = haproxy_binary()
     port = str(fallback.getsockname()[1])
-    ingress = {**haproxy(binary), **haproxy_files(folder), **timeouts.haproxy(), FALLBACK_PORT: port} if binary else {}
+    of_machine = {**haproxy_files(folder), **haproxy_ports(), FALLBACK_PORT: port}
+    ingress = {**haproxy(binary), **timeouts.haproxy(), **of_machine} if binary else {}
     settings = {**SINGLE_MACHINE, **CONTROL, **LOAD_REPORTS, **LOGS, **REPLACING, **MEMORY, **ingress}
     for name, value in settings.items():
         os.environ.setdefault(name, value)

@@ -59,6 +59,12 @@ def start_ray(metrics_port: int | None) -> None:
         end(check_alive=False)
 
 
+def ray_lives() -> bool:
+    """Whether all of Ray's processes on this machine live, but those that were ended on purpose."""
+    node: Node | None = worker._global_node
+    return node is not None and node.remaining_processes_alive()
+
+
 def expect_ray_to_end() -> None:
     """Log no reports any more: the last would be that Serve's controller, which shuts down, is dead."""
     worker.print_to_stdstream = lambda *_, **__: None

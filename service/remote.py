@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from ray import serve
 from ray.exceptions import RayActorError, RayTaskError
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ServeStatus
 
@@ -161,7 +161,10 @@ def _remote_errors() -> Iterator[None]:
 
 
 async def _ask_the_controller() -> ServeStatus:
-    return await asyncio.get_running_loop().run_in_executor(_asking_the_controller, serve.status)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(_asking_the_controller, serve.status)
+    except (RayActorError, RayServeException):
+        raise NotReady("Ray Serve's controller does not answer; try again") from None
 
 
 def health_by_controller(status: ServeStatus, application: str) -> ModelHealth:

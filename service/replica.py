@@ -40,7 +40,7 @@ class Replica:
         from service.tracing import Tracing
 
         self._settings, self._metrics = _of_this_process()
-        self._tracing = Tracing.of(self._settings)  # of what comes from the gateway; it sends the rest at exit
+        self._tracing = Tracing.of(self._settings)
         loads = [partial(load_task, model, self._settings.limits, self._metrics) for model in models]
         self._tasks: list[LocalTask | ReopenedTask] = (
             [loads[0]()] if len(loads) == 1 else [ReopenedTask(load) for load in loads]
@@ -52,25 +52,33 @@ class Replica:
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
         from service.api.app import create_app
 
-        return create_app(self._tasks, self._settings, self._metrics, is_behind_serve=True)
+        return create_app(self._tasks, self._settings, self._metrics, tracing=self._tracing, is_behind_serve=True)
 
     async def predict(self, model: str, request: AnyRequest, client: str, carried: Carried) -> Response:
         """Answer a request from the gateway."""
         with self._tracing.carried_on("predict", carried):
-            return await self._by_name[model].predict(request, client)
+            return await self._task(model).predict(request, client)
 
     async def stream(
         self, model: str, request: AnyRequest, client: str, carried: Carried
     ) -> AsyncGenerator[AnyEvent, None]:
         """Answer a request from the gateway piece by piece."""
         with self._tracing.carried_on("stream", carried):
-            async with aclosing(self._by_name[model].stream(request, client)) as events:
+            async with aclosing(self._task(model).stream(request, client)) as events:
                 async for event in events:
                     yield event
 
     async def health(self, model: str) -> ModelHealth:
         """Tell the gateway how a task is doing."""
-        return await self._by_name[model].health()
+        return await self._task(model).health()
+
+    def _task(self, model: str) -> LocalTask | ReopenedTask:
+        """Return a model's task; raises `NotReady` for one that a replica of before or behind a change has not."""
+        from service.errors import NotReady
+
+        if model not in self._by_name:
+            raise NotReady("the model is not deployed here yet; try again")
+        return self._by_name[model]
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Tell Serve's controller, for `service.autoscaling`; models of one process share what it can bear."""

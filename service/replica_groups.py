@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from model.package import PackageError
 from service.models_file import ModelSettings
 from service.settings_errors import SettingsError
 
@@ -28,6 +29,15 @@ class ReplicaGroup:
     def settings(self) -> ModelSettings:
         """The settings of a replica, which are the same for all of its models."""
         return self.models[0]
+
+    @property
+    def cache_slots(self) -> int:
+        """How many rows of KV cache its models have, by which it is scaled; of packages that are elsewhere one's."""
+        try:
+            with_cache = [model.max_slots for model in self.models if model.manifest().cache is not None]
+        except PackageError:
+            with_cache = []
+        return sum(with_cache) or self.settings.max_slots
 
     @property
     def is_named(self) -> bool:

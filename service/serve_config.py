@@ -58,7 +58,9 @@ def serve_config(
     delays of autoscaling are none of them, so that a change of these restarts nothing. `here` says where a package of
     the cluster lies on this machine. Raises `SettingsError` for what only a single machine can do.
     """
-    names = model_names([model.model_copy(update={"package": here(model.package)}) for model in models])
+    found_here = [model.model_copy(update={"package": here(model.package)}) for model in models]
+    names = model_names(found_here)
+    slots = {group.name: group.cache_slots for group in replica_groups(found_here, names)}
     for model in models:
         if model.cpu_fallback:
             raise SettingsError(
@@ -73,21 +75,21 @@ def serve_config(
         },
         "logging_config": dict(RAY_LOGS),
         "applications": [
-            *(_group(group, timeouts, replicas) for group in replica_groups(models, names)),
+            *(_group(group, slots[group.name], timeouts, replicas) for group in replica_groups(models, names)),
             _gateway(models, timeouts, replicas),
         ],
     }
 
 
-def _group(group: ReplicaGroup, timeouts: Timeouts, replicas: Replicas) -> dict[str, Any]:
+def _group(group: ReplicaGroup, cache_slots: int, timeouts: Timeouts, replicas: Replicas) -> dict[str, Any]:
     settings = group.settings
-    options = replica_options(settings, timeouts)
+    options = replica_options(settings, cache_slots, timeouts)
     if not settings.num_gpus:
         options["ray_actor_options"]["label_selector"] = dict(OFF_DEVICES)
     bounds = options["autoscaling_config"]
     bounds["min_replicas"] = bounds["min_replicas"] and max(bounds["min_replicas"], replicas.at_least)
     if "max_replicas" not in settings.autoscaling.model_fields_set:
-        bounds["max_replicas"] = replicas.at_most
+        bounds["max_replicas"] = max(replicas.at_most, settings.autoscaling.max_replicas)
     bounds["max_replicas"] = max(bounds["max_replicas"], bounds["min_replicas"])
     built_of = [model.model_dump(mode="json", exclude_defaults=True, exclude={"autoscaling"}) for model in group.models]
     return {

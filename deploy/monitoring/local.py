@@ -98,14 +98,19 @@ def _running(program: str, config: Any, config_flag: str, port: int, storage_fla
             flags.append("--cluster.listen-address=")
         with (folder / "log").open("w") as log:
             process = subprocess.Popen([program, *flags], stdout=log, stderr=log)
-        stack.callback(_end, process)
+        stack.callback(end, process)
         _wait_until_ready(f"http://127.0.0.1:{port}", process, folder / "log")
         yield f"http://127.0.0.1:{port}"
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes], timeout_s: float = 30) -> None:
+    """Ask a process to end, and kill it if it does not; raises `TimeoutExpired` then."""
     process.terminate()
-    process.wait(timeout=30)
+    try:
+        process.wait(timeout=timeout_s)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path) -> None:

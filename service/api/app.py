@@ -56,15 +56,22 @@ DESCRIPTION = (
 
 
 def create_app(
-    tasks: Sequence[Task], settings: Settings, metrics: Metrics | None = None, *, is_behind_serve: bool = False
+    tasks: Sequence[Task],
+    settings: Settings,
+    metrics: Metrics | None = None,
+    *,
+    tracing: Tracing | None = None,
+    is_behind_serve: bool = False,
 ) -> FastAPI:
-    """Return the API of some models, and of each at its own address; without `metrics` it counts for itself alone.
+    """Return the API of some models, and of each at its own address.
+
+    Without `metrics` it counts, and without `tracing` it records spans, for itself alone.
 
     Its lifespan ends with the tasks closed, and with all spans sent.
 
     Ray Serve gives every request an id and sends it back; without it this is done here.
     """
-    metrics, tracing, draining = metrics or Metrics(), Tracing.of(settings), Draining(settings.run_dir)
+    metrics, tracing, draining = metrics or Metrics(), tracing or Tracing.of(settings), Draining(settings.run_dir)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -20,7 +20,7 @@ from service.tasks.texts import as_list
 
 Suits = Callable[[Manifest], bool]
 Answer = TypeVar("Answer", bound=Response)
-SHOWN = 100  # characters that an error repeats of a name which there is not
+SHOWN = 100  # an error repeats so many characters of an unknown name
 
 
 class Tasks:

@@ -127,9 +127,9 @@ class BodyLimits:
                     size += len(chunks[-1])
                     self.under_way += len(chunks[-1])
                     self._check(size)
-                    if self.under_way > BODIES_UNDER_WAY * self.max_bytes:
-                        raise ServerOverloaded("too many bodies are being sent at once; try again")
                     more = bool(message.get("more_body", False))
+                    if more and self.under_way > BODIES_UNDER_WAY * self.max_bytes:
+                        raise ServerOverloaded("too many bodies are being sent at once; try again")
         except TimeoutError:
             raise RequestTimeout(f"the body did not come within {self.timeout_s:g} s", "body") from None
         finally:

@@ -55,13 +55,13 @@ class Observed:
     tokens: int = 0  # of the prompt and the completion, as far as they are known
     reason: str | None = None  # the error's code
     failure: Exception | None = None  # that nobody reckoned with
-    broken_off: int | None = None  # the status that it would have, had its answer not begun
+    error_status: int | None = None  # of what ended an answer that had begun with another status
     error_form: ErrorForm = NATIVE  # of the protocol in which it came
     traceparent: str | None = None  # of its span, or of the caller's where it has none
 
     def break_off(self, error: ServiceError, failure: Exception | None = None) -> None:
         """Note why an answer that has begun ends: it counts by that, whatever status it began with."""
-        self.reason, self.broken_off, self.failure = error.code, error.status, failure
+        self.reason, self.error_status, self.failure = error.code, self.error_form.status(error), failure
 
     def count(self, answer: Response | AnyEvent) -> None:
         """Take the tokens from an answer. A stream's pieces count one each, until its last event has the usage."""
@@ -136,7 +136,7 @@ class ObserveRequests:
                 raise
             finally:
                 if request.reason is not None or request.model != UNKNOWN:
-                    told = str(request.broken_off or code) if is_whole else CLIENT_LEFT
+                    told = str(request.error_status or code) if is_whole else CLIENT_LEFT
                     self._tell(scope, request, told, time.perf_counter() - started, span)
 
     def _route(self, scope: Scope) -> str | None:

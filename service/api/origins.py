@@ -17,8 +17,8 @@ class RefuseCrossSite:
     """Refuses what a browser sends for a page of another site, by the headers that pages cannot forge.
 
     Browsers name the page's site in `Origin` with every request that is not a plain GET, and nearly all say
-    `Sec-Fetch-Site`. Programs send neither, and pass. A link from elsewhere may be followed: the site it stands on sees
-    nothing of the answer.
+    `Sec-Fetch-Site`, over TLS and to localhost. Programs send neither, and pass. A link from elsewhere may be
+    followed: the site it stands on sees nothing of the answer.
 
     A page's own server is let in, but its name proves little where no key is needed: who owns a name can point it at
     this machine once the page is loaded (DNS rebinding), and the browser then takes us for that page's server. So

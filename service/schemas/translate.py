@@ -75,7 +75,8 @@ class TranslateResponse(Response):
         None, description="of each text the next best, where n_best asks for it"
     )
     detected: list[Detected | None] | None = Field(
-        None, description="of each text its language, where source is auto; null where none is known by its letters"
+        None,
+        description="of each text its language, where source is auto; null where none of ours can be told",
     )
     finish_reasons: list[FinishReason] | None = Field(
         None, description="of each text; length: a sentence of it was cut at max_tokens. Left out where none was"

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 PAUSE_S = 5.0  # between two openings: one that fails at once must not take the others' time
 MOST_STUCK = 2  # threads and sessions of a model that are left to themselves
+MOST_FAILED = 3  # openings one after the other
 
 
 class ReopenedTask:
@@ -35,6 +36,8 @@ class ReopenedTask:
         self._opening: asyncio.Task[None] | None = None
         self._open_again_at = 0.0
         self._closing: set[asyncio.Task[None]] = set()
+        self._failed = 0  # openings since the last that did not
+        self.is_given_up = False  # lost, and nobody was at work in its process since
 
     async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
         """Answer a request; raises `NotReady` while there is no model."""
@@ -66,8 +69,9 @@ class ReopenedTask:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is stuck once too often to be opened anew in this process, and is not being opened already."""
-        return not self._is_opening and not self.is_progressing and len(self._closing) >= MOST_STUCK
+        """Whether it is stuck or cannot be opened once too often in this process, and is not being opened already."""
+        is_too_often = len(self._closing) >= MOST_STUCK or self._failed >= MOST_FAILED
+        return not self._is_opening and not self.is_progressing and is_too_often
 
     def reopen(self) -> None:
         """Begin to open the model anew, unless that has begun, or was done a moment ago."""
@@ -97,7 +101,9 @@ class ReopenedTask:
         closing.add_done_callback(self._closing.discard)
         try:
             self._task = await asyncio.to_thread(self._load)
+            self._failed = 0
         except Exception:
+            self._failed += 1
             logger.exception("model %s could not be opened anew", self.manifest.name)
         self._open_again_at = self._clock() + PAUSE_S
 
@@ -106,14 +112,14 @@ def must_be_replaced(tasks: Sequence[LocalTask | ReopenedTask]) -> bool:
     """Look after all models of a process; returns whether only another process can help.
 
     That is so when none of them makes progress, as when there is just one. A model that is lost is waited with until
-    no other is at work.
+    no other is at work for a moment. It is given up then, whatever comes: Serve wants to hear so three times.
     """
     failing = [task for task in tasks if not task.is_progressing]
     if failing and len(failing) == len(tasks):
         return True
-    lost = False
+    is_idle = not any(task.is_busy for task in tasks if task not in failing)
     for task in failing:
         if isinstance(task, ReopenedTask):
             task.reopen()
-            lost = lost or task.is_lost
-    return lost and not any(task.is_busy for task in tasks if task not in failing)
+            task.is_given_up = task.is_lost and (task.is_given_up or is_idle)
+    return any(isinstance(task, ReopenedTask) and task.is_given_up for task in failing)

@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -45,8 +45,9 @@ def running(command: Sequence[str], environment: Mapping[str, str], log: Path) -
             try:
                 process.wait(timeout=90)
             finally:
-                if process.poll() is None:
+                with suppress(ProcessLookupError):  # what is left of its session, also where itself ended otherwise
                     os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def wait_until_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> None:

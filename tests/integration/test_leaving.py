@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from deploy.monitoring.local import free_port
@@ -140,9 +141,14 @@ def test_who_is_slow_is_told_and_who_was_begun_is_answered_before_the_end(servic
 @pytest.mark.parametrize("after_s", [1, 8])
 def test_a_signal_during_the_start_ends_it(starting: Service, after_s: float) -> None:
     time.sleep(after_s)
+    assert starting.process.poll() is None
+    children = psutil.Process(starting.process.pid).children(recursive=True)
     starting.process.send_signal(signal.SIGTERM)
 
     starting.process.wait(timeout=120)  # the status is Ray's own while Ray itself starts, and 0 otherwise
+    _, left = psutil.wait_procs(children, timeout=20)
+    assert not [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
+    assert "Traceback" not in starting.log.read_text()
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{starting.address}/health")
 

@@ -19,7 +19,7 @@ import pytest
 from ray.serve._private.haproxy import BackendConfig, HAProxyApi, HAProxyConfig, ServerConfig
 from ray.serve.config import HTTPOptions
 
-from deploy.monitoring.local import free_port
+from deploy.monitoring.local import end, free_port
 from model.package import Manifest
 from service.ray_environment import BUFFER_BYTES, HAPROXY_WRAPPER, haproxy_binary
 from service.settings import BUNDLED_MODELS
@@ -188,8 +188,7 @@ def running_ingress(
             _wait_for(port, process, folder / "log")
             yield Ingress(port, servers, config, syslog)
         finally:
-            process.terminate()
-            process.wait(10)
+            end(process, timeout_s=10)
 
 
 def before_all_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingress]:

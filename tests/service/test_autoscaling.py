@@ -88,3 +88,10 @@ def test_the_last_replica_goes_when_nothing_is_asked_and_stays_while_anything_is
     assert POLICY(context(policy_state=remembered, target_num_replicas=1))[0] == 0
     assert POLICY(context(policy_state=remembered, target_num_replicas=1, total_num_requests=0.1))[0] == 1
     assert POLICY(context(policy_state=remembered, target_num_replicas=2))[0] == 2
+
+
+def test_a_clock_that_is_set_back_changes_no_peak() -> None:
+    state = {"peak": (3.0, 10_000.0)}
+    now, back = (POLICY(context(policy_state=state, current_time=time)) for time in (10_000.0, -1e9))
+
+    assert back[0] == now[0] and back[1]["peak"][0] == now[1]["peak"][0]

@@ -40,11 +40,11 @@ def test_the_service_is_asked_whatever_proxy_the_environment_names(port: int, mo
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
 
-    assert problem(port) is None
+    assert problem("127.0.0.1", port) is None
 
 
 def test_what_is_wrong_is_told(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ready, "status", 503)
 
-    assert problem(port) == f"http://127.0.0.1:{port}/ready answered 503: the model is not there yet"
-    assert "did not answer" in (problem(free_port()) or "")
+    assert problem("127.0.0.1", port) == f"http://127.0.0.1:{port}/ready answered 503: the model is not there yet"
+    assert "did not answer" in (problem("0.0.0.0", free_port()) or "")

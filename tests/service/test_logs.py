@@ -51,6 +51,18 @@ def test_a_file_keeps_what_all_have_added_to_it(tmp_path: Path) -> None:
     assert [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()] == ["said"] * 3
 
 
+def test_a_file_that_is_renamed_is_made_anew(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    configure_logs(file)
+    logging.getLogger("service").warning("before")
+    file.rename(tmp_path / "log.1")
+    logging.getLogger("service").warning("after")
+    for handler in logging.getLogger("service").handlers:
+        handler.close()
+
+    assert "before" in (tmp_path / "log.1").read_text() and "after" in file.read_text()
+
+
 def test_on_a_terminal_lines_are_text_and_elsewhere_json() -> None:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal, io.StringIO() as file:

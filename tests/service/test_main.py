@@ -29,8 +29,18 @@ def test_fractions_of_a_gpu_add_up(sentiment: TinyPackage) -> None:
 def test_a_model_without_its_gpu_is_refused_rather_than_waited_for(sentiment: TinyPackage) -> None:
     wanted = group(sentiment.folder, num_gpus=0.5, autoscaling=Autoscaling(min_replicas=2, max_replicas=2))
 
-    with pytest.raises(SettingsError, match=r"num_gpus asks for 1, and 0\.5 are left on this machine"):
+    with pytest.raises(SettingsError, match=r"num_gpus asks for 0\.5 of a GPU, 2 times, .* are left: 0\.5;"):
         on_the_devices_there_are([wanted], 0.5)
+
+
+def test_a_part_of_a_gpu_is_never_of_two(sentiment: TinyPackage) -> None:
+    three = [group(sentiment.folder, num_gpus=0.6) for _ in range(3)]
+
+    assert on_the_devices_there_are(three[:2], 2) == three[:2]
+    with pytest.raises(SettingsError, match=r"are left: 0\.4, 0\.4;"):
+        on_the_devices_there_are(three, 2)
+    with pytest.raises(SettingsError, match=r"are left: 0\.4, 1;"):
+        on_the_devices_there_are([three[0], group(sentiment.folder, num_gpus=2)], 2)
 
 
 def test_a_model_that_may_runs_on_the_cpu_where_there_is_no_gpu(sentiment: TinyPackage) -> None:

@@ -5,16 +5,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve._private.common import DeploymentID
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
-from service.errors import NotReady
+from service.errors import EmptyInput, InternalError, NotReady, ServerOverloaded, ServiceError
 from service.models_file import Autoscaling, ModelSettings
-from service.remote import remote_tasks
+from service.remote import health_by_controller, remote_tasks
 from service.replica_groups import REPLICA
 from service.schemas import ClassifyRequest
 from tests.conftest import TinyPackage
 
 
 class Handle:
+    predict: Any
+
     def options(self, **_: object) -> Handle:
         return self
 
@@ -104,3 +109,42 @@ async def test_while_the_controller_is_away_the_handle_is_asked(
 
     answer: Any = await task.predict(ClassifyRequest(input="a"))
     assert answer == "a"
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (BackPressureError(num_queued_requests=1, max_queued_requests=1), ServerOverloaded),
+        (RayActorError(), NotReady),
+        (DeploymentUnavailableError(DeploymentID("model", "a")), NotReady),
+        (RayTaskError("predict", "a traceback", EmptyInput("input is empty", "input")), EmptyInput),
+        (RayTaskError("predict", "a traceback", ZeroDivisionError("secret")), InternalError),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+async def test_what_a_handle_raises_is_the_clients_error(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch, raised: Exception, expected: type[ServiceError]
+) -> None:
+    async def fails(*_: object) -> None:
+        raise raised
+
+    handle = Handle()
+    handle.predict = SimpleNamespace(remote=fails)
+    monkeypatch.setattr("service.remote.serve.get_deployment_handle", lambda *_, **__: handle)
+    (task,) = remote_tasks([ModelSettings(package=sentiment.folder, name="a")])
+    task._was_deployed = True  # so that no controller is asked
+
+    with pytest.raises(expected) as told:
+        await task.predict(ClassifyRequest(input="good"), "")
+    assert type(told.value) is expected and "secret" not in told.value.message
+
+
+@pytest.mark.parametrize("status", ["HEALTHY", "UNHEALTHY"])
+def test_a_model_whose_replicas_fail_is_not_well_though_it_sleeps(status: str) -> None:
+    deployments = {REPLICA: SimpleNamespace(status=status, replica_states={})}
+    known: Any = SimpleNamespace(applications={"a": SimpleNamespace(deployments=deployments)})
+
+    health = health_by_controller(known, "a")
+    assert health.is_asleep and health.is_progressing == (status == "HEALTHY")
+    with pytest.raises(NotReady):
+        health_by_controller(known, "b")

@@ -26,6 +26,19 @@ def test_models_that_name_the_same_replica_share_it(sentiment: TinyPackage) -> N
     assert (alone.name, alone.route_prefix, alone.models) == ("b", "/models/b", (models[1],))
 
 
+def test_a_replica_is_scaled_by_the_slots_of_all_its_models_that_have_a_cache(
+    sentiment: TinyPackage, stories: TinyPackage, translate: TinyPackage
+) -> None:
+    models = [
+        model(sentiment, "a", replica="r"),
+        model(stories, "b", replica="r", max_slots=256),
+        model(translate, "c", replica="r", max_slots=16),
+        model(sentiment, "d"),
+    ]
+
+    assert [group.cache_slots for group in replica_groups(models)] == [272, 64]
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -46,7 +46,7 @@ def test_a_model_may_have_more_replicas_on_a_cluster_unless_its_bound_is_set(sen
 def test_it_deploys_with_the_options_of_a_single_machine(sentiment: TinyPackage) -> None:
     bounds = Autoscaling(min_replicas=2, max_replicas=3)
     model = ModelSettings(package=sentiment.folder, num_gpus=0.5, autoscaling=bounds)
-    options = replica_options(model, TIMEOUTS) | {"name": "model", "max_replicas_per_node": 2}
+    options = replica_options(model, model.max_slots, TIMEOUTS) | {"name": "model", "max_replicas_per_node": 2}
 
     assert deployments(model)["sentiment"] == options
 

@@ -17,7 +17,7 @@ def test_it_listens_on_this_machine_alone_unless_told() -> None:
     assert (settings.host, settings.port) == ("127.0.0.1", 8000)
 
 
-def test_the_environment_sets_every_field(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_fields_also_nested_ones_and_arguments_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIFOLD_PORT", "9000")
     monkeypatch.setenv("TRIFOLD_LIMITS__MAX_INPUTS", "7")
     monkeypatch.setenv("TRIFOLD_API_KEYS", '["a", "b"]')

@@ -62,7 +62,7 @@ class Server:
         self.asked = 0
         self.statuses: dict[int, int] = {}
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._client = self.run(self._open(folders))
         self.schema: Any = schemathesis.openapi.from_dict(

@@ -10,6 +10,7 @@ import pytest
 from starlette.types import Message
 
 from service.api.app import create_app
+from service.api.deadline import deadline
 from service.metrics import Metrics
 from service.models_file import ModelSettings
 from service.settings import Limits, Settings
@@ -28,6 +29,7 @@ class Asking:
         self._app = create_app([task], Settings(limits=limits), metrics)
         self.sent: list[Message] = []
         self.takes = 1000  # messages, before it stops reading
+        self.pause_s = 0.0  # before the last of the body
 
     async def __call__(self, path: str, *chunks: bytes) -> None:
         """Send these chunks of a body, and nothing more; None ends it."""
@@ -36,6 +38,8 @@ class Asking:
             messages.append({"type": "http.request", "body": chunks[-1], "more_body": False})
 
         async def receive() -> Message:
+            if len(messages) == 1:
+                await asyncio.sleep(self.pause_s)
             return messages.pop(0) if messages else await asyncio.get_running_loop().create_future()
 
         async def send(message: Message) -> None:
@@ -110,10 +114,21 @@ async def test_a_body_that_comes_in_time_is_answered(asking: Any) -> None:
     assert ask.status == 200
 
 
-@pytest.mark.usefixtures("never_ends")
-async def test_the_deadline_counts_from_the_head_of_the_request(asking: Any) -> None:
-    async with asking(request_timeout_s=0.1) as ask:
-        await ask("/generate", body())
+async def test_the_deadline_counts_from_the_head_of_the_request(asking: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float | None] = []
+
+    async def predict(*_: object) -> None:
+        told.append(deadline())
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(LocalTask, "predict", predict)
+    whole = body()
+    async with asking(request_timeout_s=0.4) as ask:
+        ask.pause_s = 0.2  # before the last of the body
+        begun = asyncio.get_running_loop().time()
+        await ask("/generate", whole[:5], whole[5:])
+
+    assert told[0] is not None and told[0] < begun + 0.4 + 0.1
 
     assert ask.status == 504
     assert json.loads(ask.text)["error"]["code"] == "deadline_exceeded"

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from starlette.types import Message
@@ -110,6 +111,8 @@ async def test_bodies_that_are_sent_slowly_do_not_fill_the_memory() -> None:
     await asyncio.sleep(0)
     with pytest.raises(ServerOverloaded, match="too many bodies"):
         await read()
+    whole = {"type": "http.request", "body": b"{}", "more_body": False}
+    assert await bodies.read({"type": "http", "headers": []}, AsyncMock(return_value=whole)) == b"{}"
     for each in reading:
         each.cancel()
     await asyncio.gather(*reading, return_exceptions=True)

@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,9 +18,11 @@ import pytest
 from service import __version__
 from service.api.middleware import AnswerUnforeseen
 from service.api.observing import ObserveRequests
+from service.errors import InternalError
 from service.logs import LOGGERS, configure_logs
 from service.metrics import Metrics
 from service.metrics_engine import FLUSH_S
+from service.schemas import GenerateEvent
 from service.tasks.task import LocalTask
 from service.tracing import Span, Tracing
 from tests.service.api.conftest import OpenClient, events_of, post, series
@@ -115,6 +117,25 @@ async def test_a_request_that_fails_is_counted_as_ours(
         seen = await scrape(client)
 
     assert response.status_code == 500
+    assert seen['requests_total{code="500",model="stories",task="generate"}'] == 1
+    assert seen['rejections_total{model="stories",reason="internal_error"}'] == 1
+
+
+@pytest.mark.parametrize("error", [InternalError("no"), ZeroDivisionError()], ids=["told", "unforeseen"])
+@pytest.mark.parametrize("path", ["/generate", "/v1/completions"])
+async def test_a_stream_that_breaks_off_counts_by_its_error(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, path: str, error: Exception
+) -> None:
+    async def breaks(*_: object) -> AsyncGenerator[GenerateEvent, None]:
+        yield GenerateEvent(index=0, text="a")
+        raise error
+
+    monkeypatch.setattr(LocalTask, "stream", breaks)
+    async with open_client("stories") as client:
+        answer = await client.post(path, json={"prompt": "Once", "stream": True})
+        seen = await scrape(client)
+
+    assert answer.status_code == 200 and ("event: error" in answer.text) == (path == "/generate")
     assert seen['requests_total{code="500",model="stories",task="generate"}'] == 1
     assert seen['rejections_total{model="stories",reason="internal_error"}'] == 1
 
@@ -262,3 +283,13 @@ async def test_a_long_path_is_logged_by_its_beginning(
 
     (line,) = [line for line in logged() if line["event"] == "request"]
     assert line["path"] == "/" + "a" * 199
+
+
+async def test_a_path_that_a_terminal_would_obey_is_logged_by_its_escapes(
+    open_client: OpenClient, logged: Callable[[], list[dict[str, Any]]]
+) -> None:
+    async with open_client("stories") as client:
+        await client.get("/%1b[2J%c2%9bé")
+
+    (line,) = [line for line in logged() if line["event"] == "request"]
+    assert line["path"] == "/\\x1b[2J\\x9bé"

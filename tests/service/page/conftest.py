@@ -49,6 +49,7 @@ def serving(packages: list[Path], **settings: Any) -> Iterator[str]:
     thread.start()
     try:
         while not server.started:
+            assert thread.is_alive(), "the server did not start"
             time.sleep(0.01)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:

@@ -20,7 +20,7 @@ from service.models_file import ModelSettings
 from service.schemas import AnyRequest, ClassifyRequest, GenerateRequest, GenerateResponse, Response
 from service.settings import Limits, Settings
 from service.tasks.loading import load_task
-from service.tasks.reopening import ReopenedTask, must_be_replaced
+from service.tasks.reopening import MOST_FAILED, ReopenedTask, must_be_replaced
 from tests.conftest import TinyPackage
 from tests.service.api.conftest import series
 from tests.service.clock import Clock
@@ -236,6 +236,27 @@ async def test_a_model_stuck_too_often_waits_for_another_process_until_no_other_
     assert must_be_replaced(tasks)
     for end in ends:
         await end()
+
+
+async def test_a_model_that_cannot_be_opened_anew_waits_for_another_process_and_is_given_up_for_good(
+    tasks: list[ReopenedTask], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier, generator = tasks
+    monkeypatch.setattr(generator, "_load", lambda: 1 / 0)
+    break_loop(generator)
+    with pytest.raises(InternalError):
+        await generator.predict(STORY)
+    for _ in range(MOST_FAILED):
+        assert not must_be_replaced(tasks)
+        await opened(generator)
+        clock.now += 60
+
+    monkeypatch.setattr(ReopenedTask, "is_busy", property(lambda task: task is classifier))
+    assert generator.is_lost and not must_be_replaced(tasks)  # the other is at work
+    monkeypatch.setattr(ReopenedTask, "is_busy", False)
+    assert must_be_replaced(tasks)
+    monkeypatch.setattr(ReopenedTask, "is_busy", property(lambda task: task is classifier))
+    assert must_be_replaced(tasks)  # or Serve, which wants to hear it three times, would never
 
 
 async def test_a_model_that_is_being_opened_for_the_last_time_is_not_lost(

@@ -155,6 +155,9 @@ async def test_minus_one_is_all_tokens_and_no_seed_and_seeds_have_a_sign(client:
     ]
 
     assert texts[0] == texts[1] and texts[2] == texts[3]
+    unseeded = {**drawn, "max_tokens": 20, "seed": -1, "temperature": 2.0}
+    first, second = [(await post(client, "/v1/completions", **unseeded))["choices"] for _ in range(2)]
+    assert first != second
 
 
 @pytest.mark.parametrize(
