@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import pytest_asyncio
 
 from model.export.costs import costs
 from model.package import Figure, Manifest
@@ -29,9 +30,11 @@ MEGABYTE = 1_000_000
 
 
 @asynccontextmanager
-async def client() -> AsyncIterator[httpx.AsyncClient]:
+async def client(*names: str) -> AsyncIterator[httpx.AsyncClient]:
+    """Open some of the packages, or all, for requests."""
     settings = Settings()
-    tasks = [load_task(model, settings.limits) for model in settings.models()]
+    models = [model for model in settings.models() if not names or model.package.name in names]
+    tasks = [load_task(model, settings.limits) for model in models]
     try:
         transport = httpx.ASGITransport(create_app(tasks, settings))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as opened:
@@ -172,7 +175,7 @@ def test_eight_bits_cost_little(name: str) -> None:
 
 
 async def test_dan_loves_ice_cream_in_swedish() -> None:
-    async with client() as opened:
+    async with client("translate") as opened:
         response = await opened.post("/translate", json={"q": "Dan loves ice cream.", "target": "sv"})
 
     assert response.json()["translatedText"] == "Dan älskar glass."
@@ -186,7 +189,7 @@ async def test_dan_loves_ice_cream_in_swedish() -> None:
     ],
 )
 async def test_plain_praise_and_plain_blame_are_told_apart(text: str, label: str) -> None:
-    async with client() as opened:
+    async with client("sentiment") as opened:
         response = await opened.post("/classify", json={"model": "sentiment", "input": text, "top_k": 1})
 
     assert response.json()["results"][0]["labels"][0]["label"] == label
@@ -194,7 +197,7 @@ async def test_plain_praise_and_plain_blame_are_told_apart(text: str, label: str
 
 async def test_sentences_that_mean_alike_have_vectors_that_are_near() -> None:
     texts = ["A man is playing a guitar.", "Someone plays the guitar.", "The bank raised its interest rates."]
-    async with client() as opened:
+    async with client("embed") as opened:
         answer = (await opened.post("/embed", json={"input": texts})).json()
 
     (first, alike, other) = (np.array(vector) for vector in answer["embeddings"])
@@ -203,7 +206,7 @@ async def test_sentences_that_mean_alike_have_vectors_that_are_near() -> None:
 
 async def test_a_story_is_english_words() -> None:
     body = {"prompt": "Once upon a time", "max_tokens": 60, "seed": 1, "temperature": 0.7}
-    async with client() as opened:
+    async with client("stories") as opened:
         text = (await opened.post("/generate", json=body)).json()["choices"][0]["text"]
 
     words = re.findall(r"[a-z']+", text.lower())
@@ -218,10 +221,19 @@ def readme_examples() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     return [(path, json.loads(body), json.loads(answer)) for path, body, answer in found]
 
 
-@pytest.mark.parametrize(("path", "body", "answer"), readme_examples())
-async def test_the_readmes_answers_are_real(path: str, body: dict[str, Any], answer: dict[str, Any]) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def everything() -> AsyncIterator[httpx.AsyncClient]:
+    """All packages, as one service has them."""
     async with client() as opened:
-        response = await opened.post(path, json=body)
+        yield opened
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(("path", "body", "answer"), readme_examples())
+async def test_the_readmes_answers_are_real(
+    everything: httpx.AsyncClient, path: str, body: dict[str, Any], answer: dict[str, Any]
+) -> None:
+    response = await everything.post(path, json=body)
 
     assert rounded(response.json()) == rounded(answer)
 

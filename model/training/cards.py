@@ -13,7 +13,10 @@ from model.training import inferences, pairs, readers
 from model.training.readers import ENGLISH, LANGUAGES
 
 OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, GFDL, CDLA-Sharing, public domain"
-PARTLY_UNCLEAR = "that of its training data: CC BY-SA, CC BY, CDLA-Sharing, public domain; unclear for some sentences"
+PARTLY_UNCLEAR = (
+    "that of its training data: CC BY-SA, CC BY, GFDL, Apache-2.0, MIT, CDLA-Sharing, public domain; unclear for some "
+    "sentences"
+)
 UNCLEAR_REVIEWS = "unclear, as no licence of the reviews was ever published; for research and demonstration"
 IMDB = Dataset(name="IMDb Large Movie Review Dataset, train", licence="unclear: none was published")
 STSB = Dataset(name="STS Benchmark, train", licence="scores CC BY-SA 4.0; its sentences have several licences")
