@@ -12,7 +12,7 @@ import os
 import sys
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import structlog
 
@@ -39,15 +39,15 @@ def configure_logs(
     Without one, or if it cannot be opened, as a socket cannot, they write to stderr. `auto` is text on a terminal, and
     JSON elsewhere.
     """
-    problem = None
+    problem, handler = None, None
     if to is not None and stream is None:
         try:
-            stream = to.open("a", encoding="utf-8")
+            handler = _handler_of(to)
         except OSError as error:
             problem = error
     # Ray Serve puts a logger of its own in the place of sys.stderr, which keeps lines back until there are many.
-    stream = stream or sys.__stderr__
-    is_terminal = stream is not None and stream.isatty()
+    handler = handler or logging.StreamHandler(stream or sys.__stderr__)
+    is_terminal = handler.stream is not None and handler.stream.isatty()
     is_text = log_format == "text" or (log_format == "auto" and is_terminal)
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
@@ -63,10 +63,6 @@ def configure_logs(
             *(_as_text(in_colours=is_terminal) if is_text else _AS_JSON),
         ],
     )
-    handler: logging.StreamHandler[TextIO] = logging.StreamHandler(stream)
-    if to is not None and problem is None and to.is_file() and to.parts[:2] != ("/", "proc"):
-        handler.stream.close()
-        handler = _RenamedFileHandler(to, encoding="utf-8")
     handler.setFormatter(formatter)
     for name in LOGGERS:
         logger = logging.getLogger(name)
@@ -75,6 +71,14 @@ def configure_logs(
         logger.propagate = False
     if problem is not None:
         logging.getLogger(__name__).warning("TRIFOLD_LOG_TO: %s; logs go to stderr", problem)
+
+
+def _handler_of(to: Path) -> logging.StreamHandler[Any]:
+    """Return what adds lines to a file or pipe; raises `OSError`."""
+    is_file = to.is_file() or not to.exists()
+    if is_file and to.parts[:2] != ("/", "proc"):  # where it is another process' own
+        return _RenamedFileHandler(to, encoding="utf-8")
+    return logging.StreamHandler(to.open("a", encoding="utf-8"))
 
 
 class _RenamedFileHandler(WatchedFileHandler):

@@ -7,6 +7,7 @@ delays a small one by a piece. What waits is bounded by admission, before the fi
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ class Pool:
         self._waiting: WaitingQueue[_Piece] = WaitingQueue()
         self._is_busy = self._is_closed = False
         self._small = Turn()  # of small work, however much of it there is
+        self._working_since: float | None = None  # on the piece that the thread has
 
     async def run(
         self, permit: Permit, size: int, function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
@@ -53,9 +55,14 @@ class Pool:
         try:
             self._check_open()  # it may have been closed in the moment of the turn
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
+            return await loop.run_in_executor(self._executor, lambda: self._work(function, *args, **kwargs))
         finally:
             self._pass_on()
+
+    def stalled_s(self) -> float:
+        """Return for how long the thread has worked on the piece that it has, in seconds; from any thread."""
+        since = self._working_since
+        return 0.0 if since is None else time.monotonic() - since
 
     async def close(self) -> None:
         """End what waits, and free the thread behind what it works on; others go on meanwhile."""
@@ -65,6 +72,13 @@ class Pool:
                 piece.turn.set_exception(EngineFailed())
             self._waiting.remove(piece)
         await asyncio.to_thread(self._executor.shutdown)
+
+    def _work(self, function: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        self._working_since = time.monotonic()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._working_since = None
 
     def _check_open(self) -> None:
         if self._is_closed:

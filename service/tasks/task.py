@@ -144,8 +144,8 @@ class LocalTask:
 
     @property
     def is_progressing(self) -> bool:
-        """Whether it is idle, or finishes steps."""
-        return self._engine.is_progressing(self._stuck_after_s)
+        """Whether it is idle, or finishes steps and pieces of long texts and images."""
+        return self._engine.is_progressing(self._stuck_after_s) and self._pool.stalled_s() < self._stuck_after_s
 
     @property
     def is_busy(self) -> bool:

@@ -110,3 +110,19 @@ async def test_closing_ends_what_waits_and_lets_others_go_on_while_the_thread_wo
 
     assert await working
     await asyncio.wait_for(closing, 10)
+
+
+async def test_how_long_the_thread_has_been_at_a_piece_is_known() -> None:
+    pool, begun, gate = Pool(), threading.Event(), threading.Event()
+
+    def work() -> bool:
+        begun.set()
+        return gate.wait(10)
+
+    assert pool.stalled_s() == 0
+    running = asyncio.create_task(pool.run(request(), SMALL + 1, work))
+    assert await asyncio.to_thread(begun.wait, 10) and pool.stalled_s() > 0
+
+    gate.set()
+    assert await running and pool.stalled_s() == 0
+    await pool.close()
