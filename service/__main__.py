@@ -73,10 +73,9 @@ def run(settings: Settings) -> None:
     ):
         _set(metrics_dir=settings.metrics_dir or f"{folder}/metrics", run_dir=f"{folder}/run")
         _set(log_to=settings.log_to or own_stderr())
-        # HAProxy and others have another working directory. Links stay: by them a mounted Secret's new content comes.
-        _set(models_file=settings.models_file.absolute())
+        _set(models_file=settings.models_file.resolve())  # as HAProxy has another working directory
         if settings.api_keys_file is not None:
-            _set(api_keys_file=settings.api_keys_file.absolute())
+            _set(api_keys_file=settings.api_keys_file.absolute())  # links stay, by which a Secret's new content comes
         _serve(Settings.read(), started, Path(of_haproxy))
 
 
@@ -158,7 +157,7 @@ def _stop_on_signals() -> threading.Event:
 def on_the_devices_there_are(groups: list[ReplicaGroup], gpus: float) -> list[ReplicaGroup]:
     """Move models that may to the CPU where GPUs are too few; raises `SettingsError` for those that may not.
 
-    Ray would wait for ever for a device to appear. A part of one is never of two.
+    Ray would wait for ever for a device to appear. A fraction lies on one device.
     """
     placed: list[ReplicaGroup] = []
     left = [min(1.0, gpus - device) for device in range(math.ceil(gpus))]
@@ -174,8 +173,8 @@ def on_the_devices_there_are(groups: list[ReplicaGroup], gpus: float) -> list[Re
         else:
             parts = ", ".join(f"{part:g}" for part in left) or "none"
             raise SettingsError(
-                f"{settings.package}: num_gpus asks for {settings.num_gpus:g} of a GPU, {replicas} times, and of this "
-                f"machine's are left: {parts}; give it fewer, set it to 0, or allow the CPU with cpu_fallback: true"
+                f"{settings.package}: num_gpus is {settings.num_gpus:g} for each of {replicas} replicas, and of GPUs "
+                f"are left: {parts}; give it fewer, set it to 0, or allow the CPU with cpu_fallback: true"
             )
         placed.append(ReplicaGroup(group.name, models))
     return placed
@@ -186,7 +185,8 @@ def _parts(left: list[float], needed: float, replicas: int) -> list[float] | Non
     left = list(left)
     for _ in range(replicas):
         for part in [needed] if needed <= 1 else [1.0] * math.ceil(needed):
-            device = next((place for place, free in enumerate(left) if part <= free + GPU_PART / 2), None)
+            with_room = [place for place, free in enumerate(left) if part <= free + GPU_PART / 2]
+            device = min(with_room, key=left.__getitem__, default=None)  # as Ray does it
             if device is None and part:
                 return None
             if device is not None:

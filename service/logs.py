@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import sys
+from contextlib import suppress
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -82,13 +83,20 @@ def _handler_of(to: Path) -> logging.StreamHandler[Any]:
 
 
 class _RenamedFileHandler(WatchedFileHandler):
-    """Goes on in a new file where others rename the old one, as logrotate does; what it cannot write stops nobody."""
+    """Goes on in a new file where others rename the old one, as logrotate does; in the old one if none can be made."""
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def reopenIfNeeded(self) -> None:  # noqa: N802  # the library's name
         try:
-            super().emit(record)
+            about: os.stat_result | None = Path(self.baseFilename).stat()
         except OSError:
-            self.handleError(record)
+            about = None
+        if about is not None and (about.st_dev, about.st_ino) == (self.dev, self.ino):
+            return
+        with suppress(OSError):
+            old, self.stream = self.stream, self._open()
+            if old is not None:
+                old.close()
+            self._statstream()
 
 
 _AS_JSON: list[structlog.typing.Processor] = [

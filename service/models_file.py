@@ -58,7 +58,9 @@ class Autoscaling(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     min_replicas: int = Field(1, ge=0, description="0: none while nobody asks, and a start to wait for")
-    max_replicas: int = Field(1, ge=1, description="on a cluster eight unless set")
+    max_replicas: int = Field(
+        1, ge=1, description="unless set as many as min_replicas and schedule ask for, on a cluster eight or more"
+    )
     ongoing_requests: float = Field(64, gt=0, description="that one replica bears at the latency that is wanted")
     queued_tokens: float = Field(2048, gt=0, description="the same, in tokens that wait")
     slots_used: float | None = Field(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from pathlib import Path
 
 from service.timeouts import Timeouts
+
+logger = logging.getLogger(__name__)
 
 HAPROXY_WRAPPER = Path(__file__).parent / "haproxy.sh"
 
@@ -87,14 +90,16 @@ def haproxy_files(folder: Path) -> dict[str, str]:
 
 
 def haproxy_ports() -> dict[str, str]:
-    """Return the ports of HAProxy's own pages: Ray's, or any where another service of this machine has those."""
+    """Return the ports of HAProxy's own pages: Ray's, or others where another service of this machine has those."""
     found = {}
     for name, port in (("METRICS", 9101), ("STATS", 8404)):
         with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # whose connections have just ended
             try:
                 probe.bind(("", port))
             except OSError:
                 probe.bind(("", 0))
+                logger.warning("port %d, of HAProxy's %s, is taken; they are at another", port, name.lower())
             found[f"RAY_SERVE_HAPROXY_{name}_PORT"] = str(probe.getsockname()[1])
     return found
 

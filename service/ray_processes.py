@@ -60,9 +60,9 @@ def start_ray(metrics_port: int | None) -> None:
 
 
 def ray_lives() -> bool:
-    """Whether all of Ray's processes on this machine live, but those that were ended on purpose."""
+    """Whether those of Ray's processes on this machine live without which nothing is served."""
     node: Node | None = worker._global_node
-    return node is not None and node.remaining_processes_alive()
+    return node is not None and not {"gcs_server", "raylet"} & {kind for kind, _ in node.dead_processes()}
 
 
 def expect_ray_to_end() -> None:

@@ -73,11 +73,11 @@ class Replica:
         return await self._task(model).health()
 
     def _task(self, model: str) -> LocalTask | ReopenedTask:
-        """Return a model's task; raises `NotReady` for one that a replica of before or behind a change has not."""
+        """Return a model's task; raises `NotReady` where other models are served since this replica started."""
         from service.errors import NotReady
 
         if model not in self._by_name:
-            raise NotReady("the model is not deployed here yet; try again")
+            raise NotReady("this replica has not this model; try again")
         return self._by_name[model]
 
     async def record_autoscaling_stats(self) -> dict[str, float]:

@@ -32,11 +32,11 @@ class ReplicaGroup:
 
     @property
     def cache_slots(self) -> int:
-        """How many rows of KV cache its models have, by which it is scaled; of packages that are elsewhere one's."""
+        """How many rows of KV cache its models have, by which it is scaled; all do where packages are not here."""
         try:
             with_cache = [model.max_slots for model in self.models if model.manifest().cache is not None]
         except PackageError:
-            with_cache = []
+            with_cache = [model.max_slots for model in self.models]
         return sum(with_cache) or self.settings.max_slots
 
     @property

@@ -57,6 +57,9 @@ def test_every_package_is_served() -> None:
 def test_a_package_is_whole_small_and_says_where_it_comes_from(name: str) -> None:
     manifest = Manifest.load(PACKAGES / name)
 
+    card = RECIPES[RECIPE_OF[name]].card
+
+    assert (manifest.description, manifest.not_for, manifest.licence) == (card.description, card.not_for, card.licence)
     assert manifest.precision == "int8"
     assert sum(path.stat().st_size for path in (PACKAGES / name).iterdir()) <= 15 * MEGABYTE
     assert manifest.training_data and all(dataset.licence for dataset in manifest.training_data)

@@ -77,12 +77,8 @@ class Packages:
         """
         source = parse_name(name)
         if not isinstance(source, HubName):
-            is_made = (source / FILE_NAME).is_file()
-            if not is_made and self.cache.get(_key(source, content_of(source, options), options)) is None:
-                require_libraries()
-                from model.checkpoints.read import check_description
-
-                check_description(source, options.languages)
+            if not (source / FILE_NAME).is_file():
+                self._check_folder(source, options)
             return
         if source.is_commit and self.cache.get(_key(source, source.revision, options)):
             return
@@ -92,6 +88,14 @@ class Packages:
             return
         if self.cache.get(_key(source, described.name, options)) is None:
             _check_description(source, described, options)
+
+    def _check_folder(self, source: Path, options: ImportOptions) -> None:
+        _require_description(source)
+        try:
+            _check_description(source, source, options)
+        except ModuleNotFoundError:  # what was made of it needs none; to know that all weights are read
+            if self.cache.get(_key(source, content_of(source, options), options)) is None:
+                raise
 
     def make(self, name: str, out: Path, options: ImportOptions) -> None:
         """Make the package of a checkpoint in a folder of its own, which the model is named after.
@@ -186,14 +190,14 @@ def _check_made(package: Path, options: ImportOptions) -> None:
     told = {
         "knows its languages": options.languages,
         "states its licence": options.licence,
-        "has its scales": options.texts,
+        "has its scales, or needs none": options.texts,
     }
     for known, given in told.items():
         if given is not None:
             raise HubError(f"{package}: it is a package already, which {known}; leave them out")
 
 
-def _check_description(source: HubName, described: Path, options: ImportOptions) -> None:
+def _check_description(source: HubName | Path, described: Path, options: ImportOptions) -> None:
     """Raise `CheckpointError`, with the model's name, for a checkpoint whose small files show that it is refused."""
     require_libraries()
     from model.checkpoints.read import check_description

@@ -65,16 +65,19 @@ class WaitingQueue(Generic[Item]):
         """Remove an item: its request goes behind its client's others, and its client behind the other clients.
 
         A client whose first item was passed over, as there was no room or it is unlike those that run together, keeps
-        its first turn when another of its items goes along, and loses the later ones.
+        its first turn when another of its items goes along, and loses the later ones; so does a request. Its other
+        items come after all others' first ones meanwhile.
         """
         client = item.permit.client
-        is_first = next(iter(self._clients[client].values()))[0] is item
+        items = self._clients[client][item.permit]
+        leads_request = items[0] is item
+        is_first = leads_request and next(iter(self._clients[client].values())) is items
         self.remove(item)
         if (requests := self._clients.get(client)) is not None:
             if is_first:
                 self._clients.move_to_end(client)
             self._later.move_to_end(client)
-            if item.permit in requests:
+            if leads_request and item.permit in requests:
                 requests.move_to_end(item.permit)
 
     def remove(self, item: Item) -> bool:

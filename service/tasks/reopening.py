@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
+from model.package import PackageError
 from service.errors import NotReady
 from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
 from service.tasks.task import ANONYMOUS, LocalTask
@@ -37,7 +38,7 @@ class ReopenedTask:
         self._open_again_at = 0.0
         self._closing: set[asyncio.Task[None]] = set()
         self._failed = 0  # openings since the last that did not
-        self.is_given_up = False  # lost, and nobody was at work in its process since
+        self.is_given_up = False  # lost, and no other model was at work at one check since
 
     async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
         """Answer a request; raises `NotReady` while there is no model."""
@@ -75,7 +76,8 @@ class ReopenedTask:
 
     def reopen(self) -> None:
         """Begin to open the model anew, unless that has begun, or was done a moment ago."""
-        if not self._is_opening and not self.is_lost and self._clock() >= self._open_again_at:
+        may_open = not self._is_opening and len(self._closing) < MOST_STUCK
+        if may_open and self._clock() >= self._open_again_at:
             logger.error("model %s makes no progress and is opened anew", self.manifest.name)
             self._opening = asyncio.create_task(self._reopen())
 
@@ -102,6 +104,8 @@ class ReopenedTask:
         try:
             self._task = await asyncio.to_thread(self._load)
             self._failed = 0
+        except PackageError:  # another process would not open it either, nor the others
+            logger.exception("model %s could not be opened anew", self.manifest.name)
         except Exception:
             self._failed += 1
             logger.exception("model %s could not be opened anew", self.manifest.name)
@@ -112,14 +116,14 @@ def must_be_replaced(tasks: Sequence[LocalTask | ReopenedTask]) -> bool:
     """Look after all models of a process; returns whether only another process can help.
 
     That is so when none of them makes progress, as when there is just one. A model that is lost is waited with until
-    no other is at work for a moment. It is given up then, whatever comes: Serve wants to hear so three times.
+    no other is at work for a moment. Then it is given up unless it is opened after all: Serve must hear so three times.
     """
     failing = [task for task in tasks if not task.is_progressing]
     if failing and len(failing) == len(tasks):
         return True
     is_idle = not any(task.is_busy for task in tasks if task not in failing)
-    for task in failing:
-        if isinstance(task, ReopenedTask):
-            task.reopen()
-            task.is_given_up = task.is_lost and (task.is_given_up or is_idle)
-    return any(isinstance(task, ReopenedTask) and task.is_given_up for task in failing)
+    reopened = [task for task in failing if isinstance(task, ReopenedTask)]
+    for task in reopened:
+        task.is_given_up = task.is_given_up or (task.is_lost and is_idle)
+        task.reopen()
+    return any(task.is_given_up for task in reopened)

@@ -29,7 +29,7 @@ def test_fractions_of_a_gpu_add_up(sentiment: TinyPackage) -> None:
 def test_a_model_without_its_gpu_is_refused_rather_than_waited_for(sentiment: TinyPackage) -> None:
     wanted = group(sentiment.folder, num_gpus=0.5, autoscaling=Autoscaling(min_replicas=2, max_replicas=2))
 
-    with pytest.raises(SettingsError, match=r"num_gpus asks for 0\.5 of a GPU, 2 times, .* are left: 0\.5;"):
+    with pytest.raises(SettingsError, match=r"num_gpus is 0\.5 for each of 2 replicas, .* are left: 0\.5;"):
         on_the_devices_there_are([wanted], 0.5)
 
 
@@ -37,6 +37,8 @@ def test_a_part_of_a_gpu_is_never_of_two(sentiment: TinyPackage) -> None:
     three = [group(sentiment.folder, num_gpus=0.6) for _ in range(3)]
 
     assert on_the_devices_there_are(three[:2], 2) == three[:2]
+    packed = [group(sentiment.folder, num_gpus=part) for part in (0.4, 0.7, 0.3, 0.6)]
+    assert on_the_devices_there_are(packed, 2) == packed  # 0.3 beside 0.7, as Ray does it
     with pytest.raises(SettingsError, match=r"are left: 0\.4, 0\.4;"):
         on_the_devices_there_are(three, 2)
     with pytest.raises(SettingsError, match=r"are left: 0\.4, 1;"):

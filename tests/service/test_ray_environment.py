@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 import ray.serve._private.constants
 
-from service.ray_environment import FALLBACK_PORT, MEMORY, haproxy_files, own_port, prepare_single_machine
+from service.ray_environment import (
+    FALLBACK_PORT,
+    MEMORY,
+    haproxy_files,
+    haproxy_ports,
+    own_port,
+    prepare_single_machine,
+)
 from service.settings import Limits
 from service.timeouts import Timeouts
 
@@ -73,6 +80,18 @@ def test_services_of_one_machine_share_no_proxy(tmp_path: Path, monkeypatch: pyt
         kept.close()
 
     assert told[0] != told[1]
+
+
+def test_haproxys_pages_have_other_ports_where_another_service_has_theirs() -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            other.bind(("", 9101))
+            other.listen()
+        except OSError:
+            pass  # somebody has it already
+        ports = haproxy_ports()
+    assert int(ports["RAY_SERVE_HAPROXY_METRICS_PORT"]) not in (0, 9101)
 
 
 def test_haproxys_sockets_are_where_only_this_user_may_go_and_have_short_names() -> None:

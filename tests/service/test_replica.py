@@ -39,10 +39,10 @@ async def test_what_models_of_a_replica_have_to_do_is_added_up_under_the_names_t
     assert told.keys() == LoadPolicy(1, 1, 1, 1).bears.keys()
 
 
-async def test_a_model_that_a_replica_has_not_is_not_deployed_yet() -> None:
+async def test_a_model_that_a_replica_has_not_is_not_ready() -> None:
     replica = Replica.__new__(Replica)
     replica._by_name = {}
-    with pytest.raises(NotReady, match="not deployed here yet"):
+    with pytest.raises(NotReady, match="has not this model"):
         await replica.health("new")
 
 

@@ -126,7 +126,7 @@ def test_a_package_is_taken_as_it_is(packages: Packages, sentiment: TinyPackage)
         packages.find("translate", ImportOptions(languages=("en", "de")))
     with pytest.raises(HubError, match="which states its licence"):
         packages.find("stories", ImportOptions(licence="MIT"))
-    with pytest.raises(HubError, match="which has its scales"):
+    with pytest.raises(HubError, match="which has its scales, or needs none"):
         packages.find("stories", ImportOptions(texts=("Once upon a time",)))
 
 
@@ -229,14 +229,18 @@ def test_a_folder_that_is_neither_says_what_it_lacks(packages: Packages, tmp_pat
 
 
 def test_without_torch_what_was_imported_is_found_and_nothing_is_downloaded_in_vain(
-    packages: Packages, running_hub: LocalHub, add_model: AddModel, monkeypatch: pytest.MonkeyPatch
+    packages: Packages, checkpoints: Path, running_hub: LocalHub, add_model: AddModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_model("tiny/gpt2", "gpt2")
-    folder = packages.find("tiny/gpt2", FLOAT32)
+    folder, local = packages.find("tiny/gpt2", FLOAT32), str(checkpoints / "bert")
+    packages.find(local, FLOAT32)
     monkeypatch.setitem(sys.modules, "torch", None)
     running_hub.requests.clear()
 
     assert packages.find("tiny/gpt2", FLOAT32) == folder
+    packages.check(local, FLOAT32)
+    with pytest.raises(ModuleNotFoundError, match="torch"):
+        packages.check(local, ImportOptions("int8"))
     with pytest.raises(ModuleNotFoundError, match="torch"):
         packages.find("tiny/gpt2", ImportOptions("int8"))
     assert running_hub.asked_for("model.safetensors") == []

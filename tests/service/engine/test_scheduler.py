@@ -422,9 +422,15 @@ def test_that_there_is_room_for_nobody_is_remembered_of_all_who_may_ask(monkeypa
 
     monkeypatch.setattr(scheduler, "_admit", noted)
 
-    for clients in [{"a", "b"}, {"b", "c"}] * 5:
+    for clients in [{"b"}, {"b", "c"}] * 5:
         scheduler._admit_if_possible(clients)
-    assert admitted == [{"a", "b"}, {"b", "c"}]
+    assert admitted == [{"b"}, {"b", "c"}]
+    scheduler.add(of_client("a", make_sequence(max_tokens=1)))
+    scheduler._admit_if_possible({"a"})  # the only free slot
+    scheduler.running[0].permit.client = "b"
+    scheduler._stuck_at = scheduler._changes, len(scheduler.running)  # as many as when there was no room, others
+    scheduler._admit_if_possible({"b"})
+    assert admitted[2:] == [{"a"}, {"b"}]
 
 
 def test_when_all_end_one_that_has_just_ended_keeps_its_answer_and_nobody_runs() -> None:

@@ -95,3 +95,11 @@ def test_clients_whose_first_items_are_passed_over_share_what_goes_along_alike()
 
     assert taken == dict.fromkeys(clients, 5)
     assert [item.name for item in queue.in_turn()][:4] == ["a0", "b0", "c0", "d0"]
+
+
+def test_a_request_whose_first_item_was_passed_over_keeps_its_turn() -> None:
+    queue = make_queue("a1x", "a1y", "a1z", "a2x", "b1x")
+
+    for name in ("a1y", "a2x"):
+        queue.take(next(item for item in queue.in_turn() if item.name == name))
+    assert next(queue.in_turn()).name == "a1x"

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from model.package import PackageError
 from service.api.app import create_app
 from service.engine.observer import Load
 from service.errors import InternalError, NotReady
@@ -251,12 +252,35 @@ async def test_a_model_that_cannot_be_opened_anew_waits_for_another_process_and_
         await opened(generator)
         clock.now += 60
 
-    monkeypatch.setattr(ReopenedTask, "is_busy", property(lambda task: task is classifier))
-    assert generator.is_lost and not must_be_replaced(tasks)  # the other is at work
-    monkeypatch.setattr(ReopenedTask, "is_busy", False)
-    assert must_be_replaced(tasks)
-    monkeypatch.setattr(ReopenedTask, "is_busy", property(lambda task: task is classifier))
-    assert must_be_replaced(tasks)  # or Serve, which wants to hear it three times, would never
+    def replaced(*, is_busy: bool) -> bool:
+        monkeypatch.setattr(ReopenedTask, "is_busy", property(lambda task: is_busy and task is classifier))
+        return must_be_replaced(tasks)
+
+    assert generator.is_lost and not replaced(is_busy=True)
+    await opened(generator)  # it is tried on
+    assert replaced(is_busy=False) and replaced(is_busy=True)  # or Serve, which must hear it three times, would never
+    monkeypatch.undo()
+    await opened(generator)
+    clock.now += 60
+    generator.reopen()
+    await opened(generator)
+    assert generator.is_progressing and not must_be_replaced(tasks)
+
+
+async def test_a_package_that_is_broken_takes_no_process_with_it(
+    tasks: list[ReopenedTask], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Any:
+        raise PackageError("stories: encoder.onnx is not there")
+
+    monkeypatch.setattr(tasks[1], "_load", broken)
+    break_loop(tasks[1])
+    with pytest.raises(InternalError):
+        await tasks[1].predict(STORY)
+    for _ in range(MOST_FAILED + 1):
+        assert not must_be_replaced(tasks)
+        await opened(tasks[1])
+        clock.now += 60
 
 
 async def test_a_model_that_is_being_opened_for_the_last_time_is_not_lost(
