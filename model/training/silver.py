@@ -39,9 +39,7 @@ def with_silver_scores(
     elif teacher is None:
         return rows
     else:
-        _check_scores_pairs(teacher)
-        both_orders = (_logits(teacher, tokenizer, pairs, max_length) for pairs in (unknown, turned(unknown)))
-        said = 1 / (1 + np.exp(-sum(both_orders) / 2))
+        said = _scores(teacher, tokenizer, unknown, max_length) if unknown else np.zeros(0)
         np.savez(file, scores=said, of=_digest(unknown))
     scores = iter(said.tolist())
     return [replace(pair, score=next(scores)) if _is_unknown(pair) else pair for pair in rows]
@@ -73,6 +71,13 @@ def _check_scores_pairs(teacher: Transformer) -> None:
             "pairs are to be scored by the model that this run begins with, and it scores none; begin with a run of "
             "finetune-score-pairs"
         )
+
+
+def _scores(teacher: Transformer, tokenizer: Tokenizer, pairs: list[Pair], max_length: int) -> NDArray[np.float64]:
+    """Return a score for each pair, (N,)."""
+    _check_scores_pairs(teacher)
+    one, other = (_logits(teacher, tokenizer, some, max_length) for some in (pairs, turned(pairs)))
+    return 1 / (1 + np.exp(-(one + other) / 2))
 
 
 def _logits(teacher: Transformer, tokenizer: Tokenizer, pairs: list[Pair], max_length: int) -> NDArray[np.float64]:

@@ -105,7 +105,7 @@ def test_every_field_of_a_recipe_that_is_no_nameless_function_is_noted() -> None
 
 OBJECTIVES = [
     ("contrastive-embed", Contrastive, {"max_length": 8, "temperature": 0.1}),
-    ("finetune-score-pairs", ScorePairs, {"max_length": 8, "word_dropout": 0.1}),
+    ("finetune-score-pairs", ScorePairs, {"max_length": 8, "word_dropout": 0.5}),
     ("finetune-classify-spam", Classify, {"max_length": 8, "word_dropout": 0.5, "most_texts": 2}),
     ("translate", Seq2Seq, {"max_length": 8, "label_smoothing": 0.2, "source_splits": 0.5}),
     ("finetune-tag", Tag, {"max_length": 8, "labels": ["O"]}),
