@@ -153,6 +153,17 @@ def test_a_signal_during_the_start_ends_it(starting: Service, after_s: float) ->
         httpx.get(f"{starting.address}/health")
 
 
+def test_it_ends_where_ray_has_ended_and_leaves_nothing(service: Service) -> None:
+    children = psutil.Process(service.process.pid).children(recursive=True)
+    (raylet,) = [child for child in children if child.name() == "raylet"]
+    raylet.kill()
+
+    assert service.process.wait(timeout=60) == 1
+    assert "a process of Ray's has ended, without which nothing is served" in service.log.read_text()
+    _, left = psutil.wait_procs(children, timeout=20)
+    assert not [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
+
+
 def test_a_second_signal_ends_it_at_once(service: Service) -> None:
     begun = threading.Event()
     with ThreadPoolExecutor() as pool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.monitoring.local import free_port
-from service.__main__ import check_ports, on_the_devices_there_are, shut_down
+from service.__main__ import check_ports, on_the_devices_there_are, run, shut_down
 from service.models_file import Autoscaling, ModelSettings
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings
@@ -17,6 +18,22 @@ from tests.conftest import TinyPackage
 
 def group(package: Path, **values: object) -> ReplicaGroup:
     return ReplicaGroup("sentiment", (ModelSettings.model_validate({"package": package, **values}),))
+
+
+def test_the_keys_file_is_named_by_the_links_that_its_new_content_comes_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a Secret that Kubernetes mounts."""
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "now").symlink_to("v1")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr("service.__main__.configure_logs", lambda *_, **__: None)
+    told: list[Path | None] = []
+    monkeypatch.setattr("service.__main__._serve", lambda settings, *_: told.append(settings.api_keys_file))
+
+    run(Settings(api_keys_file=Path("now/keys.yaml")))
+    assert told == [tmp_path / "now" / "keys.yaml"]
 
 
 def test_fractions_of_a_gpu_add_up(sentiment: TinyPackage) -> None:
