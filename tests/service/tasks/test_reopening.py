@@ -94,6 +94,11 @@ async def opened(task: ReopenedTask) -> None:
     await task._opening
 
 
+async def closed(task: ReopenedTask) -> None:
+    """Wait until nothing is left of those before, which would count as stuck."""
+    await asyncio.gather(*task._closing)
+
+
 async def test_a_model_that_failed_is_opened_anew_while_others_go_on(tasks: list[ReopenedTask]) -> None:
     classifier, generator = tasks
     whole = await generator.predict(STORY)
@@ -250,6 +255,7 @@ async def test_a_model_that_cannot_be_opened_anew_waits_for_another_process_and_
     for _ in range(MOST_FAILED):
         assert not must_be_replaced(tasks)
         await opened(generator)
+        await closed(generator)
         clock.now += 60
 
     def replaced(*, is_busy: bool) -> bool:
@@ -258,6 +264,7 @@ async def test_a_model_that_cannot_be_opened_anew_waits_for_another_process_and_
 
     assert generator.is_lost and not replaced(is_busy=True)
     await opened(generator)  # it is tried on
+    await closed(generator)
     assert replaced(is_busy=False) and replaced(is_busy=True)  # or Serve, which must hear it three times, would never
     monkeypatch.undo()
     await opened(generator)
@@ -280,6 +287,7 @@ async def test_a_package_that_is_broken_takes_no_process_with_it(
     for _ in range(MOST_FAILED + 1):
         assert not must_be_replaced(tasks)
         await opened(tasks[1])
+        await closed(tasks[1])
         clock.now += 60
 
 
