@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-import math
 import os
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -19,17 +17,15 @@ from model.package import PackageError
 from service.draining import Draining
 from service.logs import configure_logs, own_stderr
 from service.ray_environment import own_port, prepare_single_machine
-from service.replica_groups import ReplicaGroup
 from service.settings import Settings
 from service.settings_errors import SettingsError
-from service.startup import check_start
+from service.startup import check_ports, check_start, on_the_devices_there_are
 from service.timeouts import Timeouts
 
 logger = logging.getLogger("trifold")
 
 LOOK_AT_RAY_S = 5.0  # between two looks at whether its processes live
 SHUTDOWN_S = 10  # that Serve may take, which needs three
-GPU_PART = 1e-4  # of a device, in which Ray counts
 
 
 def main() -> None:
@@ -152,72 +148,6 @@ def _stop_on_signals() -> threading.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop_or_exit)
     return stop
-
-
-def on_the_devices_there_are(groups: list[ReplicaGroup], gpus: float) -> list[ReplicaGroup]:
-    """Move models that may to the CPU where GPUs are too few; raises `SettingsError` for those that may not.
-
-    Ray would wait for ever for a device to appear. A fraction lies on one device.
-    """
-    placed: list[ReplicaGroup] = []
-    left = [min(1.0, gpus - device) for device in range(math.ceil(gpus))]
-    for group in groups:
-        models, settings = group.models, group.settings
-        replicas = max(1, settings.autoscaling.min_replicas)
-        fitting = _parts(left, settings.num_gpus, replicas)
-        if fitting is not None:
-            left = fitting
-        elif settings.cpu_fallback:
-            logger.warning("%s runs on the CPU: its GPU is not there", group.name)
-            models = tuple(model.model_copy(update={"num_gpus": 0}) for model in models)
-        else:
-            parts = ", ".join(f"{part:g}" for part in left) or "none"
-            raise SettingsError(
-                f"{settings.package}: num_gpus is {settings.num_gpus:g} for each of {replicas} replicas, and of GPUs "
-                f"are left: {parts}; give it fewer, set it to 0, or allow the CPU with cpu_fallback: true"
-            )
-        placed.append(ReplicaGroup(group.name, models))
-    return placed
-
-
-def _parts(left: list[float], needed: float, replicas: int) -> list[float] | None:
-    """Return what is left of each device once some replicas have their part of one, or whole ones; None: too little."""
-    left = list(left)
-    for _ in range(replicas):
-        for part in [needed] if needed <= 1 else [1.0] * math.ceil(needed):
-            with_room = [place for place, free in enumerate(left) if part <= free + GPU_PART / 2]
-            device = min(with_room, key=left.__getitem__, default=None)  # as Ray does it
-            if device is None and part:
-                return None
-            if device is not None:
-                left[device] -= part
-    return left
-
-
-def check_ports(settings: Settings) -> None:
-    """Say so before Ray starts, whose own answer to a busy port is long and late; raises `SettingsError`.
-
-    A service goes on without its metrics port: it has another page of metrics, and takes the port once it is free.
-    """
-    if settings.metrics_port == settings.port:
-        raise SettingsError(
-            f"port and metrics_port are both {settings.port}; choose another with --port, or TRIFOLD_PORT"
-        )
-    if problem := _why_not(settings.host, settings.port):
-        raise SettingsError(f"{problem}; choose another with --host or --port, or TRIFOLD_HOST or TRIFOLD_PORT")
-    if settings.metrics_port and (problem := _why_not(settings.host, settings.metrics_port)):
-        logger.warning("%s, so metrics are not served there; choose another with TRIFOLD_METRICS_PORT", problem)
-
-
-def _why_not(host: str, port: int) -> str | None:
-    """Return why an address cannot be listened on, or None."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return f"{host}:{port} cannot be listened on: {error.strerror}"
-    return None
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import socket
 from pathlib import Path
 
+from service.startup import why_not
 from service.timeouts import Timeouts
 
 logger = logging.getLogger(__name__)
@@ -91,17 +92,19 @@ def haproxy_files(folder: Path) -> dict[str, str]:
 
 def haproxy_ports() -> dict[str, str]:
     """Return the ports of HAProxy's own pages: Ray's, or others where another service of this machine has those."""
-    found = {}
-    for name, port in (("METRICS", 9101), ("STATS", 8404)):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # whose connections have just ended
-            try:
-                probe.bind(("", port))
-            except OSError:
-                probe.bind(("", 0))
-                logger.warning("port %d, of HAProxy's %s, is taken; they are at another", port, name.lower())
-            found[f"RAY_SERVE_HAPROXY_{name}_PORT"] = str(probe.getsockname()[1])
-    return found
+    pages = {"METRICS": 9101, "STATS": 8404}
+    return {f"RAY_SERVE_HAPROXY_{name}_PORT": str(_free_port(name.lower(), port)) for name, port in pages.items()}
+
+
+def _free_port(page: str, port: int) -> int:
+    """Return a port if it is free, else any that is."""
+    if why_not("", port) is None:
+        return port
+    logger.warning("port %d, of HAProxy's %s, is taken; they are at another", port, page)
+    with socket.socket() as free:
+        free.bind(("", 0))
+        other: int = free.getsockname()[1]
+    return other
 
 
 def haproxy_binary() -> str | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import socket
 from collections.abc import Sequence
 
 from service.keys import configured_keys
@@ -10,6 +13,10 @@ from service.replica_groups import ReplicaGroup, replica_groups
 from service.settings import Settings
 from service.settings_errors import SettingsError
 from service.tracing import Tracing
+
+logger = logging.getLogger("trifold")
+
+GPU_PART = 1e-4  # of a device, in which Ray counts
 
 
 def check_start(settings: Settings, models: Sequence[ModelSettings]) -> list[ReplicaGroup]:
@@ -50,3 +57,69 @@ def check_devices(models: Sequence[ModelSettings]) -> None:
             "put onnxruntime-gpu in its place (pip uninstall -y onnxruntime; pip install --no-deps onnxruntime-gpu), "
             "set num_gpus to 0, or allow the CPU with cpu_fallback: true"
         )
+
+
+def on_the_devices_there_are(groups: list[ReplicaGroup], gpus: float) -> list[ReplicaGroup]:
+    """Move models that may to the CPU where GPUs are too few; raises `SettingsError` for those that may not.
+
+    Ray would wait for ever for a device to appear. A fraction lies on one device.
+    """
+    placed: list[ReplicaGroup] = []
+    left = [min(1.0, gpus - device) for device in range(math.ceil(gpus))]
+    for group in groups:
+        models, settings = group.models, group.settings
+        replicas = max(1, settings.autoscaling.min_replicas)
+        fitting = _parts(left, settings.num_gpus, replicas)
+        if fitting is not None:
+            left = fitting
+        elif settings.cpu_fallback:
+            logger.warning("%s runs on the CPU: its GPU is not there", group.name)
+            models = tuple(model.model_copy(update={"num_gpus": 0}) for model in models)
+        else:
+            parts = ", ".join(f"{part:g}" for part in left) or "none"
+            raise SettingsError(
+                f"{settings.package}: num_gpus is {settings.num_gpus:g} for each of {replicas} replicas, and of GPUs "
+                f"are left: {parts}; give it fewer, set it to 0, or allow the CPU with cpu_fallback: true"
+            )
+        placed.append(ReplicaGroup(group.name, models))
+    return placed
+
+
+def _parts(left: list[float], needed: float, replicas: int) -> list[float] | None:
+    """Return what is left of each device once some replicas have their part of one, or whole ones; None: too little."""
+    left = list(left)
+    for _ in range(replicas):
+        for part in [needed] if needed <= 1 else [1.0] * math.ceil(needed):
+            with_room = [place for place, free in enumerate(left) if part <= free + GPU_PART / 2]
+            device = min(with_room, key=left.__getitem__, default=None)  # as Ray does it
+            if device is None and part:
+                return None
+            if device is not None:
+                left[device] -= part
+    return left
+
+
+def check_ports(settings: Settings) -> None:
+    """Say so before Ray starts, whose own answer to a busy port is long and late; raises `SettingsError`.
+
+    A service goes on without its metrics port: it has another page of metrics, and takes the port once it is free.
+    """
+    if settings.metrics_port == settings.port:
+        raise SettingsError(
+            f"port and metrics_port are both {settings.port}; choose another with --port, or TRIFOLD_PORT"
+        )
+    if problem := why_not(settings.host, settings.port):
+        raise SettingsError(f"{problem}; choose another with --host or --port, or TRIFOLD_HOST or TRIFOLD_PORT")
+    if settings.metrics_port and (problem := why_not(settings.host, settings.metrics_port)):
+        logger.warning("%s, so metrics are not served there; choose another with TRIFOLD_METRICS_PORT", problem)
+
+
+def why_not(host: str, port: int) -> str | None:
+    """Return why an address cannot be listened on, or None."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return f"{host}:{port} cannot be listened on: {error.strerror}"
+    return None

@@ -7,11 +7,13 @@ import json
 import lzma
 import random
 import zlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ from model.training.errors import DataError
 Split = Literal["train", "validation"]
 
 Array = NDArray[np.int64]
+Item = TypeVar("Item")
 
 _noted: ContextVar[set[Path] | None] = ContextVar("files of data that are noted down", default=None)
 
@@ -192,3 +195,15 @@ def equal_batches(indices: Sequence[int] | Array, size: int, rng: random.Random 
         order = np.random.default_rng(rng.getrandbits(64)).permutation(order)
         order = order[: max(size, len(order) // size * size)]
     return [order[start : start + size].tolist() for start in range(0, len(order), size)]
+
+
+def prefetched(items: Iterator[Item], ahead: int) -> Generator[Item, None, None]:
+    """Yield endless items that another thread makes, `ahead` of them in advance."""
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            waiting = deque(pool.submit(next, items) for _ in range(ahead))
+            while True:
+                yield waiting.popleft().result()
+                waiting.append(pool.submit(next, items))
+        finally:
+            pool.shutdown(cancel_futures=True)

@@ -9,13 +9,11 @@ import random
 import shutil
 import statistics
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sized
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -27,7 +25,7 @@ from model.config import TransformerConfig
 from model.locks import alone_in
 from model.package.manifest import sha256_of
 from model.sizes import SIZES
-from model.training.data import noting_files
+from model.training.data import noting_files, prefetched
 from model.training.decisions import (
     Decisions,
     check_unchanged,
@@ -102,14 +100,7 @@ class Training:
         if tokenizer is not None:
             config = replace(config, vocab_size=tokenizer.get_vocab_size())
             if recipe.teach is not None:
-                if not self.run.checkpoint.exists():
-                    self.run.taught.unlink(missing_ok=True)  # by another start
-                elif not self.run.taught.exists():
-                    raise RunError(
-                        f"{self.run.taught}: it is not there, and the run has learned from it; put it back, or remove "
-                        "the folder to begin anew"
-                    )
-                rows = recipe.teach(self.start, tokenizer, rows, self.run.taught)
+                rows = recipe.teach(self.start, tokenizer, rows, self._taught())
         self.objective, self.validation = (recipe.objective(tokenizer, config) for _ in range(2))
         self.objective.encode(rows)
         self.validation.encode(validation_rows)
@@ -363,6 +354,17 @@ class Training:
             shutil.copyfile(Run(self.start_from).tokenizer, self.run.tokenizer)
         return Tokenizer.from_file(str(self.run.tokenizer))
 
+    def _taught(self) -> Path:
+        """Return the file of what the start says of rows: of a new run not there, of one that goes on there."""
+        if not self.run.checkpoint.exists():
+            self.run.taught.unlink(missing_ok=True)  # by another start
+        elif not self.run.taught.exists():
+            raise RunError(
+                f"{self.run.taught}: it is not there, and the run has learned from it; put it back, or remove "
+                "the folder to begin anew"
+            )
+        return self.run.taught
+
     def _compiled(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         # Attention without a mask would be fused, which on a CPU makes steps longer by half.
         fuse = self.device.type != "cpu" or self.model.config.architecture != "vision"
@@ -383,21 +385,6 @@ class Training:
     def _pinned(self, batch: Batch) -> Batch:
         """Return a batch in memory that a GPU copies from by itself."""
         return {name: tensor.pin_memory() for name, tensor in batch.items()} if self.device.type == "cuda" else batch
-
-
-Item = TypeVar("Item")
-
-
-def prefetched(items: Iterator[Item], ahead: int) -> Generator[Item, None, None]:
-    """Yield endless items that another thread makes, `ahead` of them in advance."""
-    with ThreadPoolExecutor(1) as pool:
-        try:
-            waiting = deque(pool.submit(next, items) for _ in range(ahead))
-            while True:
-                yield waiting.popleft().result()
-                waiting.append(pool.submit(next, items))
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 Report = Callable[[Training], Mapping[str, str]]

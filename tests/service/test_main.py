@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from deploy.monitoring.local import free_port
-from service.__main__ import check_ports, on_the_devices_there_are, run, shut_down
+from service.__main__ import run, shut_down
 from service.models_file import Autoscaling, ModelSettings
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings
 from service.settings_errors import SettingsError
+from service.startup import check_ports, on_the_devices_there_are
 from tests.conftest import TinyPackage
 
 

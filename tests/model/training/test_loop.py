@@ -14,8 +14,9 @@ import torch
 
 from model.commands.choices import RECIPE_NAMES
 from model.locks import alone_in
+from model.training.data import prefetched
 from model.training.errors import DataError, RunError
-from model.training.loop import Training, prefetched
+from model.training.loop import Training
 from model.training.objectives import Batch, Classify
 from model.training.plan import plan
 from model.training.recipes import PACKAGES, RECIPES
