@@ -23,7 +23,7 @@ from deploy.monitoring.local import Prometheus, prometheus
 FIRST_TOKEN = 'trifold_time_to_first_token_seconds_bucket{{model="{model}"}}'
 PANELS = {
     "replicas": (
-        'max(ray_serve_autoscaling_target_replicas{{application="{model}"}})',
+        'max(ray_serve_autoscaling_desired_replicas{{application="{model}"}})',
         'sum(ray_serve_deployment_replica_healthy{{application="{model}"}})',
     ),
     "sequences": (
@@ -33,7 +33,7 @@ PANELS = {
     "tokens a second": ('sum(rate(trifold_generated_tokens_total{{model="{model}"}}[10s]))',),
     "first token, p95 in s": (f"histogram_quantile(0.95, sum by (le) (rate({FIRST_TOKEN}[10s])))",),
 }
-NAMES = {"replicas": ("target", "healthy"), "sequences": ("running", "waiting")}
+NAMES = {"replicas": ("desired", "healthy"), "sequences": ("running", "waiting")}
 
 
 async def ask(client: httpx.AsyncClient, url: str, until: float, codes: dict[int, int]) -> None:

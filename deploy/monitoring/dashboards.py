@@ -195,9 +195,10 @@ DASHBOARDS = (
                 "short",
                 [
                     f"sum by (application) (ray_serve_deployment_replica_healthy{{{HERE}}})",
-                    f"max by (application) (ray_serve_autoscaling_target_replicas{{{HERE}}})",
+                    f"max by (application) (ray_serve_autoscaling_desired_replicas{{{HERE}}})",
                 ],
-                ["{{application}} healthy", "{{application}} target"],
+                ["{{application}} healthy", "{{application}} desired"],
+                "Desired is what the load asks for, before `min_replicas` and `max_replicas`.",
             ),
             Panel(
                 "Applications",

@@ -98,15 +98,16 @@ SERVICE = (
         "critical",
         "{{ $labels.model }} at {{ $labels.instance }} has ended no step for {{ $value | humanizeDuration }}",
     ),
+    # Without the KV cache, which grows with every morning's load and shrinks again.
     Alert(
         "TrifoldMemoryGrows",
         """
-        trifold_process_resident_memory_bytes / trifold_replicas
-          > 1.5 * (trifold_process_resident_memory_bytes offset 6h / trifold_replicas offset 6h)
+        trifold_process_heap_bytes / trifold_replicas
+          > 1.5 * (trifold_process_heap_bytes offset 6h / trifold_replicas offset 6h)
         """,
         "30m",
         "warning",
-        "{{ $labels.model }} at {{ $labels.instance }} uses half as much memory again per replica as six hours ago",
+        "{{ $labels.model }} at {{ $labels.instance }} has half as much on its heap again per replica as six hours ago",
     ),
     Alert(
         "TrifoldNoMetrics",
@@ -158,18 +159,20 @@ RAY = (
         "warning",
         "{{ $labels.application }}: {{ $value | humanize }} replicas started within half an hour",
     ),
+    # Not by Serve's gauge of the replicas that it aims at: it is set when they change, and Ray forgets it within half a
+    # minute.
     Alert(
         "TrifoldAutoscalerSaturated",
         f"""
         sum by ({SCOPE}, model) (trifold_sequences_waiting) > 64 and on ({SCOPE}, model) (
           group by ({SCOPE}, model, application) (trifold_model_info)
           and on ({SCOPE}, application)
-          max by ({SCOPE}, application) (changes(ray_serve_autoscaling_target_replicas[15m])) == 0
+          changes((sum by ({SCOPE}, application) (ray_serve_deployment_replica_healthy))[15m:1m]) == 0
         )
         """,
         "15m",
         "warning",
-        "{{ $labels.model }}: {{ $value }} sequences wait, and for a quarter of an hour no replica was asked for",
+        "{{ $labels.model }}: {{ $value }} sequences wait, and for a quarter of an hour no replica came",
     ),
     Alert(
         "TrifoldReplicasUnhealthy",
@@ -200,7 +203,8 @@ PODS = (  # series of kube-state-metrics and the kubelet
         "warning",
         "{{ $labels.container }} of {{ $labels.pod }} uses {{ $value | humanizePercentage }} of its memory limit",
     ),
-    # A replica that is killed does not always end its container; the kernel's count tells of both.
+    # The kernel's count goes with its container, and a pod that is not started again has no last reason: three ways to
+    # see it, none of which is sure.
     Alert(
         "TrifoldOutOfMemory",
         f"""
@@ -209,6 +213,9 @@ PODS = (  # series of kube-state-metrics and the kubelet
           or max by ({SCOPE}, pod, container) (
             kube_pod_container_status_last_terminated_reason{{reason="OOMKilled"}}
           ) > 0 and sum by ({SCOPE}, pod, container) (increase(kube_pod_container_status_restarts_total[15m])) > 0
+          or max by ({SCOPE}, pod, container) (
+            max_over_time(kube_pod_container_status_terminated_reason{{reason="OOMKilled"}}[15m])
+          ) > 0
         ) {OURS}
         """,
         "",

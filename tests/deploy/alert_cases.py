@@ -51,7 +51,9 @@ GPU, GPU_LABELS = '{gpu="0",Hostname="node-1"', {"gpu": "0", "Hostname": "node-1
 AT_A = {"model": "stories", "instance": "a"}
 STEP, SAID = 'trifold_step_seconds_count{model="stories",instance="a"}', '{model="stories",instance="a"}'
 WAITING = 'trifold_sequences_waiting{model="stories",instance="a"}'
-TARGETS = 'ray_serve_autoscaling_target_replicas{application="small",deployment="model"}'  # of several models
+HEALTHY = (
+    'ray_serve_deployment_replica_healthy{application="small",deployment="model",replica="%s"}'  # of several models
+)
 
 CASES = (
     Case(
@@ -158,11 +160,11 @@ CASES = (
         "TrifoldMemoryGrows",
         "420m",
         {
-            f"trifold_process_resident_memory_bytes{SAID}": ("400e6+1e7x43", "400e6x20 800e6x22"),
+            f"trifold_process_heap_bytes{SAID}": ("400e6+1e7x43", "400e6x20 800e6x22"),
             f"trifold_replicas{SAID}": ("1x43", "1x20 2x22"),
         },
         AT_A,
-        "stories at a uses half as much memory again per replica as six hours ago",
+        "stories at a has half as much on its heap again per replica as six hours ago",
         every="10m",
     ),
     Case(
@@ -209,12 +211,13 @@ CASES = (
         "TrifoldAutoscalerSaturated",
         "35m",
         {
-            TARGETS: ("4x40", "2x10 3x15 4x15"),
+            HEALTHY % 1: "1x40",
+            HEALTHY % 2: ("1x40", "_x25 1x15"),  # silent: it has just come
             WAITING: "200x40",
             'trifold_model_info{model="stories",application="small"}': "1x40",
         },
         MODEL,
-        "stories: 200 sequences wait, and for a quarter of an hour no replica was asked for",
+        "stories: 200 sequences wait, and for a quarter of an hour no replica came",
     ),
     Case(
         "TrifoldReplicasUnhealthy",
@@ -259,6 +262,14 @@ CASES = (
             f"kube_pod_container_status_restarts_total{WORKER}}}": ("0x12 1x20", "1x30"),
             f'kube_pod_container_status_last_terminated_reason{WORKER},reason="OOMKilled"}}': "1x30",
         },
+        POD,
+        "ray-worker of w-1 was killed for its memory",
+        own=False,
+    ),
+    Case(  # a pod that is not started again
+        "TrifoldOutOfMemory",
+        "20m",
+        {f'kube_pod_container_status_terminated_reason{WORKER},reason="OOMKilled"}}': ("_x10 1x2 _x18", "1x2 _x28")},
         POD,
         "ray-worker of w-1 was killed for its memory",
         own=False,

@@ -41,11 +41,16 @@ def test_helm_finds_nothing_to_complain_about() -> None:
     assert [message["error"] for message in report["messages"]] == ["icon is recommended"]
 
 
+SAMPLE_ARN = "arn:aws:acm:eu-north-1:111122223333:certificate/00000000-0000-0000-0000-000000000000"  # of the component
 ALONE: dict[str, Any] = {"ha": {"enabled": False}, "networkPolicy": "none"}
 SAME: list[tuple[str, list[str], dict[str, Any]]] = [
     ("base", ["cpu", "ha", "network-policy/plain"], {}),
     ("base", ["gpu"], {**ALONE, "served": "gpu"}),
-    ("base", ["dev", "ingress/eks"], {"served": "dev", "networkPolicy": "none", "entrance": {"kind": "ingress-eks"}}),
+    (
+        "base",
+        ["dev", "ingress/eks"],
+        {"served": "dev", "networkPolicy": "none", "entrance": {"kind": "ingress-eks", "certificateArn": SAMPLE_ARN}},
+    ),
     (
         "base",
         ["gpu", "ha", "monitoring", "pull-secret", "network-policy/gke", "gateway-api/gke"],
@@ -212,7 +217,7 @@ def test_what_fetches_packages_is_the_image_of_pods_without_a_gpu(chart: helm_py
         (fetch,) = template["spec"]["initContainers"]
         assert fetch["image"] == CHANGED["image"]["cpu"]
         assert fetch["envFrom"] == [{"secretRef": {"name": "bucket", "optional": True}}]
-        assert fetch["resources"]["limits"]["ephemeral-storage"] == "90Gi"
+        assert fetch["resources"]["limits"]["ephemeral-storage"] == "96Gi"  # with what else a pod stores
         assert {"name": "packages", "emptyDir": {"sizeLimit": "90Gi"}} in template["spec"]["volumes"]
 
 
@@ -237,6 +242,70 @@ def test_every_pod_has_the_volumes_that_the_values_add(chart: helm_python.Chart)
         pod = template["spec"]
         assert volume in pod["volumes"] and mount in pod["containers"][0]["volumeMounts"]
         assert [each["name"] for each in pod["initContainers"]] == ["fetch-models", "wait"]
+
+
+def test_resources_that_the_values_do_not_name_stay(chart: helm_python.Chart) -> None:
+    smaller = {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}
+    before, after = (
+        rendered(chart, served="gpu", workers={"gpu": {"resources": resources}})["RayService", "trifold"]
+        for resources in ({}, smaller)
+    )
+
+    old, new = (
+        next(
+            group["template"]["spec"]["containers"][0]["resources"]
+            for group in service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+            if group["groupName"] == "gpu"
+        )
+        for service in (before, after)
+    )
+    assert old["limits"]["nvidia.com/gpu"] == "1"
+    assert new == {bounds: {**old[bounds], "cpu": "2"} for bounds in ("requests", "limits")}
+
+
+def test_a_variable_of_the_values_takes_the_place_of_the_one_that_is_there(chart: helm_python.Chart) -> None:
+    longer = {"name": "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S", "value": "320"}
+    for template in templates(rendered(chart, env=[longer])):
+        variables = template["spec"]["containers"][0]["env"]
+        names = [variable["name"] for variable in variables]
+        assert longer in variables and len(names) == len(set(names))
+
+
+def test_without_keys_no_secret_of_them_is_needed(chart: helm_python.Chart) -> None:
+    for env in ([], [{"name": "TRIFOLD_ALLOW_ANONYMOUS", "value": "true"}]):
+        for template in templates(rendered(chart, env=env)):
+            names = [variable["name"] for variable in template["spec"]["containers"][0]["env"]]
+            keys = next(volume for volume in template["spec"]["volumes"] if volume["name"] == "keys")
+            assert ("TRIFOLD_API_KEYS_FILE" in names) != bool(env)
+            assert keys["secret"].get("optional", False) == bool(env)
+
+
+def test_a_group_has_room_for_the_workers_that_it_always_has(chart: helm_python.Chart) -> None:
+    service = rendered(chart, workers={"cpu": {"minReplicas": 10}})["RayService", "trifold"]
+    (group,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+
+    assert (group["minReplicas"], group["maxReplicas"]) == (10, 10)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"workers": {"cpu": {"minReplicas": 3, "maxReplicas": 2}}}, "workers.cpu"),
+        ({"served": "plain", "keda": {"enabled": True, "minReplicas": 3, "maxReplicas": 2}}, "keda"),
+        ({"served": "gpu", "image": {"cpu": "example.com/trifold:1-cpu"}}, "image.gpu"),
+    ],
+)
+def test_values_that_cannot_go_together_are_refused(
+    values: dict[str, Any], words: str, chart: helm_python.Chart
+) -> None:
+    with pytest.raises(helm_python.HelmRenderError, match=words):
+        chart.render(values, name="trifold", namespace="trifold")
+
+
+def test_a_load_balancer_without_a_certificate_of_its_own_has_none_that_is_made_up(chart: helm_python.Chart) -> None:
+    ingress = rendered(chart, entrance={"kind": "ingress-eks"})["Ingress", "trifold"]
+
+    assert "alb.ingress.kubernetes.io/certificate-arn" not in ingress["metadata"]["annotations"]
 
 
 def test_keda_asks_for_the_metrics_of_its_own_namespace(chart: helm_python.Chart) -> None:

@@ -32,10 +32,17 @@
 {{- $_ := set $fetch "imagePullPolicy" .root.Values.image.pullPolicy }}
 {{- $_ := set (first $fetch.envFrom).secretRef "name" $packages.secret }}
 {{- range $bound := list $fetch.resources.requests $fetch.resources.limits }}
-{{- $_ := set $bound "ephemeral-storage" $packages.room }}
+{{- $_ := set $bound "ephemeral-storage" (include "trifold.storage" $packages.room) }}
 {{- end }}
 {{- end }}
 {{- toYaml $added }}
+{{- end }}
+
+{{- /* What a pod may store in all that has so much room for packages: 6Gi more, for logs and /tmp. */}}
+{{- define "trifold.storage" -}}
+{{- $unit := regexFind "[MGT]i$" . }}
+{{- $mebibytes := mul (trimSuffix $unit . | int64) (get (dict "Mi" 1 "Gi" 1024 "Ti" 1048576) $unit) | add 6144 }}
+{{- if mod $mebibytes 1024 }}{{ $mebibytes }}Mi{{ else }}{{ div $mebibytes 1024 }}Gi{{ end }}
 {{- end }}
 
 {{- /* Changes a pod's template: template, its image's name in the values, overrides, and root. */}}
@@ -50,7 +57,16 @@
 {{- range . }}{{ $secrets = append $secrets (dict "name" .) }}{{ end }}
 {{- $_ := set $spec "imagePullSecrets" $secrets }}
 {{- end }}
-{{- with $values.env }}{{ $_ := set $container "env" (concat $container.env .) }}{{ end }}
+{{- /* A name that is there already is replaced, as Kubernetes may refuse it twice. */}}
+{{- $replaced := list }}
+{{- range $values.env }}{{ $replaced = append $replaced .name }}{{ end }}
+{{- if has "TRIFOLD_ALLOW_ANONYMOUS" $replaced }}
+{{- $replaced = append $replaced "TRIFOLD_API_KEYS_FILE" }}
+{{- range $spec.volumes }}{{ if eq .name "keys" }}{{ $_ := set .secret "optional" true }}{{ end }}{{ end }}
+{{- end }}
+{{- $variables := list }}
+{{- range $container.env }}{{ if not (has .name $replaced) }}{{ $variables = append $variables . }}{{ end }}{{ end }}
+{{- $_ := set $container "env" (concat $variables $values.env) }}
 {{- $more := list (dict "volumes" $values.volumes "volumeMounts" $values.volumeMounts "initContainers" $values.initContainers) }}
 {{- if $values.packages.from }}{{ $more = prepend $more (include "trifold.packages" . | fromYaml) }}{{ end }}
 {{- range $more }}
@@ -67,7 +83,7 @@
 {{- if $sums }}
 {{- $_ := set .template.metadata "annotations" (merge $sums (.template.metadata.annotations | default dict)) }}
 {{- end }}
-{{- with .overrides.resources }}{{ $_ := set $container "resources" . }}{{ end }}
+{{- with .overrides.resources }}{{ $_ := set $container "resources" (mergeOverwrite (deepCopy $container.resources) .) }}{{ end }}
 {{- with .overrides.tolerations }}{{ $_ := set $spec "tolerations" (concat ($spec.tolerations | default list) .) }}{{ end }}
 {{- range $field := list "nodeSelector" "affinity" "priorityClassName" }}
 {{- with get $.overrides $field }}{{ $_ := set $spec $field . }}{{ end }}
@@ -102,6 +118,10 @@
 {{- $_ := set $group "replicas" $overrides.minReplicas }}
 {{- end }}
 {{- if hasKey $overrides "maxReplicas" }}{{ $_ := set $group "maxReplicas" $overrides.maxReplicas }}{{ end }}
+{{- if lt (int $group.maxReplicas) (int $group.minReplicas) }}
+{{- if hasKey $overrides "maxReplicas" }}{{ fail (printf "workers.%s: maxReplicas is below minReplicas" $group.groupName) }}{{ end }}
+{{- $_ := set $group "maxReplicas" $group.minReplicas }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -129,15 +149,17 @@
 {{- else if eq .resource.kind "HTTPRoute" }}{{ $_ := set $spec "hostnames" (list $entrance.host) }}
 {{- else if eq .resource.kind "Ingress" }}
 {{- $_ := set (first $spec.rules) "host" $entrance.host }}
-{{- with $entrance.certificateArn }}
-{{- $_ := set $.resource.metadata.annotations "alb.ingress.kubernetes.io/certificate-arn" . }}
-{{- end }}
+{{- /* Without one the controller looks for a certificate of the host. */}}
+{{- $annotations := omit .resource.metadata.annotations "alb.ingress.kubernetes.io/certificate-arn" }}
+{{- with $entrance.certificateArn }}{{ $_ := set $annotations "alb.ingress.kubernetes.io/certificate-arn" . }}{{ end }}
+{{- $_ := set .resource.metadata "annotations" $annotations }}
 {{- end }}
 {{- end }}
 
 {{- /* Changes what KEDA does: scaled, and root. */}}
 {{- define "trifold.keda" -}}
 {{- $keda := .root.Values.keda }}
+{{- if lt (int $keda.maxReplicas) (int $keda.minReplicas) }}{{ fail "keda: maxReplicas is below minReplicas" }}{{ end }}
 {{- $_ := set .scaled.spec "minReplicaCount" $keda.minReplicas }}
 {{- $_ := set .scaled.spec "maxReplicaCount" $keda.maxReplicas }}
 {{- $namespace := printf "namespace=%q" .root.Release.Namespace }}
