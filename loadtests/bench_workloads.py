@@ -194,7 +194,7 @@ async def arrivals(models: BenchModels, seconds: float) -> AsyncGenerator[Sides,
             latencies.append(time.perf_counter() - due)
 
         tasks, due = [], time.perf_counter()
-        for number in range(max(100, int(rate * seconds))):
+        for number in range(min(len(gaps), max(100, int(rate * seconds)))):
             due += float(gaps[number])
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             tasks.append(asyncio.create_task(one(lengths[number], due)))

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 from matplotlib.figure import Figure
 
 from deploy.monitoring.local import Prometheus, prometheus
@@ -36,7 +36,7 @@ PANELS = {
 NAMES = {"replicas": ("desired", "healthy"), "sequences": ("running", "waiting")}
 
 
-async def ask(client: httpx.AsyncClient, url: str, until: float, codes: dict[int, int]) -> None:
+async def ask(client: httpx2.AsyncClient, url: str, until: float, codes: dict[int, int]) -> None:
     """Ask for one story after another, without a pause."""
     body = {"prompt": "Once upon a time", "max_tokens": 120, "temperature": 1.0}
     while time.time() < until:
@@ -49,7 +49,7 @@ async def load(address: str, key: str, model: str, phases: list[tuple[int, float
     codes: dict[int, int] = {}
     url = f"{address}/models/{model}/generate"
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with httpx.AsyncClient(timeout=120, headers=headers, limits=httpx.Limits(max_connections=1000)) as client:
+    async with httpx2.AsyncClient(timeout=120, headers=headers, limits=httpx2.Limits(max_connections=1000)) as client:
         for clients, seconds in phases:
             until = time.time() + seconds
             await asyncio.gather(*(ask(client, url, until, codes) for _ in range(clients)))

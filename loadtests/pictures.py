@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 from PIL import Image
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
@@ -29,11 +29,11 @@ def users(host: str) -> Iterator[None]:
     """Let users ask for stories, one after another, until left."""
     is_over = threading.Event()
 
-    def ask(client: httpx.Client) -> None:
+    def ask(client: httpx2.Client) -> None:
         while not is_over.is_set():
             client.post(f"{host}/generate", json=STORY)
 
-    with httpx.Client(timeout=60, limits=httpx.Limits(max_connections=USERS)) as client:
+    with httpx2.Client(timeout=60, limits=httpx2.Limits(max_connections=USERS)) as client:
         threads = [threading.Thread(target=ask, args=(client,)) for _ in range(USERS)]
         for thread in threads:
             thread.start()

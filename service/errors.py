@@ -127,7 +127,7 @@ class WrongForm(InvalidRequest):
 
 
 class EmptyInput(InvalidRequest):
-    """A list of inputs is empty."""
+    """A list of inputs is empty, or a text that must have tokens."""
 
 
 class WrongTask(InvalidRequest):

@@ -10,14 +10,14 @@ import argparse
 import asyncio
 import sys
 
-import httpx
+import httpx2
 
 from loadtests.company.asking import Asking, Found, Refused, table, texts
 from loadtests.company.asks import PROTOCOLS
 
 
 async def compare(
-    client: httpx.AsyncClient,
+    client: httpx2.AsyncClient,
     protocol: str,
     *,
     model: str | None,
@@ -40,7 +40,7 @@ async def compare(
 async def run(arguments: argparse.Namespace) -> int:
     """Ask, and print the report; returns how many answers moved in company."""
     headers = {"Authorization": f"Bearer {arguments.key}"} if arguments.key else {}
-    async with httpx.AsyncClient(base_url=arguments.url.rstrip("/"), headers=headers, timeout=120) as client:
+    async with httpx2.AsyncClient(base_url=arguments.url.rstrip("/"), headers=headers, timeout=120) as client:
         found = await compare(
             client,
             arguments.protocol,
@@ -74,7 +74,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         sys.exit(min(1, asyncio.run(run(arguments))))
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         sys.exit(f"company: {arguments.url}: {error or type(error).__name__}")
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 
 from loadtests.company.answers import Answer, Move, Text
 from loadtests.company.asks import Ask
@@ -56,14 +56,14 @@ def texts(count: int, most_words: int, seed: int) -> list[str]:
 class Asking:
     """One server, asked by one protocol."""
 
-    def __init__(self, client: httpx.AsyncClient, model: str | None, seed: int) -> None:
+    def __init__(self, client: httpx2.AsyncClient, model: str | None, seed: int) -> None:
         self._client, self._model = client, {} if model is None else {"model": model}
         self._random = random.Random(seed)
 
     async def compare(self, ask: Ask, inputs: Sequence[str], rounds: int) -> Found:
         """Ask for each input alone, alone again, and `rounds` times in company.
 
-        Raises `Refused` where the first is refused, and `httpx.HTTPError` for what is refused or lost behind that.
+        Raises `Refused` where the first is refused, and `httpx2.HTTPError` for what is refused or lost behind that.
         """
         found = Found(ask.name, len(inputs))
         alone = [(await self._whole(ask, [text], may_refuse=True))[0] for text in inputs[:1]]
@@ -108,14 +108,14 @@ class Asking:
         response.raise_for_status()
         answers = ask.answers(response.json())
         if len(answers) != len(some):
-            raise httpx.HTTPError(f"{len(some)} inputs have {len(answers)} answers")
+            raise httpx2.HTTPError(f"{len(some)} inputs have {len(answers)} answers")
         return answers
 
     async def _streamed(self, ask: Ask, some: Sequence[str]) -> list[Answer]:
         assert ask.piece is not None, "bug: this is no request that can be streamed"
         body = {**ask.body(some), **self._model, "stream": True}
         async with self._client.stream("POST", ask.path, json=body) as response:
-            if response.status_code != httpx.codes.OK:
+            if response.status_code != httpx2.codes.OK:
                 await response.aread()
                 if response.status_code in BUSY:
                     return await self._whole(ask, some)
@@ -124,16 +124,16 @@ class Asking:
         return [Text(text)]
 
 
-async def _events(response: httpx.Response) -> AsyncIterator[Any]:
+async def _events(response: httpx2.Response) -> AsyncIterator[Any]:
     async for line in response.aiter_lines():
         if line == "data: [DONE]":
             return
         if line.startswith("data: {"):
             event = json.loads(line.removeprefix("data: "))
             if "error" in event:
-                raise httpx.HTTPError(f"a stream failed: {event['error']}")
+                raise httpx2.HTTPError(f"a stream failed: {event['error']}")
             yield event
-    raise httpx.HTTPError("a stream broke off")
+    raise httpx2.HTTPError("a stream broke off")
 
 
 def table(found: Iterable[Found]) -> list[str]:

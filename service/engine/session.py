@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from threading import RLock
 from typing import Any, Literal
-from weakref import WeakSet
+from weakref import WeakSet, proxy
 
 import numpy as np
 import onnxruntime
@@ -176,13 +176,14 @@ class Session:
         threads = options.threads or usable_cores()
         is_chosen = not options.threads and self.provider == "cpu" and model is None
         self._bound: WeakSet[BoundSession] = WeakSet()
+        this = proxy(self)  # a session that nobody has any more goes at once, with its weights
         weights = size_of(path) if self._native is None else self._native.own_bytes  # what is shared is not held again
         self._teams: Teams[onnxruntime.InferenceSession] = Teams(
             path,
             weights,
             self._session,
             fewer_threads(weights, threads) if is_chosen else [threads],
-            lambda threads: self._opened(path, replace(options, threads=threads), None, replays=False),
+            lambda threads: this._opened(path, replace(options, threads=threads), None, replays=False),
         )
 
     @property

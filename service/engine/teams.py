@@ -11,9 +11,10 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
@@ -35,6 +36,9 @@ MOST_BYTES = 128 * 2**20
 
 _ALL: WeakSet[Teams[Any]] = WeakSet()  # of this process
 _LOOKS = Lock()  # at all of them
+# Opens graphs, one after the other. What it opens computes in threads of the same niceness, which is that of whoever
+# first gives it work: so never of a thread that yields to others.
+_OPENER = ThreadPoolExecutor(1, thread_name_prefix="opening")
 
 
 class Choice:
@@ -122,6 +126,8 @@ class Teams(Generic[Team]):
         self._choices: dict[tuple[int, ...], Choice] = {}
         self._opens, self._opened_at = Lock(), [-REOPEN_S] * len(counts)
         self._is_shrinking = False
+        if len(counts) > 1:
+            _OPENER.submit(int)  # so that its thread begins here
         with _LOOKS:
             _ALL.add(self)
 
@@ -152,8 +158,8 @@ class Teams(Generic[Team]):
     @contextmanager
     def shrinking(self) -> Iterator[None]:
         """Dismiss the teams that are the fastest for nothing; meanwhile let all others do whatever is run."""
-        wanted = {0, *(choice.best for choice in self._choices.values())}
-        self._teams = {way: team for way, team in self._teams.items() if way in wanted}
+        wanted = {0, *(choice.best for choice in list(self._choices.values()))}  # other threads may add some
+        self._teams = {way: team for way, team in list(self._teams.items()) if way in wanted}
         self._is_shrinking = True
         try:
             yield
@@ -170,7 +176,10 @@ class Teams(Generic[Team]):
             return
         if self._opens.acquire(blocking=False):
             self._opened_at[way] = time.monotonic()
-            Thread(target=self._open_one, args=(way,), name=f"opening-{self._path.parent.name}").start()
+            try:
+                _OPENER.submit(self._open_one, way)
+            except RuntimeError:  # the process ends
+                self._opens.release()
 
     def _open_one(self, way: int) -> None:
         try:

@@ -146,7 +146,8 @@ class _CallThread:
     def _answer_calls(self) -> None:
         if self._niceness and sys.platform == "linux":  # where threads have a niceness of their own
             thread = get_native_id()
-            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + self._niceness)
+            with suppress(OSError):  # a sandbox may forbid it
+                os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + self._niceness)
         while (call := self._next_call()) is not None:
             try:
                 settle: Callable[[asyncio.Future[Any], Any], None] = _succeed

@@ -69,7 +69,11 @@ class Decide:
         answers = []
         for question in questions:
             of_options = scores[[place_of(option, manifest.labels) or 0 for option in question.options]]
-            answers.append(of_options if len(question.options) == 1 else of_options / of_options.sum())
+            if len(question.options) > 1:
+                # Of labels that stand alone all may be 0, where a model is sure of none.
+                total = of_options.sum()
+                of_options = of_options / total if total > 0 else np.full_like(of_options, 1 / len(of_options))
+            answers.append(of_options)
         return answers
 
     def _read_texts(self, request: DecideRequest, questions: Sequence[Question]) -> list[Texts]:

@@ -9,7 +9,7 @@ from service.engine.session import Array
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import EmbedRequest, EmbedResponse, Usage
 from service.tasks.encoder import Encoder, Reading
-from service.tasks.texts import as_list, check_characters
+from service.tasks.texts import as_list, check_characters, check_copies
 from service.turns import Turn
 
 
@@ -47,6 +47,7 @@ class Embed:
             prompt=self._prompt(request),
             around="prompt" if request.prompt_name is None else "prompt_name",
         )
+        check_copies(len(reading.prompt) * len(texts), reading.around)
         with self._encoder.admit(client, texts, reading) as permit:
             return await self._encoder.read(permit, texts, reading)
 

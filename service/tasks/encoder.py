@@ -19,7 +19,7 @@ from service.settings import Limits
 from service.tasks.long_texts import LongText, TooManyTokens, encode_long
 from service.tasks.pool import Pool
 from service.tasks.task import not_for
-from service.tasks.texts import check_ids, check_length, expected_tokens, one_shot_inputs
+from service.tasks.texts import check_ids, check_length, expected_tokens, no_tokens, one_shot_inputs, which
 from service.turns import Turn
 
 Texts = tuple[str, ...]  # one, or a pair
@@ -113,6 +113,7 @@ class Encoder:
             truncate=reading.truncate,
             only=reading.part,
             param=reading.param,
+            around=reading.around,
             each=reading.each,
         )
 
@@ -123,8 +124,10 @@ class Encoder:
         """
         windows: list[Windows] = []
         rows = 0
-        for each in texts:
+        for place, each in enumerate(texts):
             text = await self._long_text(permit, each, reading, self._max_windows - rows)
+            if not text.around + len(text.ids):
+                raise no_tokens(reading.param, which(place // reading.each, len(texts) // reading.each))
             ranges = text.windows(self.limit, self._overlap(text, reading))
             windows.append(Windows(text, ranges, []))
             rows += len(ranges)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +48,7 @@ class Fill:
     async def predict(self, request: FillRequest, client: str) -> FillResponse:
         """Return the candidates for each missing word of each text."""
         texts = as_list(request.input)
-        places = [[match.span() for match in self._written.finditer(text)] for text in texts]
+        places = [[match.span() for match in islice(self._written.finditer(text), MASKS_AT_ONCE + 1)] for text in texts]
         self._check(texts, places)
         given = [(self._written.sub(lambda _: self._word, text),) for text in texts]
         reading = Reading(truncate=request.truncate)
@@ -66,10 +67,10 @@ class Fill:
             raise EmptyInput("input is empty; send at least one text", "input")
         if not all(places):
             raise InvalidRequest(f"input has a text without {GENERIC}, which stands for a missing word", "input")
-        longest = max(map(len, places))
-        if longest > MASKS_AT_ONCE:
+        if max(map(len, places)) > MASKS_AT_ONCE:
             raise InvalidRequest(
-                f"input has a text with {longest} missing words; the limit is {MASKS_AT_ONCE} for one text", "input"
+                f"input has a text with more than {MASKS_AT_ONCE} missing words, which is the limit for one text",
+                "input",
             )
         masks = sum(map(len, places))
         if masks > MASKS:

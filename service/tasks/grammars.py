@@ -38,7 +38,8 @@ ONE_LINE = {
 # Characters that JSON can write by \u alone: llguidance would leave one out of a text or a key without a word.
 CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
 # A pattern's parts, and those that are one such character alone; classes of several characters lose nothing but these.
-PARTS = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\(?:[xuU]\{[^}]*\}|x..|u.{4}|U.{8}|.)|.", re.DOTALL)
+# What is never closed goes to the end, and is read but once.
+PARTS = re.compile(r"\[(?:\\.|[^\]\\])*+(?:\]|\Z)|\\(?:[xuU]\{[^}]*+(?:\}|\Z)|x..|u.{4}|U.{8}|.)|.", re.DOTALL)
 SPELT = re.compile(
     r"\[?\\(?:[av]|(?:x|u00|U0{6})(?:0[0-7bBeEfF]|1[0-9a-fA-F]|7[fF])|[xuU]\{0*(?:[0-7bBeEfF]|1[0-9a-fA-F]|7[fF])\})\]?"
 )
@@ -74,8 +75,6 @@ class Grammars:
         if isinstance(self._vocabulary, str):
             raise InvalidRequest(self._vocabulary, "grammar")
         form = _form_of(asked)
-        if len(form) > MAX_CHARACTERS:
-            raise InvalidRequest(f"grammar has {len(form)} characters; the limit is {MAX_CHARACTERS}", "grammar")
         begins = [self._begins_text(prompt) for prompt in prompts]
         larks = {begins_text: lark_of(asked, form, behind_space=begins_text) for begins_text in set(begins)}
         is_tried = asked.choice is None  # a list of texts can do no harm
@@ -132,12 +131,19 @@ def _is_spaced(text: bytes | None) -> bool:
 
 def _form_of(asked: Grammar) -> str:
     """Return what may stand behind a rule's name, or all rules that a request has written itself."""
+    form = _written(asked)
+    if len(form) > MAX_CHARACTERS:
+        raise InvalidRequest(f"grammar has {len(form)} characters; the limit is {MAX_CHARACTERS}", "grammar")
     if asked.json_schema is not None:
         _check_characters(asked.json_schema)
-        form = "%json " + json.dumps({**asked.json_schema, "x-guidance": ONE_LINE})
         if '"minProperties"' in form:
             _check_counts(asked.json_schema)
-        return form
+    return form
+
+
+def _written(asked: Grammar) -> str:
+    if asked.json_schema is not None:
+        return "%json " + json.dumps({**asked.json_schema, "x-guidance": ONE_LINE})
     if asked.regex is not None:
         return f"/(?:{regex_to_lark(asked.regex, '')})/"
     if asked.choice is not None:

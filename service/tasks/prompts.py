@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.package import Manifest, PackageTokenizer
+from model.package.tokenizer import Encoding
 from service.engine.admission import Permit
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import GenerateRequest
@@ -108,11 +109,16 @@ class Prompts:
             texts = [text[:most] for text in texts]
         for place, text in enumerate(texts):
             check_characters(text, self._limit, self._param, which(place, len(texts)))
-        encodings = await encode_all(self._pool, permit, self._tokenizer, [(self._prefix + text,) for text in texts])
-        rows = [self._framed(encoding.ids) for encoding in encodings]
-        if truncate:
-            rows = [[*row[: self._limit - 1], row[-1]] if len(row) > self._limit else row for row in rows]
-        return rows
+
+        def keep(place: int, encoding: Encoding) -> list[int]:
+            row = self._framed(encoding.ids)
+            if truncate and len(row) > self._limit:
+                return [*row[: self._limit - 1], row[-1]]
+            check_length(len(row), self._limit, self._param, which(place, len(texts)))
+            return row
+
+        given = [(self._prefix + text,) for text in texts]
+        return await encode_all(self._pool, permit, self._tokenizer, given, keep)
 
     def _framed(self, ids: list[int]) -> list[int]:
         """Return a text's ids with what stands before or behind them."""

@@ -24,7 +24,7 @@ class Rerank:
             raise EmptyInput("documents is empty; send at least one document", "documents")
         check_characters(request.query, self._encoder.limit, "query")
         pairs = [(request.query, document) for document in documents]
-        reading = Reading(truncate=request.truncate, param="documents")
+        reading = Reading(truncate=request.truncate, param="documents", around="query")
         with self._encoder.admit(client, pairs, reading) as permit:
             logits, tokens = await self._encoder.read(permit, pairs, reading)
         scores = activate(logits[:, 0], request.activation or self._manifest.activation)

@@ -40,7 +40,9 @@ _SHORT_WORD = re.compile(r"(?:^|[\W\d_])[^\W\d_]{1,3}\.$")
 _GEORGIAN = re.compile(r"[\u10d0-\u10ff]")  # small letters to Python; sentences begin with no others
 # Where a sentence is cut that is too long, best first: behind a mark within it, at white space, anywhere.
 _INNER_ENDS = re.compile(r"(?:[,;:)،؛](?P<gap>\s+)|[、，；：။၊།](?P<no_gap>\s*))(?=\S)")
-_GAPS = re.compile(r"(?P<gap>\s+)(?=\S)")
+_GAPS = re.compile(
+    r"(?<!\s)(?P<gap>\s+)(?=\S)"
+)  # from its first space alone, or a long one would be read over and over
 
 
 class TooManySentences(Exception):
@@ -159,6 +161,8 @@ def _ends_in_line(text: str, start: int, stop: int, language: str) -> Iterator[t
 
 
 def _may_end(text: str, sentence: int, end: int, following: int, *, has_capitals: bool) -> bool:
+    if end == following and text[end - 1].isascii() and text[following].isascii():
+        return False  # a name, a file or an address, as ASP.NET; what is written without spaces has other marks
     last = text[max(sentence, end - LONGEST_ABBREVIATION) : end]
     if _ABBREVIATION.search(last):
         return False

@@ -11,6 +11,7 @@ from itertools import accumulate, chain
 
 from model.package import Manifest, PackageTokenizer
 from model.package.languages import base_language
+from model.package.tokenizer import Encoding
 from service.engine.admission import Permit
 from service.errors import InvalidRequest, TooLarge
 from service.languages import READ, SURE, Detector, Guess, prepare
@@ -158,12 +159,15 @@ class Sources:
         texts_behind = [
             (self._languages.prefix_of(source, request.target) + sentence,) for source, sentence, _ in sentences
         ]
-        encodings = await encode_all(self._pool, permit, self._tokenizer, texts_behind, adds_special=self._adds_special)
-        sources = []
-        for encoding, (source, _, where) in zip(encodings, sentences, strict=True):
-            sources.append(self._source_of(encoding.ids, source, request.target))
-            check_length(len(sources[-1]), limit, "input", where)  # a normalizer may have made it longer
-        return sources
+
+        def keep(place: int, encoding: Encoding) -> list[int]:
+            source, _, where = sentences[place]
+            ids = self._source_of(encoding.ids, source, request.target)
+            check_length(len(ids), limit, "input", where)  # a normalizer may have made it longer
+            return ids
+
+        special = self._adds_special
+        return await encode_all(self._pool, permit, self._tokenizer, texts_behind, keep, adds_special=special)
 
 
 def as_written(request: TranslateRequest) -> Callable[[str], str]:

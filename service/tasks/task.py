@@ -172,8 +172,7 @@ class LocalTask:
         with self._engine.admission.admit(client, len(texts), expected_tokens(texts)) as permit:
             given = [(text,) for text in texts]
             special = request.add_special_tokens
-            encodings = await encode_all(self._pool, permit, tokenizer, given, adds_special=special)
-            results = [await self._pool.run(permit, len(each.ids), _tokens, each) for each in encodings]
+            results = await encode_all(self._pool, permit, tokenizer, given, _tokens, adds_special=special)
         return TokenizeResponse(model=self.manifest.name, results=results)
 
     async def _detokenize(self, request: DetokenizeRequest, client: str) -> DetokenizeResponse:
@@ -192,7 +191,7 @@ class LocalTask:
         return DetokenizeResponse(model=self.manifest.name, results=results)
 
 
-def _tokens(encoding: Encoding) -> list[Token]:
+def _tokens(_place: int, encoding: Encoding) -> list[Token]:
     rows = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.special, strict=True)
     return [Token(id=i, token=token, start=start, end=end, special=special) for i, token, (start, end), special in rows]
 

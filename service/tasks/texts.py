@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from model.package import PackageTokenizer
 from model.package.tokenizer import Encoding
 from service.engine.admission import Permit
 from service.engine.inputs import TextInput
-from service.errors import InvalidRequest, TooLarge
+from service.errors import EmptyInput, InvalidRequest, TooLarge
 from service.tasks.pool import Pool
+
+Kept = TypeVar("Kept")
 
 CHARACTERS_A_TOKEN = 64  # no text has so many for each token, unless most of it is white space
 CHARACTERS_EXPECTED = 4  # for each token, before a text is encoded
@@ -30,28 +33,32 @@ async def encode_all(
     permit: Permit,
     tokenizer: PackageTokenizer,
     inputs: Sequence[tuple[str, ...]],
-    limit: int | None = None,
-    only: int | None = None,
+    keep: Callable[[int, Encoding], Kept],
     *,
     adds_special: bool = True,
-) -> list[Encoding]:
-    """Encode inputs of one text or two, a few at a time; where there is a limit they are cut, as by `shortened`."""
-    encodings: list[Encoding] = []
+) -> list[Kept]:
+    """Encode inputs of one text or two, a few at a time.
+
+    `keep` is called in the thread with each input's place and encoding, and returns what is kept of it: an encoding has
+    hundreds of bytes a token, and what `keep` raises for one that is too long ends the work on the others.
+    """
+    kept: list[Kept] = []
     for size, some in _pieces(inputs):
-        encodings += await pool.run(permit, size, _encode, tokenizer, some, limit, only, adds_special=adds_special)
-    return encodings
+        kept += await pool.run(permit, size, _encode, tokenizer, some, len(kept), keep, adds_special=adds_special)
+    return kept
 
 
 def _encode(
     tokenizer: PackageTokenizer,
     inputs: Sequence[tuple[str, ...]],
-    limit: int | None,
-    only: int | None,
+    first: int,
+    keep: Callable[[int, Encoding], Kept],
     *,
     adds_special: bool,
-) -> list[Encoding]:
-    encodings = [tokenizer.encode(*texts, adds_special=adds_special) for texts in inputs]
-    return encodings if limit is None else [encoding.shortened(limit, only=only) for encoding in encodings]
+) -> list[Kept]:
+    return [
+        keep(place, tokenizer.encode(*texts, adds_special=adds_special)) for place, texts in enumerate(inputs, first)
+    ]
 
 
 def _pieces(inputs: Sequence[tuple[str, ...]]) -> Iterator[tuple[int, list[tuple[str, ...]]]]:
@@ -79,11 +86,13 @@ async def one_shot_inputs(
     truncate: bool,
     only: int | None = None,
     param: str = "input",
+    around: str = "input",
     each: int = 1,
 ) -> list[TextInput]:
     """Encode texts or pairs for an encoder; those of more than `limit` tokens are cut or refused.
 
-    Of a pair the longer text is cut, or that numbered `only`. So many inputs in a row are of one text of the request.
+    Of a pair the longer text is cut, or that numbered `only`. `param` is the field that brings it, or the second text,
+    and `around` that of the other. So many inputs in a row are of one text of the request.
     """
     if truncate:
         inputs = [tuple(text[: limit * CHARACTERS_A_TOKEN] for text in texts) for texts in inputs]
@@ -91,16 +100,41 @@ async def one_shot_inputs(
     for place, texts in enumerate(inputs):
         for text in texts:
             check_characters(text, limit, param, which(place // each, among))
-    encodings = await encode_all(pool, permit, tokenizer, inputs, limit if truncate else None, only)
-    for place, (encoding, texts) in enumerate(zip(encodings, inputs, strict=True)):
-        of_pair = " in a pair" if len(texts) == 2 else ""
-        check_length(len(encoding.ids), limit, param, of_pair + which(place // each, among))
-    return [TextInput(encoding.ids, encoding.segment_ids) for encoding in encodings]
+
+    def keep(place: int, encoding: Encoding) -> TextInput:
+        if not encoding.ids:
+            raise no_tokens(param, which(place // each, among))
+        if truncate:
+            encoding = encoding.shortened(limit, only=only)
+        if len(encoding.ids) > limit:
+            where, is_pair = which(place // each, among), len(inputs[place]) == 2
+            if is_pair and around != param:
+                _check_other(encoding, 1 if only is None else only, limit, around, where)
+            check_length(len(encoding.ids), limit, param, f" in a pair{where}" if is_pair else where)
+        return TextInput(encoding.ids, encoding.segment_ids)
+
+    return await encode_all(pool, permit, tokenizer, inputs, keep)
+
+
+def _check_other(encoding: Encoding, part: int, limit: int, param: str, where: str) -> None:
+    """Refuse a pair of which the other text than that numbered `part` leaves no room to it."""
+    others = sum(text != part for text in encoding.texts)
+    if others >= limit:
+        raise InvalidRequest(
+            f"{param} leaves no room for the text{where}: it takes {others} tokens with what is special; the limit is "
+            f"{limit}",
+            param,
+        )
 
 
 def which(place: int, among: int) -> str:
     """Return how a message tells a text from the others of its request: not by its words, as messages get into logs."""
     return f" in text {place + 1} of {among}" if among > 1 else ""
+
+
+def no_tokens(param: str, where: str = "") -> EmptyInput:
+    """Return the refusal of a text without tokens, where the tokenizer adds none of its own."""
+    return EmptyInput(f"{param} has no tokens{where}; this model needs one at least", param)
 
 
 def check_characters(text: str, limit: int, param: str, where: str = "") -> None:

@@ -25,9 +25,12 @@ COMPILERS = ("c++", "g++", "clang++")
 # Nothing is contracted: a product and a sum that become one instruction are rounded once less.
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-fPIC", "-shared")
 NO_SPACE = "No space left on device"  # as compilers, assemblers and linkers tell it
+# What tells that a compiler has failed, and not that it does not know the sources: another time it will not.
+FAILURES = (NO_SPACE, "Killed", "internal compiler error", "emory exhausted", "ut of memory", "Cannot allocate memory")
 PATIENCE_S = 120  # for a compiler, which takes ten
 # What compilers and assemblers learned last: both are known from GCC 11, clang 12 and binutils 2.36 on.
 WITHOUT_AVX_VNNI, WITHOUT_TILES = "-DTRIFOLD_WITHOUT_AVX_VNNI", "-DTRIFOLD_WITHOUT_TILES"
+WITHOUT_MATRIX_PRODUCTS = "-DTRIFOLD_WITHOUT_MATRIX_PRODUCTS"  # of 64-bit Arm, which GCC 10 knows
 
 
 class NoLibrary(RuntimeError):
@@ -38,10 +41,14 @@ class NotCompiled(NoLibrary):
     """The compiler has refused the sources."""
 
 
+class CompilerFailed(NoLibrary):
+    """The compiler has not come to an end of the sources, as there was no memory or no room for it."""
+
+
 def find_library(load: Callable[[Path], object]) -> Path:
     """Return the library's file, built now if it is nowhere, once `load` has taken it; raises `NoLibrary`."""
     failures = []
-    there = [place for place in places() if _is_ours(place) and _is_ours(place.parent)]
+    there = [place for place in _kept() if _is_ours(place) and _is_ours(place.parent)]
     for path in [place for place in there if _opens(place)] or [build()]:
         try:
             load(path)
@@ -81,6 +88,24 @@ def places() -> list[Path]:
     return [folder / name for folder in folders]
 
 
+def _kept() -> list[Path]:
+    """Return where a library may have been kept: a whole one, or what the compiler that there is knows of one.
+
+    A newer compiler builds anew. Where there is none, as in an image, any that was built will do.
+    """
+    whole, compiler = places(), find_compiler()
+    if compiler is None:
+        return [*whole, *(found for place in whole for found in sorted(place.parent.glob(f"{place.stem}-*.so")))]
+    return [*whole, *(_in_part(place, compiler) for place in whole)]
+
+
+def _in_part(place: Path, compiler: str) -> Path:
+    """Return the place of a library without what a compiler does not know; another version of it has another."""
+    status = Path(compiler).resolve().stat()
+    digest = hashlib.sha256(repr((compiler, status.st_size, status.st_mtime_ns)).encode())
+    return place.with_name(f"{place.stem}-{digest.hexdigest()[:8]}.so")
+
+
 def build() -> Path:
     """Build the library in the first place that may be written to; raises `NoLibrary`.
 
@@ -100,12 +125,13 @@ def build() -> Path:
                 continue
             with TemporaryDirectory(dir=place.parent) as folder:
                 built = Path(folder) / place.name
-                _compile_what_is_known(compiler, built)
+                if not _compile_what_is_known(compiler, built):
+                    place = _in_part(place, compiler)  # noqa: PLW2901  # which is where it belongs
                 built.chmod(0o755)  # whatever others may do with files of ours otherwise
                 with built.open("rb") as file:
                     os.fsync(file)  # or the name could outlast a crash, and not the content
                 built.replace(place)
-        except NotCompiled as error:
+        except CompilerFailed as error:
             if NO_SPACE not in str(error):  # which there may be in another place
                 raise
             reason = str(error)
@@ -133,13 +159,22 @@ def find_compiler() -> str | None:
     return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
-def _compile_what_is_known(compiler: str, target: Path) -> None:
-    """Compile all, or all but what this compiler or its assembler does not know; raises `NoLibrary`."""
-    for further in ((), (WITHOUT_AVX_VNNI,)):
-        with suppress(NotCompiled):
-            compile_library(compiler, target, *further)
-            return
+def _compile_what_is_known(compiler: str, target: Path) -> bool:
+    """Compile all, or all but what this compiler or its assembler does not know; returns whether it is all.
+
+    Raises `NoLibrary`.
+    """
+    with suppress(NotCompiled):
+        compile_library(compiler, target)
+        return True
+    if platform.machine() == "aarch64":
+        compile_library(compiler, target, WITHOUT_MATRIX_PRODUCTS)
+        return False
+    with suppress(NotCompiled):
+        compile_library(compiler, target, WITHOUT_AVX_VNNI)
+        return False
     compile_library(compiler, target, WITHOUT_AVX_VNNI, WITHOUT_TILES)
+    return False
 
 
 def compile_library(compiler: str, target: Path, *further: str) -> None:
@@ -158,7 +193,12 @@ def compile_library(compiler: str, target: Path, *further: str) -> None:
             raise NoLibrary(f"{compiler} cannot build them: {error}") from error
         raise
     if process.returncode:
-        lines = [line for line in said.splitlines() if "error" in line or NO_SPACE in line] or [said.strip()[:200]]
+        failures = [line for line in said.splitlines() if any(words in line for words in FAILURES)]
+        if failures or process.returncode < 0:
+            raise CompilerFailed(
+                f"{compiler} could not build them: {(failures or [f'status {process.returncode}'])[0]}"
+            )
+        lines = [line for line in said.splitlines() if "error" in line] or [said.strip()[:200]]
         raise NotCompiled(f"{compiler} cannot build them: {lines[0]}")
 
 

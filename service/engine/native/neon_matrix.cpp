@@ -1,6 +1,6 @@
 #include "kernels.h"
 
-#if defined(__aarch64__) && defined(__linux__) && defined(__GNUC__)
+#if defined(__aarch64__) && defined(__linux__) && defined(__GNUC__) && !defined(TRIFOLD_WITHOUT_MATRIX_PRODUCTS)
 
 #include <sys/auxv.h>
 

@@ -17,11 +17,7 @@
 #else
 #define INSTRUCTIONS "dotprod"
 #endif
-#ifdef __clang__
-#define SIMD __attribute__((target(INSTRUCTIONS)))
-#else
 #define SIMD __attribute__((target("arch=armv8.2-a+" INSTRUCTIONS)))
-#endif
 #define INLINE SIMD inline __attribute__((always_inline))
 
 namespace trifold {

@@ -114,9 +114,9 @@ class Aligner:
         encoding = self._tokenizer.encode(prefix + text, adds_special=languages.source_begins_with != "source")
         first = languages.first_of_source(source, target)
         shown = [
-            (len(first) + place, (start - len(prefix), end - len(prefix)))
+            (len(first) + place, (max(start - len(prefix), 0), end - len(prefix)))  # the prefix may end in its space
             for place, ((start, end), special) in enumerate(zip(encoding.offsets, encoding.special, strict=True))
-            if not special and start >= len(prefix)
+            if not special and end > len(prefix)
         ]
         ids = self._manifest.source_of(encoding.ids, first)
         return Side(ids, [place for place, _ in shown], [span for _, span in shown])

@@ -16,7 +16,7 @@ from service.tasks.explaining.insights import Insights
 from service.tasks.explaining.showing import MAX_TOKENS, Shown, wants
 from service.tasks.explaining.tokens import tokens_of_text
 from service.tasks.scores import calibrated, label_scores, log_odds
-from service.tasks.texts import check_characters, check_length, encode_all
+from service.tasks.texts import check_characters, check_length, encode_all, no_tokens
 
 LABELLED = frozenset({"classify", "rerank"})
 MAX_ATTRIBUTED = 256  # tokens of a text whose contributions are sought: each is taken away several times
@@ -42,7 +42,10 @@ class ExplainText:
         with self._encoder.admit(client, [texts], Reading()) as permit:
             for text in texts:
                 check_characters(text, self._encoder.limit, "input")
-            (encoding,) = await encode_all(self._encoder.pool, permit, self._encoder.tokenizer, [texts])
+            pool, tokenizer = self._encoder.pool, self._encoder.tokenizer
+            (encoding,) = await encode_all(pool, permit, tokenizer, [texts], lambda _, whole: whole)
+            if not encoding.ids:
+                raise no_tokens("input")
             row = TextInput(encoding.ids, encoding.segment_ids)
             check_length(row.tokens, min(self._encoder.limit, MAX_TOKENS), "input")
             shown.check(dict.fromkeys(shown.stacks, row.tokens))
@@ -73,8 +76,10 @@ class ExplainText:
             trial = await self._insights.run(permit, orders_of, text, places, MAX_ROWS)
         else:
             trial = await self._insights.run(permit, leaving_one_out, text, places)
-        self._encoder.settle(permit, trial.rows)
-        logits = np.stack(await self._encoder.run(permit, trial.rows))
+        # Where a tokenizer adds nothing to a text, nothing is left of it in the end, and models read a token at least.
+        rows = [row if row.ids else TextInput([self._manifest.special_ids.pad], [0]) for row in trial.rows]
+        self._encoder.settle(permit, rows)
+        logits = np.stack(await self._encoder.run(permit, rows))
         label = self._label(request, logits[0])
         odds = self._log_odds(logits.astype(np.float64), label)
         values = np.zeros(text.tokens)
@@ -87,7 +92,7 @@ class ExplainText:
             without=float(odds[1]),
             values=np.round(values, 6).tolist(),
         )
-        return found, sum(row.tokens for row in trial.rows)
+        return found, sum(row.tokens for row in rows)
 
     def _label(self, request: ExplainRequest, logits: Array) -> int:
         labels = self._manifest.labels

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +13,11 @@ import pytest
 import torch
 from transformers.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
 
+from model.package import PackageTokenizer
+from model.package.manifest import TOKENIZER_FILE
+from model.package.tokenizer import Encoding
 from service.engine.session import Array
-from tests.conftest import TEXTS, MakePackage, TinyPackage
+from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, post
 
 LABELS = ["good", "a dog", "ice cream", "red"]
@@ -149,6 +154,53 @@ async def test_a_text_is_cut_and_a_hypothesis_is_not(open_client: OpenClient, ma
     logits = logits_of(make_package("entailment"), [(kept.ids, kept.segment_ids)])[0]
     against = np.exp(logits[2]) / (np.exp(logits[0]) + np.exp(logits[2]))
     assert scores(cut["results"][0])[label] == pytest.approx(against, abs=1e-5)
+
+
+async def test_what_leaves_no_room_to_a_text_is_named(open_client: OpenClient) -> None:
+    label, query = {"input": "Hi.", "labels": ["red " * 70]}, {"query": "red " * 70, "documents": ["a dog"]}
+    for package, path, body, param in (
+        ("entailment", "/classify", label, "labels"),
+        ("entailment", "/classify", {**label, "truncate": True}, "labels"),
+        ("ranker", "/rerank", query, "query"),
+        ("ranker", "/rerank", {"query": "red", "documents": ["a dog", "red " * 70]}, "documents"),
+    ):
+        async with open_client(package) as client:
+            error = (await client.post(path, json=body)).json()["error"]
+        assert error["param"] == param and "the limit is 64" in error["message"], error
+
+
+async def test_texts_behind_one_that_is_too_long_are_not_encoded(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded = []
+    encode = PackageTokenizer.encode
+
+    def counted(self: PackageTokenizer, *texts: str, adds_special: bool = True) -> Encoding:
+        encoded.append(texts)
+        return encode(self, *texts, adds_special=adds_special)
+
+    async with open_client("sentiment") as client:
+        monkeypatch.setattr(PackageTokenizer, "encode", counted)
+        response = await client.post("/classify", json={"input": ["a " * 2000] * 200})
+
+    assert "in text 1 of 200" in response.json()["error"]["message"] and len(encoded) == 1
+
+
+async def test_a_model_whose_tokenizer_adds_nothing_refuses_a_text_without_tokens(
+    open_client: OpenClient, sentiment: TinyPackage, tmp_path: Path
+) -> None:
+    """As those of decoders with a head; none of a text is left in the end of an explanation, either."""
+    bare = with_manifest(sentiment, tmp_path / "bare")
+    tokenizer = json.loads((bare / TOKENIZER_FILE).read_text())
+    (bare / TOKENIZER_FILE).write_text(json.dumps({**tokenizer, "post_processor": None}))
+    async with open_client(bare) as client:
+        for body in ({"input": ["good", ""]}, {"input": "", "windows": True}):
+            error = (await client.post("/classify", json=body)).json()["error"]
+            assert (error["param"], "has no tokens" in error["message"]) == ("input", True), error
+        assert "has no tokens" in (await client.post("/explain", json={"input": ""})).json()["error"]["message"]
+        for method in ("leave_one_out", "shapley"):
+            answer = await post(client, "/explain", input="a good dog", method=method)
+            assert len(answer["contributions"]["values"]) == 3
 
 
 async def test_documents_are_ranked_by_their_scores_beside_the_query(

@@ -83,7 +83,7 @@ async def test_the_masks_that_a_text_loses_when_it_is_cut_are_not_answered(open_
     [
         ({"input": []}, 422, "at least one"),
         ({"input": ["[MASK]", "x"]}, 422, "without [MASK]"),
-        ({"input": "[MASK] " * 65}, 422, "the limit is 64 for one text"),
+        ({"input": "[MASK] " * 65}, 422, "more than 64 missing words, which is the limit"),
         ({"input": ["[MASK] " * 60] * 9}, 413, "the limit is 512 for one request"),
         ({"input": "[MASK] " + "good " * 70}, 422, "the limit is 64"),
         ({"input": "[MASK]", "top_k": 101}, 422, "less than or equal to 100"),

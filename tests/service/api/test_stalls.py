@@ -122,6 +122,15 @@ WORST = {
     ),
     "fields that nobody knows": ("/v1/completions", raw("stories", "x", b"[" + b"{}," * (MAX_VALUES - 9) + b"{}]")),
     "a prompt of ids": ("/generate", body("stories", prompt=[5] * (MAX_VALUES - 9))),
+    "a pattern of brackets": (
+        "/generate",
+        body("stories", prompt="a", grammar={"json_schema": {"type": "string", "pattern": "[" * 60_000}}),
+    ),
+    "a pattern that is too long": (
+        "/generate",
+        body("stories", prompt="a", grammar={"json_schema": {"type": "string", "pattern": "\\u{" * (SIZE // 5)}}),
+    ),
+    "missing words": ("/fill", body("encoder", input="[MASK]" * (SIZE // 6))),
     "biases": ("/generate", body("stories", prompt="a", logit_bias={str(token): 1 for token in range(60_000)})),
     "wrong biases": (
         "/generate",

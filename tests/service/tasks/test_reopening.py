@@ -10,11 +10,13 @@ from functools import partial
 from typing import Any
 
 import httpx
+import onnxruntime
 import pytest
 
 from model.package import PackageError
 from service.api.app import create_app
 from service.engine.observer import Load
+from service.engine.session import Session
 from service.errors import InternalError, NotReady
 from service.metrics import Metrics
 from service.models_file import ModelSettings
@@ -48,6 +50,14 @@ async def tasks(sentiment: TinyPackage, stories: TinyPackage, clock: Clock) -> A
     yield there
     for task in there:
         await task.close()
+
+
+def runtimes_of(part: object) -> list[weakref.ref[onnxruntime.InferenceSession]]:
+    """Return ONNX Runtime's sessions that a part of a model has, in whatever parts of its own."""
+    if isinstance(part, Session):
+        return [weakref.ref(part._session)]
+    own = vars(part).values() if type(part).__module__.startswith("service.") and hasattr(part, "__dict__") else ()
+    return [runtime for each in own for runtime in runtimes_of(each)]
 
 
 def break_loop(task: ReopenedTask) -> None:
@@ -155,13 +165,15 @@ async def test_a_model_that_was_opened_anew_leaves_nothing_of_the_one_before(tas
         engine: Any = task._task._engine
         await task.predict(request)
         with frozen():
+            runtimes = runtimes_of(engine)
+            assert runtimes
             gone = weakref.ref(engine)
             del engine
             task.reopen()
             await opened(task)
             await asyncio.gather(*task._closing)
             await asyncio.sleep(0)
-            assert gone() is None
+            assert gone() is None and not [runtime for runtime in runtimes if runtime() is not None]
 
 
 async def test_an_encoder_that_could_not_be_opened_anew_is_tried_again_and_closed_without_an_error(

@@ -25,6 +25,8 @@ from service.tasks.sentences import TooManySentences, cut, split, without_words_
         ('"Come in." "Thank you."', ['"Come in."', '"Thank you."']),
         ("A title\n\nA text. And more.\n", ["A title", "A text.", "And more."]),
         ("Wait... what? Yes.", ["Wait... what?", "Yes."]),
+        ("ASP.NET runs. Open README.TXT now!", ["ASP.NET runs.", "Open README.TXT now!"]),
+        ("See example.com/U.S.?X=1 first. Go.", ["See example.com/U.S.?X=1 first.", "Go."]),
         ("  indented", ["indented"]),
         ("", []),
         (" \n ", []),
@@ -148,6 +150,14 @@ def test_a_sentence_is_cut_in_the_middle_where_it_hurts_least(sentence: str, par
     found = cut(sentence, lambda begin, end: end - begin <= 14)
 
     assert "".join(found) == sentence and found[::2] == parts
+
+
+def test_white_space_without_end_takes_no_longer_to_cut() -> None:
+    sentence = "a b " * 100 + " " * 400_000 + "z"
+
+    parts = cut(sentence, lambda begin, end: end - begin <= 1000)  # quadratic work here would take minutes
+
+    assert "".join(parts) == sentence
 
 
 @given(st.text(max_size=200), st.integers(1, 50))

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from transformers.pipelines.document_question_answering import select_starts_ends
 
 from service.engine.inputs import TextInput
 from service.engine.session import Array
+from service.tasks import spans
 from service.tasks.long_texts import LongText
 from service.tasks.spans import Spans, answers, best_spans
 
@@ -87,6 +90,17 @@ def test_where_words_have_no_spaces_between_them_an_answer_stays_as_it_was_found
     assert [span.text for span in answers(context, text, [Spans(np.array([2]), np.array([2]), np.ones(1))], 1)] == [
         "上海"
     ]
+
+
+def test_a_word_without_end_is_searched_but_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = []
+    monkeypatch.setattr(spans, "_WITHOUT_SPACES", SimpleNamespace(search=lambda *asked: searched.append(asked)))
+    text = LongText(QUESTION, END, np.arange(50), 1, np.stack([np.arange(50), np.arange(1, 51)], -1), np.zeros(50, int))
+    each = Spans(np.arange(50), np.arange(50), np.linspace(1, 0.5, 50))
+
+    (best,) = answers("x" * 50, text, [each], top_k=10)
+
+    assert (best.start, best.end, best.score) == (0, 50, 1) and len(searched) == 1
 
 
 def test_an_empty_text_has_no_answers() -> None:

@@ -16,7 +16,15 @@ import pytest
 
 from service.engine import session as sessions
 from service.engine.native import library
-from service.engine.native.library import FOLDER, NoLibrary, NotCompiled, build, find_library, instructions_of, places
+from service.engine.native.library import (
+    FOLDER,
+    CompilerFailed,
+    NoLibrary,
+    build,
+    find_library,
+    instructions_of,
+    places,
+)
 from service.engine.session import Session, SessionOptions, native_library
 from tests.conftest import MakePackage
 from tests.service.engine.native.machine import needs_compiler
@@ -116,9 +124,34 @@ def test_an_older_compiler_leaves_out_what_it_does_not_know(
     known = f"""case "$*" in *{left_out}*) exec {library.find_compiler()} "$@";; esac"""
     older.write_text(f"""#!/bin/sh\n{known}\necho "Error: no such instruction: vpdpbusd" >&2; exit 1\n""")
     older.chmod(0o755)
+    newer = library.COMPILERS
     monkeypatch.setattr(library, "COMPILERS", (str(older),))
 
-    assert instructions_of(build())
+    built = find_library(lambda path: None)
+    assert instructions_of(built) and built not in places()
+    os.utime(built, (1, 1))
+    assert find_library(lambda path: None) == built and built.stat().st_mtime == 1  # found again
+    monkeypatch.setattr(library, "COMPILERS", ())
+    assert find_library(lambda path: None) == built
+    monkeypatch.setattr(library, "COMPILERS", newer)
+    assert find_library(lambda path: None) == places()[0]  # which knows all
+
+
+@needs_compiler
+def test_a_compiler_that_is_killed_leaves_nothing_out(
+    elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short, tried = tmp_path / "c++", tmp_path / "tried"
+    short.write_text(
+        f"""#!/bin/sh\n[ -e {tried} ] && exec {library.find_compiler()} "$@"\ntouch {tried}\n"""
+        """echo "c++: fatal error: Killed signal terminated program cc1plus" >&2; exit 1\n"""
+    )
+    short.chmod(0o755)
+    monkeypatch.setattr(library, "COMPILERS", (str(short),))
+
+    with pytest.raises(CompilerFailed, match="Killed"):
+        build()
+    assert build() == places()[0]
 
 
 @needs_compiler
@@ -159,14 +192,13 @@ def test_what_a_compiler_says_is_told_and_nothing_is_left_behind(
 
 
 @needs_compiler
-@needs_compiler
 def test_a_folder_without_space_is_passed_over_for_the_next(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = library.compile_library
     beside, in_cache = places()
 
     def compile_where_there_is_space(compiler: str, target: Path, *further: str) -> None:
         if target.is_relative_to(beside.parent):
-            raise NotCompiled(f"{compiler} cannot build them: write: No space left on device")
+            raise CompilerFailed(f"{compiler} cannot build them: write: No space left on device")
         compiled(compiler, target, *further)
 
     monkeypatch.setattr(library, "compile_library", compile_where_there_is_space)
