@@ -20,6 +20,7 @@ from model.checkpoints.errors import CheckpointError
 from model.checkpoints.fields import Fields, unsupported
 from model.checkpoints.undrawn import Undrawn
 from model.config import Activation, HeadKind, TransformerConfig
+from model.layers.positions import TABLES
 
 HFConfig = Mapping[str, Any]  # a config.json
 
@@ -34,6 +35,7 @@ ACTIVATION_NAMES: dict[str, Activation] = {
     "tanh": "tanh",
 }
 
+ROUNDED = 4e-3  # of sines in 16 bits, bfloat16 too
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # the first in a name is the layer's
 WORDS = "embeddings.words.weight"
 OUTPUTS = frozenset({"head.output.weight", "head.words.output.weight"})  # are the word embedding where words are tied
@@ -60,6 +62,7 @@ class Family:
     harmless: frozenset[str] = frozenset()  # fields that change no answer, beside those of all families
     prefix: str = ""  # that some checkpoints have before all their names and others have not
     computed: frozenset[str] = frozenset()  # tensors that follow from the configuration, and are not read
+    tables: frozenset[str] = frozenset()  # of positions that follow from it, and are compared
     heads: Mapping[HeadKind, Names] = field(default_factory=dict)  # what `names` has not, where there are several heads
     unused: Mapping[HeadKind, frozenset[str]] = field(default_factory=dict)  # tensors of other heads that come along
     optional: frozenset[str] = frozenset()  # parameters of ours that are zero where a file lacks them
@@ -77,7 +80,7 @@ class Family:
         fields = Fields(config, self.defaults)
         made = self.configure(fields)
         fields.refuse_the_rest(self.harmless)
-        return made
+        return TransformerConfig.from_dict(made.to_dict())  # which checks the types of values, as a manifest's are
 
 
 def convert(family: Family, config: HFConfig, tensors: Mapping[str, Tensor]) -> Transformer:
@@ -95,6 +98,7 @@ def load(
     """
     family = family.with_head(config.head.kind)
     stored = _as_stored(family, config, tensors)
+    _check_tables(family, config, tensors)
     with Undrawn():
         model = build(stored).eval()
     parameters = dict(model.named_parameters())
@@ -118,6 +122,18 @@ def load(
     for name in parameters.keys() - found:
         parameters[name].data.zero_()
     return model
+
+
+def _check_tables(family: Family, config: TransformerConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Raise `CheckpointError` for stored positions that are others than those computed."""
+    for name in tensors:
+        if _pattern(family, name) not in family.tables:
+            continue
+        table = tensors[name].float()
+        if table.dim() != 2 or table.shape[1] != config.d_model:
+            raise CheckpointError(f"{name}: the shape is {tuple(table.shape)}; it needs {config.d_model} columns")
+        if not table.isclose(TABLES[config.positions.kind](*table.shape), rtol=0, atol=ROUNDED).all():
+            raise CheckpointError(f"{name}: has other numbers than the sines that this family counts positions by")
 
 
 def _as_stored(family: Family, config: TransformerConfig, tensors: Mapping[str, Tensor]) -> TransformerConfig:
@@ -153,7 +169,7 @@ def _renamed(family: Family, name: str, tensor: Tensor) -> list[tuple[str, Tenso
 def _targets(family: Family, name: str) -> list[str]:
     """Return the parameters that a tensor becomes; raises `CheckpointError` for an unknown name."""
     pattern, layer = _pattern(family, name), NUMBER.findall(name)[:1]
-    if pattern in family.computed:
+    if pattern in family.computed | family.tables:
         return []
     if pattern not in family.names:
         raise CheckpointError(f"{name}: no parameter has this name in the family's table")

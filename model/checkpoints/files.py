@@ -78,7 +78,7 @@ def count_numbers(paths: Sequence[Path]) -> dict[str, int]:
                 header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
                 for tensor in (tensor for name, tensor in header.items() if name != "__metadata__"):
                     counts[tensor["dtype"]] = counts.get(tensor["dtype"], 0) + math.prod(tensor["shape"])
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError):
                 raise CheckpointError(f"{path}: is no safetensors file; get it again") from None
     return counts
 
@@ -94,7 +94,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent}: there is no {path.name}; a checkpoint has one") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: must hold a JSON object")

@@ -40,9 +40,11 @@ def to_config(config: HFConfig) -> TransformerConfig:
 def _local_layers(config: HFConfig) -> tuple[int, ...]:
     """Return the layers with a window; [[["global", "local"], 2]] is global, local, global, local."""
     types = config["attention_types"]
-    kinds = [kind for group, times in types for _ in range(times) for kind in group]
-    if set(kinds) - {"global", "local"} or len(kinds) != config["num_layers"]:
-        wanted = f"it must name num_layers ({config['num_layers']}) layers, each global or local"
+    layers = config["num_layers"]
+    has_all = sum(len(group) * times for group, times in types) == layers  # before a list of them is made
+    kinds = [kind for group, times in types for _ in range(times) for kind in group] if has_all else []
+    if not has_all or set(kinds) - {"global", "local"}:
+        wanted = f"it must name num_layers ({layers}) layers, each global or local"
         raise CheckpointError(unsupported("attention_types", types, wanted))
     return tuple(layer for layer, kind in enumerate(kinds) if kind == "local")
 

@@ -75,6 +75,9 @@ def check_head(config: HFConfig, kind: HeadKind) -> None:
             )
 
 
+MOST_LABELS = 1_000_000  # of which each has a name
+
+
 def labels_of(config: HFConfig) -> tuple[str, ...]:
     """Return the labels in order; transformers takes two where a config.json names none, and three for BART."""
     named = config.get("id2label")
@@ -82,6 +85,8 @@ def labels_of(config: HFConfig) -> tuple[str, ...]:
         count = (
             config.get("num_labels") or config.get("_num_labels") or (3 if config.get("model_type") == "bart" else 2)
         )
+        if count > MOST_LABELS:
+            raise CheckpointError(unsupported("num_labels", count, f"the limit is {MOST_LABELS}"))
         return tuple(f"LABEL_{number}" for number in range(count))
     if not isinstance(named, Mapping) or {str(number) for number in named} != set(map(str, range(len(named)))):
         raise CheckpointError(unsupported("id2label", named, "numbers must count from 0"))

@@ -55,7 +55,15 @@ RESAMPLING: Mapping[int, Resampling] = {1: "lanczos", 2: "bilinear", 3: "bicubic
 
 def read_image_format(folder: Path, vision: VisionConfig) -> ImageFormat:
     """Return how pictures become what the model takes; raises `CheckpointError`, by a field's name and value."""
-    values = read_json(folder / PREPROCESSOR_FILE)
+    try:
+        return _image_format(read_json(folder / PREPROCESSOR_FILE), vision)
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder}: {PREPROCESSOR_FILE}: a field has a value that it cannot have: {error}"
+        ) from None
+
+
+def _image_format(values: Mapping[str, Any], vision: VisionConfig) -> ImageFormat:
     kind = _kind(values)
     fields = Fields(values, DEFAULTS[kind], PREPROCESSOR_FILE)
     for name in ("do_resize", "do_rescale", "do_normalize"):

@@ -37,7 +37,7 @@ MARIAN = Family(
     {**DEFAULTS, "vocab_size": 58101, "share_encoder_decoder_embeddings": True, "decoder_vocab_size": None},
     HARMLESS,
     prefix="model.",
-    computed=COMPUTED_POSITIONS,
+    tables=COMPUTED_POSITIONS,
     optional=OPTIONAL,
 )
 PEGASUS = Family(
@@ -46,6 +46,6 @@ PEGASUS = Family(
     DEFAULTS,
     HARMLESS,
     prefix="model.",
-    computed=COMPUTED_POSITIONS,
+    tables=COMPUTED_POSITIONS,
     optional=OPTIONAL,
 )

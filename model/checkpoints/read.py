@@ -33,8 +33,15 @@ from model.checkpoints.modernbert import MODERNBERT
 from model.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.checkpoints.sentence import SentenceLayout
 from model.checkpoints.t5 import MT5, T5
-from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_reader, with_library
-from model.checkpoints.tokenizer import fitting, read_tokenizer, without_ends, write_tokenizer
+from model.checkpoints.texts import card_of_reader, dense_weights, reads_types, tokens_of_reader, with_library
+from model.checkpoints.tokenizer import (
+    fitting,
+    of_one_type,
+    read_tokenizer,
+    without_ends,
+    without_last_pad,
+    write_tokenizer,
+)
 from model.checkpoints.vit import DEIT, VIT
 from model.checkpoints.weights import open_weights
 from model.config import Architecture, ConfigError, TransformerConfig
@@ -171,9 +178,24 @@ def _tokens_and_card(
         card = _card_of_images(folder, described, card)
     else:
         tokens, card = _of_texts(folder, described, card, languages, scratch)
+        _check_ids(folder, tokens, described.made)
     if languages is not None and described.made.architecture != "encoder_decoder":
         raise CheckpointError(f"{folder}: a model for {card.task} has no languages")
     return tokens, card
+
+
+def _check_ids(folder: Path, tokens: Tokens, made: TransformerConfig) -> None:
+    """Raise `CheckpointError` for what the model has no vector for: ids of special tokens, types of texts."""
+    for name, token in tokens.special_ids.model_dump().items():
+        if token is not None and token >= made.vocab_size:
+            raise CheckpointError(
+                f"{folder}: the id of the token for {name} is {token}; the model's go from 0 to {made.vocab_size - 1}"
+            )
+    types, segments = read_tokenizer(tokens.file).encode("a", "a").type_ids, made.embeddings.segments
+    if segments and max(types, default=0) >= segments:
+        raise CheckpointError(
+            f"{folder}: the tokenizer has texts of {max(types) + 1} types, the model knows {segments}"
+        )
 
 
 def _of_texts(
@@ -185,7 +207,11 @@ def _of_texts(
     tokenizer = read_tokenizer(file)
     if made.head.kind == "words":
         return _outputs(folder, described, card, file, tokenizer, languages, scratch)
-    tokens = tokens_of_reader(folder, file, tokenizer, config, described.layout)
+    if made.embeddings.segments == 1 or (made.embeddings.segments and not reads_types(folder)):
+        file = of_one_type(file, scratch)
+    tokens = tokens_of_reader(folder, file, read_tokenizer(file), config, described.layout)
+    if made.architecture == "decoder" and made.head.kind == "classify" and config.get("pad_token_id") is not None:
+        tokens = replace(tokens, file=without_last_pad(file, tokens.special_ids.pad, scratch))
     return tokens, card_of_reader(folder, config, described.layout, card)
 
 

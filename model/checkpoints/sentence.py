@@ -131,7 +131,7 @@ def _listed(folder: Path) -> list[tuple[str, str, Any]]:
         listed = json.loads((folder / MODULES_FILE).read_text(encoding="utf-8"))
         ordered = sorted(listed, key=lambda part: part["idx"])
         found = [(str(part["type"]), str(part["path"]), part.get("kwargs")) for part in ordered]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{folder / MODULES_FILE}: cannot be read: {error}") from None
     for _, place, _ in found:
         if Path(place).is_absolute() or ".." in Path(place).parts:
@@ -211,7 +211,7 @@ def _read(path: Path, known: tuple[str, ...], **allowed: tuple[object, ...]) -> 
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         items = values.items()
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from None
     for name, value in items:
         if name not in known and value not in allowed.get(name, ()):

@@ -79,6 +79,12 @@ def tokens_of_reader(
     return Tokens(file, SpecialIds(pad=pad or 0, mask=next((mask for mask in masks if mask is not None), None)))
 
 
+def reads_types(folder: Path) -> bool:
+    """Tell whether a model is given the types of its texts: files may name its inputs, and not these among them."""
+    inputs = _option(folder, "model_input_names")
+    return not isinstance(inputs, list) or "token_type_ids" in inputs
+
+
 def _normalized(tokenizer: Tokenizer, text: str) -> str:
     return tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
 

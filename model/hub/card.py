@@ -38,7 +38,7 @@ def _front_matter(path: Path) -> dict[str, Any]:
         return {}
     try:
         fields = yaml.safe_load(text.split("\n---", 1)[0].removeprefix("---"))
-    except (yaml.YAMLError, ValueError):  # a card is free text, and often broken
+    except (yaml.YAMLError, ValueError, RecursionError):  # a card is free text, and often broken
         return {}
     return fields if isinstance(fields, dict) else {}
 

@@ -12,6 +12,9 @@ from tokenizers import AddedToken, Tokenizer
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import CONFIG_FILE, read_json
 
+MOST_TOKENS = 100_000  # of a kind that a file only counts
+NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
 
 @dataclass(frozen=True)
 class TokenizerFiles:
@@ -40,6 +43,15 @@ class TokenizerFiles:
         """Return a field of tokenizer_config.json."""
         value = self.config.get(name)
         return default if value is None else value
+
+    def count(self, name: str, default: int) -> int:
+        """Return a field of tokenizer_config.json that says how many tokens there are of a kind."""
+        value = self.option(name, default)
+        if not isinstance(value, int) or not 0 <= value <= MOST_TOKENS:
+            raise CheckpointError(
+                f"{self.folder}: tokenizer_config.json: {name} is {value!r}; it is a number up to {MOST_TOKENS}"
+            )
+        return value
 
     def tokenizer_class(self, default: str) -> str:
         """Return the name of the class that tokenizer_config.json has, else config.json."""
@@ -71,18 +83,48 @@ class TokenizerFiles:
 
         Raises `CheckpointError` where that id is not the next one.
         """
+        self._add(tokenizer, specials, self._placed())
+
+    def _add(
+        self, tokenizer: Tokenizer, specials: Iterable[str | AddedToken], placed: Iterable[tuple[int, AddedToken]]
+    ) -> None:
         tokenizer.add_special_tokens([*specials])
-        flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
-        added = {int(key): value for key, value in self.option("added_tokens_decoder", {}).items()}
-        added |= {place: {"content": token} for token, place in self.added.items() if place not in added}
-        for place, entry in sorted(added.items()):
-            token = AddedToken(entry["content"], **{flag: entry[flag] for flag in flags if flag in entry})
+        for place, token in placed:
             if tokenizer.token_to_id(token.content) is None and tokenizer.get_vocab_size() != place:
                 raise CheckpointError(
                     f"{self.folder}: the token {token.content!r} is to have the id {place}, but the vocabulary has "
                     f"{tokenizer.get_vocab_size()} before it"
                 )
             (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
+
+    def add_what_is_missing(self, tokenizer: Tokenizer) -> bool:
+        """Add the tokens that a `tokenizer.json` does not know as such and these files name; tells if there were any.
+
+        As transformers does: fine-tunes name control tokens here, beside the file of the model they began with. Those
+        without a place, which would get new ids, are for no model. Raises `CheckpointError` as `add_tokens` does.
+        """
+        known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+        missing = [(place, token) for place, token in self._placed() if token.content not in known]
+        named = [token for name in NAMED if (token := self.config.get(name) or self.specials.get(name))]
+        contents = dict.fromkeys([*map(_content, named), *self.additional])
+        placed = {token.content for _, token in missing}
+        special = [each for each in contents if each not in known | placed and tokenizer.token_to_id(each) is not None]
+        if missing or special:
+            self._add(tokenizer, special, missing)
+        return bool(missing or special)
+
+    def _placed(self) -> list[tuple[int, AddedToken]]:
+        """Return the tokens that the files add, with their ids, in order."""
+        flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+        try:
+            added = {int(key): value for key, value in self.option("added_tokens_decoder", {}).items()}
+            added |= {place: {"content": token} for token, place in self.added.items() if place not in added}
+            return [
+                (place, AddedToken(entry["content"], **{flag: entry[flag] for flag in flags if flag in entry}))
+                for place, entry in sorted(added.items())
+            ]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{self.folder}: added tokens have a form that is not known: {error!r}") from None
 
 
 def _content(token: Any) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
-from itertools import takewhile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,6 @@ CLASSES = {  # of families whose files may name none
     **{"t5": "T5Tokenizer", "mt5": "T5Tokenizer", "mbart": "MBartTokenizer", "m2m_100": "M2M100Tokenizer"},
     **{"marian": "MarianTokenizer", "pegasus": "PegasusTokenizer", "deberta-v2": "DebertaV2Tokenizer"},
 }
-SEPARATORS = frozenset({"[SEP]", "<sep>"})
 CASE_FLAGS: dict[str, tuple[str, bool | None]] = {  # with their defaults; None: accents go where letters are lowered
     "lowercase": ("do_lower_case", True),
     "strip_accents": ("strip_accents", None),
@@ -53,22 +51,27 @@ def write_tokenizer(folder: Path, family: str, scratch: Path) -> Path:
 
     Raises `CheckpointError` where there are no files to make it of, or they are of a kind that is not supported.
     """
-    own = folder / TOKENIZER_FILE
-    if family == "mbart" and _class_of(TokenizerFiles.read(folder), family) == "MBartTokenizer":
+    own, files = folder / TOKENIZER_FILE, TokenizerFiles.read(folder)
+    if family == "mbart" and _class_of(files, family) == "MBartTokenizer":
         raise CheckpointError(
             f"{folder}: the first mBART ends a source with its language's token, which is not supported; mBART-50 is"
+        )
+    if files.option("legacy_behaviour", False):
+        raise CheckpointError(
+            f"{folder}: tokenizer_config.json: legacy_behaviour is true, by which sources end with their language: "
+            "only false is supported"
         )
     if not own.is_file():
         made = make_tokenizer(folder, family)
     elif family in TRANSLATORS:
         made = pieces.ends_alone(read_tokenizer(own))
     else:
-        files = TokenizerFiles.read(folder)
-        heed = BY_FLAGS.get(_class_of(files, family))
-        flagged = heed(read_tokenizer(own), files) if heed else None
-        if flagged is None:
+        made, heed = read_tokenizer(own), BY_FLAGS.get(_class_of(files, family))
+        has_more = files.add_what_is_missing(made)
+        flagged = heed(made, files) if heed else None
+        if flagged is None and not has_more:
             return own
-        made = flagged
+        made = flagged or made
     made.save(str(scratch / TOKENIZER_FILE))
     return scratch / TOKENIZER_FILE
 
@@ -149,26 +152,6 @@ BY_FLAGS: dict[str, HeedFlags] = {  # classes that heed tokenizer_config.json be
 }
 
 
-def without_ends(file: Path, ends: Collection[int], scratch: Path) -> Path:
-    """Return a `tokenizer.json` that adds neither an end nor a separator behind a text; it may be the same file.
-
-    What a decoder goes on with is not ended: behind the end of a text it begins another.
-    """
-    tokenizer = read_tokenizer(file)
-    encoding = tokenizer.encode("a")
-    added = [
-        token if special else None for token, special in zip(encoding.tokens, encoding.special_tokens_mask, strict=True)
-    ]
-    if not added or added[-1] is None or (encoding.ids[-1] not in ends and added[-1] not in SEPARATORS):
-        return file
-    before = list(takewhile(bool, added))
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=[*before, "$A"], special_tokens=list(zip(before, encoding.ids, strict=False))
-    )
-    tokenizer.save(str(scratch / TOKENIZER_FILE))
-    return scratch / TOKENIZER_FILE
-
-
 def fitting(file: Path, vocab_size: int, scratch: Path) -> Path:
     """Return a `tokenizer.json` without the added tokens that a model has no vectors for; it may be the same file.
 
@@ -221,8 +204,11 @@ def _class_of(files: TokenizerFiles, family: str) -> str:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """Read a `tokenizer.json`; raises `CheckpointError`."""
+    """Read a `tokenizer.json`, without what it says of lengths, which serving decides; raises `CheckpointError`."""
     try:
-        return Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing more special
         raise CheckpointError(f"{path}: cannot be read ({error}); get it again") from None
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer

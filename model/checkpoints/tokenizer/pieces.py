@@ -19,7 +19,7 @@ END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"
 def t5(files: TokenizerFiles) -> Tokenizer:
     """Return T5's; the sentinels `<extra_id_…>` come last, counted down."""
     model = SentencePiece.read(files.path(*MODEL_FILES))
-    sentinels = [f"<extra_id_{number}>" for number in reversed(range(files.option("extra_ids", 100)))]
+    sentinels = [f"<extra_id_{number}>" for number in reversed(range(files.count("extra_ids", 100)))]
     tokenizer = model.tokenizer([*model.vocabulary, *_unscored(sentinels)], files.token("unk_token", UNKNOWN))
     end = files.token("eos_token", END)
     files.add_tokens(tokenizer, [end, UNKNOWN, PAD, *sentinels])
@@ -30,7 +30,7 @@ def t5(files: TokenizerFiles) -> Tokenizer:
 def pegasus(files: TokenizerFiles) -> Tokenizer:
     """Return Pegasus's, whose pieces come after the tokens that it was pretrained with."""
     model = SentencePiece.read(files.path(*MODEL_FILES))
-    unused = [f"<unk_{number}>" for number in range(2, files.option("offset", 103))]
+    unused = [f"<unk_{number}>" for number in range(2, files.count("offset", 103))]
     first = [PAD, END, files.token("mask_token_sent", "<mask_1>"), files.token("mask_token", "<mask_2>"), *unused]
     tokenizer = model.tokenizer([*_unscored(first), *model.vocabulary[2:]], UNKNOWN)
     return _with_end(files, tokenizer, [*first, UNKNOWN])

@@ -47,7 +47,11 @@ def test_ends_that_only_the_config_has_all_count(tmp_path: Path) -> None:
 
 def test_an_id_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="pad_token_id is -1: Input should be greater than or equal to 0"):
-        read(tmp_path, ENDS | {"pad_token_id": -1})
+        read(tmp_path, ENDS | {"pad_token_id": -1, "decoder_start_token_id": 0}, seq2seq=True)
+
+
+def test_a_decoder_without_padding_is_padded_with_its_end(tmp_path: Path) -> None:
+    assert read(tmp_path, {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": -1}).special_ids.pad == 2
 
 
 def test_marians_padding_is_a_bad_word(tmp_path: Path) -> None:

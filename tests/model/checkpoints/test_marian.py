@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import save_file
 
 from model.architectures import EncoderDecoder
+from model.checkpoints.errors import CheckpointError
 from model.checkpoints.read import read_checkpoint
 from model.decoding import beam_search, next_logits
 from model.package import Languages, PackageTokenizer
@@ -41,6 +44,17 @@ def published(marian: Path) -> tuple[Path, Any, Any]:
     model = transformers.MarianMTModel(config).eval()
     model.save_pretrained(marian)
     return marian, model, tokenizer
+
+
+def test_stored_positions_must_be_those_that_are_computed(published: tuple[Path, Any, Any], tmp_path: Path) -> None:
+    folder, theirs, _ = published
+    weights = {name: values.clone() for name, values in theirs.state_dict().items() if "shared" not in name}
+    name = "model.encoder.embed_positions.weight"
+    for kind, words in ((torch.float16, None), (torch.bfloat16, None), (torch.float32, "other numbers than the sines")):
+        stored = (weights[name] + (words is not None)).to(kind)
+        save_file({**weights, name: stored}, folder / "model.safetensors")
+        with nullcontext() if words is None else pytest.raises(CheckpointError, match=words):
+            read_checkpoint(folder, "tiny", "MIT", scratch=tmp_path)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from model.architectures import DecoderLM
 from model.card import Card
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import count_numbers
-from model.checkpoints.read import check_config, read_checkpoint
+from model.checkpoints.read import check_config, check_description, read_checkpoint
 from model.checkpoints.tokenizer import read_tokenizer
 from model.checkpoints.weights import open_weights
 from model.package.manifest import TOKENIZER_FILE
@@ -218,6 +218,46 @@ def test_a_field_of_another_kind_is_refused_in_a_sentence(changes: dict[str, Any
 
     with pytest.raises(CheckpointError, match=r"config\.json: "):
         check_config(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"n_layer": 10**9}, {"resid_pdrop": "much"}, {"architectures": ["GPT2ForTokenClassification"]}],
+)
+def test_numbers_that_would_take_gigabytes_or_the_wrong_type_are_refused_at_once(
+    changes: dict[str, Any], folder: Path
+) -> None:
+    change(folder / "config.json", **changes, num_labels=10**9)
+
+    with pytest.raises(CheckpointError, match=r"config\.json: "):
+        check_config(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_json_that_is_nested_without_end_is_refused(name: str, folder: Path) -> None:
+    (folder / name).write_text('{"a": ' * 100_000)
+
+    with pytest.raises(CheckpointError, match=f"{name}: cannot be read"):
+        check_description(folder)
+
+
+def test_special_tokens_that_the_model_does_not_have_are_refused_before_any_work(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    change(folder / "config.json", eos_token_id=50256, bos_token_id=50256)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+    with pytest.raises(CheckpointError, match="the id of the token for pad is 50256; the model's go from 0 to"):
+        check_description(folder)
+
+
+def test_a_model_that_is_not_given_the_types_of_texts_has_pairs_of_one(bert: Path, tmp_path: Path) -> None:
+    tokenizer = read_tokenizer(bert / TOKENIZER_FILE)
+    assert set(tokenizer.encode("a", "a").type_ids) == {0, 1}
+    for names, types in ((["input_ids", "attention_mask"], {0}), (["input_ids", "token_type_ids"], {0, 1})):
+        (bert / "tokenizer_config.json").write_text(json.dumps({"model_input_names": names}))
+        _, tokens, _, _ = read_checkpoint(bert, "tiny", "MIT", scratch=tmp_path)
+        assert tokens is not None
+        assert set(read_tokenizer(tokens.file).encode("a", "a").type_ids) == types
 
 
 @pytest.fixture

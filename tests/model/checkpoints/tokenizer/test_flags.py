@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import AutoTokenizer
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.tokenizer import read_tokenizer, without_ends, write_tokenizer
@@ -91,6 +92,35 @@ def test_a_decoders_prompt_is_not_ended(folder: Path, template: str, ends: set[i
     (folder / "scratch").mkdir()
 
     assert read_tokenizer(without_ends(folder / TOKENIZER_FILE, ends, folder / "scratch")).encode("a").ids == ids
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"added_tokens_decoder": {"3": {"content": "?", "special": True}}},
+        {"eos_token": "?"},
+        {"additional_special_tokens": ["?"]},
+    ],
+)
+def test_a_token_that_other_files_alone_name_is_one_in_texts_as_in_transformers(
+    named: dict[str, object], folder: Path
+) -> None:
+    own = read_tokenizer(folder / TOKENIZER_FILE)
+    tokenizer = written(folder, **{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", **named})
+    theirs = AutoTokenizer.from_pretrained(folder)
+
+    assert own.encode("a?!", add_special_tokens=False).ids == [2, 3]  # ?! is a word that it does not know
+    ids = tokenizer.encode("a?!", add_special_tokens=False).ids
+    assert ids == [2, 3, 3] == theirs("a?!", add_special_tokens=False)["input_ids"]
+
+
+def test_a_token_that_would_have_another_id_is_refused(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match="'<im_end>' is to have the id 9, but the vocabulary has 4 before it"):
+        written(folder, added_tokens_decoder={"9": {"content": "<im_end>"}})
+    with pytest.raises(CheckpointError, match="added tokens have a form that is not known"):
+        written(folder, added_tokens_decoder={"4": "<im_end>"})
+    assert written(folder, added_tokens_decoder={"4": {"content": "<im_end>"}}).encode("a<im_end>").ids == [0, 2, 4]
+    assert written(folder, pad_token="[PAD]").token_to_id("[PAD]") is None  # which is for no model
 
 
 def test_flags_of_other_classes_mean_nothing(folder: Path) -> None:

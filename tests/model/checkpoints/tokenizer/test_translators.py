@@ -123,6 +123,13 @@ def test_the_first_mbart_whose_sources_end_with_a_language_is_refused(tmp_path: 
         write_tokenizer(tmp_path, "mbart", tmp_path)
 
 
+def test_an_nllb_that_ends_sources_with_their_language_is_refused(tmp_path: Path) -> None:
+    write_json(tmp_path, tokenizer_config={"tokenizer_class": "NllbTokenizer", "legacy_behaviour": True})
+
+    with pytest.raises(CheckpointError, match="legacy_behaviour is true"):
+        write_tokenizer(tmp_path, "m2m_100", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
