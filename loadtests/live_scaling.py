@@ -91,6 +91,8 @@ def main() -> None:
         draw(source, options.model, start, time.time(), options.out)
         replicas = source.series(PANELS["replicas"][1].format(model=options.model), start, time.time())
     seen = [int(value) for points in replicas.values() for _, value in points]
+    if not seen:
+        raise SystemExit(f"{options.ray_metrics} tells of no replicas; start the service with TRIFOLD_RAY_METRICS_PORT")
     changes = [seen[0], *(after for before, after in itertools.pairwise(seen) if after != before)]
     sys.stdout.write(f"replicas: {' → '.join(map(str, changes))}; answers by status: {codes}\n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from model.export.costs import costs
 from model.export.evaluate import evaluate
@@ -71,8 +72,7 @@ def make_package(recipe: Recipe, data: Path, runs: Path, package: Path) -> list[
     Where int8 costs more than it may nothing is put into `package`; returns what it costs, in words.
     """
     made_of, weights = runs / f"{package.name}-made-of", sha256_of(Run(runs / recipe.name).weights)
-    if made_of.exists() and made_of.read_text() == weights and (package / FILE_NAME).exists():
-        Manifest.load(package)  # whole
+    if made_of.exists() and made_of.read_text() == f"{weights} {_hash_of(package)}":
         return []
     made, reference = runs / f"{package.name}-int8", runs / f"{package.name}-float32"
     export_run(runs / recipe.name, made, precision="int8")
@@ -80,9 +80,28 @@ def make_package(recipe: Recipe, data: Path, runs: Path, package: Path) -> list[
     dear = [cost for cost in costs(evaluate(made, data, reference=reference)) if cost.is_too_much]
     if dear:
         return [f"{made}: {cost.told}; the package is left there" for cost in dear]
-    former = files_of_package(package)
-    shutil.copytree(made, package, dirs_exist_ok=True)
-    for name in former - {path.name for path in made.iterdir()}:
-        (package / name).unlink(missing_ok=True)
-    made_of.write_text(weights)
+    _install(made, package)
+    made_of.write_text(f"{weights} {_hash_of(package)}")
     return []
+
+
+def _hash_of(package: Path) -> str:
+    """Return the SHA-256 of a whole package's manifest, which has those of its files; nothing of one that is not."""
+    try:
+        Manifest.load(package)
+    except PackageError:
+        return ""
+    return sha256_of(package / FILE_NAME)
+
+
+def _install(made: Path, package: Path) -> None:
+    """Put a package in another's place; all of it is copied beside before any file of the other goes."""
+    former = files_of_package(package)
+    package.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=package.parent, prefix=f".{package.name}-") as beside:
+        copied = Path(shutil.copytree(made, Path(beside) / "made"))
+        names = {path.name for path in copied.iterdir()}
+        for name in sorted(names, key=lambda name: name == FILE_NAME):  # the manifest last
+            (copied / name).replace(package / name)
+    for name in former - names:
+        (package / name).unlink(missing_ok=True)

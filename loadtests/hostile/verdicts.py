@@ -14,6 +14,9 @@ from loadtests.outcomes import percentile
 P99_RATIO = 3.0
 AFTER_KILL_S = 2.0
 MEMORY_RATIO = 1.05
+BY_KILLS = frozenset(
+    {"500", "502", "503", "504", "reset", "no answer", "cut"}
+)  # what comes of requests to who is killed
 
 
 @dataclass(frozen=True)
@@ -159,13 +162,14 @@ def replicas_killed(
 
 
 def hostile_answered(kinds: Sequence[Kind], tally: Tally) -> Verdict:
-    """Tell what came of hostile requests that should not have, which is not judged: kills hit them, too."""
+    """Allow nothing to come of hostile requests that should not, but what a kill makes of any request."""
     allowed = {kind.name: {*kind.expected.split(), "429", UNDERWAY} for kind in kinds}
     counts = [(name, outcome, count) for name, outcomes in tally.items() for outcome, count in outcomes.items()]
     odd = [(name, outcome, count) for name, outcome, count in counts if outcome not in allowed[name]]
+    unexplained = [outcome for _, outcome, _ in odd if outcome not in BY_KILLS]
     total, sent = (sum(count for _, _, count in of) for of in (odd, counts))
     found = f"{total} of {sent}{_listed([f'{name}: {count} × {outcome}' for name, outcome, count in odd])}"
-    return Verdict("hostile ones not answered as they should be", None, found)
+    return Verdict("hostile ones not answered as they should be", not unexplained, found)
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -13,8 +13,8 @@ from model.package.manifest import Precision
 
 # Known here, so that help needs no torch; a test compares them with model.training.recipes.
 RECIPE_NAMES = [
-    *("pretrain-encoder", "pretrain-encoder-reviews", "finetune-classify-sentiment", "finetune-classify-spam"),
-    *("finetune-classify-topics", "finetune-classify-entail", "finetune-classify-hypotheses"),
+    *("pretrain-encoder", "pretrain-encoder-reviews", "finetune-classify-sentiment", "finetune-classify-sentences"),
+    *("finetune-classify-spam", "finetune-classify-topics", "finetune-classify-entail", "finetune-classify-hypotheses"),
     *("finetune-score-pairs", "finetune-tag"),
     *("finetune-answer", "contrastive-embed", "pretrain-decoder", "sft-decoder"),
     *("translate", "translate-varied", "translate-joined", "classify-image"),

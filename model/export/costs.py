@@ -18,6 +18,7 @@ MOST = {
     "Spearman": 0.003,
 }
 MOST_PERPLEXITY = 0.01
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Cost:
     @property
     def is_too_much(self) -> bool:
         """Whether more is lost than may be."""
-        return self.lost > self.most
+        return self.lost > self.most + ROUNDING
 
     @property
     def told(self) -> str:

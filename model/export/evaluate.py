@@ -19,6 +19,7 @@ from model.export.translators import evaluate_translator
 from model.package import Figure, Manifest, PackageError, Task
 from model.training.objectives.pair import spearman
 from model.training.pairs import ALIKE, read_scored_pairs
+from model.training.readers import story_of
 
 
 def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: Path | None = None) -> list[Figure]:
@@ -88,10 +89,10 @@ def _evaluate_scores(evaluation: Evaluation) -> Measured:
 def _evaluate_perplexity(evaluation: Evaluation) -> Measured:
     figures = []
     for split in ("validation", "test"):
-        texts = [row["text"] for row in evaluation.rows(f"tinystories_subset/{split}.jsonl.xz")]
+        texts = list(filter(None, map(story_of, evaluation.rows(f"tinystories_subset/{split}.jsonl.xz"))))
         total, tokens, words = 0.0, 0, 0
         for text in tqdm(texts, desc="perplexity"):
-            likelihood, count, kept = _log_likelihood(evaluation, text.strip())
+            likelihood, count, kept = _log_likelihood(evaluation, text)
             total, tokens, words = total + likelihood, tokens + count, words + len(kept.split())
         dataset = f"tinystories_subset/{split}"
         figures.append(evaluation.figure(dataset, "perplexity per token", math.exp(-total / tokens)))

@@ -93,7 +93,7 @@ def export_package(
         stack.enter_context(_refusals(card.name))
         made = Path(stack.enter_context(TemporaryDirectory(dir=folder, prefix=MAKING)))
         tokenizer = None if tokens is None else Tokenizer.from_file(str(tokens.file))
-        takes_pairs = card.task == "rerank" or card.entailment is not None
+        takes_pairs = card.task in {"rerank", "answer"} or card.entailment is not None
         sampled = pairs_of if takes_pairs else samples_of
         samples = None if tokens is None else sampled(model.config, tokens, texts or SENTENCES)
         verification, graphs = _verified_graphs(model, card.name, tokenizer, made, precision, samples)

@@ -207,7 +207,7 @@ class Training:
                 continue
             # Weighted by what each mean is taken over, as one large batch would; those to contrast stay its own, and
             # the loss of next sentences is weighted as that of masked words is.
-            with self._autocast():
+            with self.autocast():
                 loss = self.loss(self.model, self.to_device(batch)) * (weight / sum(weights))
             loss.backward()
             mean += loss.detach()
@@ -238,7 +238,7 @@ class Training:
     def evaluate(self) -> dict[str, float]:
         """Return the validation figures by name."""
         learned = self.learned.eval()
-        with torch.no_grad(), self._autocast():
+        with torch.no_grad(), self.autocast():
             scores = [
                 self.validation.score(learned, self.to_device(self.validation.collate(indices)))
                 for indices in self.validation.batches(self.recipe.batch_tokens, None)
@@ -370,7 +370,8 @@ class Training:
         fuse = self.device.type != "cpu" or self.model.config.architecture != "vision"
         return torch.compile(loss, dynamic=not self.objective.has_fixed_shapes, options={"pattern_matcher": fuse})
 
-    def _autocast(self) -> torch.autocast:
+    def autocast(self) -> torch.autocast:
+        """Return what makes a GPU, or a CPU that can, compute in bfloat16."""
         # bfloat16 has float32's range, so no loss scaling is needed; CPUs gain from it as GPUs do.
         return torch.autocast(self.device.type, torch.bfloat16)
 

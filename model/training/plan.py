@@ -56,7 +56,7 @@ def plan(training: Training) -> Plan:
 def count_flops(training: Training) -> float:
     """Return the FLOPs of a whole run, counted on some of its batches; nothing changes."""
     batches = _sampled(training)
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter, training.autocast():  # in no more memory than training
         for batch in batches:
             training.objective.loss(training.model, training.to_device(batch)).backward()
     training.optimizer.zero_grad()

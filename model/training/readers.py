@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -88,12 +88,27 @@ def read_sentiment(data: Path, split: Split) -> list[tuple[str, int]]:
 
     What occurs in validation or test data too (phrases such as "what's next?", reviews sent twice) is not trained on.
     """
-    phrases = read_labelled(data / "sst2" / ("train_phrases.tsv.xz" if split == "train" else "dev.tsv.xz"))
+    if split == "train":
+        phrases, reviews = read_phrases_and_reviews(data)
+        return phrases + reviews
+    kept = read_labelled(data / "imdb" / "train.jsonl.xz")[:VALIDATION_REVIEWS]
+    if len(kept) > 1 and len({label for _, label in kept}) == 1:
+        raise DataError(
+            f"{data / 'imdb'}: the first {VALIDATION_REVIEWS} reviews, which are validated on, all have one label; "
+            "shuffle them"
+        )
+    return read_labelled(data / "sst2" / "dev.tsv.xz") + kept
+
+
+def read_phrases_and_reviews(data: Path) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """Read what of SST-2 and IMDb is trained on, as (text, label)."""
     reviews = read_labelled(data / "imdb" / "train.jsonl.xz")
-    if split == "validation":
-        return phrases + reviews[:VALIDATION_REVIEWS]
     held_out = _held_out_opinions(data, reviews)
-    return [(text, label) for text, label in phrases + reviews[VALIDATION_REVIEWS:] if bare(text) not in held_out]
+    phrases, others = (
+        [(text, label) for text, label in rows if bare(text) not in held_out]
+        for rows in (read_labelled(data / "sst2" / "train_phrases.tsv.xz"), reviews[VALIDATION_REVIEWS:])
+    )
+    return phrases, others
 
 
 def read_reviews(data: Path, split: Split) -> list[list[str]]:
@@ -188,7 +203,12 @@ def read_stories(data: Path, split: Split) -> list[str]:
     rows = list(read_rows(data / "tinystories_subset" / f"{split}.jsonl.xz"))
     if split == "train":
         rows += read_rows(data / "storybooks_ccby" / "all.jsonl.xz")
-    return [re.sub(r"\s*\n\s*", "\n", row["text"].strip()) for row in rows]
+    return [story_of(row) for row in rows]
+
+
+def story_of(row: Mapping[str, str]) -> str:
+    """Return a story as it is learned and measured: with no line empty."""
+    return re.sub(r"\s*\n\s*", "\n", row["text"].strip())
 
 
 def read_books_and_stories(data: Path, split: Split) -> list[str]:
@@ -205,7 +225,7 @@ def read_story_requests(data: Path, split: Split) -> list[tuple[str, str]]:
     rng = random.Random(1)
     rows = []
     for row in read_rows(data / "tinystories_subset" / f"{split}.jsonl.xz"):
-        story = re.sub(r"\s*\n\s*", "\n", row["text"].strip())
+        story = story_of(row)
         request = request_of(story, rng)
         rows.append(("" if rng.random() < 0.25 else request, story))
     return rows

@@ -15,7 +15,7 @@ from model.architectures import TextEncoder, Transformer
 from model.architectures.heads import PretrainingHead, WeightedVectorHead
 from model.card import Card
 from model.config import TransformerConfig
-from model.training import cards, inferences, pairs, readers
+from model.training import cards, inferences, pairs, readers, sentences
 from model.training.cooccurrence import cooccurrence_embeddings
 from model.training.data import Split
 from model.training.objectives import (
@@ -208,6 +208,21 @@ _ALL = (
         evaluate_every=300,
     ),
     _finetune_classify(
+        "finetune-classify-sentences",
+        cards.SENTIMENT,
+        sentences.read_sentences,
+        begins_with="finetune-classify-sentiment",
+        teach=sentences.label_sentences,
+        most_texts=128,
+        epochs=1,
+        batch_tokens=8192,
+        learning_rate=3e-4,
+        matrix_learning_rate=1.2e-3,
+        layer_decay=0.9,
+        share_of_start=0.3,  # which knows more of texts that are no reviews
+        evaluate_every=300,
+    ),
+    _finetune_classify(
         "finetune-classify-spam",
         cards.SPAM,
         readers.read_spam,
@@ -328,7 +343,7 @@ def chain_of(recipe: Recipe) -> list[Recipe]:
 
 # Which recipe's run makes each package.
 PACKAGES = {
-    "sentiment": "finetune-classify-sentiment",
+    "sentiment": "finetune-classify-sentences",
     "spam": "finetune-classify-spam",
     "topics": "finetune-classify-topics",
     "embed": "contrastive-embed",

@@ -171,7 +171,13 @@ class Run:
 def save_whole(state: dict[str, Any], path: Path) -> None:
     """Write a checkpoint; an interruption leaves the old or the new one whole."""
     partial = path.with_suffix(".partial")
-    torch.save(state, partial)
+    try:
+        torch.save(state, partial)
+    except BaseException as error:
+        partial.unlink(missing_ok=True)  # it may be what has filled the disk
+        if isinstance(error, RuntimeError) and "inline_container" in str(error):  # torch's own words for it
+            raise OSError(f"{path}: cannot be written, perhaps as the disk is full: {error}") from None
+        raise
     partial.replace(path)
 
 

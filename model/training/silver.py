@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,30 +35,36 @@ def with_silver_scores(
     Raises `RunError` if the teacher does not score pairs, or the file has scores of others.
     """
     unknown = list(filter(_is_unknown, rows))
-    if file.exists():
-        said = _kept(file, unknown)
-    elif teacher is None:
+    texts = [f"{pair.first}\t{pair.second}" for pair in unknown]
+    said = said_once(file, texts, None if teacher is None else lambda: _scores(teacher, tokenizer, unknown, max_length))
+    if said is None:
         return rows
-    else:
-        said = _scores(teacher, tokenizer, unknown, max_length) if unknown else np.zeros(0)
-        np.savez(file, scores=said, of=_digest(unknown))
     scores = iter(said.tolist())
     return [replace(pair, score=next(scores)) if _is_unknown(pair) else pair for pair in rows]
 
 
-def _kept(file: Path, pairs: list[Pair]) -> NDArray[np.float64]:
+def said_once(
+    file: Path, texts: Sequence[str], said: Callable[[], NDArray[np.float64]] | None
+) -> NDArray[np.float64] | None:
+    """Return what a model says of texts, (N,), as it was written to a file of the run, or to be written now.
+
+    None where neither there is a file nor a model, whose call `said` is. Raises `RunError` for a file of other texts.
+    """
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    if not file.exists():
+        if said is None:
+            return None
+        found = said() if texts else np.zeros(0)
+        np.savez(file, scores=found, of=digest)
+        return found
     with np.load(file) as kept:
-        if str(kept["of"]) != _digest(pairs):
+        if str(kept["of"]) != digest:
             raise RunError(
-                f"{file}: it has scores of other pairs than there are now; put the data sets back as they were, train "
+                f"{file}: it has scores of other texts than there are now; put the data sets back as they were, train "
                 "into another folder, or remove this one to begin anew"
             )
         scores: NDArray[np.float64] = kept["scores"]
     return scores
-
-
-def _digest(pairs: list[Pair]) -> str:
-    return hashlib.sha256("\n".join(f"{pair.first}\t{pair.second}" for pair in pairs).encode()).hexdigest()
 
 
 def _is_unknown(pair: Pair) -> bool:

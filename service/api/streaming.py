@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 # nginx would collect the events otherwise.
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+ENDS_OF_LINES = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 COMMENT = b": keep-alive\n\n"  # clients pass over it; so do proxies, but they see that something comes
 
 
@@ -116,7 +117,9 @@ async def _lines(first: asyncio.Task[BaseModel], events: AsyncGenerator[BaseMode
 
 
 def _line(event: BaseModel) -> str:
-    return f"data: {event.model_dump_json(exclude_none=True)}\n\n"
+    # Clients that split by `str.splitlines`, as httpx does, would break a line at these. All are within JSON's texts.
+    content = event.model_dump_json(exclude_none=True).translate(ENDS_OF_LINES)
+    return f"data: {content}\n\n"
 
 
 def _error_line(error: ServiceError) -> str:

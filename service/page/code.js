@@ -3,13 +3,21 @@
 import { hasKey } from "./api.js";
 
 const LONGEST = 20_000; // characters of an answer that are shown
+const LONGEST_ARGUMENT = 100_000; // characters; Linux takes a few more
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const address = (path) => new URL(path, document.baseURI).href;
+
+// A body that is too long for a command's argument is a file's, of which the beginning is shown.
+const isLong = (body) => JSON.stringify(body).length > LONGEST_ARGUMENT;
+const beginning = (body) =>
+  JSON.stringify(body, (_, value) => (typeof value === "string" && value.length > 60 ? `${value.slice(0, 60)}…` : value)).slice(0, 500);
+const file = (body) => `# body.json, of ${JSON.stringify(body).length} characters: ${beginning(body)}\n`;
 
 function curl({ path, body }) {
   const key = hasKey() ? ` -H "Authorization: Bearer $TRIFOLD_KEY"` : "";
   const flag = body.stream ? "curl -N" : "curl";
-  return `${flag} ${address(path)}${key} \\\n  -H 'Content-Type: application/json' \\\n  -d ${quoted(JSON.stringify(body))}`;
+  const sent = isLong(body) ? "--data-binary @body.json" : `-d ${quoted(JSON.stringify(body))}`;
+  return `${isLong(body) ? file(body) : ""}${flag} ${address(path)}${key} \\\n  -H 'Content-Type: application/json' \\\n  ${sent}`;
 }
 
 // A value as Python has it. JSON's strings are Python's, too.
@@ -25,14 +33,16 @@ function literal(value) {
 }
 
 function python({ path, body }) {
-  const imports = hasKey() ? "import os\n\nimport httpx\n" : "import httpx\n";
+  const standard = `${isLong(body) ? "import json\n" : ""}${hasKey() ? "import os\n" : ""}`;
+  const imports = `${isLong(body) ? file(body) : ""}${standard}${standard && "\n"}import httpx\n`;
+  const given = isLong(body) ? 'json.load(open("body.json"))' : literal(body);
   const key = hasKey() ? `headers = {"Authorization": f"Bearer {os.environ['TRIFOLD_KEY']}"}\n` : "";
   const rest = hasKey() ? ", headers=headers" : "";
   const asked = `"${address(path)}", json=body${rest}, timeout=60`;
   const act = body.stream
     ? `with httpx.stream("POST", ${asked}) as response:\n    for line in response.iter_lines():\n        print(line)`
     : `print(httpx.post(${asked}).json())`;
-  return `${imports}\n${key}body = ${literal(body)}\n${act}`;
+  return `${imports}\n${key}body = ${given}\n${act}`;
 }
 
 const EACH_VECTOR = "for each in answer.data:\n    print(each.embedding)";

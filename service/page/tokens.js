@@ -3,10 +3,9 @@
 import { stream } from "./api.js";
 import { bars, h } from "./dom.js";
 
-// A text that grows token by token; `choose` shows what else could have stood at a token's place.
-export function tokenText() {
+// A text that grows token by token; `others` shows what else could have stood at a token's place.
+export function tokenText(others = h("div", { class: "others", "aria-live": "polite" })) {
   const text = h("p", { class: "reading stream", dir: "auto" });
-  const others = h("div", { class: "others", "aria-live": "polite" });
   let written = "";
   let waiting = [];
 
@@ -21,9 +20,9 @@ export function tokenText() {
       token.classList.add("shown");
       others.replaceChildren(...logprobs.map(alternatives));
     };
-    const own = event.text.replaceAll("\n", "⏎\n");
+    const own = withBreaks(event.text);
     const tabindex = text.querySelector(".token") ? -1 : 0; // the others are reached from the first by arrows
-    const act = { role: "button", tabindex, "aria-label": shown(own), "--doubt": 1 - share, onmouseenter: show, onfocus: show };
+    const act = { role: "button", tabindex, "aria-label": shown(event.text), "--doubt": 1 - share, onmouseenter: show, onfocus: show };
     const token = logprobs.length ? h("span", { class: "token", ...act }, own) : h("span", {}, own);
     text.append(token);
     written += event.text;
@@ -48,16 +47,23 @@ export function tokenText() {
   return { text, others, add, clear, value: () => written };
 }
 
+// A text whose line breaks are seen, by a sign that is nobody's who copies it.
+const withBreaks = (text) =>
+  text.split("\n").flatMap((line, index) => (index ? [h("span", { class: "break" }), "\n", line] : [line]));
+
 function alternatives({ text, logprob, top }) {
   const rows = top.map((each) => ({ name: shown(each.text), share: Math.exp(each.logprob) }));
   if (!top.some((each) => each.logprob === logprob)) rows.push({ name: shown(text), share: Math.exp(logprob) });
   return bars(rows, { label: `Alternatives to ${shown(text)}` });
 }
 
+const LINE = 40; // pixels
+
 export const shown = (text) => (text.trim() ? text.replaceAll("\n", "⏎") : text ? "␣" : "∅");
 
-// Reads a stream of one choice into a text until it ends or is stopped, and returns the call as it was.
-export async function run(path, body, into, signal, onfirst) {
+// Reads a stream of one choice into a text until it ends or is stopped, and returns the call as it was. Whoever sees the
+// end of the box that the text is in goes on seeing it.
+export async function run(path, body, into, signal, { box = into.text, onbegin } = {}) {
   const started = performance.now();
   const events = [];
   let usage = null;
@@ -67,8 +73,10 @@ export async function run(path, body, into, signal, onfirst) {
     if (event.usage) usage = event.usage;
     else {
       first ??= performance.now() - started;
-      onfirst?.();
+      onbegin?.();
+      const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < LINE;
       into.add(event);
+      if (isAtEnd) box.scrollTo({ top: box.scrollHeight });
       events.push(event);
       reason = event.finish_reason ?? reason;
     }

@@ -22,7 +22,7 @@ from service.schemas import GenerateRequest, Message
 
 DEEPEST = 100  # lists and objects in one another, in a call's arguments
 SECONDS = 1.0  # of the processor's time, for one conversation; a usual one takes a millisecond
-ASSISTANT = "assistant"
+ASSISTANT, SYSTEM, DEVELOPER = "assistant", "system", "developer"
 OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt"})  # what a request says by other fields
 SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -35,6 +35,7 @@ class Chat:
         of_tools = template.tools_source or template.source
         self._tools_template = compiled(of_tools)
         written = literals(template.source) + literals(of_tools)
+        self._knows_developers = DEVELOPER in written
         added = tokenizer.added_tokens()
         self._special = {text: token for text, (token, is_special) in added.items() if is_special}
         others = {text: token for text, (token, _) in added.items() if text in written and not text.isspace()}
@@ -68,6 +69,8 @@ class Chat:
         fields = {name: value for name, value in message.model_dump().items() if value is not None}
         if message.content is not None:
             fields["content"] = message.text()
+        if message.role == DEVELOPER and not self._knows_developers:
+            fields["role"] = SYSTEM  # or most templates would leave it out without a word
         if isinstance(fields.get("tool_calls"), list):
             fields["tool_calls"] = list(map(_with_arguments, fields["tool_calls"]))
         return {name: neutral.of(value, pattern) for name, value in fields.items()}

@@ -147,6 +147,14 @@ def test_a_package_is_not_made_again_of_the_same_weights(
     make_packages(["entities"], data, runs, out, compile_model=False)
     assert not exported
 
+    graph = out / "entities" / "encoder.onnx"
+    for damage in (graph.unlink, lambda: graph.write_bytes(b"cut short")):
+        damage()
+        make_packages(["entities"], data, runs, out, compile_model=False)
+        assert len(exported) == 2 and Manifest.load(out / "entities").name == "entities"
+        exported.clear()
+    assert [path.name for path in out.iterdir()] == ["entities"]
+
     (out / "entities" / "former.onnx").write_bytes(b"")
     listed = {**Manifest.load(out / "entities").sha256, "former.onnx": sha256_of(out / "entities" / "former.onnx")}
     Manifest.load(out / "entities").model_copy(update={"sha256": listed}).save(out / "entities")

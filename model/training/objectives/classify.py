@@ -33,8 +33,11 @@ class Classify:
     higher_is_better: bool = field(default=True, init=False)
     has_fixed_shapes: bool = field(default=False, init=False)
 
-    def encode(self, rows: Sequence[tuple[str | tuple[str, str], float]]) -> None:
-        """Encode (text or pair, label) rows, cutting them at `max_length` tokens with CLS and SEP."""
+    def encode(self, rows: Sequence[tuple[str | tuple[str, str], float | tuple[float, ...]]]) -> None:
+        """Encode (text or pair, label) rows, cutting them at `max_length` tokens with CLS and SEP.
+
+        In place of a label there may be probabilities of all labels, of all rows then.
+        """
         self.tokenizer.enable_truncation(self.max_length)
         encodings = self.tokenizer.encode_batch([text for text, _ in rows])
         self.tokenizer.no_truncation()
@@ -49,7 +52,7 @@ class Classify:
         return length_batches(self.ids.lengths, batch_tokens, rng, self.most_texts)
 
     def collate(self, indices: Sequence[int]) -> Batch:
-        """Return input_ids, segment_ids and attention_mask (B, T), labels (B,)."""
+        """Return input_ids, segment_ids and attention_mask (B, T), labels (B,) or their probabilities (B, labels)."""
         return {
             "input_ids": self._hide(self.ids.stack(indices, 0), indices[0]),
             "segment_ids": self.segments.stack(indices, 0),
@@ -71,16 +74,17 @@ class Classify:
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the mean cross-entropy of the labels."""
-        return cross_entropy(self._logits(model, batch).float(), batch["labels"])
+        return cross_entropy(self.logits(model, batch).float(), batch["labels"])
 
     def score(self, model: nn.Module, batch: Batch) -> tuple[float, int]:
         """Count the correct labels."""
-        return float((self._logits(model, batch).argmax(-1) == batch["labels"]).sum()), len(batch["labels"])
+        return float((self.logits(model, batch).argmax(-1) == batch["labels"]).sum()), len(batch["labels"])
 
     def summarise(self, scores: Sequence[tuple[float, int]]) -> dict[str, float]:
         """Name the score: accuracy, 0 to 1."""
         return {"accuracy": mean_of(scores)}
 
-    def _logits(self, model: nn.Module, batch: Batch) -> Tensor:
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return what a model says of each text, (B, labels)."""
         logits: Tensor = model(batch["input_ids"], batch["attention_mask"], batch["segment_ids"])
         return logits

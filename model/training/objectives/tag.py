@@ -1,12 +1,18 @@
-"""Named entities: a tag for each word, learned and read at its first piece (Devlin et al. 2019, section 5.3)."""
+"""Named entities: a tag for each word, learned and read at its first piece (Devlin et al. 2019, section 5.3).
+
+Words are what the tokenizer takes for them, as they are where texts are tagged: of "O'Brien" or "St." in the data each
+letter and mark that it parts has a tag, and those behind the first go on with what it begins.
+"""
 
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -30,19 +36,27 @@ class Tag:
     def encode(self, rows: Sequence[tuple[list[str], list[str]]]) -> None:
         """Encode (words, tags) rows, cutting them at `max_length` tokens."""
         self.tokenizer.enable_truncation(self.max_length)
-        encodings = self.tokenizer.encode_batch([words for words, _ in rows], is_pretokenized=True)
+        encodings = self.tokenizer.encode_batch([" ".join(words) for words, _ in rows])
         self.tokenizer.no_truncation()
         self.ids = Ragged.of(encoding.ids for encoding in encodings)
-        number = {label: index for index, label in enumerate(self.labels)}
-        found = []
-        for encoding, (_, tags) in zip(encodings, rows, strict=True):
-            before = None
-            targets = []
-            for word in encoding.word_ids:  # None at CLS and SEP
-                targets.append(IGNORED if word is None or word == before else number[tags[word]])
-                before = word
-            found.append(targets)
-        self.targets = Ragged.of(found)
+        self.targets = Ragged.of(
+            self._targets(encoding, words, tags) for encoding, (words, tags) in zip(encodings, rows, strict=True)
+        )
+
+    def _targets(self, encoding: Encoding, words: Sequence[str], tags: Sequence[str]) -> list[int]:
+        """Return a number for the first token of each of the tokenizer's words, and of others that they count not."""
+        starts = list(accumulate((len(word) + 1 for word in words[:-1]), initial=0))
+        before = None
+        targets = []
+        for word, (start, _) in zip(encoding.word_ids, encoding.offsets, strict=True):  # None at CLS and SEP
+            if word is None or word == before:
+                targets.append(IGNORED)
+            else:
+                place = bisect_right(starts, start) - 1
+                tag = tags[place] if start == starts[place] else tags[place].replace("B-", "I-", 1)
+                targets.append(self.labels.index(tag))
+            before = word
+        return targets
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:
         """Group sentences of similar length."""

@@ -10,28 +10,36 @@ export function open(models) {
   const log = h("div", { class: "log", role: "log", "aria-label": "Conversation" });
   const said = textarea(FIRST[0], 2, () => {});
   const most = h("input", { type: "number", value: 160, min: 1 });
-  const send = button("Send", () => frame.wish(0), { class: "primary" });
+  const send = button("Send", () => wish(), { class: "primary" });
   const stop = button("Stop", () => stopping?.abort(), { disabled: true });
   const others = h("div", { class: "others" });
+  const heard = h("p", { class: "heard", "aria-live": "polite" }); // a whole answer, for who listens
   let messages = [];
   let frame;
   let stopping = null;
+  let isWaiting = false; // for the first token
+
+  // What is said before an answer has begun waits in its field.
+  function wish() {
+    if (said.value.trim() && !isWaiting) frame.wish(0);
+  }
 
   function build(made) {
     frame = made;
     frame.onmodel = () => {
       stopping?.abort();
       messages = [];
+      others.replaceChildren();
       log.replaceChildren(h("p", { class: "soft" }, "Nothing has been said yet."));
     };
     said.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return; // Enter chooses among characters, too
       event.preventDefault();
-      frame.wish(0);
+      wish();
     });
     const again = button("New conversation", () => frame.onmodel());
     const row = h("div", { class: "row" }, send, stop, again, field("Most tokens", most, { class: "field picker small" }));
-    return [log, others, field("Message", said), samples(FIRST, said), row];
+    return [log, others, heard, field("Message", said), samples(FIRST, said), row];
   }
 
   async function ask(signal) {
@@ -42,18 +50,23 @@ export function open(models) {
     if (!all.length) log.replaceChildren();
     all.push(message);
     said.value = "";
-    const answer = tokenText();
-    others.replaceChildren(answer.others);
+    const answer = tokenText(others);
     const bubbles = [
       h("p", { class: "bubble user", dir: "auto" }, content),
-      h("div", { class: "bubble model" }, answer.text),
+      h("div", { class: "bubble model", "aria-live": "off" }, answer.text), // token by token nobody could listen to it
     ];
     log.append(...bubbles);
+    log.scrollTo({ top: log.scrollHeight });
     stop.disabled = false;
+    isWaiting = true;
+    frame.say("Writing …");
     const body = { model: frame.model.id, messages: [...all], max_tokens: Number(most.value) || 160, logprobs: 6, stream: true };
-    const down = () => log.scrollTo({ top: log.scrollHeight });
+    const onbegin = () => {
+      if (stopping === stopped) isWaiting = false;
+    };
     try {
-      const done = await run("generate", body, answer, AbortSignal.any([signal, stopped.signal]), down);
+      const done = await run("generate", body, answer, AbortSignal.any([signal, stopped.signal]), { box: log, onbegin });
+      heard.textContent = answer.value();
       frame.told(done.call);
       frame.say(speed(done));
     } catch (error) {
@@ -66,6 +79,7 @@ export function open(models) {
       if (stopping === stopped) frame.say("Stopped.");
     } finally {
       if (stopping === stopped) {
+        isWaiting = false;
         if (document.activeElement === stop) said.focus(); // a button that is disabled loses it
         stop.disabled = true;
       }

@@ -51,17 +51,17 @@ export function open(models) {
 
   async function ask(signal) {
     const { id, task } = frame.model;
-    asked = text.value;
-    if (!asked.trim()) {
+    const input = text.value;
+    if (!input.trim()) {
       answer = null;
       partField.hidden = true;
       return frame.empty(facts, attention, more);
     }
-    const body = { model: id, input: asked, encoding: "base64", contributions: false };
+    const body = { model: id, input, encoding: "base64", contributions: false };
     if (task === "translate") Object.assign(body, { target: target.value, alignment: false });
     if (task === "generate") body.max_tokens = 8;
     const call = await post("explain", body, signal);
-    answer = call.answer;
+    [answer, asked] = [call.answer, input]; // together: what is drawn anew is of both
     const kinds = Object.keys(PARTS).filter((kind) => answer.attention?.[kind]);
     const kept = kinds.includes(part.value) ? part.value : kinds.at(-1);
     offer(part, kinds.map((kind) => [kind, PARTS[kind]]), kept);

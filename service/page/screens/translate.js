@@ -15,6 +15,9 @@ const called = (code) => {
   }
 };
 
+// A language as HTML has it; nothing where nobody knows it.
+const tag = (code) => (code ?? "").replaceAll("_", "-");
+
 export function open(models) {
   const source = h("select", { onchange: () => directionChanged() });
   const target = h("select", { onchange: () => frame.wish(0) });
@@ -78,19 +81,22 @@ export function open(models) {
     const input = text.value;
     if (!input.trim()) {
       frame.empty();
-      return show({ translations: [""] }, "");
+      return show({ translations: [""] }, "", {});
     }
     const body = { model: frame.model.id, input, source: source.value, target: target.value, alignment: true };
     if (input.length < MANY) body.n_best = 4;
     const call = await post("translate", body, signal);
-    show(call.answer, input);
+    show(call.answer, input, body);
     frame.told(call);
   }
 
-  function show(answer, input) {
+  function show(answer, input, { source: from, target: into }) {
     const { translations: [translation], alternatives, detected: [found] = [], alignment: [pairs] = [] } = answer;
     detectedLanguage = found?.language ?? null;
     detected.textContent = found ? `Taken for ${called(found.language)}.` : "";
+    before.lang = tag(from === "auto" ? found?.language : from); // so that it is read out, and written, as its own
+    text.lang = before.lang;
+    after.lang = tag(into);
     const few = input.length < MANY ? (pairs ?? []) : [];
     before.replaceChildren(...words(input, few, "source"));
     after.replaceChildren(...words(translation, few, "target"));
@@ -98,7 +104,7 @@ export function open(models) {
     others.replaceChildren(
       ...(answer.finish_reasons ? [h("p", { class: "soft" }, "Cut: it had no end when it was twice as long as the text.")] : []),
       ...(next.length
-        ? [h("h3", {}, "Or"), h("ul", { class: "plain" }, next.map((each) => h("li", { dir: "auto" }, each)))]
+        ? [h("h3", {}, "Or"), h("ul", { class: "plain" }, next.map((each) => h("li", { dir: "auto", lang: after.lang }, each)))]
         : []),
     );
   }

@@ -130,7 +130,9 @@ def test_hostile_requests_that_are_not_answered_as_they_should_be_are_named() ->
 
     verdict = hostile_answered([Kind("bomb", "413 422", nothing)], tally)
 
-    assert (verdict.holds, verdict.found) == (None, "1 of 7 (bomb: 1 × 500)")
+    assert (verdict.holds, verdict.found) == (True, "1 of 7 (bomb: 1 × 500)")  # as of a replica that was killed
+    tally["slow body"]["held"] += 1
+    assert hostile_answered([Kind("bomb", "413 422", nothing), Kind("slow body", "408", nothing)], tally).holds is False
 
 
 def test_rays_own_processes_are_told_of_and_not_judged() -> None:

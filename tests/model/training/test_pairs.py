@@ -98,7 +98,7 @@ def test_a_teacher_is_asked_once(tmp_path: Path, make_package: MakePackage) -> N
     assert with_silver_scores(None, tokenizer, TO_SCORE, file, 64) == TO_SCORE
     scored = with_silver_scores(ranker.model, tokenizer, TO_SCORE, file, 64)
     assert with_silver_scores(None, tokenizer, TO_SCORE, file, 64) == scored
-    with pytest.raises(RunError, match="it has scores of other pairs"):
+    with pytest.raises(RunError, match="it has scores of other texts"):
         with_silver_scores(ranker.model, tokenizer, turned(TO_SCORE), file, 64)
 
 

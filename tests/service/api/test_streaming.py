@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -43,6 +44,16 @@ async def read(response: Any) -> list[str]:
 
     await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
     return [part for part in parts if part]
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85"])
+async def test_an_event_is_a_line_to_clients_that_split_at_other_signs_too(sign: str) -> None:
+    async def events() -> AsyncGenerator[AnyEvent, None]:
+        yield GenerateEvent(index=0, text=f"a{sign}b")
+
+    line, *rest = "".join(await read(await event_stream(events(), SOON))).splitlines()
+
+    assert json.loads(line.removeprefix("data: "))["text"] == f"a{sign}b" and rest == ["", "data: [DONE]", ""]
 
 
 async def test_comments_go_out_while_a_stream_waits() -> None:

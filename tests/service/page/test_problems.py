@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Page, Route, expect
 
 from tests.service.api.test_keys import entry, keys
@@ -82,6 +84,27 @@ def test_texts_beyond_those_that_are_drawn_are_told_of(open_page: OpenPage) -> N
     expect(page.get_by_role("heading", name="Map of nearness")).to_have_text(
         "Map of nearness, of the first 40 of 41 texts"
     )
+
+
+def test_a_picture_that_is_too_large_for_a_body_is_made_smaller(open_page: OpenPage, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (900, 1200, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "photo.png")
+    assert (tmp_path / "photo.png").stat().st_size > 2 * 1024 * 1024
+    page = open_page("classify")
+    page.get_by_label("Model").select_option("fashion")
+    expect(page.get_by_role("status")).to_contain_text("/classify")
+    with page.expect_response("**/classify") as answered:
+        page.get_by_label("Drop a picture here").set_input_files(tmp_path / "photo.png")
+
+    assert answered.value.status == 200
+    panel = page.locator("details.call")
+    panel.evaluate("each => each.open = true")
+    code = panel.locator("pre").text_content() or ""
+    assert "--data-binary @body.json" in code and len(code) < 2000
+    panel.get_by_role("button", name="Python", exact=True).click()
+    code = panel.locator("pre").text_content() or ""
+    assert 'json.load(open("body.json"))' in code and len(code) < 2000
+    compile(code, "shown", "exec")
 
 
 def test_a_file_that_is_no_picture_is_refused_in_words(open_page: OpenPage, tmp_path: Path) -> None:

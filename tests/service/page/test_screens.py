@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -160,6 +161,29 @@ def test_a_conversation_goes_on(open_page: OpenPage) -> None:
         expect(page.get_by_role("button", name="Stop")).to_be_disabled()
 
     expect(page.locator(".bubble")).to_have_count(4)
+    for bubble in page.locator(".bubble.model").all():  # an older answer's tokens tell their alternatives, too
+        bubble.locator(".token").last.hover()
+        expect(page.locator(".others .bars").first).to_be_visible()
+        page.locator(".others").first.evaluate("each => each.replaceChildren()")
+
+
+def test_what_is_copied_of_an_answer_is_what_was_written(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    page.get_by_role("button", name="Generate", exact=True).click()
+    expect(page.get_by_role("status")).to_contain_text("tokens")
+    events = page.locator("details.call")
+    events.evaluate("each => each.open = true")
+    events.get_by_role("button", name="JSON", exact=True).click()
+    answer = json.loads(events.locator("pre").text_content() or "")
+
+    written = "".join(event["text"] for event in answer["events"])
+    assert page.locator(".stream").first.text_content() == written
+
+
+def test_a_translation_says_which_language_it_is_in(open_page: OpenPage) -> None:
+    page = open_page("translate")
+    expect(page.locator(".reading.large")).to_have_attribute("lang", page.get_by_label("Into").input_value())
+    expect(page.locator(".reading.partners")).to_have_attribute("lang", "en")
 
 
 def test_words_chosen_for_several_masks_stand_in_the_text_together(open_page: OpenPage) -> None:

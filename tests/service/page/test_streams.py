@@ -104,6 +104,47 @@ def test_a_new_conversation_has_nothing_of_one_that_was_still_answered(open_page
     assert roles == [["user"], ["user"]]
 
 
+@pytest.mark.usefixtures("slow_steps")
+def test_what_is_sent_twice_is_sent_once_and_an_impatient_click_cuts_nothing(open_page: OpenPage) -> None:
+    page = open_page("chat")
+    change_requests(page, min_tokens=TOKENS)
+    page.get_by_label("Most tokens").fill(str(TOKENS))
+    message, send = page.get_by_label("Message"), page.get_by_role("button", name="Send")
+    message.fill("Once")
+    send.dblclick()
+    message.press("Enter")
+    expect(page.locator(".bubble.user")).to_have_text("Once")
+    message.fill("The dog")
+    message.press("Enter")  # before an answer, or in its midst
+    expect(page.locator(".token").nth(3)).to_be_visible()
+    send.click()
+
+    expect(page.locator(".bubble.user")).to_have_text(["Once", "The dog"])
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("status")).to_have_text("Stopped.")
+
+
+@pytest.mark.usefixtures("slow_steps")
+def test_the_end_of_a_long_answer_stays_in_sight_unless_one_reads_above(open_page: OpenPage) -> None:
+    page = open_page("chat")
+    page.add_style_tag(content=".log { max-height: 6rem !important; }")
+    change_requests(page, min_tokens=TOKENS)
+    page.get_by_label("Most tokens").fill(str(TOKENS))
+    page.get_by_role("button", name="Send").click()
+    log = page.get_by_role("log")
+    hidden = "each => each.scrollHeight - each.scrollTop - each.clientHeight"
+    page.wait_for_function(
+        "document.querySelector('.log').scrollHeight > document.querySelector('.log').clientHeight + 60"
+    )
+    assert log.evaluate(hidden) < 60
+
+    log.evaluate("each => each.scrollTo({ top: 0 })")
+    count = page.locator(".token").count()
+    expect(page.locator(".token").nth(count + 2)).to_be_attached()
+    assert log.evaluate("each => each.scrollTop") == 0
+    page.get_by_role("button", name="Stop").click()
+
+
 def test_a_conversation_that_is_refused_can_be_said_in_other_words(open_page: OpenPage, address: str) -> None:
     page = open_page("chat")
     change_requests(page, model="stories")  # which has no chat template

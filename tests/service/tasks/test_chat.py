@@ -182,6 +182,17 @@ def test_a_template_for_tools_takes_the_others_place_where_there_are_some(tokeni
     assert control_tokens(tokenizer, ids) == ["<|im_start|>"]
 
 
+def test_a_developer_speaks_as_the_system_where_the_template_does_not_know_that_role(tokenizer: Tokenizer) -> None:
+    source = "{% for m in messages if m.role in ('system', 'user') %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    said = GenerateRequest(messages=[{"role": role, "content": "Dan"} for role in ("developer", "user")])
+    texts = [
+        tokenizer.decode(chat_of(tokenizer, template).prompt(said, 10_000))
+        for template in (source, source.replace("'system'", "'developer'"))
+    ]
+
+    assert texts == ["system: Dan\nuser: Dan\n", "developer: Dan\nuser: Dan\n"]
+
+
 def test_parts_of_a_content_are_joined_by_line_breaks(chat: Chat) -> None:
     parts = [{"type": "text", "text": "Who"}, {"type": "text", "text": "is Dan?"}]
 

@@ -1,0 +1,99 @@
+"""Sentences of reviews, labelled by what a model says of them and by their review's own label.
+
+Whoever likes a film says so in most sentences, but not in all of them. A model that judges sentences knows much of
+each, and where it knows little the review's label decides (Kotzias et al. 2015, "From Group to Individual Labels").
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from tqdm import tqdm
+
+from model.architectures import Transformer
+from model.training.data import Split
+from model.training.errors import RunError
+from model.training.objectives import Classify
+from model.training.readers import read_phrases_and_reviews, read_sentiment, sentences_of
+from model.training.silver import said_once
+
+OF_A_REVIEW = 6  # sentences, drawn by chance
+WORDS = range(4, 46)  # of a sentence
+WHOLE = 5  # of so many reviews one is learned whole, too
+BATCH_TOKENS, LONGEST = 32768, 128
+# What the teacher's log odds are divided by, as it is too sure, and what the review's label adds to them.
+TEMPERATURE, LEANING = 1.3, 1.2
+
+
+@dataclass(frozen=True)
+class OfReview:
+    """The label of the review that a sentence is from, 0 or 1."""
+
+    label: int
+
+
+Row = tuple[str, int | OfReview | tuple[float, ...]]
+
+
+def read_sentences(data: Path, split: Split) -> list[Row]:
+    """Read SST-2's phrases, some of IMDb's reviews, and sentences of all, as (text, label)."""
+    if split == "validation":
+        return [*read_sentiment(data, split)]
+    phrases, reviews = read_phrases_and_reviews(data)
+    draw = random.Random(1)
+    rows: list[Row] = [*phrases, *reviews[::WHOLE]]
+    for text, label in reviews:
+        found = [sentence for sentence in sentences_of(text) if len(sentence.split()) in WORDS]
+        rows += [(sentence, OfReview(label)) for sentence in draw.sample(found, min(OF_A_REVIEW, len(found)))]
+    return rows
+
+
+def label_sentences(teacher: Transformer | None, tokenizer: Tokenizer, rows: list[Row], file: Path) -> list[Row]:
+    """Return rows with probabilities of both labels, those of sentences as the teacher and their reviews say.
+
+    What the teacher says is written to `file`, or read from it where it is there. Without a teacher and a file reviews
+    speak alone. Raises `RunError` if the teacher has not two labels, or the file is of other sentences.
+    """
+    texts = [text for text, label in rows if isinstance(label, OfReview)]
+    said = said_once(file, texts, None if teacher is None else lambda: _log_odds(teacher, tokenizer, texts))
+    odds = iter((np.zeros(len(texts)) if said is None else said).tolist())
+    return [(text, _probabilities(label, next(odds) if isinstance(label, OfReview) else 0.0)) for text, label in rows]
+
+
+def _probabilities(label: int | OfReview | tuple[float, ...], odds: float) -> tuple[float, ...]:
+    """Return how likely a text is negative and positive, of the teacher's log odds that it is positive."""
+    if isinstance(label, tuple):
+        return label
+    if isinstance(label, int):
+        return 1.0 - label, float(label)
+    positive = 1 / (1 + math.exp(-(odds / TEMPERATURE + (LEANING if label.label else -LEANING))))
+    return 1 - positive, positive
+
+
+def _log_odds(teacher: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.float64]:
+    """Return what the teacher says of each text, (N,)."""
+    head = teacher.config.head
+    if (teacher.config.architecture, head.kind, head.num_labels) != ("encoder", "classify", 2):
+        raise RunError(
+            "sentences are to be labelled by the model that this run begins with, and it has not two labels; begin "
+            "with a run of finetune-classify-sentiment"
+        )
+    objective = Classify(tokenizer, min(LONGEST, teacher.config.max_positions))
+    objective.encode([(text, 0) for text in texts])
+    odds = np.zeros(len(texts))
+    device = next(teacher.parameters()).device
+    batches = objective.batches(BATCH_TOKENS, None)
+    for indices in tqdm(batches, desc="labelling sentences", unit="batch", dynamic_ncols=True):
+        batch = {name: tensor.to(device) for name, tensor in objective.collate(indices).items()}
+        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
+            logits = objective.logits(teacher, batch).float()
+        odds[indices] = (logits[:, 1] - logits[:, 0]).cpu().numpy()
+    return odds
