@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -86,12 +88,12 @@ def make_package(recipe: Recipe, data: Path, runs: Path, package: Path) -> list[
 
 
 def _hash_of(package: Path) -> str:
-    """Return the SHA-256 of a whole package's manifest, which has those of its files; nothing of one that is not."""
+    """Return a hash of all files of a package but its manifest, which gets figures later; nothing of a broken one."""
     try:
-        Manifest.load(package)
+        files = Manifest.load(package).sha256
     except PackageError:
         return ""
-    return sha256_of(package / FILE_NAME)
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def _install(made: Path, package: Path) -> None:

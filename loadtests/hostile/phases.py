@@ -175,7 +175,7 @@ async def judge(service: Service, key: str | None, asked: Sequence[User], right:
         *slots,
         afterwards,
         *processes,
-        verdicts.hostile_answered(found.kinds, found.tally),
+        verdicts.hostile_answered(found.kinds, found.tally, found.kills),
         verdicts.rays_own(found.before, found.after),
         verdicts.replicas_killed(
             found.kills, found.before, found.after, is_wanted=service.is_ours and found.plan.kill_every_s > 0

@@ -161,12 +161,12 @@ def replicas_killed(
     return Verdict("replicas killed", bool(kills) if is_wanted else None, found)
 
 
-def hostile_answered(kinds: Sequence[Kind], tally: Tally) -> Verdict:
+def hostile_answered(kinds: Sequence[Kind], tally: Tally, kills: Sequence[Kill]) -> Verdict:
     """Allow nothing to come of hostile requests that should not, but what a kill makes of any request."""
     allowed = {kind.name: {*kind.expected.split(), "429", UNDERWAY} for kind in kinds}
     counts = [(name, outcome, count) for name, outcomes in tally.items() for outcome, count in outcomes.items()]
     odd = [(name, outcome, count) for name, outcome, count in counts if outcome not in allowed[name]]
-    unexplained = [outcome for _, outcome, _ in odd if outcome not in BY_KILLS]
+    unexplained = [outcome for _, outcome, _ in odd if not kills or outcome not in BY_KILLS]
     total, sent = (sum(count for _, _, count in of) for of in (odd, counts))
     found = f"{total} of {sent}{_listed([f'{name}: {count} × {outcome}' for name, outcome, count in odd])}"
     return Verdict("hostile ones not answered as they should be", not unexplained, found)

@@ -22,10 +22,11 @@ from model.architectures import Transformer
 from model.training.data import Split
 from model.training.errors import RunError
 from model.training.objectives import Classify
-from model.training.readers import read_phrases_and_reviews, read_sentiment, sentences_of
+from model.training.readers import bare, read_labelled, read_phrases_and_reviews, read_sentiment, sentences_of
 from model.training.silver import said_once
 
 OF_A_REVIEW = 6  # sentences, drawn by chance
+TESTED = "sst2/test.tsv.xz"
 WORDS = range(4, 46)  # of a sentence
 WHOLE = 5  # of so many reviews one is learned whole, too
 BATCH_TOKENS, LONGEST = 32768, 128
@@ -44,15 +45,17 @@ Row = tuple[str, int | OfReview | tuple[float, ...]]
 
 
 def read_sentences(data: Path, split: Split) -> list[Row]:
-    """Read SST-2's phrases, some of IMDb's reviews, and sentences of all, as (text, label)."""
+    """Read SST-2's phrases, some of IMDb's reviews, and sentences of all, as (text, label); none that is tested on."""
     if split == "validation":
         return [*read_sentiment(data, split)]
     phrases, reviews = read_phrases_and_reviews(data)
+    held_out = {bare(text) for text, _ in (*read_sentiment(data, "validation"), *read_labelled(data / TESTED))}
     draw = random.Random(1)
     rows: list[Row] = [*phrases, *reviews[::WHOLE]]
     for text, label in reviews:
         found = [sentence for sentence in sentences_of(text) if len(sentence.split()) in WORDS]
-        rows += [(sentence, OfReview(label)) for sentence in draw.sample(found, min(OF_A_REVIEW, len(found)))]
+        drawn = draw.sample(found, min(OF_A_REVIEW, len(found)))
+        rows += [(sentence, OfReview(label)) for sentence in drawn if bare(sentence) not in held_out]
     return rows
 
 

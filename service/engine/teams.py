@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -127,7 +127,8 @@ class Teams(Generic[Team]):
         self._opens, self._opened_at = Lock(), [-REOPEN_S] * len(counts)
         self._is_shrinking = False
         if len(counts) > 1:
-            _OPENER.submit(int)  # so that its thread begins here
+            with suppress(RuntimeError):  # the process ends
+                _OPENER.submit(int)  # so that its thread begins here
         with _LOOKS:
             _ALL.add(self)
 
@@ -188,6 +189,8 @@ class Teams(Generic[Team]):
             team = self._open(self._counts[way])
             if _files(self._path) == self._files:
                 self._teams[way] = team
+        except ReferenceError:  # nobody has the session any more
+            return
         except Exception:
             logger.warning("%s could not be opened for %d threads", self._path, self._counts[way], exc_info=True)
         finally:

@@ -3,12 +3,12 @@
 import { hasKey } from "./api.js";
 
 const LONGEST = 20_000; // characters of an answer that are shown
-const LONGEST_ARGUMENT = 100_000; // characters; Linux takes a few more
+const LONGEST_ARGUMENT = 120_000; // bytes; Linux takes a few more
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const address = (path) => new URL(path, document.baseURI).href;
 
 // A body that is too long for a command's argument is a file's, of which the beginning is shown.
-const isLong = (body) => JSON.stringify(body).length > LONGEST_ARGUMENT;
+const isLong = (body) => new TextEncoder().encode(JSON.stringify(body)).length > LONGEST_ARGUMENT;
 const beginning = (body) =>
   JSON.stringify(body, (_, value) => (typeof value === "string" && value.length > 60 ? `${value.slice(0, 60)}…` : value)).slice(0, 500);
 const file = (body) => `# body.json, of ${JSON.stringify(body).length} characters: ${beginning(body)}\n`;
@@ -35,7 +35,7 @@ function literal(value) {
 function python({ path, body }) {
   const standard = `${isLong(body) ? "import json\n" : ""}${hasKey() ? "import os\n" : ""}`;
   const imports = `${isLong(body) ? file(body) : ""}${standard}${standard && "\n"}import httpx\n`;
-  const given = isLong(body) ? 'json.load(open("body.json"))' : literal(body);
+  const given = isLong(body) ? 'json.load(open("body.json", encoding="utf-8"))' : literal(body);
   const key = hasKey() ? `headers = {"Authorization": f"Bearer {os.environ['TRIFOLD_KEY']}"}\n` : "";
   const rest = hasKey() ? ", headers=headers" : "";
   const asked = `"${address(path)}", json=body${rest}, timeout=60`;

@@ -59,7 +59,7 @@ function alternatives({ text, logprob, top }) {
 
 const LINE = 40; // pixels
 
-export const shown = (text) => (text.trim() ? text.replaceAll("\n", "⏎") : text ? "␣" : "∅");
+export const shown = (text) => (text.trim() || text.includes("\n") ? text.replaceAll("\n", "⏎") : text ? "␣" : "∅");
 
 // Reads a stream of one choice into a text until it ends or is stopped, and returns the call as it was. Whoever sees the
 // end of the box that the text is in goes on seeing it.

@@ -35,7 +35,7 @@ class Chat:
         of_tools = template.tools_source or template.source
         self._tools_template = compiled(of_tools)
         written = literals(template.source) + literals(of_tools)
-        self._knows_developers = DEVELOPER in written
+        self._knows_developers = DEVELOPER in written.split("\0")
         added = tokenizer.added_tokens()
         self._special = {text: token for text, (token, is_special) in added.items() if is_special}
         others = {text: token for text, (token, _) in added.items() if text in written and not text.isspace()}

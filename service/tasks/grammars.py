@@ -39,7 +39,7 @@ ONE_LINE = {
 CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
 # A pattern's parts, and those that are one such character alone; classes of several characters lose nothing but these.
 # What is never closed goes to the end, and is read but once.
-PARTS = re.compile(r"\[(?:\\.|[^\]\\])*+(?:\]|\Z)|\\(?:[xuU]\{[^}]*+(?:\}|\Z)|x..|u.{4}|U.{8}|.)|.", re.DOTALL)
+PARTS = re.compile(r"\[(?:\\.|[^\]\\])*+(?:\]|\\?\Z)|\\(?:[xuU]\{[^}]*+(?:\}|\Z)|x..|u.{4}|U.{8}|.)|.", re.DOTALL)
 SPELT = re.compile(
     r"\[?\\(?:[av]|(?:x|u00|U0{6})(?:0[0-7bBeEfF]|1[0-9a-fA-F]|7[fF])|[xuU]\{0*(?:[0-7bBeEfF]|1[0-9a-fA-F]|7[fF])\})\]?"
 )

@@ -27,6 +27,9 @@ LETTER = re.compile(r"[^\W\d_]")
 _OF_A_LANGUAGE = re.compile(
     LETTER.pattern + r"|(?![0-9])\d|[\u060c\u061b\u061f\u06d4\u0964\u0965\u3000-\u303f\uff00-\uffef]"
 )
+LONGEST_NAME = 100  # characters on either side of a mark
+_OF_ADDRESSES = re.compile(r"[/@]|www\.", re.ASCII)
+_NAME_BEHIND = re.compile(r"\.[A-Z]{2,}(?![a-z])")
 _INK = re.compile(r"\S")
 # . ! ? or … and whatever closes a quotation, where white space follows, and ink. It begins with the rarest of what it
 # looks for, so that a long text without an end is passed over quickly.
@@ -160,9 +163,16 @@ def _ends_in_line(text: str, start: int, stop: int, language: str) -> Iterator[t
         sentence = following
 
 
+def _is_within_a_name(text: str, end: int) -> bool:
+    """Tell whether a mark that no space follows is a part of a name or of an address: ASP.NET, README.TXT."""
+    before, after = text[max(0, end - LONGEST_NAME) : end].split()[-1:], text[end : end + LONGEST_NAME].split()[:1]
+    whole = "".join([*before, *after])
+    return _OF_ADDRESSES.search(whole) is not None or _NAME_BEHIND.match(whole, len("".join(before)) - 1) is not None
+
+
 def _may_end(text: str, sentence: int, end: int, following: int, *, has_capitals: bool) -> bool:
-    if end == following and text[end - 1].isascii() and text[following].isascii():
-        return False  # a name, a file or an address, as ASP.NET; what is written without spaces has other marks
+    if end == following and _is_within_a_name(text, end):
+        return False
     last = text[max(sentence, end - LONGEST_ABBREVIATION) : end]
     if _ABBREVIATION.search(last):
         return False

@@ -263,6 +263,16 @@ def test_resources_that_the_values_do_not_name_stay(chart: helm_python.Chart) ->
     assert new == {bounds: {**old[bounds], "cpu": "2"} for bounds in ("requests", "limits")}
 
 
+@pytest.mark.parametrize("given", ["limits", "requests"])
+def test_what_is_a_limit_or_a_request_alone_is_both(given: str, chart: helm_python.Chart) -> None:
+    resources = {given: {"cpu": "1", "memory": "40Gi"}}
+    service = rendered(chart, workers={"cpu": {"resources": resources}}, env=None)["RayService", "trifold"]
+    (group,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    found = group["template"]["spec"]["containers"][0]["resources"]
+
+    assert all((found[each]["cpu"], found[each]["memory"]) == ("1", "40Gi") for each in ("limits", "requests"))
+
+
 def test_a_variable_of_the_values_takes_the_place_of_the_one_that_is_there(chart: helm_python.Chart) -> None:
     longer = {"name": "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S", "value": "320"}
     for template in templates(rendered(chart, env=[longer])):
@@ -272,12 +282,13 @@ def test_a_variable_of_the_values_takes_the_place_of_the_one_that_is_there(chart
 
 
 def test_without_keys_no_secret_of_them_is_needed(chart: helm_python.Chart) -> None:
-    for env in ([], [{"name": "TRIFOLD_ALLOW_ANONYMOUS", "value": "true"}]):
+    for value in (None, "false", "true"):
+        env = [] if value is None else [{"name": "TRIFOLD_ALLOW_ANONYMOUS", "value": value}]
         for template in templates(rendered(chart, env=env)):
             names = [variable["name"] for variable in template["spec"]["containers"][0]["env"]]
             keys = next(volume for volume in template["spec"]["volumes"] if volume["name"] == "keys")
-            assert ("TRIFOLD_API_KEYS_FILE" in names) != bool(env)
-            assert keys["secret"].get("optional", False) == bool(env)
+            assert ("TRIFOLD_API_KEYS_FILE" in names) == (value != "true")
+            assert keys["secret"].get("optional", False) == (value == "true")
 
 
 def test_a_group_has_room_for_the_workers_that_it_always_has(chart: helm_python.Chart) -> None:

@@ -105,20 +105,27 @@ class TokenizerFiles:
         """
         known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
         missing = [(place, token) for place, token in self._placed() if token.content not in known]
-        named = [token for name in NAMED if (token := self.config.get(name) or self.specials.get(name))]
-        contents = dict.fromkeys([*map(_content, named), *self.additional])
         placed = {token.content for _, token in missing}
-        special = [each for each in contents if each not in known | placed and tokenizer.token_to_id(each) is not None]
+        named = [each for each in self._named() if each not in known | placed]
+        special = [each for each in named if tokenizer.token_to_id(each) is not None]
         if missing or special:
             self._add(tokenizer, special, missing)
         return bool(missing or special)
+
+    def _named(self) -> list[str]:
+        """Return the special tokens that the files name."""
+        named = [token for name in NAMED if (token := self.config.get(name) or self.specials.get(name))]
+        return list(dict.fromkeys([*map(_content, named), *self.additional]))
 
     def _placed(self) -> list[tuple[int, AddedToken]]:
         """Return the tokens that the files add, with their ids, in order."""
         flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
         try:
             added = {int(key): value for key, value in self.option("added_tokens_decoder", {}).items()}
-            added |= {place: {"content": token} for token, place in self.added.items() if place not in added}
+            named = self._named()
+            for content, place in self.added.items():  # of which only the names tell what they are
+                is_special = content in named
+                added.setdefault(place, {"content": content, "special": is_special, "normalized": not is_special})
             return [
                 (place, AddedToken(entry["content"], **{flag: entry[flag] for flag in flags if flag in entry}))
                 for place, entry in sorted(added.items())

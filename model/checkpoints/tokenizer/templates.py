@@ -62,10 +62,13 @@ def of_one_type(file: Path, scratch: Path) -> Path:
     if not any(read_tokenizer(file).encode("a", "a").type_ids):
         return file
     content = json.loads(file.read_text(encoding="utf-8"))
-    processor = content["post_processor"]
-    if processor["type"] == "BertProcessing":  # which can do nothing else
+    processor, made = content["post_processor"], read_tokenizer(file)
+    if not _templates(processor) and (processor is None or processor["type"] == "ByteLevel"):
+        plain = processors.TemplateProcessing(single="$A", pair="$A $B:0", special_tokens=[])
+        made.post_processor = processors.Sequence([made.post_processor, plain]) if processor else plain
+        content = json.loads(made.to_str())
+    elif processor["type"] == "BertProcessing":  # which can do nothing else
         (sep, _), (cls, _) = processor["sep"], processor["cls"]
-        made = read_tokenizer(file)
         made.post_processor = processors.TemplateProcessing(
             single=f"{cls} $A {sep}",
             pair=f"{cls} $A {sep} $B:0 {sep}",
@@ -78,8 +81,10 @@ def of_one_type(file: Path, scratch: Path) -> Path:
     return _changed(file, content, scratch, lambda tokenizer: not any(tokenizer.encode("a", "a").type_ids))
 
 
-def _templates(processor: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the templates of a post-processor, which may be several."""
+def _templates(processor: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the templates of a post-processor, which may be several or none."""
+    if processor is None:
+        return []
     parts = processor["processors"] if processor["type"] == "Sequence" else [processor]
     return [part for part in parts if part["type"] == "TemplateProcessing"]
 

@@ -46,15 +46,16 @@ class Tag:
     def _targets(self, encoding: Encoding, words: Sequence[str], tags: Sequence[str]) -> list[int]:
         """Return a number for the first token of each of the tokenizer's words, and of others that they count not."""
         starts = list(accumulate((len(word) + 1 for word in words[:-1]), initial=0))
-        before = None
+        before, last = None, -1
         targets = []
         for word, (start, _) in zip(encoding.word_ids, encoding.offsets, strict=True):  # None at CLS and SEP
             if word is None or word == before:
                 targets.append(IGNORED)
             else:
                 place = bisect_right(starts, start) - 1
-                tag = tags[place] if start == starts[place] else tags[place].replace("B-", "I-", 1)
+                tag = tags[place] if place != last else tags[place].replace("B-", "I-", 1)
                 targets.append(self.labels.index(tag))
+                last = place
             before = word
         return targets
 

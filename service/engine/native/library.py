@@ -26,7 +26,7 @@ COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-fPIC", "-shared")
 NO_SPACE = "No space left on device"  # as compilers, assemblers and linkers tell it
 # What tells that a compiler has failed, and not that it does not know the sources: another time it will not.
-FAILURES = (NO_SPACE, "Killed", "internal compiler error", "emory exhausted", "ut of memory", "Cannot allocate memory")
+FAILURES = (NO_SPACE, "Killed", "emory exhausted", "ut of memory", "Cannot allocate memory")
 PATIENCE_S = 120  # for a compiler, which takes ten
 # What compilers and assemblers learned last: both are known from GCC 11, clang 12 and binutils 2.36 on.
 WITHOUT_AVX_VNNI, WITHOUT_TILES = "-DTRIFOLD_WITHOUT_AVX_VNNI", "-DTRIFOLD_WITHOUT_TILES"

@@ -4,6 +4,7 @@ import { button, field, h, samples, textarea } from "../dom.js";
 import { makeScreen } from "../screen.js";
 import { run, speed, tokenText } from "../tokens.js";
 
+const HEARD_MS = 1000;
 const FIRST = ["Write a story about a dog and a ball.", "Write a story about a girl who finds a key."];
 
 export function open(models) {
@@ -12,7 +13,7 @@ export function open(models) {
   const most = h("input", { type: "number", value: 160, min: 1 });
   const send = button("Send", () => wish(), { class: "primary" });
   const stop = button("Stop", () => stopping?.abort(), { disabled: true });
-  const others = h("div", { class: "others" });
+  const others = h("div", { class: "others", "aria-live": "polite" });
   const heard = h("p", { class: "heard", "aria-live": "polite" }); // a whole answer, for who listens
   let messages = [];
   let frame;
@@ -30,6 +31,7 @@ export function open(models) {
       stopping?.abort();
       messages = [];
       others.replaceChildren();
+      heard.textContent = "";
       log.replaceChildren(h("p", { class: "soft" }, "Nothing has been said yet."));
     };
     said.addEventListener("keydown", (event) => {
@@ -66,7 +68,6 @@ export function open(models) {
     };
     try {
       const done = await run("generate", body, answer, AbortSignal.any([signal, stopped.signal]), { box: log, onbegin });
-      heard.textContent = answer.value();
       frame.told(done.call);
       frame.say(speed(done));
     } catch (error) {
@@ -83,6 +84,8 @@ export function open(models) {
         if (document.activeElement === stop) said.focus(); // a button that is disabled loses it
         stop.disabled = true;
       }
+      heard.textContent = answer.value();
+      setTimeout(() => (heard.textContent = ""), HEARD_MS); // it has been taken up, and is no second text to read or copy
       if (answer.value()) all.push({ role: "assistant", content: answer.value() });
     }
   }

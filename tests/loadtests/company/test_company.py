@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,8 +27,8 @@ ASKED: dict[str, Any] = {"model": None, "target": "sv", "count": 12, "most_words
 
 
 async def checked(app: Any, protocol: str, **options: Any) -> list[Found]:
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
         return await compare(client, protocol, **{**ASKED, **options})
 
 
@@ -88,7 +88,7 @@ async def test_what_is_refused_or_lost_in_company_alone_is_no_kind_that_is_not_t
             raise HTTPException(413)
         return [[float(len(text))] for text in texts[:1]]
 
-    with pytest.raises(httpx.HTTPError, match=r"413|inputs have 1 answers"):
+    with pytest.raises(httpx2.HTTPError, match=r"413|inputs have 1 answers"):
         await checked(server(embed, "/embed"), "tei")
 
 

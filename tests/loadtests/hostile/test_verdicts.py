@@ -128,11 +128,13 @@ def test_hostile_requests_that_are_not_answered_as_they_should_be_are_named() ->
     tally = make_tally()
     tally["bomb"].update({"422": 3, "429": 2, UNDERWAY: 1, "500": 1})
 
-    verdict = hostile_answered([Kind("bomb", "413 422", nothing)], tally)
+    bomb, kills = Kind("bomb", "413 422", nothing), [Kill(0.0, "stories", 1)]
+    verdict = hostile_answered([bomb], tally, kills)
 
     assert (verdict.holds, verdict.found) == (True, "1 of 7 (bomb: 1 × 500)")  # as of a replica that was killed
+    assert hostile_answered([bomb], tally, []).holds is False
     tally["slow body"]["held"] += 1
-    assert hostile_answered([Kind("bomb", "413 422", nothing), Kind("slow body", "408", nothing)], tally).holds is False
+    assert hostile_answered([bomb, Kind("slow body", "408", nothing)], tally, kills).holds is False
 
 
 def test_rays_own_processes_are_told_of_and_not_judged() -> None:

@@ -126,6 +126,10 @@ WORST = {
         "/generate",
         body("stories", prompt="a", grammar={"json_schema": {"type": "string", "pattern": "[" * 60_000}}),
     ),
+    "a pattern of brackets and half an escape": (
+        "/generate",
+        body("stories", prompt="a", grammar={"json_schema": {"type": "string", "pattern": "[" * 60_000 + "\\"}}),
+    ),
     "a pattern that is too long": (
         "/generate",
         body("stories", prompt="a", grammar={"json_schema": {"type": "string", "pattern": "\\u{" * (SIZE // 5)}}),

@@ -103,7 +103,7 @@ def test_a_picture_that_is_too_large_for_a_body_is_made_smaller(open_page: OpenP
     assert "--data-binary @body.json" in code and len(code) < 2000
     panel.get_by_role("button", name="Python", exact=True).click()
     code = panel.locator("pre").text_content() or ""
-    assert 'json.load(open("body.json"))' in code and len(code) < 2000
+    assert 'json.load(open("body.json", encoding="utf-8"))' in code and len(code) < 2000
     compile(code, "shown", "exec")
 
 

@@ -25,6 +25,7 @@ from service.tasks.sentences import TooManySentences, cut, split, without_words_
         ('"Come in." "Thank you."', ['"Come in."', '"Thank you."']),
         ("A title\n\nA text. And more.\n", ["A title", "A text.", "And more."]),
         ("Wait... what? Yes.", ["Wait... what?", "Yes."]),
+        ("Is it so?Yes. He left.She came.", ["Is it so?", "Yes.", "He left.", "She came."]),
         ("ASP.NET runs. Open README.TXT now!", ["ASP.NET runs.", "Open README.TXT now!"]),
         ("See example.com/U.S.?X=1 first. Go.", ["See example.com/U.S.?X=1 first.", "Go."]),
         ("  indented", ["indented"]),

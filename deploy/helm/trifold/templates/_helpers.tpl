@@ -59,14 +59,18 @@
 {{- end }}
 {{- /* A name that is there already is replaced, as Kubernetes may refuse it twice. */}}
 {{- $replaced := list }}
-{{- range $values.env }}{{ $replaced = append $replaced .name }}{{ end }}
-{{- if has "TRIFOLD_ALLOW_ANONYMOUS" $replaced }}
+{{- $isAnonymous := false }}
+{{- range $values.env }}
+{{- $replaced = append $replaced .name }}
+{{- if and (eq .name "TRIFOLD_ALLOW_ANONYMOUS") (eq (toString .value) "true") }}{{ $isAnonymous = true }}{{ end }}
+{{- end }}
+{{- if $isAnonymous }}
 {{- $replaced = append $replaced "TRIFOLD_API_KEYS_FILE" }}
 {{- range $spec.volumes }}{{ if eq .name "keys" }}{{ $_ := set .secret "optional" true }}{{ end }}{{ end }}
 {{- end }}
 {{- $variables := list }}
 {{- range $container.env }}{{ if not (has .name $replaced) }}{{ $variables = append $variables . }}{{ end }}{{ end }}
-{{- $_ := set $container "env" (concat $variables $values.env) }}
+{{- $_ := set $container "env" (concat $variables ($values.env | default list)) }}
 {{- $more := list (dict "volumes" $values.volumes "volumeMounts" $values.volumeMounts "initContainers" $values.initContainers) }}
 {{- if $values.packages.from }}{{ $more = prepend $more (include "trifold.packages" . | fromYaml) }}{{ end }}
 {{- range $more }}
@@ -83,7 +87,18 @@
 {{- if $sums }}
 {{- $_ := set .template.metadata "annotations" (merge $sums (.template.metadata.annotations | default dict)) }}
 {{- end }}
-{{- with .overrides.resources }}{{ $_ := set $container "resources" (mergeOverwrite (deepCopy $container.resources) .) }}{{ end }}
+{{- /* What is given as a limit or as a request alone is both, as requests above limits are refused. */}}
+{{- with .overrides.resources }}
+{{- $given := . }}
+{{- $resources := mergeOverwrite (deepCopy $container.resources) $given }}
+{{- range $from, $to := dict "limits" "requests" "requests" "limits" }}
+{{- $other := get $given $to | default dict }}
+{{- range $name, $amount := get $given $from | default dict }}
+{{- if not (hasKey $other $name) }}{{ $_ := set (get $resources $to) $name $amount }}{{ end }}
+{{- end }}
+{{- end }}
+{{- $_ := set $container "resources" $resources }}
+{{- end }}
 {{- with .overrides.tolerations }}{{ $_ := set $spec "tolerations" (concat ($spec.tolerations | default list) .) }}{{ end }}
 {{- range $field := list "nodeSelector" "affinity" "priorityClassName" }}
 {{- with get $.overrides $field }}{{ $_ := set $spec $field . }}{{ end }}

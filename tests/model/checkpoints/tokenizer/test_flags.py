@@ -120,6 +120,10 @@ def test_a_token_that_would_have_another_id_is_refused(folder: Path) -> None:
     with pytest.raises(CheckpointError, match="added tokens have a form that is not known"):
         written(folder, added_tokens_decoder={"4": "<im_end>"})
     assert written(folder, added_tokens_decoder={"4": {"content": "<im_end>"}}).encode("a<im_end>").ids == [0, 2, 4]
+    (folder / "added_tokens.json").write_text('{"<im_end>": 4, "word": 5}')
+    added = written(folder, eos_token="<im_end>").get_added_tokens_decoder()
+    assert (added[4].special, added[4].normalized, added[5].special, added[5].normalized) == (True, False, False, True)
+    (folder / "added_tokens.json").unlink()
     assert written(folder, pad_token="[PAD]").token_to_id("[PAD]") is None  # which is for no model
 
 

@@ -91,6 +91,23 @@ def test_a_words_tag_stands_at_its_first_piece(tokenizer_of: TokenizerOf) -> Non
 
 
 @pytest.mark.parametrize(
+    ("words", "tags", "targets"),
+    [
+        (["O'Dan", "St.", "Dan"], ["B-PER", "B-PER", "I-PER"], [1, 2, 2, 1, 2, 2]),  # O, ', Dan, St, ., Dan
+        (["Dan", "\u200bDan"], ["B-PER", "B-PER"], [1, 1]),  # of which the tokenizer sees nothing
+        (["(Dan", ")"], ["O", "O"], [0, 0, 0]),
+    ],
+)
+def test_words_are_those_of_the_tokenizer_as_where_texts_are_tagged(
+    words: list[str], tags: list[str], targets: list[int], tokenizer_of: TokenizerOf
+) -> None:
+    objective = Tag(tokenizer_of("sentiment"), 32, ("O", "B-PER", "I-PER"))
+    objective.encode([(words, tags)])
+
+    assert [target for target in objective.collate([0])["targets"][0].tolist() if target != IGNORED] == targets
+
+
+@pytest.mark.parametrize(
     ("tags", "found"),
     [
         (["B-PER", "I-PER", "O", "B-LOC"], [(0, 2, "PER"), (3, 4, "LOC")]),
