@@ -110,10 +110,10 @@ def _encode(tokenizer: PackageTokenizer, texts: list[str], part: int, start: int
     """Encode a piece that starts at a character of its text, behind a prompt of so many characters."""
     found = tokenizer.encode(*texts)
     offsets = np.array(found.offsets, np.int64).reshape(-1, 2)
-    is_text = np.array([text == part for text in found.texts]) & (offsets[:, 1] > skipped)
+    is_text = np.array([text == part for text in found.texts], bool) & (offsets[:, 1] > skipped)
     places = np.flatnonzero(is_text)
     first, stop = (int(places[0]), int(places[-1]) + 1) if len(places) else (len(found.ids), len(found.ids))
-    words = np.array([-1 if word is None else word for word in found.words])[first:stop]
+    words = np.array([-1 if word is None else word for word in found.words], np.int64)[first:stop]
     is_new = np.ones(len(words), bool)
     is_new[1:] = (words[1:] != words[:-1]) | (words[1:] < 0)
     return LongText(

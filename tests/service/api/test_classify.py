@@ -14,7 +14,7 @@ import torch
 from transformers.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
 
 from model.package import PackageTokenizer
-from model.package.manifest import TOKENIZER_FILE
+from model.package.manifest import FILE_NAME, TOKENIZER_FILE, sha256_of
 from model.package.tokenizer import Encoding
 from service.engine.session import Array
 from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
@@ -193,12 +193,15 @@ async def test_a_model_whose_tokenizer_adds_nothing_refuses_a_text_without_token
     bare = with_manifest(sentiment, tmp_path / "bare")
     tokenizer = json.loads((bare / TOKENIZER_FILE).read_text())
     (bare / TOKENIZER_FILE).write_text(json.dumps({**tokenizer, "post_processor": None}))
+    manifest = json.loads((bare / FILE_NAME).read_text())
+    manifest["sha256"][TOKENIZER_FILE] = sha256_of(bare / TOKENIZER_FILE)
+    (bare / FILE_NAME).write_text(json.dumps(manifest))
     async with open_client(bare) as client:
         for body in ({"input": ["good", ""]}, {"input": "", "windows": True}):
             error = (await client.post("/classify", json=body)).json()["error"]
             assert (error["param"], "has no tokens" in error["message"]) == ("input", True), error
         assert "has no tokens" in (await client.post("/explain", json={"input": ""})).json()["error"]["message"]
-        for method in ("leave_one_out", "shapley"):
+        for method in ("leave-one-out", "shapley"):
             answer = await post(client, "/explain", input="a good dog", method=method)
             assert len(answer["contributions"]["values"]) == 3
 

@@ -50,12 +50,6 @@ ASKED: dict[str, tuple[str, str, dict[str, Any], str]] = {
         {"input": "a " * 500_000, "labels": ["a"] * 100, "windows": True},
         "labels",
     ),
-    "a prompt before many texts": (
-        "embed",
-        "/embed",
-        {"input": ["a"] * 5000, "prompt": "a" * 4000},
-        "prompt",
-    ),
     "a context with many questions": (
         "answers",
         "/answer",

@@ -134,7 +134,6 @@ WORST = {
         "/generate",
         body("stories", prompt="a", grammar={"json_schema": {"type": "string", "pattern": "\\u{" * (SIZE // 5)}}),
     ),
-    "missing words": ("/fill", body("encoder", input="[MASK]" * (SIZE // 6))),
     "biases": ("/generate", body("stories", prompt="a", logit_bias={str(token): 1 for token in range(60_000)})),
     "wrong biases": (
         "/generate",

@@ -169,6 +169,7 @@ def test_a_conversation_goes_on(open_page: OpenPage) -> None:
 
 def test_what_is_copied_of_an_answer_is_what_was_written(open_page: OpenPage) -> None:
     page = open_page("generate")
+    page.get_by_role("region", name="Setting A").get_by_label("Most tokens").fill("12")
     page.get_by_role("button", name="Generate", exact=True).click()
     expect(page.get_by_role("status")).to_contain_text("tokens")
     events = page.locator("details.call")

@@ -127,15 +127,16 @@ def test_what_is_sent_twice_is_sent_once_and_an_impatient_click_cuts_nothing(ope
 @pytest.mark.usefixtures("slow_steps")
 def test_the_end_of_a_long_answer_stays_in_sight_unless_one_reads_above(open_page: OpenPage) -> None:
     page = open_page("chat")
-    page.add_style_tag(content=".log { max-height: 6rem !important; }")
     change_requests(page, min_tokens=TOKENS)
     page.get_by_label("Most tokens").fill(str(TOKENS))
-    page.get_by_role("button", name="Send").click()
     log = page.get_by_role("log")
+    log.evaluate("each => { each.style.maxHeight = '6rem'; }")
+    page.get_by_role("button", name="Send").click()
     hidden = "each => each.scrollHeight - each.scrollTop - each.clientHeight"
-    page.wait_for_function(
-        "document.querySelector('.log').scrollHeight > document.querySelector('.log').clientHeight + 60"
-    )
+    end = time.monotonic() + 20
+    while log.evaluate("each => each.scrollHeight - each.clientHeight") < 60 and time.monotonic() < end:
+        page.wait_for_timeout(20)
+    assert log.evaluate("each => each.scrollTop") > 0
     assert log.evaluate(hidden) < 60
 
     log.evaluate("each => each.scrollTo({ top: 0 })")
