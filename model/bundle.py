@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 from model.export.costs import costs
 from model.export.evaluate import evaluate
-from model.export.export import export_run, files_of_package
+from model.export.export import export_run, take_place
 from model.package import Manifest, PackageError
-from model.package.manifest import FILE_NAME, sha256_of
+from model.package.manifest import sha256_of
 from model.training.estimate import Estimate, estimate_of
 from model.training.loop import Training, train
 from model.training.recipe import Recipe
@@ -98,12 +98,6 @@ def _hash_of(package: Path) -> str:
 
 def _install(made: Path, package: Path) -> None:
     """Put a package in another's place; all of it is copied beside before any file of the other goes."""
-    former = files_of_package(package)
     package.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=package.parent, prefix=f".{package.name}-") as beside:
-        copied = Path(shutil.copytree(made, Path(beside) / "made"))
-        names = {path.name for path in copied.iterdir()}
-        for name in sorted(names, key=lambda name: name == FILE_NAME):  # the manifest last
-            (copied / name).replace(package / name)
-    for name in former - names:
-        (package / name).unlink(missing_ok=True)
+        take_place(Path(shutil.copytree(made, Path(beside) / "made")), package)

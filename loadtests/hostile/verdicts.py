@@ -14,9 +14,8 @@ from loadtests.outcomes import percentile
 P99_RATIO = 3.0
 AFTER_KILL_S = 2.0
 MEMORY_RATIO = 1.05
-BY_KILLS = frozenset(
-    {"500", "502", "503", "504", "reset", "no answer", "cut"}
-)  # what comes of requests to who is killed
+# What comes of requests to who is killed.
+BY_KILLS = frozenset({"500", "502", "503", "504", "reset", "no answer", "cut"})
 
 
 @dataclass(frozen=True)

@@ -329,9 +329,6 @@ def _prompts(
     return prompts, Languages(directions=list(prefixes), prefixes=named) if prefixes else None
 
 
-NONE = -1  # the padding's id in the first LLaMAs
-
-
 def _special_ids(folder: Path, config: Values, *, is_encoder_decoder: bool) -> SpecialIds:
     ends, pad = _as_list(config.get("eos_token_id")), config.get("pad_token_id")
     start = config.get("bos_token_id")
@@ -343,7 +340,7 @@ def _special_ids(folder: Path, config: Values, *, is_encoder_decoder: bool) -> S
         start = ends[0]  # only an empty prompt needs one
     if not isinstance(start, int):
         raise CheckpointError(f"{folder}: decoder_start_token_id is {start!r}; it must be one id")
-    if pad == NONE and not is_encoder_decoder:
+    if pad == -1 and not is_encoder_decoder:  # as the first LLaMAs say that there is none
         pad = None
     try:
         return SpecialIds(pad=ends[0] if pad is None else pad, start=start, end=ends[0])

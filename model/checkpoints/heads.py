@@ -28,6 +28,8 @@ CLASSES: Mapping[str, HeadKind] = {
     VECTORS: "embed",
 }
 ANSWER_LABELS = ("start", "end")
+MOST_LABELS = 1_000_000  # of which each has a name
+
 
 PROBLEMS: Mapping[str, Activation] = {
     "single_label_classification": "softmax",
@@ -73,9 +75,6 @@ def check_head(config: HFConfig, kind: HeadKind) -> None:
             raise CheckpointError(
                 unsupported("architectures", name, f"the family {config['model_type']} has no such head")
             )
-
-
-MOST_LABELS = 1_000_000  # of which each has a name
 
 
 def labels_of(config: HFConfig) -> tuple[str, ...]:

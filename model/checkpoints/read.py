@@ -33,15 +33,8 @@ from model.checkpoints.modernbert import MODERNBERT
 from model.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.checkpoints.sentence import SentenceLayout
 from model.checkpoints.t5 import MT5, T5
-from model.checkpoints.texts import card_of_reader, dense_weights, reads_types, tokens_of_reader, with_library
-from model.checkpoints.tokenizer import (
-    fitting,
-    of_one_type,
-    read_tokenizer,
-    without_ends,
-    without_last_pad,
-    write_tokenizer,
-)
+from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_reader, with_library
+from model.checkpoints.tokenizer import fitting, read_tokenizer, without_ends, write_tokenizer
 from model.checkpoints.vit import DEIT, VIT
 from model.checkpoints.weights import open_weights
 from model.config import Architecture, ConfigError, TransformerConfig
@@ -207,11 +200,7 @@ def _of_texts(
     tokenizer = read_tokenizer(file)
     if made.head.kind == "words":
         return _outputs(folder, described, card, file, tokenizer, languages, scratch)
-    if made.embeddings.segments == 1 or (made.embeddings.segments and not reads_types(folder)):
-        file = of_one_type(file, scratch)
-    tokens = tokens_of_reader(folder, file, read_tokenizer(file), config, described.layout)
-    if made.architecture == "decoder" and made.head.kind == "classify" and config.get("pad_token_id") is not None:
-        tokens = replace(tokens, file=without_last_pad(file, tokens.special_ids.pad, scratch))
+    tokens = tokens_of_reader(folder, file, config, made, described.layout, scratch)
     return tokens, card_of_reader(folder, config, described.layout, card)
 
 

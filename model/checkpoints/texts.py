@@ -18,7 +18,9 @@ from model.checkpoints.fields import unsupported
 from model.checkpoints.files import read_json
 from model.checkpoints.heads import VECTORS, purpose_of
 from model.checkpoints.sentence import SentenceLayout, cross_encoder_activation, read_layout
+from model.checkpoints.tokenizer import of_one_type, read_tokenizer, without_last_pad
 from model.checkpoints.weights import open_weights
+from model.config import TransformerConfig
 from model.package import SpecialIds, Tagging
 
 NO_LIMIT = 1_000_000  # what tokenizers state that know no longest text: far more
@@ -65,21 +67,35 @@ def card_of_reader(folder: Path, config: HFConfig, layout: SentenceLayout | None
 
 
 def tokens_of_reader(
-    folder: Path, file: Path, tokenizer: Tokenizer, config: HFConfig, layout: SentenceLayout | None
+    folder: Path,
+    file: Path,
+    config: HFConfig,
+    made: TransformerConfig,
+    layout: SentenceLayout | None,
+    scratch: Path,
 ) -> Tokens:
-    """Return a tokenizer's file with the ids of padding and of missing words."""
+    """Return a tokenizer's file with the ids of padding and of missing words.
+
+    It is another one, written into `scratch`, where texts are not of the types, or do not end, as the model reads them.
+    """
+    segments = made.embeddings.segments
+    if segments == 1 or (segments and not _reads_types(folder)):
+        file = of_one_type(file, scratch)
+    tokenizer = read_tokenizer(file)
     if layout is not None and layout.lower_case and _normalized(tokenizer, "A") != "a":
         raise CheckpointError(f"{folder}: do_lower_case is true, but the tokenizer tells upper from lower case")
     pad = config.get("pad_token_id")
     if pad is not None and not (isinstance(pad, int) and pad >= 0):
         raise CheckpointError(unsupported("pad_token_id", pad, "it must be one id"))
+    if pad is not None and made.architecture == "decoder" and made.head.kind == "classify":
+        file = without_last_pad(file, pad, scratch)
     mask = _option(folder, "mask_token")
     names = [mask["content"] if isinstance(mask, dict) else mask] if mask else ["[MASK]", "<mask>"]
     masks = [tokenizer.token_to_id(name) for name in names]
     return Tokens(file, SpecialIds(pad=pad or 0, mask=next((mask for mask in masks if mask is not None), None)))
 
 
-def reads_types(folder: Path) -> bool:
+def _reads_types(folder: Path) -> bool:
     """Tell whether a model is given the types of its texts: files may name its inputs, and not these among them."""
     inputs = _option(folder, "model_input_names")
     return not isinstance(inputs, list) or "token_type_ids" in inputs

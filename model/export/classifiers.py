@@ -33,7 +33,7 @@ from model.package import (
 )
 from model.package.images import normalised
 from model.package.manifest import RELIABILITY_FILE, sha256_of
-from model.training import inferences, readers
+from model.training import inferences, opinions, readers
 
 Read = Callable[[Path], Iterable[tuple[Any, int]]]
 
@@ -53,13 +53,13 @@ class Labelled:
 
 
 DATA: dict[tuple[str, ...], Labelled] = {
-    readers.SENTIMENTS: Labelled(
+    opinions.SENTIMENTS: Labelled(
         {
-            "sst2/test": lambda data: readers.read_labelled(data / "sst2" / "test.tsv.xz"),
-            "imdb/test": lambda data: readers.read_labelled(data / "imdb" / "test.jsonl.xz"),
+            "sst2/test": lambda data: opinions.read_labelled(data / "sst2" / "test.tsv.xz"),
+            "imdb/test": lambda data: opinions.read_labelled(data / "imdb" / "test.jsonl.xz"),
         },
-        f"sst2/dev, and the first {readers.VALIDATION_REVIEWS:,} of imdb/train, which are not trained on",
-        lambda data: readers.read_sentiment(data, "validation"),
+        f"sst2/dev, and the first {opinions.VALIDATION_REVIEWS:,} of imdb/train, which are not trained on",
+        lambda data: opinions.read_sentiment(data, "validation"),
     ),
     readers.SPAM: Labelled(
         {"sms_spam/test": lambda data: readers.read_spam(data, "test")},

@@ -24,7 +24,7 @@ from model.export.shallow import first_layers
 from model.export.verify import LIMITS, TOLERANCE, verify
 from model.locks import alone_in
 from model.package import Graph, Limits, Manifest, PackageError, SpecialIds, Training, Verification
-from model.package.manifest import CURVES_FILE, TOKENIZER_FILE, Precision, in_words, sha256_of
+from model.package.manifest import CURVES_FILE, FILE_NAME, TOKENIZER_FILE, Precision, in_words, sha256_of
 from model.training.errors import RunError
 from model.training.recipes import RECIPES
 from model.training.run import Run, load_trained
@@ -141,16 +141,21 @@ def export_package(
             verification=verification,
             sha256={file.name: sha256_of(file) for file in sorted(made.iterdir())},
         )
-        before = files_of_package(folder)
-        for file in made.iterdir():
-            file.replace(folder / file.name)
-        manifest.save(folder)
-        for former in before - manifest.sha256.keys():  # another precision's weights, or how sure it was
-            (folder / former).unlink(missing_ok=True)
+        manifest.save(made)
+        take_place(made, folder)
     return Manifest.load(folder)
 
 
-def files_of_package(folder: Path) -> set[str]:
+def take_place(made: Path, folder: Path) -> None:
+    """Move a package's files into a folder on the same disk, the manifest last; nothing is left of one before."""
+    before, names = _files_of_package(folder), {file.name for file in made.iterdir()}
+    for name in sorted(names, key=lambda name: name == FILE_NAME):
+        (made / name).replace(folder / name)
+    for former in before - names:  # another precision's weights, or how sure it was
+        (folder / former).unlink(missing_ok=True)
+
+
+def _files_of_package(folder: Path) -> set[str]:
     """Return the files beside its manifest that a package in a folder says it has; none where there is no package."""
     try:
         return set(Manifest.read(folder).sha256)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from model.card import Card
 from model.package import ChatTemplate, Dataset, Entailment, ImageFormat, Tagging
-from model.training import inferences, pairs, readers
+from model.training import inferences, opinions, pairs, readers
 from model.training.readers import ENGLISH, LANGUAGES
 
 OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, GFDL, CDLA-Sharing, public domain"
@@ -91,7 +91,7 @@ SENTIMENT = Card(
         Dataset(name="SST-2, phrases of the training sentences", licence="unclear: none was published"),
         IMDB,
     ),
-    labels=readers.SENTIMENTS,
+    labels=opinions.SENTIMENTS,
 )
 SPAM = Card(
     name="spam",

@@ -22,7 +22,6 @@ SplitOrTest = Split | Literal["test"]  # the last for evaluation alone
 
 ENGLISH = "en"
 LANGUAGES = ("de", "fr", "sv")  # that the bundled translator knows beside English
-SENTIMENTS = ("negative", "positive")
 SPAM = ("ham", "spam")
 TOPICS = (
     *("Album", "Animal", "Artist", "Athlete", "Building", "Company", "EducationalInstitution", "Film"),
@@ -33,7 +32,7 @@ TAGS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
 KINDS = {"person": "PER", "corporation": "ORG", "group": "ORG", "location": "LOC"}
 CLOTHES = (*("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),)
 # What is kept of training data for validation, where there is no such file.
-VALIDATION_REVIEWS, VALIDATION_ARTICLES, VALIDATION_IMAGES = 1000, 15, 5000
+VALIDATION_ARTICLES, VALIDATION_IMAGES = 15, 5000
 
 # Where one sentence ends and another begins; good enough to cut texts into stretches.
 _SENTENCE_END = re.compile(r"""(?<=[.!?]["')])\s+|(?<=[.!?])\s+(?=["'(]?[A-Z])""")
@@ -81,56 +80,6 @@ def _wikitext_articles(data: Path, split: Split) -> Iterator[str]:
 def bare(text: str) -> str:
     """Return a text's letters and digits in lower case, to tell whether two texts are the same."""
     return "".join(letter for letter in text.lower() if letter.isalnum())
-
-
-def read_sentiment(data: Path, split: Split) -> list[tuple[str, int]]:
-    """Read SST-2 phrases and IMDb reviews as (text, label); 1,000 reviews are kept for validation.
-
-    What occurs in validation or test data too (phrases such as "what's next?", reviews sent twice) is not trained on.
-    """
-    if split == "train":
-        phrases, reviews = read_phrases_and_reviews(data)
-        return phrases + reviews
-    kept = read_labelled(data / "imdb" / "train.jsonl.xz")[:VALIDATION_REVIEWS]
-    if len(kept) > 1 and len({label for _, label in kept}) == 1:
-        raise DataError(
-            f"{data / 'imdb'}: the first {VALIDATION_REVIEWS} reviews, which are validated on, all have one label; "
-            "shuffle them"
-        )
-    return read_labelled(data / "sst2" / "dev.tsv.xz") + kept
-
-
-def read_phrases_and_reviews(data: Path) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """Read what of SST-2 and IMDb is trained on, as (text, label)."""
-    reviews = read_labelled(data / "imdb" / "train.jsonl.xz")
-    held_out = _held_out_opinions(data, reviews)
-    phrases, others = (
-        [(text, label) for text, label in rows if bare(text) not in held_out]
-        for rows in (read_labelled(data / "sst2" / "train_phrases.tsv.xz"), reviews[VALIDATION_REVIEWS:])
-    )
-    return phrases, others
-
-
-def read_reviews(data: Path, split: Split) -> list[list[str]]:
-    """Read IMDb's reviews as documents, each a list of sentences: those to learn labels from, and those without any."""
-    reviews = read_labelled(data / "imdb" / "train.jsonl.xz")
-    if split == "validation":
-        return [sentences_of(text) for text, _ in reviews[:VALIDATION_REVIEWS]]
-    held_out = _held_out_opinions(data, reviews)
-    texts = [text for text, _ in reviews[VALIDATION_REVIEWS:]]
-    texts += [row["text"] for row in read_rows(data / "imdb" / "unlabelled.jsonl.xz")]
-    return [sentences_of(text) for text in texts if bare(text) not in held_out]
-
-
-def _held_out_opinions(data: Path, reviews: list[tuple[str, int]]) -> set[str]:
-    """Return what of SST-2 and IMDb is validated and tested on."""
-    tests = [read_labelled(data / file) for file in ("sst2/test.tsv.xz", "sst2/dev.tsv.xz", "imdb/test.jsonl.xz")]
-    return {bare(text) for rows in (*tests, reviews[:VALIDATION_REVIEWS]) for text, _ in rows}
-
-
-def read_labelled(path: Path) -> list[tuple[str, int]]:
-    """Read a file of texts with numbered labels."""
-    return [(row["text"], row.label(("0", "1"))) for row in read_rows(path)]
 
 
 def read_spam(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:

@@ -15,7 +15,7 @@ from model.architectures import TextEncoder, Transformer
 from model.architectures.heads import PretrainingHead, WeightedVectorHead
 from model.card import Card
 from model.config import TransformerConfig
-from model.training import cards, inferences, pairs, readers, sentences
+from model.training import cards, inferences, opinions, pairs, readers, sentences
 from model.training.cooccurrence import cooccurrence_embeddings
 from model.training.data import Split
 from model.training.objectives import (
@@ -74,7 +74,7 @@ _PRETRAIN_ENCODER_REVIEWS = replace(
     name="pretrain-encoder-reviews",
     begins_with="pretrain-encoder",
     card=cards.ENCODER_OF_REVIEWS,
-    read=readers.read_reviews,
+    read=opinions.read_reviews,
     epochs=4,
     learning_rate=1e-3,
     warmup_steps=150,
@@ -197,7 +197,7 @@ _ALL = (
     _finetune_classify(
         "finetune-classify-sentiment",
         cards.SENTIMENT,
-        readers.read_sentiment,
+        opinions.read_sentiment,
         begins_with="pretrain-encoder-reviews",
         most_texts=128,  # else the phrases, of which a thousand fit, would be learned in a tenth of the steps
         epochs=2,

@@ -13,20 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from tqdm import tqdm
 
 from model.architectures import Transformer
 from model.training.data import Split
 from model.training.errors import RunError
 from model.training.objectives import Classify
-from model.training.readers import bare, read_labelled, read_phrases_and_reviews, read_sentiment, sentences_of
-from model.training.silver import said_once
+from model.training.opinions import SENTIMENTS, read_opinions, read_sentiment
+from model.training.readers import bare, sentences_of
+from model.training.teacher import labels_texts, logits_of, said_once
 
 OF_A_REVIEW = 6  # sentences, drawn by chance
-TESTED = "sst2/test.tsv.xz"
 WORDS = range(4, 46)  # of a sentence
 WHOLE = 5  # of so many reviews one is learned whole, too
 BATCH_TOKENS, LONGEST = 32768, 128
@@ -41,25 +39,25 @@ class OfReview:
     label: int
 
 
-Row = tuple[str, int | OfReview | tuple[float, ...]]
+Row = tuple[str, int | OfReview]
+Labelled = tuple[str, tuple[float, float]]  # how likely it is negative, and positive
 
 
 def read_sentences(data: Path, split: Split) -> list[Row]:
     """Read SST-2's phrases, some of IMDb's reviews, and sentences of all, as (text, label); none that is tested on."""
     if split == "validation":
         return [*read_sentiment(data, split)]
-    phrases, reviews = read_phrases_and_reviews(data)
-    held_out = {bare(text) for text, _ in (*read_sentiment(data, "validation"), *read_labelled(data / TESTED))}
+    opinions = read_opinions(data)
     draw = random.Random(1)
-    rows: list[Row] = [*phrases, *reviews[::WHOLE]]
-    for text, label in reviews:
+    rows: list[Row] = [*opinions.phrases, *opinions.reviews[::WHOLE]]
+    for text, label in opinions.reviews:
         found = [sentence for sentence in sentences_of(text) if len(sentence.split()) in WORDS]
         drawn = draw.sample(found, min(OF_A_REVIEW, len(found)))
-        rows += [(sentence, OfReview(label)) for sentence in drawn if bare(sentence) not in held_out]
+        rows += [(sentence, OfReview(label)) for sentence in drawn if bare(sentence) not in opinions.held_out]
     return rows
 
 
-def label_sentences(teacher: Transformer | None, tokenizer: Tokenizer, rows: list[Row], file: Path) -> list[Row]:
+def label_sentences(teacher: Transformer | None, tokenizer: Tokenizer, rows: list[Row], file: Path) -> list[Labelled]:
     """Return rows with probabilities of both labels, those of sentences as the teacher and their reviews say.
 
     What the teacher says is written to `file`, or read from it where it is there. Without a teacher and a file reviews
@@ -68,35 +66,27 @@ def label_sentences(teacher: Transformer | None, tokenizer: Tokenizer, rows: lis
     texts = [text for text, label in rows if isinstance(label, OfReview)]
     said = said_once(file, texts, None if teacher is None else lambda: _log_odds(teacher, tokenizer, texts))
     odds = iter((np.zeros(len(texts)) if said is None else said).tolist())
-    return [(text, _probabilities(label, next(odds) if isinstance(label, OfReview) else 0.0)) for text, label in rows]
+    return [
+        (text, _of_sentence(next(odds), label.label) if isinstance(label, OfReview) else (1.0 - label, float(label)))
+        for text, label in rows
+    ]
 
 
-def _probabilities(label: int | OfReview | tuple[float, ...], odds: float) -> tuple[float, ...]:
-    """Return how likely a text is negative and positive, of the teacher's log odds that it is positive."""
-    if isinstance(label, tuple):
-        return label
-    if isinstance(label, int):
-        return 1.0 - label, float(label)
-    positive = 1 / (1 + math.exp(-(odds / TEMPERATURE + (LEANING if label.label else -LEANING))))
+def _of_sentence(odds: float, of_review: int) -> tuple[float, float]:
+    """Return how likely a sentence is negative and positive, of the teacher's log odds that it is positive."""
+    positive = 1 / (1 + math.exp(-(odds / TEMPERATURE + (LEANING if of_review else -LEANING))))
     return 1 - positive, positive
 
 
 def _log_odds(teacher: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.float64]:
     """Return what the teacher says of each text, (N,)."""
-    head = teacher.config.head
-    if (teacher.config.architecture, head.kind, head.num_labels) != ("encoder", "classify", 2):
+    if not labels_texts(teacher, len(SENTIMENTS)):
         raise RunError(
             "sentences are to be labelled by the model that this run begins with, and it has not two labels; begin "
             "with a run of finetune-classify-sentiment"
         )
     objective = Classify(tokenizer, min(LONGEST, teacher.config.max_positions))
     objective.encode([(text, 0) for text in texts])
-    odds = np.zeros(len(texts))
-    device = next(teacher.parameters()).device
-    batches = objective.batches(BATCH_TOKENS, None)
-    for indices in tqdm(batches, desc="labelling sentences", unit="batch", dynamic_ncols=True):
-        batch = {name: tensor.to(device) for name, tensor in objective.collate(indices).items()}
-        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
-            logits = objective.logits(teacher, batch).float()
-        odds[indices] = (logits[:, 1] - logits[:, 0]).cpu().numpy()
+    negative, positive = logits_of(teacher, objective, len(texts), BATCH_TOKENS).numpy().astype(np.float64).T
+    odds: NDArray[np.float64] = positive - negative
     return odds

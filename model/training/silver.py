@@ -6,22 +6,19 @@ al. 2021, "Augmented SBERT", where such scores are called silver).
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from tqdm import tqdm
 
 from model.architectures import Transformer
 from model.training.errors import RunError
 from model.training.objectives import ScorePairs
 from model.training.objectives.pair import Pair, turned
+from model.training.teacher import labels_texts, logits_of, said_once
 
 BATCH_TOKENS = 8192
 
@@ -43,46 +40,17 @@ def with_silver_scores(
     return [replace(pair, score=next(scores)) if _is_unknown(pair) else pair for pair in rows]
 
 
-def said_once(
-    file: Path, texts: Sequence[str], said: Callable[[], NDArray[np.float64]] | None
-) -> NDArray[np.float64] | None:
-    """Return what a model says of texts, (N,), as it was written to a file of the run, or to be written now.
-
-    None where neither there is a file nor a model, whose call `said` is. Raises `RunError` for a file of other texts.
-    """
-    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    if not file.exists():
-        if said is None:
-            return None
-        found = said() if texts else np.zeros(0)
-        np.savez(file, scores=found, of=digest)
-        return found
-    with np.load(file) as kept:
-        if str(kept["of"]) != digest:
-            raise RunError(
-                f"{file}: it has scores of other texts than there are now; put the data sets back as they were, train "
-                "into another folder, or remove this one to begin anew"
-            )
-        scores: NDArray[np.float64] = kept["scores"]
-    return scores
-
-
 def _is_unknown(pair: Pair) -> bool:
     return pair.score is not None and math.isnan(pair.score)
 
 
-def _check_scores_pairs(teacher: Transformer) -> None:
-    head = teacher.config.head
-    if (teacher.config.architecture, head.kind, head.num_labels) != ("encoder", "classify", 1):
+def _scores(teacher: Transformer, tokenizer: Tokenizer, pairs: list[Pair], max_length: int) -> NDArray[np.float64]:
+    """Return a score for each pair, (N,)."""
+    if not labels_texts(teacher, 1):
         raise RunError(
             "pairs are to be scored by the model that this run begins with, and it scores none; begin with a run of "
             "finetune-score-pairs"
         )
-
-
-def _scores(teacher: Transformer, tokenizer: Tokenizer, pairs: list[Pair], max_length: int) -> NDArray[np.float64]:
-    """Return a score for each pair, (N,)."""
-    _check_scores_pairs(teacher)
     one, other = (_logits(teacher, tokenizer, some, max_length) for some in (pairs, turned(pairs)))
     return 1 / (1 + np.exp(-(one + other) / 2))
 
@@ -91,10 +59,4 @@ def _logits(teacher: Transformer, tokenizer: Tokenizer, pairs: list[Pair], max_l
     """Return what the teacher says of each pair, (N,)."""
     objective = ScorePairs(tokenizer, max_length)
     objective.encode(pairs)
-    logits = np.zeros(len(pairs))
-    device = next(teacher.parameters()).device
-    for indices in tqdm(objective.batches(BATCH_TOKENS, None), desc="scoring pairs", unit="batch", dynamic_ncols=True):
-        batch = {name: tensor.to(device) for name, tensor in objective.collate(indices).items()}
-        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
-            logits[indices] = objective.logits(teacher, batch).cpu().numpy()
-    return logits
+    return logits_of(teacher, objective, len(pairs), BATCH_TOKENS).numpy().astype(np.float64)

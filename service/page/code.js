@@ -8,16 +8,21 @@ const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const address = (path) => new URL(path, document.baseURI).href;
 
 // A body that is too long for a command's argument is a file's, of which the beginning is shown.
-const isLong = (body) => new TextEncoder().encode(JSON.stringify(body)).length > LONGEST_ARGUMENT;
 const beginning = (body) =>
   JSON.stringify(body, (_, value) => (typeof value === "string" && value.length > 60 ? `${value.slice(0, 60)}…` : value)).slice(0, 500);
-const file = (body) => `# body.json, of ${JSON.stringify(body).length} characters: ${beginning(body)}\n`;
+// What tells of that file; nothing where there is no need of one.
+function file(body) {
+  const text = JSON.stringify(body);
+  const isLong = new TextEncoder().encode(text).length > LONGEST_ARGUMENT;
+  return isLong ? `# body.json, of ${text.length} characters: ${beginning(body)}\n` : "";
+}
 
 function curl({ path, body }) {
   const key = hasKey() ? ` -H "Authorization: Bearer $TRIFOLD_KEY"` : "";
   const flag = body.stream ? "curl -N" : "curl";
-  const sent = isLong(body) ? "--data-binary @body.json" : `-d ${quoted(JSON.stringify(body))}`;
-  return `${isLong(body) ? file(body) : ""}${flag} ${address(path)}${key} \\\n  -H 'Content-Type: application/json' \\\n  ${sent}`;
+  const about = file(body);
+  const sent = about ? "--data-binary @body.json" : `-d ${quoted(JSON.stringify(body))}`;
+  return `${about}${flag} ${address(path)}${key} \\\n  -H 'Content-Type: application/json' \\\n  ${sent}`;
 }
 
 // A value as Python has it. JSON's strings are Python's, too.
@@ -33,9 +38,10 @@ function literal(value) {
 }
 
 function python({ path, body }) {
-  const standard = `${isLong(body) ? "import json\n" : ""}${hasKey() ? "import os\n" : ""}`;
-  const imports = `${isLong(body) ? file(body) : ""}${standard}${standard && "\n"}import httpx\n`;
-  const given = isLong(body) ? 'json.load(open("body.json", encoding="utf-8"))' : literal(body);
+  const about = file(body);
+  const standard = `${about && "import json\n"}${hasKey() ? "import os\n" : ""}`;
+  const imports = `${about}${standard}${standard && "\n"}import httpx\n`;
+  const given = about ? 'json.load(open("body.json", encoding="utf-8"))' : literal(body);
   const key = hasKey() ? `headers = {"Authorization": f"Bearer {os.environ['TRIFOLD_KEY']}"}\n` : "";
   const rest = hasKey() ? ", headers=headers" : "";
   const asked = `"${address(path)}", json=body${rest}, timeout=60`;

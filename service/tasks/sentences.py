@@ -43,9 +43,8 @@ _SHORT_WORD = re.compile(r"(?:^|[\W\d_])[^\W\d_]{1,3}\.$")
 _GEORGIAN = re.compile(r"[\u10d0-\u10ff]")  # small letters to Python; sentences begin with no others
 # Where a sentence is cut that is too long, best first: behind a mark within it, at white space, anywhere.
 _INNER_ENDS = re.compile(r"(?:[,;:)،؛](?P<gap>\s+)|[、，；：။၊།](?P<no_gap>\s*))(?=\S)")
-_GAPS = re.compile(
-    r"(?<!\s)(?P<gap>\s+)(?=\S)"
-)  # from its first space alone, or a long one would be read over and over
+# From its first space alone, or a long one would be read over and over.
+_GAPS = re.compile(r"(?<!\s)(?P<gap>\s+)(?=\S)")
 
 
 class TooManySentences(Exception):
@@ -165,9 +164,9 @@ def _ends_in_line(text: str, start: int, stop: int, language: str) -> Iterator[t
 
 def _is_within_a_name(text: str, end: int) -> bool:
     """Tell whether a mark that no space follows is a part of a name or of an address: ASP.NET, README.TXT."""
-    before, after = text[max(0, end - LONGEST_NAME) : end].split()[-1:], text[end : end + LONGEST_NAME].split()[:1]
-    whole = "".join([*before, *after])
-    return _OF_ADDRESSES.search(whole) is not None or _NAME_BEHIND.match(whole, len("".join(before)) - 1) is not None
+    before = text[max(0, end - LONGEST_NAME) : end].rsplit(maxsplit=1)[-1]
+    after = text[end : end + LONGEST_NAME].split(maxsplit=1)[0]
+    return _NAME_BEHIND.match(text, end - 1) is not None or _OF_ADDRESSES.search(before + after) is not None
 
 
 def _may_end(text: str, sentence: int, end: int, following: int, *, has_capitals: bool) -> bool:

@@ -69,11 +69,11 @@ def answers(context: str, text: LongText, windows: Sequence[Spans], top_k: int) 
     is_of_words: dict[tuple[int, int], bool] = {}  # once each: words may be as long as a text, and hold all spans
     for place in np.argsort(-scores, kind="stable").tolist():
         first, last = widened = _whole_words(text.words, int(firsts[place]), int(lasts[place]))
+        if is_of_words.get(widened):  # found by a better span
+            continue
         if widened not in is_of_words:
             start, end = int(text.offsets[first, 0]), int(text.offsets[last, 1])
             is_of_words[widened] = _WITHOUT_SPACES.search(context, start, end) is None
-        elif is_of_words[widened]:
-            continue
         if not is_of_words[widened]:
             first, last = int(firsts[place]), int(lasts[place])  # what stands between two spaces is no word there
         characters = trimmed(context, int(text.offsets[first, 0]), int(text.offsets[last, 1]))

@@ -108,8 +108,7 @@ class TokenizerFiles:
         placed = {token.content for _, token in missing}
         named = [each for each in self._named() if each not in known | placed]
         special = [each for each in named if tokenizer.token_to_id(each) is not None]
-        if missing or special:
-            self._add(tokenizer, special, missing)
+        self._add(tokenizer, special, missing)
         return bool(missing or special)
 
     def _named(self) -> list[str]:

@@ -164,16 +164,13 @@ def _compile_what_is_known(compiler: str, target: Path) -> bool:
 
     Raises `NoLibrary`.
     """
-    with suppress(NotCompiled):
-        compile_library(compiler, target)
-        return True
-    if platform.machine() == "aarch64":
-        compile_library(compiler, target, WITHOUT_MATRIX_PRODUCTS)
-        return False
-    with suppress(NotCompiled):
-        compile_library(compiler, target, WITHOUT_AVX_VNNI)
-        return False
-    compile_library(compiler, target, WITHOUT_AVX_VNNI, WITHOUT_TILES)
+    is_arm = platform.machine() == "aarch64"
+    less = [(WITHOUT_MATRIX_PRODUCTS,)] if is_arm else [(WITHOUT_AVX_VNNI,), (WITHOUT_AVX_VNNI, WITHOUT_TILES)]
+    for further in ((), *less[:-1]):
+        with suppress(NotCompiled):
+            compile_library(compiler, target, *further)
+            return not further
+    compile_library(compiler, target, *less[-1])
     return False
 
 

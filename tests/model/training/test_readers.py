@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.training import inferences, readers
+from model.training import inferences, opinions, readers
 from model.training.data import read_idx_pair
 from model.training.errors import DataError
 from tests.model.data_files import write_idx, write_named_texts, write_xz
@@ -132,7 +132,7 @@ def test_images_are_read_from_mnists_file_format(tmp_path: Path) -> None:
 def test_phrases_and_reviews_that_are_tested_on_are_not_trained_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "VALIDATION_REVIEWS", 1)
+    monkeypatch.setattr(opinions, "VALIDATION_REVIEWS", 1)
     for file, texts in (
         ("sst2/train_phrases.tsv.xz", ["good film", "What's next?", "so dull"]),
         ("sst2/dev.tsv.xz", ["so dull ."]),
@@ -146,9 +146,9 @@ def test_phrases_and_reviews_that_are_tested_on_are_not_trained_on(
     ):
         write_xz(tmp_path / file, "".join(json.dumps({"text": text, "label": 1}) + "\n" for text in texts))
 
-    assert [text for text, _ in readers.read_sentiment(tmp_path, "train")] == ["good film", "Fine."]
-    assert readers.read_reviews(tmp_path, "train") == [["Fine."], ["Long."]]
-    assert [text for text, _ in readers.read_sentiment(tmp_path, "validation")] == ["so dull .", "Held out."]
+    assert [text for text, _ in opinions.read_sentiment(tmp_path, "train")] == ["good film", "Fine."]
+    assert opinions.read_reviews(tmp_path, "train") == [["Fine."], ["Long."]]
+    assert [text for text, _ in opinions.read_sentiment(tmp_path, "validation")] == ["so dull .", "Held out."]
 
 
 def test_translations_are_read_both_ways_and_nothing_tested_is_learned_as_an_answer(tmp_path: Path) -> None:
