@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -16,10 +17,12 @@ from deploy.monitoring.local import free_port
 from tests.deploy.queries import ELSEWHERE, asked_for, queries
 from tests.integration.processes import ROOT
 from tests.integration.service.asking import LONG, REQUESTS, request
-from tests.integration.service.conftest import HAPROXY_METRICS_PORT, METRICS_PORT, MODELS, RAY_METRICS_PORT
+from tests.integration.service.conftest import ASLEEP, HAPROXY_METRICS_PORT, METRICS_PORT, MODELS, RAY_METRICS_PORT
 from tests.service.api.conftest import series
 
 pytestmark = pytest.mark.integration
+
+MODEL_INFO = re.compile(r'^model_info\{.*\bmodel="([^"]+)"')
 
 
 def test_one_page_counts_for_every_process_of_the_node(service: str) -> None:
@@ -40,14 +43,17 @@ def test_one_page_counts_for_every_process_of_the_node(service: str) -> None:
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         after = pages()
-        told = [[new[name] - old.get(name, 0) for name in counts] for old, new in zip(before, after, strict=True)]
+        both = zip(before, after, strict=True)
+        told = [[new.get(name, 0) - old.get(name, 0) for name in counts] for old, new in both]
         if told == [[2, 2]] * 3:
             break
         time.sleep(0.2)
     assert told == [[2, 2]] * 3
+    awake = MODELS.keys() - {ASLEEP}  # which tells of itself only where it was asked within the last ten minutes
     for page in after:
-        models = {name for name in page if name.startswith("model_info")}
-        assert len(models) == len(MODELS)  # each in a process of its own
+        told_of = [model for name in page for model in MODEL_INFO.findall(name)]
+        assert awake <= set(told_of) <= MODELS.keys()  # each in a process of its own
+        assert len(told_of) == len(set(told_of))
 
 
 def test_alerts_and_dashboards_ask_for_metrics_and_labels_that_exist(service: str) -> None:
