@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
+from tokenizers import Tokenizer
 
 from model.architectures import Transformer, build
 from model.config import (
@@ -31,6 +33,10 @@ from model.sizes import default_head
 from model.training import cards
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.tokenizers import tokens_of
+
+# The same examples in every run, however slow and busy the machine is: a change is not blamed for what it did not do.
+settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 for name in [name for name in os.environ if name.startswith("TRIFOLD_")]:
     del os.environ[name]  # whatever service its caller runs
@@ -138,6 +144,11 @@ class TinyPackage:
     def tokenizer(self) -> PackageTokenizer:
         """Its tokenizer, as it is served."""
         return PackageTokenizer.load(self.folder / TOKENIZER_FILE)
+
+    @property
+    def training_tokenizer(self) -> Tokenizer:
+        """Its tokenizer, as training and measuring read with it."""
+        return Tokenizer.from_file(str(self.folder / TOKENIZER_FILE))
 
 
 MakePackage = Callable[..., TinyPackage]

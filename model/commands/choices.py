@@ -16,7 +16,7 @@ RECIPE_NAMES = [
     *("pretrain-encoder", "pretrain-encoder-reviews", "finetune-classify-sentiment", "finetune-classify-sentences"),
     *("finetune-classify-spam", "finetune-classify-topics", "finetune-classify-entail", "finetune-classify-hypotheses"),
     *("finetune-score-pairs", "finetune-tag"),
-    *("finetune-answer", "contrastive-embed", "pretrain-decoder", "sft-decoder"),
+    *("finetune-answer", "contrastive-embed", "contrastive-embed-again", "pretrain-decoder", "sft-decoder"),
     *("translate", "translate-varied", "translate-joined", "classify-image"),
 ]
 RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list

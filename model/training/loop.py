@@ -39,6 +39,7 @@ from model.training.optimizer import learning_rate_factor, optimizer_of
 from model.training.recipe import Recipe
 from model.training.run import Run, load_trained, save_whole
 from model.training.start import begin_with, check_start, mixed
+from model.training.teacher import Teacher
 
 
 def train(
@@ -100,7 +101,7 @@ class Training:
         if tokenizer is not None:
             config = replace(config, vocab_size=tokenizer.get_vocab_size())
             if recipe.teach is not None:
-                rows = recipe.teach(self.start, tokenizer, rows, self._taught())
+                rows = recipe.teach(self._teacher(), tokenizer, rows)
         self.objective, self.validation = (recipe.objective(tokenizer, config) for _ in range(2))
         self.objective.encode(rows)
         self.validation.encode(validation_rows)
@@ -354,8 +355,8 @@ class Training:
             shutil.copyfile(Run(self.start_from).tokenizer, self.run.tokenizer)
         return Tokenizer.from_file(str(self.run.tokenizer))
 
-    def _taught(self) -> Path:
-        """Return the file of what the start says of rows: of a new run not there, of one that goes on there."""
+    def _teacher(self) -> Teacher:
+        """Return what the run begins with, and the file of what it says, which a new run has not."""
         if not self.run.checkpoint.exists():
             self.run.taught.unlink(missing_ok=True)  # by another start
         elif not self.run.taught.exists():
@@ -363,7 +364,8 @@ class Training:
                 f"{self.run.taught}: it is not there, and the run has learned from it; put it back, or remove "
                 "the folder to begin anew"
             )
-        return self.run.taught
+        taught_by = None if self.start_from is None else Run(self.start_from).taught
+        return Teacher(self.start, self.run.taught, taught_by)
 
     def _compiled(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         # Attention without a mask would be fused, which on a CPU makes steps longer by half.

@@ -15,6 +15,7 @@ from model.config import HeadKind, TransformerConfig
 from model.sizes import default_head
 from model.training.data import Split
 from model.training.objectives import Objective
+from model.training.teacher import Teacher
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,7 @@ class Recipe:
     texts: Callable[[list[Any]], Sequence[str]] = list  # what of the rows a new tokenizer is trained on
     train_tokenizer: Callable[[Sequence[str], int], Tokenizer] | None = None  # none for images
     initialise: Callable[[Transformer, Objective], None] | None = None  # what to do with fresh weights
-    # What the model it begins with says of the rows; it is kept in a file of the run, to resume without that model.
-    teach: Callable[[Transformer | None, Any, list[Any], Path], list[Any]] | None = None
+    teach: Callable[[Teacher, Any, list[Any]], list[Any]] | None = None  # returns rows with what the teacher says
     head: HeadKind | None = None  # of an encoder of texts; others have their size's
     dropout: float | None = None  # the size's own unless given
     weight_decay: float = 0.01

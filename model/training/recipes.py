@@ -33,6 +33,7 @@ from model.training.objectives import (
 from model.training.objectives.pair import Pair
 from model.training.recipe import Recipe
 from model.training.silver import with_silver_scores
+from model.training.teacher import Teacher
 from model.training.tokenizers import END_OF_TEXT, train_bpe, train_wordpiece
 from model.training.translators import TRANSLATORS
 
@@ -88,10 +89,10 @@ def _weigh_rare_words(model: Transformer, objective: Objective) -> None:
     model.head.weigh_rare_words(torch.from_numpy(np.bincount(objective.ids.flat, minlength=model.config.vocab_size)))
 
 
-def _score_pairs(start: Transformer | None, tokenizer: Tokenizer, rows: list[Pair], file: Path) -> list[Pair]:
+def _score_pairs(teacher: Teacher, tokenizer: Tokenizer, rows: list[Pair]) -> list[Pair]:
     """Let what a run begins with score the pairs that nobody scored."""
     assert cards.ALIKE.max_input_tokens is not None
-    return with_silver_scores(start, tokenizer, rows, file, cards.ALIKE.max_input_tokens)
+    return with_silver_scores(teacher, tokenizer, rows, cards.ALIKE.max_input_tokens)
 
 
 def _texts_of_pairs(rows: list[Pair]) -> list[str]:
@@ -189,6 +190,25 @@ _IMAGES = Recipe(
     weight_decay=0.05,
     averaging=0.998,
     evaluate_every=430,  # about two epochs
+)
+
+_SENTENCE_VECTORS = _finetune(
+    "contrastive-embed",
+    cards.EMBED,
+    pairs.read_pairs_for_vectors,
+    texts=_texts_of_pairs,
+    objective=lambda tokenizer, config: Contrastive(tokenizer, min(128, config.max_positions), temperature=0.05),
+    initialise=_weigh_rare_words,
+    begins_with="finetune-score-pairs",
+    teach=_score_pairs,
+    head="embed",  # made of words more than of what is above them, so all layers learn as fast
+    dropout=0.0,
+    epochs=2,
+    batch_tokens=8192,
+    learning_rate=4e-4,
+    matrix_learning_rate=1e-3,
+    warmup_steps=50,
+    evaluate_every=100,
 )
 
 _ALL = (
@@ -309,24 +329,8 @@ _ALL = (
         averaging=0.998,
         evaluate_every=700,
     ),
-    _finetune(
-        "contrastive-embed",
-        cards.EMBED,
-        pairs.read_pairs_for_vectors,
-        texts=_texts_of_pairs,
-        objective=lambda tokenizer, config: Contrastive(tokenizer, min(128, config.max_positions), temperature=0.05),
-        initialise=_weigh_rare_words,
-        begins_with="finetune-score-pairs",
-        teach=_score_pairs,
-        head="embed",  # made of words more than of what is above them, so all layers learn as fast
-        dropout=0.0,
-        epochs=2,
-        batch_tokens=8192,
-        learning_rate=4e-4,
-        matrix_learning_rate=1e-3,
-        warmup_steps=50,
-        evaluate_every=100,
-    ),
+    _SENTENCE_VECTORS,
+    replace(_SENTENCE_VECTORS, name="contrastive-embed-again", begins_with="contrastive-embed", initialise=None),
     _BOOKS_AND_STORIES,
     _STORIES_ASKED_FOR,
     *TRANSLATORS,
@@ -346,7 +350,7 @@ PACKAGES = {
     "sentiment": "finetune-classify-sentences",
     "spam": "finetune-classify-spam",
     "topics": "finetune-classify-topics",
-    "embed": "contrastive-embed",
+    "embed": "contrastive-embed-again",
     "stories": "sft-decoder",
     "translate": "translate-joined",
     "fashion": "classify-image",

@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 
 from model.architectures import Transformer, build
-from model.config import TransformerConfig
+from model.config import ConfigError, TransformerConfig
 from model.package import Dataset
 from model.package.manifest import sha256_of, write_whole
 from model.training.decisions import Decisions
@@ -76,11 +76,14 @@ class Run:
     def about(self) -> About:
         """Read what the run was begun with; raises `RunError` where there is none."""
         content = self._noted()
-        return About(
-            recipe=content["recipe"]["name"],
-            training_data=[Dataset.model_validate(dataset) for dataset in content["training_data"]],
-            minutes_before=content["minutes_before"],
-        )
+        try:
+            return About(
+                recipe=content["recipe"]["name"],
+                training_data=[Dataset.model_validate(dataset) for dataset in content["training_data"]],
+                minutes_before=content["minutes_before"],
+            )
+        except (KeyError, TypeError, ValueError):  # a checkpoint of another program has a config.json, too
+            raise RunError(f"{self.config}: it is not that of a training run") from None
 
     def decisions(self) -> Decisions:
         """Read what decides the run; raises `RunError` where there is none, or an older version noted less."""
@@ -96,7 +99,12 @@ class Run:
     def _noted(self) -> dict[str, Any]:
         if not self.config.exists():
             raise RunError(f"{self.folder}: there is no {self.config.name}; it is not the folder of a training run")
-        content: dict[str, Any] = json.loads(self.config.read_text())
+        try:
+            content = json.loads(self.config.read_text())
+        except ValueError as error:
+            raise RunError(f"{self.config}: {error}") from None
+        if not isinstance(content, dict):
+            raise RunError(f"{self.config}: it is not that of a training run")
         return content
 
     @property
@@ -184,13 +192,17 @@ def save_whole(state: dict[str, Any], path: Path) -> None:
 def load_trained(folder: Path) -> tuple[Transformer, Tokenizer | None, dict[str, Any]]:
     """Return a run's best model, or the newest before any evaluation, its tokenizer, and what was saved with it.
 
-    Raises `RunError` where there is neither, or a tokenizer that they did not learn with.
+    Raises `RunError` where there is neither, a tokenizer that they did not learn with, or sizes of another version.
     """
     run = Run(folder)
     state = torch.load(run.weights, map_location="cpu", weights_only=True)
     if "tokenizer" in state:  # older versions did not note it
         run.check_tokenizer(state["tokenizer"])
-    model = build(TransformerConfig.from_dict(state["config"]))
+    try:
+        config = TransformerConfig.from_dict(state["config"])
+    except ConfigError as error:
+        raise RunError(f"{run.weights}: {error}; train it with this version") from None
+    model = build(config)
     model.load_state_dict(state["model"])
     tokenizer = Tokenizer.from_file(str(run.tokenizer)) if run.tokenizer.exists() else None
     return model.eval(), tokenizer, state

@@ -22,7 +22,7 @@ from model.training.errors import RunError
 from model.training.objectives import Classify
 from model.training.opinions import SENTIMENTS, read_opinions, read_sentiment
 from model.training.readers import bare, sentences_of
-from model.training.teacher import labels_texts, logits_of, said_once
+from model.training.teacher import Teacher, labels_texts, logits_of
 
 OF_A_REVIEW = 6  # sentences, drawn by chance
 WORDS = range(4, 46)  # of a sentence
@@ -57,14 +57,14 @@ def read_sentences(data: Path, split: Split) -> list[Row]:
     return rows
 
 
-def label_sentences(teacher: Transformer | None, tokenizer: Tokenizer, rows: list[Row], file: Path) -> list[Labelled]:
+def label_sentences(teacher: Teacher, tokenizer: Tokenizer, rows: list[Row]) -> list[Labelled]:
     """Return rows with probabilities of both labels, those of sentences as the teacher and their reviews say.
 
-    What the teacher says is written to `file`, or read from it where it is there. Without a teacher and a file reviews
-    speak alone. Raises `RunError` if the teacher has not two labels, or the file is of other sentences.
+    Where the teacher says nothing reviews speak alone. Raises `RunError` if it has not two labels, or its file is of
+    other sentences.
     """
     texts = [text for text, label in rows if isinstance(label, OfReview)]
-    said = said_once(file, texts, None if teacher is None else lambda: _log_odds(teacher, tokenizer, texts))
+    said = teacher.says(texts, lambda model: _log_odds(model, tokenizer, texts))
     odds = iter((np.zeros(len(texts)) if said is None else said).tolist())
     return [
         (text, _of_sentence(next(odds), label.label) if isinstance(label, OfReview) else (1.0 - label, float(label)))

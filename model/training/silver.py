@@ -1,14 +1,14 @@
 """Scores of pairs that nobody scored, by a model that reads both texts together.
 
 It compares better than vectors do, which learn from what it says of many pairs beside what people say of few (Thakur et
-al. 2021, "Augmented SBERT", where such scores are called silver).
+al. 2021, "Augmented SBERT", where such scores are called silver). Vectors that have learned so err elsewhere than what
+taught them, and both together are righter than either: those of another run learn from both.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,24 +16,30 @@ from tokenizers import Tokenizer
 
 from model.architectures import Transformer
 from model.training.errors import RunError
-from model.training.objectives import ScorePairs
+from model.training.objectives import Contrastive, ScorePairs
 from model.training.objectives.pair import Pair, turned
-from model.training.teacher import labels_texts, logits_of, said_once
+from model.training.teacher import Teacher, cosines_of, labels_texts, logits_of
 
 BATCH_TOKENS = 8192
+SHARE_OF_COSINES = 0.5  # beside the log odds of what reads both texts together
 
 
-def with_silver_scores(
-    teacher: Transformer | None, tokenizer: Tokenizer, rows: list[Pair], file: Path, max_length: int
-) -> list[Pair]:
-    """Return pairs of which those of unknown score have the teacher's, 0 to 1: the mean of what it says of both orders.
+def with_silver_scores(teacher: Teacher, tokenizer: Tokenizer, rows: list[Pair], max_length: int) -> list[Pair]:
+    """Return pairs of which those of unknown score have the teacher's, 0 to 1.
 
-    It is written to `file`, or read from it where it is there. Without a teacher and a file the pairs stay as they are.
-    Raises `RunError` if the teacher does not score pairs, or the file has scores of others.
+    Of a model that scores pairs it is the mean of what it says of both orders. A model that makes vectors gives out the
+    scores of its own teacher, in the order that both together see. Where the teacher says nothing the pairs stay as
+    they are. Raises `RunError` if it compares no pairs, or a file has scores of others.
     """
     unknown = list(filter(_is_unknown, rows))
     texts = [f"{pair.first}\t{pair.second}" for pair in unknown]
-    said = said_once(file, texts, None if teacher is None else lambda: _scores(teacher, tokenizer, unknown, max_length))
+
+    def ask(model: Transformer) -> NDArray[np.float64]:
+        if model.config.head.kind == "embed":
+            return in_order_of_both(teacher.was_told(texts), _cosines(model, tokenizer, unknown, max_length))
+        return _scores(model, tokenizer, unknown, max_length)
+
+    said = teacher.says(texts, ask)
     if said is None:
         return rows
     scores = iter(said.tolist())
@@ -42,6 +48,29 @@ def with_silver_scores(
 
 def _is_unknown(pair: Pair) -> bool:
     return pair.score is not None and math.isnan(pair.score)
+
+
+def in_order_of_both(scores: NDArray[np.float64], cosines: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return scores, (N,) between 0 and 1, given out anew: the highest to what their log odds and cosines place first.
+
+    Both are compared by standard deviations, and cosines count for less, as they are less often right.
+    """
+    log_odds = np.log(scores) - np.log1p(-scores)
+    order = np.argsort(_standardised(log_odds) + SHARE_OF_COSINES * _standardised(cosines), kind="stable")
+    given = np.empty_like(scores)
+    given[order] = np.sort(scores)
+    return given
+
+
+def _standardised(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return (values - values.mean()) / (values.std() or 1)
+
+
+def _cosines(teacher: Transformer, tokenizer: Tokenizer, pairs: list[Pair], max_length: int) -> NDArray[np.float64]:
+    """Return the cosine of each pair's vectors, (N,)."""
+    objective = Contrastive(tokenizer, max_length, temperature=1)  # which cosines are not divided by
+    objective.encode(pairs)
+    return cosines_of(teacher, objective, len(pairs), BATCH_TOKENS).numpy().astype(np.float64)
 
 
 def _scores(teacher: Transformer, tokenizer: Tokenizer, pairs: list[Pair], max_length: int) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,31 +14,55 @@ from tqdm import tqdm
 
 from model.architectures import Transformer
 from model.training.errors import RunError
-from model.training.objectives import Classify, ScorePairs
+from model.training.objectives import Batch, Classify, Contrastive, ScorePairs
 
 
-def said_once(
-    file: Path, texts: Sequence[str], said: Callable[[], NDArray[np.float64]] | None
-) -> NDArray[np.float64] | None:
-    """Return what a model says of texts, (N,), as it was written to a file of the run, or to be written now.
+@dataclass(frozen=True)
+class Teacher:
+    """The model that a run begins with, or None where a run is resumed without it, and what it says of rows."""
 
-    None where neither there is a file nor a model, whose call `said` is. Raises `RunError` for a file of other texts.
-    """
-    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    if not file.exists():
-        if said is None:
-            return None
-        found = said() if texts else np.zeros(0)
-        np.savez(file, scores=found, of=digest)
-        return found
+    model: Transformer | None
+    file: Path  # of the run, which keeps what the model said
+    taught_by: Path | None = None  # the file of what the model's own teacher said, where it had one
+
+    def says(
+        self, texts: Sequence[str], ask: Callable[[Transformer], NDArray[np.float64]]
+    ) -> NDArray[np.float64] | None:
+        """Return what it says of texts, (N,): as the file has it, or by asking the model now, which writes the file.
+
+        None where there is neither a file nor a model. Raises `RunError` for a file of other texts.
+        """
+        if not self.file.exists():
+            if self.model is None:
+                return None
+            found = ask(self.model) if texts else np.zeros(0)
+            np.savez(self.file, scores=found, of=_digest(texts))
+            return found
+        return _kept(self.file, texts)
+
+    def was_told(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Return what its own teacher said of the same texts, (N,); raises `RunError` where it had none."""
+        if self.taught_by is None or not self.taught_by.exists():
+            raise RunError(
+                "what the run that this one begins with learned of its own teacher is to be learned here too, and it "
+                "has no taught.npz; begin with a run that was taught"
+            )
+        return _kept(self.taught_by, texts)
+
+
+def _kept(file: Path, texts: Sequence[str]) -> NDArray[np.float64]:
     with np.load(file) as kept:
-        if str(kept["of"]) != digest:
+        if str(kept["of"]) != _digest(texts):
             raise RunError(
                 f"{file}: it has scores of other texts than there are now; put the data sets back as they were, train "
                 "into another folder, or remove this one to begin anew"
             )
         scores: NDArray[np.float64] = kept["scores"]
     return scores
+
+
+def _digest(texts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def labels_texts(teacher: Transformer, labels: int) -> bool:
@@ -47,13 +72,28 @@ def labels_texts(teacher: Transformer, labels: int) -> bool:
 
 
 def logits_of(teacher: Transformer, objective: Classify | ScorePairs, count: int, batch_tokens: int) -> torch.Tensor:
-    """Return the teacher's logits for all `count` rows that an objective has encoded, (N, …) in float32 on the CPU."""
+    """Return a model's logits for all `count` rows that an objective has encoded, (N, …) in float32 on the CPU."""
+    return _outputs_of(teacher, objective, objective.logits, count, batch_tokens)
+
+
+def cosines_of(teacher: Transformer, objective: Contrastive, count: int, batch_tokens: int) -> torch.Tensor:
+    """Return the cosines of a model's vectors for all `count` pairs that were encoded, (N,) in float32 on the CPU."""
+    return _outputs_of(teacher, objective, objective.cosines, count, batch_tokens)
+
+
+def _outputs_of(
+    teacher: Transformer,
+    objective: Classify | ScorePairs | Contrastive,
+    compute: Callable[[Transformer, Batch], torch.Tensor],
+    count: int,
+    batch_tokens: int,
+) -> torch.Tensor:
     device = next(teacher.parameters()).device
     found: dict[int, torch.Tensor] = {}
     batches = objective.batches(batch_tokens, None)
     for indices in tqdm(batches, desc="asking the teacher", unit="batch", dynamic_ncols=True):
         batch = {name: tensor.to(device) for name, tensor in objective.collate(indices).items()}
         with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
-            logits = objective.logits(teacher, batch)
-        found.update(zip(indices, logits.float().cpu(), strict=True))
+            outputs = compute(teacher, batch)
+        found.update(zip(indices, outputs.float().cpu(), strict=True))
     return torch.stack([found[row] for row in range(count)])

@@ -90,8 +90,12 @@ class Contrastive:
 
     def score(self, model: nn.Module, batch: Batch) -> tuple[list[float], list[float]]:
         """Return the cosines and the scores of scored pairs."""
+        return self.cosines(model, batch).tolist(), batch["scores"].tolist()
+
+    def cosines(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the cosine of each pair's vectors, (B,)."""
         first, second = self._vectors(model, batch)
-        return (first * second).sum(-1).tolist(), batch["scores"].tolist()
+        return (first * second).sum(-1)
 
     def summarise(self, scores: Sequence[tuple[list[float], list[float]]]) -> dict[str, float]:
         """Name the rank correlation of cosines and scores, −1 to 1."""

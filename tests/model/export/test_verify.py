@@ -8,7 +8,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer
 
 from model.card import Card
 from model.export import verify as verifying
@@ -19,7 +18,6 @@ from model.export.samples import SENTENCES
 from model.export.verify import Rows, verify
 from model.layers.block import FeedForward
 from model.package import PackageError
-from model.package.manifest import TOKENIZER_FILE
 from tests.conftest import TINY, MakePackage, random_model
 
 CARD = Card(name="tiny", task="classify", description="", licence="", training_data=(), labels=("no", "yes"))
@@ -120,7 +118,7 @@ def test_rows_are_sentences_where_there_is_a_tokenizer(make_package: MakePackage
 
 def test_rows_are_no_longer_than_their_sentences(make_package: MakePackage) -> None:
     package = make_package("stories")
-    tokenizer = Tokenizer.from_file(str(package.folder / TOKENIZER_FILE))
+    tokenizer = package.training_tokenizer
     expected = Rows.of(package.model, tokenizer).texts
     tokenizer.enable_padding(length=128)
     tokenizer.enable_truncation(5)

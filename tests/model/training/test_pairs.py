@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from tokenizers import Tokenizer
 
 from model.training import pairs
 from model.training.errors import RunError
 from model.training.objectives import Contrastive
 from model.training.objectives.pair import UNKNOWN, Pair, turned
-from model.training.silver import with_silver_scores
-from tests.conftest import MakePackage, TinyPackage
+from model.training.silver import in_order_of_both, with_silver_scores
+from model.training.teacher import Teacher
+from tests.conftest import MakePackage
 from tests.model.data_files import write_xz
 from tests.model.training.tiny_runs import SCORED, run, training_of
 
@@ -29,8 +31,8 @@ def write_scored(folder: Path, **rows: list[str]) -> None:
         write_xz(folder / "stsb" / f"{split}.tsv.xz", f"sentence1\tsentence2\tscore\n{lines}")
 
 
-def tokenizer_of(package: TinyPackage) -> Tokenizer:
-    return Tokenizer.from_file(str(package.folder / "tokenizer.json"))
+def scores_of(rows: list[Pair]) -> list[float]:
+    return [pair.score for pair in rows if pair.score is not None]
 
 
 def test_pairs_that_are_tested_on_are_not_trained_on(tmp_path: Path) -> None:
@@ -80,10 +82,10 @@ def test_texts_are_near_those_with_the_same_rare_words() -> None:
 
 def test_pairs_that_nobody_scored_have_the_mean_of_both_orders(tmp_path: Path, make_package: MakePackage) -> None:
     ranker = make_package("ranker")
-    tokenizer = tokenizer_of(ranker)
+    tokenizer = ranker.training_tokenizer
 
-    scored = with_silver_scores(ranker.model, tokenizer, TO_SCORE, tmp_path / "taught.npz", 64)
-    other = with_silver_scores(ranker.model, tokenizer, turned(TO_SCORE), tmp_path / "other.npz", 64)
+    scored = with_silver_scores(Teacher(ranker.model, tmp_path / "taught.npz"), tokenizer, TO_SCORE, 64)
+    other = with_silver_scores(Teacher(ranker.model, tmp_path / "other.npz"), tokenizer, turned(TO_SCORE), 64)
 
     assert (scored[0], scored[2]) == (TO_SCORE[0], TO_SCORE[2])
     first, second = (scored[place].score or 0.0 for place in (1, 3))
@@ -93,19 +95,50 @@ def test_pairs_that_nobody_scored_have_the_mean_of_both_orders(tmp_path: Path, m
 
 def test_a_teacher_is_asked_once(tmp_path: Path, make_package: MakePackage) -> None:
     ranker, file = make_package("ranker"), tmp_path / "taught.npz"
-    tokenizer = tokenizer_of(ranker)
+    tokenizer = ranker.training_tokenizer
 
-    assert with_silver_scores(None, tokenizer, TO_SCORE, file, 64) == TO_SCORE
-    scored = with_silver_scores(ranker.model, tokenizer, TO_SCORE, file, 64)
-    assert with_silver_scores(None, tokenizer, TO_SCORE, file, 64) == scored
+    assert with_silver_scores(Teacher(None, file), tokenizer, TO_SCORE, 64) == TO_SCORE
+    scored = with_silver_scores(Teacher(ranker.model, file), tokenizer, TO_SCORE, 64)
+    assert with_silver_scores(Teacher(None, file), tokenizer, TO_SCORE, 64) == scored
     with pytest.raises(RunError, match="it has scores of other texts"):
-        with_silver_scores(ranker.model, tokenizer, turned(TO_SCORE), file, 64)
+        with_silver_scores(Teacher(ranker.model, file), tokenizer, turned(TO_SCORE), 64)
+
+
+def test_vectors_give_out_their_own_teachers_scores_in_the_order_of_both(
+    tmp_path: Path, make_package: MakePackage
+) -> None:
+    ranker, embed = make_package("ranker"), make_package("embed")
+    rows = [Pair(first, second, UNKNOWN) for first in ("good", "dog") for second in ("great", "cat", "dog", "ice")]
+    first, second = (tmp_path / name for name in ("first.npz", "second.npz"))
+
+    told = with_silver_scores(Teacher(ranker.model, first), ranker.training_tokenizer, rows, 64)
+    vectors = Teacher(embed.model, second, taught_by=first)
+    given = with_silver_scores(vectors, embed.training_tokenizer, rows, 64)
+
+    assert [(pair.first, pair.second) for pair in given] == [(pair.first, pair.second) for pair in rows]
+    assert sorted(scores_of(given)) == sorted(scores_of(told)) and scores_of(given) != scores_of(told)
+    assert with_silver_scores(Teacher(None, second), embed.training_tokenizer, rows, 64) == given
+    for taught_by in (None, tmp_path / "none.npz"):
+        untaught = Teacher(embed.model, tmp_path / "third.npz", taught_by)
+        with pytest.raises(RunError, match="begin with a run that was taught"):
+            with_silver_scores(untaught, embed.training_tokenizer, rows, 64)
+
+
+def test_what_two_order_alike_keeps_its_scores_and_what_they_order_otherwise_is_between() -> None:
+    scores = np.array([0.1, 0.5, 0.9, 0.6])
+
+    assert in_order_of_both(scores, np.array([-0.5, 0.1, 0.8, 0.3])).tolist() == scores.tolist()
+    assert in_order_of_both(scores, np.array([-0.5, 0.5, 0.8, 0.0])).tolist() == [0.1, 0.6, 0.9, 0.5]
+    assert in_order_of_both(scores, np.array([1.0, 0.5, 0.4, 0.5])).tolist() == scores.tolist()  # they count for less
+    assert in_order_of_both(scores, np.zeros(4)).tolist() == scores.tolist()
 
 
 def test_what_compares_no_pairs_is_no_teacher(tmp_path: Path, make_package: MakePackage) -> None:
     sentiment = make_package("sentiment")
     with pytest.raises(RunError, match="begin with a run of finetune-score-pairs"):
-        with_silver_scores(sentiment.model, tokenizer_of(sentiment), TO_SCORE, tmp_path / "taught.npz", 64)
+        with_silver_scores(
+            Teacher(sentiment.model, tmp_path / "taught.npz"), sentiment.training_tokenizer, TO_SCORE, 64
+        )
 
 
 def test_vectors_learn_from_what_their_run_begins_with_and_go_on_without_it(tmp_path: Path) -> None:
@@ -123,6 +156,9 @@ def test_vectors_learn_from_what_their_run_begins_with_and_go_on_without_it(tmp_
 
     assert isinstance(first, Contrastive) and isinstance(resumed, Contrastive)
     assert first.scores == resumed.scores and all(0 <= (score or 0) <= 1 for score in first.scores)
+    run("contrastive-embed-again", tmp_path / "again", tmp_path / "run", **options, epochs=1)
+    again = training_of("contrastive-embed-again", tmp_path / "again", None, **options, epochs=1).objective
+    assert isinstance(again, Contrastive) and Counter(again.scores) == Counter(first.scores)
     (tmp_path / "run" / "taught.npz").unlink()
     with pytest.raises(RunError, match="it is not there, and the run has learned from it"):
         run("contrastive-embed", tmp_path / "run", tmp_path / "teacher", **options, epochs=1)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer
 
-from model.training import opinions, sentences
+from model.training import opinions
 from model.training.errors import RunError
 from model.training.objectives import Classify
 from model.training.sentences import LEANING, TEMPERATURE, OfReview, Row, label_sentences, read_sentences
-from tests.conftest import MakePackage, TinyPackage
+from model.training.teacher import Teacher
+from tests.conftest import MakePackage
 from tests.model.data_files import write_xz
 from tests.model.training.tiny_runs import run, training_of
 
@@ -24,10 +24,6 @@ ROWS: list[Row] = [
     *(("the dog was good", OfReview(label)) for label in (0, 1)),
     ("a red ball", OfReview(1)),
 ]
-
-
-def tokenizer_of(package: TinyPackage) -> Tokenizer:
-    return Tokenizer.from_file(str(package.folder / "tokenizer.json"))
 
 
 def test_all_reviews_give_sentences_and_some_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,27 +47,27 @@ def test_all_reviews_give_sentences_and_some_are_read_whole(tmp_path: Path, monk
 
 def test_what_a_model_says_of_a_sentence_leans_to_its_reviews_label(tmp_path: Path, make_package: MakePackage) -> None:
     sentiment = make_package("sentiment")
-    tokenizer = tokenizer_of(sentiment)
+    tokenizer = sentiment.training_tokenizer
     ids = torch.tensor([tokenizer.encode("the dog was good").ids])
     with torch.no_grad():
         logits = sentiment.model(ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids))[0]
     odds = float(logits[1] - logits[0])
 
-    rows = label_sentences(sentiment.model, tokenizer, ROWS, tmp_path / "taught.npz")
+    rows = label_sentences(Teacher(sentiment.model, tmp_path / "taught.npz"), tokenizer, ROWS)
 
     assert [text for text, _ in rows] == [text for text, _ in ROWS] and rows[0][1] == (0, 1)
     for (_, label), leaning in zip(rows[1:3], (-LEANING, LEANING), strict=True):
         assert isinstance(label, tuple) and sum(label) == pytest.approx(1)
         assert math.log(label[1] / label[0]) == pytest.approx(odds / TEMPERATURE + leaning, abs=0.1)  # of bfloat16
-    assert label_sentences(None, tokenizer, ROWS, tmp_path / "taught.npz") == rows
-    alone = label_sentences(None, tokenizer, ROWS, tmp_path / "none.npz")
+    assert label_sentences(Teacher(None, tmp_path / "taught.npz"), tokenizer, ROWS) == rows
+    alone = label_sentences(Teacher(None, tmp_path / "none.npz"), tokenizer, ROWS)
     assert [label[1] > 0.5 for _, label in alone if isinstance(label, tuple)] == [True, False, True, True]
 
 
 def test_what_has_other_labels_is_no_teacher(tmp_path: Path, make_package: MakePackage) -> None:
     ranker = make_package("ranker")
     with pytest.raises(RunError, match="begin with a run of finetune-classify-sentiment"):
-        label_sentences(ranker.model, tokenizer_of(ranker), ROWS, tmp_path / "taught.npz")
+        label_sentences(Teacher(ranker.model, tmp_path / "taught.npz"), ranker.training_tokenizer, ROWS)
 
 
 def test_a_run_learns_probabilities_from_what_it_begins_with(tmp_path: Path) -> None:
@@ -83,7 +79,5 @@ def test_a_run_learns_probabilities_from_what_it_begins_with(tmp_path: Path) -> 
 
     assert isinstance(objective, Classify)
     assert objective.labels.shape == (12, 2) and objective.labels.sum(-1).allclose(torch.ones(12))
-    assert sentences.label_sentences(None, objective.tokenizer, ROWS * 3, tmp_path / "run" / "taught.npz")[0] == (
-        "a good film",
-        (0, 1),
-    )
+    taught = Teacher(None, tmp_path / "run" / "taught.npz")
+    assert label_sentences(taught, objective.tokenizer, ROWS * 3)[0] == ("a good film", (0, 1))

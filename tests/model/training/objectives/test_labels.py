@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.processors import RobertaProcessing
 from torch import Tensor, nn
@@ -251,7 +251,6 @@ def test_texts_that_belong_together_lower_the_contrastive_loss(tokenizer_of: Tok
     batch_tokens=st.integers(1, 200),
     seed=st.none() | st.integers(0, 9),
 )
-@settings(deadline=None)
 def test_no_pair_is_held_against_a_copy_or_against_one_that_shares_a_text(
     pairs: list[Pair], batch_tokens: int, seed: int | None
 ) -> None:
