@@ -110,7 +110,7 @@ class _Share:
         free = self._limit - own - others - amount
         if free < 0 or not is_shared or not self.waiting:  # where nothing waits nobody is kept out
             return free >= 0
-        return own + amount <= SHARE * free
+        return not own or own + amount <= SHARE * free  # who has nothing here yet fits beside the others' quarter
 
 
 class Permit:

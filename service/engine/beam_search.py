@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 
 from service.engine.constraints import FREE, Constraints
 
+# Of beam_size times so many further tokens a grammar is asked whether it would be whole with them, which takes long;
+# without one as many beams live on by then as may.
+MOST_LOOKED_AT = 2
+
 EarlyStopping = bool | Literal["never"]
 Completes = Callable[[int, int], bool]  # of a row and a token behind it
 
@@ -93,21 +97,23 @@ class BeamSearch:
         parents: list[int] = []
         beams: list[list[int]] = []
         kept: list[float] = []
+        looked_at = 0  # of those that can only live on
         for rank, place in enumerate(order.tolist()):
             row, column = divmod(place, totals.shape[1])
             token, total = int(continuations.ids[row, column]), float(totals[row, column])
             if total == -np.inf and (beams or self._finished or self._has_grammar):  # it may not come; others can
                 break
-            if rank >= size and len(beams) == size:  # nothing behind can live on, or finish
-                break
-            ids = [*self.beams[row], token]
-            is_whole = completes is not None and token not in self._ends and completes(row, token)
-            if token in self._ends or is_last or is_whole:
+            if rank >= size and (is_last or len(beams) == size or looked_at == MOST_LOOKED_AT * size):
+                break  # nothing behind can live on, or finish
+            ends = token in self._ends
+            looked_at += rank >= size and not ends
+            is_whole = completes is not None and not ends and completes(row, token)
+            if ends or is_last or is_whole:
                 if rank < size:
-                    self._finish(ids, total, is_whole=is_whole)
+                    self._finish([*self.beams[row], token], total, is_whole=is_whole)
             elif len(beams) < size:
                 parents.append(row)
-                beams.append(ids)
+                beams.append([*self.beams[row], token])
                 kept.append(total)
         if not beams and not self._finished:
             self._give_up()

@@ -101,6 +101,14 @@ class Held:
         other._add(token)
         return other
 
+    def is_complete_with(self, token: int) -> bool:
+        """Whether it would have its grammar's whole form with a token behind it; it stays as it is."""
+        if self._matcher is None or self.forced() is not None:
+            return self.is_complete
+        matcher = self._matcher.copy()
+        matcher.add(token)
+        return matcher.is_complete
+
     def take(self, token: int) -> Literal["stop", "grammar"] | None:
         """Go on by a token that was chosen; return how the output ends with it, where its grammar says so."""
         if self._matcher is None or self.forced() is not None:

@@ -74,7 +74,7 @@ class Room:
     def __init__(self, slots: int, budget: KVBudget, running: Sequence[Decoding], *, shares_clients: bool) -> None:
         self._slots, self._tokens = _Resource(slots), _Resource(budget.tokens)
         self._budget, self._shares_clients = budget, shares_clients
-        self.held_back = 0  # sequences that were refused as their request or client holds all that it may
+        self.refused = 0  # sequences that had no place, but for wide ones that did not fit
         for sequence in running:
             self.take(sequence)
 
@@ -96,13 +96,14 @@ class Room:
             [sequence.permit, sequence.permit.client] if self._shares_clients and not is_wide else [sequence.permit]
         )
         if not all(resource.may_be_held(amount, holders) for resource, amount in needs):
-            self.held_back += 1
+            self.refused += 1
             return False
         if all(resource.fits(amount, is_wide=is_wide) for resource, amount in needs):
             return True
         if not self._slots.claimed[is_wide]:
             for resource, amount in needs:
                 resource.claimed[is_wide] = amount
+        self.refused += not is_wide  # narrow ones find room behind any number of wide ones
         return False
 
     def _needs(self, sequence: Decoding) -> list[tuple[_Resource, int]]:

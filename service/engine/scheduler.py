@@ -33,7 +33,7 @@ from service.engine.waiting import WaitingQueue
 Choice = SampledToken | list[SampledToken] | Candidates  # a list where there was a draft
 
 ROWS_A_DECODE = 8  # so many rows' progress is worth letting newcomers wait for one step more
-HELD_BACK_A_SLOT = 4  # sequences that are looked at and may not be admitted, as their client holds all that it may
+REFUSED_A_SLOT = 4  # sequences that are looked at though there is no room for them
 
 
 @dataclass(frozen=True)
@@ -175,6 +175,15 @@ class Scheduler:
 
     def schedule(self) -> Batch | None:
         """Return the next step, or None when there is nothing to do."""
+        batch = self._schedule()
+        if batch is None and not self.running:
+            self._slots.clear()
+        return batch
+
+    def _schedule(self) -> Batch | None:
+        for sequence in self.running:
+            if sequence.is_aborted:  # which its slot may keep until another takes it
+                sequence.prompt_tokens = []
         self._prefilling = [sequence for sequence in self._prefilling if not sequence.is_aborted]
         self._decoding = [sequence for sequence in self._decoding if sequence.slots and not sequence.is_aborted]
         self._decoding += [sequence for sequence in self._prefilling if sequence.is_prefilled]
@@ -220,7 +229,7 @@ class Scheduler:
         A sequence with a failure instead ends, and those that share its chunk. `seconds` is how long the step took.
         """
         if len(self._clients) > 1:
-            self._shares.charge(_work_of(batch), seconds)
+            self._shares.charge(_work_of(batch), seconds, "prefill" if isinstance(batch, Prefill) else "decode")
         if isinstance(batch, Prefill):
             self._update_prefilled(batch, results)
             return
@@ -329,11 +338,11 @@ class Scheduler:
     def _with_room(self, clients: Set[str]) -> Iterator[Sequence]:
         """Yield waiting sequences that there is room for, in turn; whoever asks for the next takes the last."""
         room = Room(self.limits.max_slots, self.budget, self.running, shares_clients=len(self._clients) > 1)
-        # Requests and clients who hold all that they may have a slot each, so they are few: of the flood behind them no
-        # more is looked at, or it would take milliseconds a step.
-        most_held_back = HELD_BACK_A_SLOT * self.limits.max_slots
+        # Requests and clients who hold all that they may have a slot each, so they are few: of the flood behind them or
+        # behind a claim no more is looked at, or it would take milliseconds a step.
+        most_refused = REFUSED_A_SLOT * self.limits.max_slots
         for sequence in self._waiting.in_turn(clients):
-            if room.is_used_up or room.held_back > most_held_back:
+            if room.is_used_up or room.refused > most_refused:
                 return
             if room.has_place_for(sequence):
                 yield sequence

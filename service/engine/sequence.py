@@ -88,18 +88,17 @@ class Search:
 
     def advance(self, continuations: Candidates) -> tuple[list[int], Output | None]:
         """Take the likeliest continuations; return the rows the new beams continue, and what the reader gets."""
-        held, continued = self._held, dict[tuple[int, int], Held]()
+        held = self._held
 
         def completes(row: int, token: int) -> bool:
             assert held is not None, "bug: without constraints there is no grammar"
-            continued[row, token] = held[row].continued(token)
-            return continued[row, token].is_complete
+            return held[row].is_complete_with(token)
 
         has_grammar = self.params.constraints.grammar is not None
         parents = self._search.advance(continuations, completes if has_grammar else None)
         if held is not None:
-            rows = [(parent, beam[-1]) for parent, beam in zip(parents, self.beams, strict=True)]
-            self._held = [continued.get(row) or held[row[0]].continued(row[1]) for row in rows]
+            rows = zip(parents, self.beams, strict=True)
+            self._held = [held[parent].continued(beam[-1]) for parent, beam in rows]
         tokens = [SampledToken(token) for token in self._search.newly_agreed()]
         if not self._search.is_finished:
             return parents, Output(tokens) if tokens else None

@@ -11,7 +11,7 @@ requests, and nobody rests for it, or a stream would stand still whenever somebo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Hashable, Mapping, Set
 
 from service.engine.admission import SHARE
 
@@ -28,7 +28,8 @@ class Shares:
         self._seen: dict[str, float] = {}  # when each client was last here
         self._had: dict[str, float] = {}  # seconds; of newcomers as if they had been here
         self._credit: dict[str, float] = {}  # seconds that each may be further ahead
-        self._alone: dict[str, tuple[int, float]] = {}  # rows and seconds of the last step of a client alone
+        # Rows (or tokens) and seconds of the last step of a client alone, of each kind.
+        self._alone: dict[tuple[str, Hashable], tuple[int, float]] = {}
         self._own: dict[str, float] = {}  # seconds of each client's part in its last step
         self._present: Set[str] = frozenset()
         self._least = 0.0  # of those who are here
@@ -52,18 +53,22 @@ class Shares:
         least = min((had for client, had in self._had.items() if self._seen.get(client, 0.0) > lately), default=0.0)
         return all(self._had.get(client, 0.0) > least + AHEAD_S for client in clients)
 
-    def charge(self, work: Mapping[str, int], seconds: float) -> None:
-        """Count a step of so many rows (or tokens) of each client, which took so long.
+    def charge(self, work: Mapping[str, int], seconds: float, kind: Hashable = None) -> None:
+        """Count a step of so many rows (or, of another kind of steps, tokens) of each client, which took so long.
 
         Each pays by its rows, but no less than a step of its own would take: nobody need rest for a client who would be
-        no quicker alone.
+        no quicker alone. That is never longer than a step together with others: one that once was, as the machine stood
+        still, would be held against the client for as long as the others are here.
         """
         total = sum(work.values())
         for client, count in work.items():
             if len(work) == 1:
-                self._alone[client] = count, seconds
-            alone_count, alone_s = self._alone.get(client, (1, 0.0))
-            self._own[client] = max(seconds * count / total, alone_s * min(1.0, count / alone_count))
+                self._alone[client, kind] = count, seconds
+            alone_count, alone_s = self._alone.get((client, kind), (1, 0.0))
+            alone = alone_s * min(1.0, count / alone_count)
+            if alone > seconds:
+                alone, self._alone[client, kind] = seconds, (count, seconds)
+            self._own[client] = max(seconds * count / total, alone)
         longest = max(self._own.get(client, 0.0) for client in self._present | work.keys())
         for client in work:
             own = self._own[client]

@@ -70,6 +70,10 @@ class Slots:
             sequence.slots.append(target)
         return copies
 
+    def clear(self) -> None:
+        """Let go of the sequences whose data lies in slots that nobody holds any more."""
+        self._contents = [_Content() for _ in self._contents]
+
     def check_integrity(self, decoding: Several[Sequence], running: Several[Sequence]) -> None:
         """Assert what must hold once a step is scheduled: slots dense, each owned once, holding what they should."""
         slots = {slot for sequence in decoding for slot in sequence.slots}
@@ -104,7 +108,11 @@ def slots_of(sequences: Several[Sequence]) -> list[int]:
 
 def _agreement(first: list[int], second: list[int]) -> int:
     """Return how many ids two lists have in common from their beginnings."""
-    for place, (one, other) in enumerate(zip(first, second, strict=False)):
-        if one != other:
-            return place
-    return min(len(first), len(second))
+    alike, different = 0, min(len(first), len(second)) + 1  # they have so many in common, and not so many
+    while different - alike > 1:  # by whole slices, as outputs may be long
+        middle = (alike + different) // 2
+        if first[alike:middle] == second[alike:middle]:
+            alike = middle
+        else:
+            different = middle
+    return alike

@@ -153,8 +153,8 @@ class _CallThread:
                 settle: Callable[[asyncio.Future[Any], Any], None] = _succeed
                 with self._runs:
                     value = call.function(call.argument)
-            except Exception as error:
-                settle, value = _fail, error
+            except BaseException as error:  # a library's may be none of `Exception`, and this thread is to go on
+                settle, value = _fail, error if isinstance(error, Exception) else RuntimeError(repr(error))
             call.answer.get_loop().call_soon_threadsafe(settle, call.answer, value)
             del call, value  # a thread that waits keeps nobody's texts and numbers
 

@@ -8,6 +8,8 @@ from service.engine.machine import kv_cache_bytes, memory_limit
 from service.models_file import ModelSettings
 from service.tasks.devices import runs_on_device
 
+FEWEST_POSITIONS = 4  # what opening a model computes, and one more
+
 
 def kv_budget(model: ModelSettings, manifest: Manifest, *, is_on_device: bool = False, may_be_half: bool = True) -> int:
     """Return the KV cache's budget: what is set, or the model's share; raises `PackageError` if no sequence fits.
@@ -15,6 +17,11 @@ def kv_budget(model: ModelSettings, manifest: Manifest, *, is_on_device: bool = 
     On a device, where the cache is taken whole, all slots have to fit into what is set; with `cpu_fallback` it is known
     to be there only once a session is open. `may_be_half`: whether 16 bits, if they are asked for, can be had.
     """
+    if manifest.limits.max_positions < FEWEST_POSITIONS:
+        raise PackageError(
+            f"{model.package}: max_positions is {manifest.limits.max_positions}; a model that writes needs "
+            f"{FEWEST_POSITIONS} at least"
+        )
     if is_on_device or (runs_on_device(model) and not model.cpu_fallback):
         return _on_device(model, manifest)
     is_half = may_be_half and wants_half_cache(model)

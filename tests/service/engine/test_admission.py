@@ -103,3 +103,13 @@ def test_an_only_client_may_have_all_of_the_queue() -> None:
         admission.admit("only", 1, 1)
 
     assert admission.is_full_for("only")
+
+
+def test_the_largest_request_of_one_who_has_nothing_waiting_fits_beside_a_few_of_another() -> None:
+    admission = make_admission(slots=12)
+    admission.admit("other", 1, 1)
+    admission.admit("large", 500, 5000)
+    with pytest.raises(Overloaded):
+        admission.admit("large", 1, 1)
+
+    admission.admit("other", 1, 1)  # there is room for it still

@@ -100,3 +100,18 @@ def test_a_beam_of_which_no_numbers_came_does_not_end_the_others() -> None:
     parents = search.advance(Candidates(rows, np.array([[3, 4, 5, 6]] * 2)))
 
     assert parents == [1, 1] and search.beams == [[5, 3], [5, 4]]
+
+
+@pytest.mark.parametrize(("max_tokens", "most"), [(1, 4), (10, 12)])
+def test_a_grammar_is_asked_of_few_candidates_where_all_would_be_whole(max_tokens: int, most: int) -> None:
+    asked: list[int] = []
+
+    def completes(_row: int, token: int) -> bool:
+        asked.append(token)
+        return True
+
+    ends = frozenset(range(100, 164))
+    search = BeamSearch(BeamParams(max_tokens, beam_size=4, stop_ids=ends), END)
+    search.advance(step(*((place, -0.01 * place) for place in range(search.candidates))), completes)
+
+    assert len(asked) <= most and [found.ids for found in search.hypotheses()] == [[0]]

@@ -77,7 +77,7 @@ def chi_square_at_most(freedom: int) -> float:
 SHAPES = ("flat", "peaked", "tied", "masked")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     shape=st.sampled_from(SHAPES),
     vocab_size=st.sampled_from([1, 2, 30, 64, 65, 500, 3000]),

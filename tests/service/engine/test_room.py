@@ -210,3 +210,23 @@ def test_a_search_may_take_three_quarters_of_the_memory_and_a_row_all_of_it() ->
 
     assert scheduler.most_tokens(wide(request(), beam_size=4)) == 750
     assert scheduler.most_tokens(narrow(request())) == 1000
+
+
+def test_behind_a_claim_a_queue_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = make_scheduler(slots=16)
+    for _ in range(15):
+        scheduler.add(narrow(request(), tokens=100))
+    scheduler.schedule()
+    scheduler.add(wide(request(), beam_size=12))
+    for _ in range(1000):
+        scheduler.add(narrow(request()))
+    looked_at: list[Sequence] = []
+    has_place_for = Room.has_place_for
+
+    def noted(self: Room, sequence: Sequence) -> bool:
+        looked_at.append(sequence)
+        return has_place_for(self, sequence)
+
+    monkeypatch.setattr(Room, "has_place_for", noted)
+    assert list(scheduler._with_room(frozenset({""}))) == []
+    assert len(looked_at) < 100

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import os.path
 import random
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from service.engine.admission import Admission, AdmissionLimits
 from service.engine.beam_search import BeamParams, Candidates
@@ -13,6 +17,7 @@ from service.engine.prefix_cache import PrefixCache
 from service.engine.sampling import SampledToken, SamplingParams
 from service.engine.scheduler import Batch, Decode, Prefill, Scheduler, SchedulerLimits, _work_of
 from service.engine.sequence import Sampling, Search, Sequence
+from service.engine.slots import _agreement
 
 END = 0
 
@@ -324,3 +329,27 @@ def test_when_all_end_one_that_has_just_ended_keeps_its_answer_and_nobody_runs()
 
     assert not ending.is_aborted and going.is_aborted
     assert not scheduler.running and scheduler.schedule() is None
+
+
+def test_what_has_ended_is_let_go_once_nothing_runs() -> None:
+    scheduler = make_scheduler()
+    sequences = [make_sequence(), make_sequence(beam_size=3), make_sequence(max_tokens=2)]
+    for sequence in sequences:
+        scheduler.add(sequence)
+    for _ in range(4):
+        advance(scheduler)
+    sequences[0].prompt_tokens = [SampledToken(5)]
+    for sequence in sequences:
+        scheduler.abort(sequence)
+    gone = [weakref.ref(sequence) for sequence in sequences]
+
+    assert scheduler.schedule() is None and sequences[0].prompt_tokens == []
+    del sequence, sequences
+    assert [each() for each in gone] == [None] * 3
+
+
+@given(st.lists(st.integers(0, 1)), st.lists(st.integers(0, 1)))
+def test_two_beams_agree_in_what_they_begin_with(first: list[int], second: list[int]) -> None:
+    expected = len(os.path.commonprefix([first, second]))  # noqa: RUF071  # of lists
+
+    assert _agreement(first, second) == expected

@@ -80,3 +80,21 @@ def test_who_is_ahead_of_one_who_was_here_lately_may_wait_and_nobody_else() -> N
     now += LATELY_S + 1
     shares.first({"greedy"})
     assert not shares.are_ahead({"greedy"})
+
+
+def test_one_slow_step_alone_is_not_held_against_a_client() -> None:
+    shares = Shares()
+    shares.first({"a"})
+    shares.charge({"a": 1}, 0.5)  # as the machine stood still
+    seconds = had(shares, {"a": 1, "b": 1}, 0.001, 1000, step_s=0.01)
+
+    assert seconds["a"] > 0.6 * seconds["b"]
+
+
+def test_tokens_of_a_prompt_say_nothing_of_rows() -> None:
+    shares = Shares()
+    shares.first({"a"})
+    shares.charge({"a": 1000}, 1.0, "prefill")
+    shares.charge({"a": 1, "b": 1}, 0.004, "decode")
+
+    assert shares._own == {"a": 0.002, "b": 0.002}

@@ -139,8 +139,22 @@ async def test_what_may_wait_runs_in_a_thread_that_yields_and_never_beside_the_o
     own = resting.worker.run(niceness, None)
     yielding = resting.worker.run(niceness, None, yields=True)
     own_niceness, its_niceness = await asyncio.gather(own, yielding)
-    await asyncio.sleep(0.2)
+    await resting.until(1)
 
     assert its_niceness == min(19, own_niceness + YIELDING)
-    assert resting.rests == 1
+    await resting.worker.close()
+
+
+async def test_whatever_a_call_raises_is_told_and_the_thread_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Panic(BaseException):
+        """As libraries written in Rust raise it."""
+
+    def panic(_: None) -> None:
+        raise Panic("lost")
+
+    resting = Resting(monkeypatch)
+    with pytest.raises(RuntimeError, match="Panic"):
+        await asyncio.wait_for(resting.worker.run(panic, None), 10)
+
+    assert await resting.worker.run(len, "abc") == 3
     await resting.worker.close()
