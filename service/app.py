@@ -17,7 +17,15 @@ from ray.serve import Application
 from service.keys import configured_keys
 from service.models_file import Autoscaling, ModelSettings
 from service.replica import Gateway, Replica
-from service.replica_groups import GATEWAY, REPLICA, ReplicaGroup, model_names, replica_groups, takes_gateway
+from service.replica_groups import (
+    GATEWAY,
+    GATEWAY_CPUS,
+    REPLICA,
+    ReplicaGroup,
+    model_names,
+    replica_groups,
+    takes_gateway,
+)
 from service.settings import Settings, variable
 from service.settings_errors import SettingsError, problems
 from service.timeouts import Timeouts
@@ -57,7 +65,7 @@ def gateway_options(timeouts: Timeouts) -> dict[str, Any]:
     """Return the gateway's deployment options."""
     return {
         "max_ongoing_requests": MAX_GATEWAY_REQUESTS,
-        "ray_actor_options": {"num_cpus": 0.1},
+        "ray_actor_options": {"num_cpus": GATEWAY_CPUS},
         "graceful_shutdown_timeout_s": timeouts.graceful_shutdown,
     }
 

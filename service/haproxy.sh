@@ -3,8 +3,8 @@
 #
 # Rules of ours (service/ingress.py) go into Ray's frontend, so that requests find their model without the gateway;
 # defaults of ours behind Ray's, for replicas that die; and pages of ours in the place of Ray's for errors. Ray has
-# written the file anew just before. They are made when there are none or the models file is newer; without them HAProxy
-# does what Ray says, and the gateway answers.
+# written the file anew just before. They are made when there are none or, on a cluster, the models file is newer; without
+# them HAProxy does what Ray says, and the gateway answers.
 #
 # Ray sends a request to a model without a replica to its own proxy on the head, which asks nobody for a key, and keeps
 # bodies of any number and size meanwhile. The gateway asks, and wakes the model as well: it is put in that proxy's place.
@@ -20,7 +20,9 @@ python=${binary%/lib*/python*}/bin/python
 
 add_rules() {
     rules=$(dirname "$1")/trifold
-    if ! [ "$rules/rules.cfg" -nt "${TRIFOLD_MODELS_FILE:-$here/models.yaml}" ]; then
+    # On one machine (whose processes share a folder) the models are those of the start, whatever the file says since.
+    kept=${TRIFOLD_RUN_DIR:+$rules/rules.cfg}
+    if ! [ -f "$kept" ] && ! [ "$rules/rules.cfg" -nt "${TRIFOLD_MODELS_FILE:-$here/models.yaml}" ]; then
         PYTHONPATH=$(dirname "$here"):${PYTHONPATH:-} "$python" -m service.ingress "$rules" || return 1
     fi
     grep -q '^frontend http_frontend$' "$1" || return 1

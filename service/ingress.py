@@ -96,8 +96,8 @@ def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool, is_one_machi
     # A client may not switch off that Ray notices when it leaves, nor choose Ray's timeout.
     http-request del-header x-request-disconnect-disabled
     http-request del-header x-request-timeout-seconds
-    # Ray decodes an id before the service sees it, and fails on bytes that are not UTF-8.
-    http-request del-header x-request-id if {{ req.fhdr(x-request-id) -m reg '[^A-Za-z0-9_.:/+=-]|.{{129}}' }}
+    # Ray decodes an id before the service sees it, and fails on bytes that are not UTF-8; an empty one it sends back.
+    http-request del-header x-request-id if {{ req.fhdr(x-request-id) -m reg '^$|[^A-Za-z0-9_.:/+=-]|.{{129}}' }}
     # These choose among Ray's replicas, of which ours are all alike; it fails on the same bytes.
     http-request del-header ^(x[-_]session[-_]id|serve[-_]multiplexed[-_]model[-_]id)$ -m reg
     errorfile 403 {folder}/403.http

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from service.settings import Settings
 from service.settings_errors import SettingsError, parse_yaml, problems
@@ -47,6 +47,13 @@ class Key(KeyLimits):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
     hash: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+
+    @field_validator("hash")
+    @classmethod
+    def _of_a_key(cls, value: str) -> str:
+        if value == hash_of(""):
+            raise ValueError("is that of no text at all; whatever made it was given no key")
+        return value
 
     @property
     def digest(self) -> bytes:

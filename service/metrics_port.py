@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from service.metrics import CONTENT_TYPE, Metrics
 
+logger = logging.getLogger(__name__)
+
 PATIENCE_S = 10.0  # with who has connected and says nothing
+MOST_AT_ONCE = 16  # connections, each of which has a thread; more are closed
 RETRY_S = 2.0  # how often a process without the port tries to take it
 
 
@@ -18,24 +23,52 @@ def export(metrics: Metrics, host: str, port: int) -> None:
         threading.Thread(target=_serve, args=(metrics, host, port), name="metrics", daemon=True).start()
 
 
+class _BoundedServer(ThreadingHTTPServer):
+    """Has no more threads than `MOST_AT_ONCE`: it is in the process of a model, and asks nobody for a key."""
+
+    def __init__(self, *args: Any) -> None:
+        self._free = threading.Semaphore(MOST_AT_ONCE)
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+
 def _serve(metrics: Metrics, host: str, port: int) -> None:
     class Handler(BaseHTTPRequestHandler):
         timeout = PATIENCE_S
 
         def do_GET(self) -> None:
-            page = metrics.exposition()
+            try:
+                page = metrics.exposition()
+            except Exception:
+                logger.exception("the page of metrics could not be made")
+                self.send_error(500)
+                return
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(page)))
             self.end_headers()
-            self.wfile.write(page)
+            if self.command != "HEAD":
+                self.wfile.write(page)
+
+        do_HEAD = do_GET  # noqa: N815  # the library's name for it
 
         def log_message(self, *_: object) -> None:
             pass
 
     while True:
         try:
-            server = ThreadingHTTPServer((host, port), Handler)
+            server = _BoundedServer((host, port), Handler)
         except OSError:
             time.sleep(RETRY_S)
             continue

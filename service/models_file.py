@@ -14,6 +14,7 @@ from model.package.manifest import NAME_PATTERN
 from service.schedule import DAYS, Day
 from service.settings_errors import SettingsError, parse_yaml, problems
 
+RAY_PART = 1e-4  # of a device or a CPU, in which Ray counts
 SLOTS_SHARE = 0.75  # of its slots, in use, that a replica bears unless the file says otherwise
 _CLOCK = r"^([01]\d|2[0-3]):[0-5]\d$"
 
@@ -105,9 +106,14 @@ class ModelSettings(BaseModel):
         None, pattern=NAME_PATTERN, description="models that name the same share one process; none: one of its own"
     )
     autoscaling: Autoscaling = Autoscaling()
-    num_cpus: float = Field(0.1, ge=0, description="what Ray reserves for a replica when it places it")
+    num_cpus: float = Field(
+        0.1, ge=0, allow_inf_nan=False, description="what Ray reserves for a replica when it places it"
+    )
     num_gpus: float = Field(
-        0, ge=0, description="the same; packages of float16 then run on CUDA; 0.25 lets four share it"
+        0,
+        ge=0,
+        allow_inf_nan=False,
+        description="the same; packages of float16 then run on CUDA; 0.25 lets four share it",
     )
     gpu_memory_mib: int = Field(
         0, ge=0, description="of the device, for what a replica's graphs compute with; 0: no bound"
@@ -120,7 +126,10 @@ class ModelSettings(BaseModel):
         "have drafts. Answers are the same in any company in int8 and int8-static, on a processor",
     )
     threads: int = Field(
-        0, ge=0, description="threads of a session; 0: all cores the replica may use, or fewer while those are faster"
+        0,
+        ge=0,
+        le=1024,
+        description="threads of a session; 0: all cores the replica may use, or fewer while those are faster",
     )
     native: bool = Field(
         True,
@@ -161,6 +170,11 @@ class ModelSettings(BaseModel):
     def _gpu(self) -> Self:
         if not self.num_gpus and (self.gpu_memory_mib or self.cpu_fallback):
             raise ValueError("gpu_memory_mib and cpu_fallback are for models with num_gpus more than 0")
+        for name in ("num_cpus", "num_gpus"):
+            if 0 < getattr(self, name) < RAY_PART:
+                raise ValueError(f"{name} is less than {RAY_PART}, in which Ray counts")
+        if self.num_gpus > 1 and self.num_gpus % 1:
+            raise ValueError("num_gpus is a part of one device, or a number of whole ones")
         return self
 
     def manifest(self) -> Manifest:
@@ -195,12 +209,19 @@ def read_models(path: Path, together: Callable[[ModelSettings], int] = most_repl
     return [
         model.model_copy(
             update={
-                "package": (path.parent / model.package).resolve(),
+                "package": _resolved(path, model.package),
                 "memory_share": model.memory_share if "memory_share" in model.model_fields_set else share,
             }
         )
         for model in models
     ]
+
+
+def _resolved(models_file: Path, package: Path) -> Path:
+    try:
+        return (models_file.parent / package).resolve()
+    except (OSError, ValueError) as error:  # a loop of links, a nul
+        raise SettingsError(f"{models_file}: package {str(package)!r}: {error}") from None
 
 
 class _ModelsFile(BaseModel):

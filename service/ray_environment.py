@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections.abc import Set
 from pathlib import Path
 
 from service.startup import why_not
@@ -90,15 +91,15 @@ def haproxy_files(folder: Path) -> dict[str, str]:
     }
 
 
-def haproxy_ports() -> dict[str, str]:
-    """Return the ports of HAProxy's own pages: Ray's, or others where another service of this machine has those."""
+def haproxy_ports(ours: Set[int] = frozenset()) -> dict[str, str]:
+    """Return the ports of HAProxy's own pages: Ray's, or others where they are ours, or another service's."""
     pages = {"METRICS": 9101, "STATS": 8404}
-    return {f"RAY_SERVE_HAPROXY_{name}_PORT": str(_free_port(name.lower(), port)) for name, port in pages.items()}
+    return {f"RAY_SERVE_HAPROXY_{name}_PORT": str(_free_port(name.lower(), port, ours)) for name, port in pages.items()}
 
 
-def _free_port(page: str, port: int) -> int:
+def _free_port(page: str, port: int, ours: Set[int]) -> int:
     """Return a port if it is free, else any that is."""
-    if why_not("", port) is None:
+    if port not in ours and why_not("", port) is None:
         return port
     logger.warning("port %d, of HAProxy's %s, is taken; they are at another", port, page)
     with socket.socket() as free:
@@ -131,14 +132,14 @@ def own_port() -> socket.socket:
     return kept
 
 
-def prepare_single_machine(timeouts: Timeouts, fallback: socket.socket, folder: Path) -> bool:
+def prepare_single_machine(timeouts: Timeouts, fallback: socket.socket, folder: Path, ours: Set[int]) -> bool:
     """Set it for `python -m service`; what is set already stays. Returns whether HAProxy is there.
 
-    Its files are in `folder`, whose path is short and which nobody else may enter.
+    Its files are in `folder`, whose path is short and which nobody else may enter. It takes none of our ports.
     """
     binary = haproxy_binary()
     port = str(fallback.getsockname()[1])
-    of_machine = {**haproxy_files(folder), **haproxy_ports(), FALLBACK_PORT: port}
+    of_machine = {**haproxy_files(folder), **haproxy_ports(ours), FALLBACK_PORT: port}
     ingress = {**haproxy(binary), **timeouts.haproxy(), **of_machine} if binary else {}
     settings = {**SINGLE_MACHINE, **CONTROL, **LOAD_REPORTS, **LOGS, **REPLACING, **MEMORY, **ingress}
     for name, value in settings.items():

@@ -13,6 +13,7 @@ from service.models_file import ModelSettings
 from service.settings_errors import SettingsError
 
 GATEWAY = "gateway"  # the name of its application, beside those of the models
+GATEWAY_CPUS = 0.1  # which Ray reserves for it
 REPLICA = "model"  # the name of a replica's deployment, in each application of models
 # Fields that are about a replica as a whole, in which the models of one must agree.
 OF_REPLICA = ("autoscaling", "num_cpus", "num_gpus", "cpu_fallback", "max_ongoing_requests")

@@ -26,6 +26,7 @@ OTHER_VARIABLES = frozenset({"TRIFOLD_HAPROXY_BINARY", "TRIFOLD_CACHE_DIR"})
 
 _KEY = re.compile(r"[!-~]+")  # what a header carries unchanged: visible ASCII
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@*]+")  # RFC 6454, 6.2
+_DEFAULT_PORT = re.compile(r"https://.*:443|http://.*:80")
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)|_SVC_PORT|_PORT_\d")  # as Kubernetes names a service's variables
 A_DAY_S = 86_400.0  # the most that anything may take; what stands around it reckons with it
 _NEAR = 0.8  # how like a setting's name (difflib's ratio) a variable must be for the one to be taken for the other
@@ -104,6 +105,18 @@ class Settings(BaseSettings):
                 raise ValueError(f"key {place} is there twice")
         return keys
 
+    @field_validator("metrics_dir", "log_to", "run_dir", mode="before")
+    @classmethod
+    def _none_if_empty(cls, path: object) -> object:
+        return None if path == "" else path  # as `NAME=` in a file of variables makes it
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _with_its_scheme(cls, endpoint: str | None) -> str | None:
+        if endpoint and not endpoint.startswith(("http://", "https://")):
+            raise ValueError("must begin with http:// or https://, as http://collector:4318/v1/traces")
+        return endpoint
+
     @field_validator("latency_buckets")
     @classmethod
     def _ascending(cls, buckets: list[float]) -> list[float]:
@@ -117,6 +130,11 @@ class Settings(BaseSettings):
         for place, origin in enumerate(origins, start=1):
             if not _ORIGIN.fullmatch(origin.lower()):
                 raise ValueError(f"origin {place} must be like https://example.com:8443, without a path or wildcards")
+            if _DEFAULT_PORT.fullmatch(origin.lower()) or not origin.isascii():
+                raise ValueError(
+                    f"origin {place} is not what browsers send: no port 443 of https nor 80 of http, and names in "
+                    "ASCII, as https://xn--bcher-kva.example"
+                )
         return [origin.lower() for origin in origins]
 
     @property

@@ -6,23 +6,26 @@ import logging
 import math
 import socket
 from collections.abc import Sequence
+from itertools import combinations
+from tempfile import TemporaryFile
 
 from service.keys import configured_keys
-from service.models_file import ModelSettings
-from service.replica_groups import ReplicaGroup, replica_groups
+from service.models_file import RAY_PART, ModelSettings
+from service.replica_groups import GATEWAY_CPUS, ReplicaGroup, replica_groups, takes_gateway
 from service.settings import Settings
 from service.settings_errors import SettingsError
 from service.tracing import Tracing
 
 logger = logging.getLogger("trifold")
 
-GPU_PART = 1e-4  # of a device, in which Ray counts
+PORTS = ("port", "metrics_port", "ray_metrics_port")  # that the settings name; 0 is none, or any
 
 
 def check_start(settings: Settings, models: Sequence[ModelSettings]) -> list[ReplicaGroup]:
     """Return the models in groups; raises `SettingsError`, `PackageError` for what this machine could not serve."""
     settings.check_exposure(settings.host)
     configured_keys(settings)
+    check_metrics_dir(settings)
     Tracing.of(settings).close()
     groups = replica_groups(models)
     for model in models:
@@ -30,6 +33,33 @@ def check_start(settings: Settings, models: Sequence[ModelSettings]) -> list[Rep
     check_devices(models)
     check_caches(models)
     return groups
+
+
+def check_metrics_dir(settings: Settings) -> None:
+    """Refuse a folder in which no counts can be kept; raises `SettingsError`."""
+    folder = settings.metrics_dir
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise SettingsError(f"metrics_dir: {error.filename or folder}: {error.strerror}") from None
+
+
+def check_cpus(groups: Sequence[ReplicaGroup], cpus: float) -> None:
+    """Refuse models that together reserve more CPUs than there are; raises `SettingsError`.
+
+    Ray would wait for ever for more to appear.
+    """
+    reserved = sum(group.settings.num_cpus * max(1, group.settings.autoscaling.min_replicas) for group in groups)
+    gateway = 0 if takes_gateway(groups) else GATEWAY_CPUS
+    if reserved + gateway > cpus + RAY_PART:
+        raise SettingsError(
+            f"num_cpus: the models reserve {reserved:g} CPUs in all, and the gateway {gateway:g}; this machine has "
+            f"{cpus:g}. Give them less (num_cpus in the models file), or let models share a replica"
+        )
 
 
 def check_caches(models: Sequence[ModelSettings]) -> None:
@@ -90,7 +120,7 @@ def _parts(left: list[float], needed: float, replicas: int) -> list[float] | Non
     left = list(left)
     for _ in range(replicas):
         for part in [needed] if needed <= 1 else [1.0] * math.ceil(needed):
-            with_room = [place for place, free in enumerate(left) if part <= free + GPU_PART / 2]
+            with_room = [place for place, free in enumerate(left) if part <= free + RAY_PART / 2]
             device = min(with_room, key=left.__getitem__, default=None)  # as Ray does it
             if device is None and part:
                 return None
@@ -104,10 +134,10 @@ def check_ports(settings: Settings) -> None:
 
     A service goes on without its metrics port: it has another page of metrics, and takes the port once it is free.
     """
-    if settings.metrics_port == settings.port:
-        raise SettingsError(
-            f"port and metrics_port are both {settings.port}; choose another with --port, or TRIFOLD_PORT"
-        )
+    ports = {name: port for name in PORTS if (port := getattr(settings, name))}
+    for (name, port), (other, same) in combinations(ports.items(), 2):
+        if port == same:
+            raise SettingsError(f"{name} and {other} are both {port}; choose another, as with TRIFOLD_{name.upper()}")
     if problem := why_not(settings.host, settings.port):
         raise SettingsError(f"{problem}; choose another with --host or --port, or TRIFOLD_HOST or TRIFOLD_PORT")
     if settings.metrics_port and (problem := why_not(settings.host, settings.metrics_port)):

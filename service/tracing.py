@@ -109,13 +109,16 @@ class _Recorder:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError as error:
             raise SettingsError(
-                f"spans are to go to a collector, but {error.name} is missing: pip install 'trifold[otel]'"
+                f"spans are to go to a collector, but {error.name} is missing: pip install -e '.[otel]' in a checkout"
             ) from None
         resource = Resource.create()  # with OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
         if str(resource.attributes["service.name"]).startswith("unknown_service"):
             resource = resource.merge(Resource({"service.name": "trifold"}))
         self._provider = TracerProvider(resource=resource)  # the sampler is OTEL_TRACES_SAMPLER's
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+        try:
+            self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+        except ValueError as error:  # of OTEL_BSP_…, which do not go together
+            raise SettingsError(f"OpenTelemetry refuses its own variables (OTEL_BSP_…): {error}") from None
         self._tracer = self._provider.get_tracer("trifold")
 
     @contextmanager

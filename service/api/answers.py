@@ -60,7 +60,7 @@ def _item(value: Any) -> Iterator[bytes]:
         yield from _list(value, _item)
         return
     slices = [value[start : start + FEW] for start in range(0, len(value), FEW)]
-    yield from _list(slices, lambda few: iter([pydantic_core.to_json(few, exclude_none=True)[1:-1]]))
+    yield from _list(slices, lambda few: iter([_json_of(few)[1:-1]]))
 
 
 def _is_long(value: Any) -> bool:
@@ -87,4 +87,9 @@ def _list(values: Iterable[Any], write: Any) -> Iterator[bytes]:
 
 
 def _json(value: Any) -> Iterator[bytes]:
-    yield pydantic_core.to_json(value, exclude_none=True)
+    yield _json_of(value)
+
+
+def _json_of(value: Any) -> bytes:
+    """Return the JSON of a value; what is no number in JSON is null, in lists as in models."""
+    return pydantic_core.to_json(value, exclude_none=True, inf_nan_mode="null")

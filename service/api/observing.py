@@ -135,7 +135,8 @@ class ObserveRequests:
                 request.reason, code, is_whole = InternalError.code, str(InternalError.status), True
                 raise
             finally:
-                if request.reason is not None or request.model != UNKNOWN:
+                has_left = code == CLIENT_LEFT and scope["method"] == "POST"  # while it sent its body
+                if request.reason is not None or request.model != UNKNOWN or has_left:
                     told = str(request.error_status or code) if is_whole else CLIENT_LEFT
                     self._tell(scope, request, told, time.perf_counter() - started, span)
 

@@ -73,9 +73,9 @@ export async function run(path, body, into, signal, { box = into.text, onbegin }
     if (event.usage) usage = event.usage;
     else {
       first ??= performance.now() - started;
-      onbegin?.();
       const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < LINE;
       into.add(event);
+      if (into.value()) onbegin?.(); // the first token may be a part of a character, of which there is nothing to see
       if (isAtEnd) box.scrollTo({ top: box.scrollHeight });
       events.push(event);
       reason = event.finish_reason ?? reason;

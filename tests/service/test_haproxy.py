@@ -3,30 +3,35 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from service.ingress import SERVER
 from service.ray_environment import HAPROXY_WRAPPER
 from tests.service.stand_ins import GATEWAY, MODELS, environment, needs_haproxy, write_config, write_models_file
 
 
-def try_config(config: Path, models_file: Path) -> subprocess.CompletedProcess[str]:
+def try_config(config: Path, models_file: Path, *, is_one_machine: bool = True) -> subprocess.CompletedProcess[str]:
     """Run the wrapper over a configuration, and HAProxy's check of it in the place of a start."""
     command = [str(HAPROXY_WRAPPER), "-c", "-f", str(config)]
-    return subprocess.run(command, env=environment(models_file), capture_output=True, text=True, check=True)
+    of_wrapper = environment(models_file, is_one_machine=is_one_machine)
+    return subprocess.run(command, env=of_wrapper, capture_output=True, text=True, check=True)
 
 
 @needs_haproxy
-def test_the_rules_follow_the_models_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_one_machine", [True, False])
+def test_on_a_cluster_the_rules_follow_the_models_file_and_else_they_stay(tmp_path: Path, is_one_machine: bool) -> None:
     models_file = tmp_path / "models.yaml"
     for models in (["sentiment"], ["stories", "sentiment"]):
         write_models_file(models_file, models)
         config = write_config(tmp_path, 8000, {GATEWAY: [1]})
-        try_config(config, models_file)
+        try_config(config, models_file, is_one_machine=is_one_machine)
+        served = ["sentiment"] if is_one_machine else models
 
         written = config.read_text()
         assert f"map_str({tmp_path}/trifold/models.map)" in written
         assert written.index("\ndefaults") < written.index("option srvtcpka") < written.index("\nfrontend")
         assert all(line.endswith(f" {SERVER}") for line in written.splitlines() if line.lstrip().startswith("server "))
-        assert (tmp_path / "trifold" / "models.map").read_text().split() == [name for name in models for _ in "12"]
+        assert (tmp_path / "trifold" / "models.map").read_text().split() == [name for name in served for _ in "12"]
 
 
 @needs_haproxy

@@ -50,6 +50,7 @@ def test_what_is_printed_for_a_key_is_what_a_keys_file_has(tmp_path: Path) -> No
         ("- name: a", r"entry 1 \(a\): hash: Field required"),
         (f"- {{name: '', hash: '{HASH}'}}", "entry 1 .*: name: String should match"),
         (f"- {{name: 'a b', hash: '{HASH}'}}", r"entry 1 \(a b\): name: String should match"),
+        (f"- {{name: a, hash: '{hash_of('')}'}}", r"entry 1 \(a\): hash: .* is that of no text at all"),
         ("- {name: a, hash: secret}", r"entry 1 \(a\): hash: String should match"),
         (f"- {{name: a, hash: '{HASH}', requests_per_minute: 0}}", "requests_per_minute: Input should be greater"),
         (f"- {{name: a, hash: '{HASH}', tokens_a_minute: 5}}", "tokens_a_minute: Extra inputs"),

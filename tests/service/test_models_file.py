@@ -85,6 +85,26 @@ def test_bounds_of_a_gpu_are_refused_without_one(tmp_path: Path) -> None:
         read_models(tmp_path / "models.yaml")
 
 
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("num_gpus: 1.5", "num_gpus is a part of one device, or a number of whole ones"),
+        ("num_gpus: 0.00001", "num_gpus is less than 0.0001, in which Ray counts"),
+        ("num_cpus: 0.00001", "num_cpus is less than 0.0001"),
+        ("num_gpus: .inf", "num_gpus: Input should be a finite number"),
+        ("num_cpus: .inf", "num_cpus: Input should be a finite number"),
+        ("threads: 1000000", "threads: Input should be less than or equal to 1024"),
+        ('package: "a\\0b"', "embedded null"),
+    ],
+)
+def test_what_ray_or_the_system_would_refuse_late_is_refused(tmp_path: Path, entry: str, words: str) -> None:
+    package = "" if entry.startswith("package") else "package: x, "
+    (tmp_path / "models.yaml").write_text(f"models:\n  - {{{package}{entry}}}\n")
+
+    with pytest.raises(SettingsError, match=words):
+        read_models(tmp_path / "models.yaml")
+
+
 def test_replicas_share_the_memory_alike_unless_told(tmp_path: Path) -> None:
     (tmp_path / "models.yaml").write_text(
         "models:\n  - {package: one, autoscaling: {max_replicas: 3}}\n  - {package: two, memory_share: 0.5}\n"

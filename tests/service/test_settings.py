@@ -123,6 +123,28 @@ def test_an_origin_that_no_browser_sends_is_refused(monkeypatch: pytest.MonkeyPa
         Settings.read()
 
 
+@pytest.mark.parametrize("origin", ["https://example.com:443", "http://a.b:80", "https://bücher.example"])
+def test_an_origin_as_browsers_do_not_spell_it_is_refused(monkeypatch: pytest.MonkeyPatch, origin: str) -> None:
+    monkeypatch.setenv("TRIFOLD_ALLOWED_ORIGINS", f'["http://a.b:443", "{origin}"]')
+
+    with pytest.raises(SettingsError, match="origin 2 is not what browsers send"):
+        Settings.read()
+
+
+@pytest.mark.parametrize("name", ["METRICS_DIR", "LOG_TO", "RUN_DIR"])
+def test_a_place_that_is_empty_is_none(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(f"TRIFOLD_{name}", "")
+
+    assert getattr(Settings.read(), name.lower()) is None
+
+
+def test_a_collector_without_its_scheme_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIFOLD_OTLP_ENDPOINT", "collector:4318")
+
+    with pytest.raises(SettingsError, match=r"otlp_endpoint: .* must begin with http://"):
+        Settings.read()
+
+
 def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIFOLD_PORT", "70000")
 

@@ -8,9 +8,10 @@ import pytest
 
 from model.package import PackageError
 from service.models_file import ModelSettings
+from service.replica_groups import ReplicaGroup
 from service.settings import Settings
 from service.settings_errors import SettingsError
-from service.startup import check_devices, check_start
+from service.startup import check_cpus, check_devices, check_ports, check_start
 from tests.conftest import MakePackage, TinyPackage
 
 
@@ -57,3 +58,45 @@ def test_keys_and_who_may_come_are_checked_before_the_models(tmp_path: Path) -> 
         check_start(Settings(host="0.0.0.0"), [])
     with pytest.raises(SettingsError, match=r"none\.yaml"):
         check_start(Settings(api_keys_file=tmp_path / "none.yaml"), [])
+
+
+def test_models_that_reserve_more_cpus_than_there_are_are_refused(tmp_path: Path) -> None:
+    def groups(*models: ModelSettings) -> list[ReplicaGroup]:
+        return [ReplicaGroup(str(place), (model,)) for place, model in enumerate(models)]
+
+    model, asleep = (
+        ModelSettings(package=tmp_path),
+        ModelSettings.model_validate({"package": tmp_path, "autoscaling": {"min_replicas": 0}}),
+    )
+    check_cpus(groups(*[model] * 9), 1)
+    check_cpus(groups(model.model_copy(update={"num_cpus": 1})), 1)  # which needs no gateway
+    for wrong, cpus in (
+        ([model] * 10, 1),
+        ([model] * 9 + [asleep], 1),
+        ([model.model_copy(update={"num_cpus": 2}), model], 2),
+    ):
+        with pytest.raises(SettingsError, match=f"num_cpus: the models reserve .* this machine has {cpus}"):
+            check_cpus(groups(*wrong), cpus)
+
+
+def test_a_folder_for_counts_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    check_start(Settings(metrics_dir=tmp_path / "new" / "counts"), [])
+    assert list((tmp_path / "new" / "counts").iterdir()) == []
+
+    for folder in (tmp_path / "file", Path("/proc/none")):
+        with pytest.raises(SettingsError, match=f"metrics_dir: {folder}"):
+            check_start(Settings(metrics_dir=folder), [])
+
+
+def test_ports_that_are_the_same_are_refused() -> None:
+    for same in ({"port": 9464}, {"metrics_port": 8000}, {"ray_metrics_port": 8000}, {"ray_metrics_port": 9464}):
+        (port,) = same.values()
+        with pytest.raises(SettingsError, match=f"are both {port}; choose another, as with TRIFOLD_"):
+            check_ports(Settings.model_validate(same))
+
+
+def test_what_opentelemetry_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1")
+    with pytest.raises(SettingsError, match="OpenTelemetry refuses its own variables"):
+        check_start(Settings(otlp_endpoint="http://127.0.0.1:1/v1/traces"), [])

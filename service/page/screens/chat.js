@@ -18,7 +18,7 @@ export function open(models) {
   let messages = [];
   let frame;
   let stopping = null;
-  let isWaiting = false; // for the first token
+  let isWaiting = false; // for the first character
 
   // What is said before an answer has begun waits in its field.
   function wish() {

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -49,3 +50,10 @@ async def test_an_answer_in_pieces_is_the_answer(answer: schemas.Response) -> No
 
     assert json.loads(bytes(response.body)) == answer.model_dump(mode="json", exclude_none=True)
     assert response.media_type == "application/json"
+
+
+async def test_what_is_no_number_in_json_is_null() -> None:
+    answer = EmbedResponse(model="m", embeddings=[[math.nan, math.inf] * FEW, [-math.inf]], usage=USAGE)
+    response = await json_answer(answer)
+
+    assert json.loads(bytes(response.body))["embeddings"] == [[None, None] * FEW, [None]]

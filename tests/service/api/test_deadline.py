@@ -61,7 +61,7 @@ class Asking:
 
     async def is_idle(self) -> bool:
         """Whether the engine works for nobody any more; after the running step at the latest."""
-        for _ in range(100):
+        for _ in range(1000):
             if (await self.task.health()).slots_used == 0:
                 return True
             await asyncio.sleep(0.01)
@@ -123,12 +123,12 @@ async def test_the_deadline_counts_from_the_head_of_the_request(asking: Any, mon
 
     monkeypatch.setattr(LocalTask, "predict", predict)
     whole = body()
-    async with asking(request_timeout_s=0.4) as ask:
-        ask.pause_s = 0.2  # before the last of the body
+    async with asking(request_timeout_s=2) as ask:
+        ask.pause_s = 1  # before the last of the body
         begun = asyncio.get_running_loop().time()
         await ask("/generate", whole[:5], whole[5:])
 
-    assert told[0] is not None and told[0] < begun + 0.4 + 0.1
+    assert told[0] is not None and told[0] < begun + 2 + 0.5
 
     assert ask.status == 504
     assert json.loads(ask.text)["error"]["code"] == "deadline_exceeded"

@@ -10,7 +10,7 @@ import pytest
 
 from service.api.keys import KeyRing
 from service.api.observing import Observed
-from service.keys import hash_of
+from service.keys import Key, hash_of
 from service.schemas import GenerateEvent, ModelHealth, Response, Usage, UsageEvent
 from service.settings import Settings
 from service.tasks.task import LocalTask
@@ -193,6 +193,13 @@ async def test_a_key_is_revoked_and_another_let_in_without_a_restart(tmp_path: P
     assert set(await asyncio.gather(ring.find("two"), ring.find("two"))) == {None}
     assert await ring.find("three") is not None
     assert await ring.find("one") is before  # with what it has used
+
+
+async def test_no_key_is_nobodys_whatever_hashes_there_are(tmp_path: Path) -> None:
+    ring = KeyRing(Settings.model_validate(keys(tmp_path, entry("a", "one"))), Clock())
+    ring._take([Key.model_construct(name="nobody", hash=hash_of(""))])
+
+    assert await ring.find("") is None
 
 
 @pytest.mark.parametrize("content", ["- name: [", "- {name: a}", None])

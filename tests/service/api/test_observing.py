@@ -14,9 +14,10 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Message
 
 from service import __version__
-from service.api.middleware import AnswerUnforeseen
+from service.api.middleware import AnswerUnforeseen, BodyLimits, LimitBody
 from service.api.observing import ObserveRequests
 from service.errors import InternalError
 from service.logs import LOGGERS, configure_logs
@@ -293,3 +294,21 @@ async def test_a_path_that_a_terminal_would_obey_is_logged_by_its_escapes(
 
     (line,) = [line for line in logged() if line["event"] == "request"]
     assert line["path"] == "/\\x1b[2J\\x9bé"
+
+
+async def test_a_client_that_leaves_while_it_sends_is_counted() -> None:
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def unexpected(*_: object) -> None:
+        raise AssertionError("nobody is there")
+
+    metrics = Metrics()
+    app = ObserveRequests(
+        LimitBody(unexpected, BodyLimits(100, timeout_s=1)), metrics, Tracing(None), ["/classify"], returns_ids=True
+    )
+    await app({"type": "http", "method": "POST", "path": "/classify", "headers": []}, gone, unexpected)
+
+    counted = series(metrics.exposition().decode())
+    assert counted['requests_total{code="499",model="unknown",task="unknown"}'] == 1
+    assert counted['cancellations_total{model="unknown"}'] == 1

@@ -19,7 +19,8 @@ from tests.service.page.test_screens import SCREENS, use
 pytestmark = pytest.mark.browser
 
 OPENAI = "OpenAI’s client"
-QUOTES = """[MASK] 'a' "b" \\ {c} 🙂\u202e"""
+TURNED = "\u202e"  # a character that turns what is behind it
+QUOTES = f"""[MASK] 'a' "b" \\ {{c}} 🙂{TURNED}"""
 OF_OPENAI = ("embed", "generate", "chat")  # the screens that ask what OpenAI's protocol has, too
 
 
@@ -49,8 +50,12 @@ def letters(text: str | None) -> str:
 def test_every_screen_shows_python_that_is_valid(open_page: OpenPage, screen: str) -> None:
     page = open_page(screen)
     # Short lines: OpenAI's protocol has no windows, in which texts are read that may be too long.
-    page.locator("textarea").first.fill(QUOTES.replace(" ", "\n") if screen == "embed" else QUOTES)
-    use(page, screen)
+    text = QUOTES.replace(" ", "\n") if screen == "embed" else QUOTES
+    with page.expect_response(lambda answer: TURNED in (answer.request.post_data or "")):
+        page.locator("textarea").first.fill(text)
+        if screen in {"generate", "chat"}:
+            use(page, screen)
+    expect(page.get_by_role("status")).to_contain_text("tokens")
     for form in ("Python", *([OPENAI] if screen in OF_OPENAI else [])):
         compile(shown(page, form), form, "exec")
 
@@ -105,4 +110,4 @@ def test_openais_client_converses_as_the_page_does(open_page: OpenPage) -> None:
     page.get_by_label("Most tokens").fill("5")
     use(page, "chat")
 
-    assert run(shown(page, OPENAI))  # which is drawn at random
+    assert run(shown(page, OPENAI)).strip()  # which is drawn at random

@@ -132,8 +132,9 @@ def test_a_token_tells_its_alternatives_and_a_seed_its_text(open_page: OpenPage)
     first = page.locator(".stream").first.text_content()
     page.locator(".token").nth(3).hover()
     expect(page.get_by_role("list", name="Alternatives").get_by_role("listitem").first).to_be_visible()
-    with page.expect_request_finished():
+    with page.expect_response("**/generate"):
         start.click()
+    expect(page.get_by_role("status")).to_contain_text("tokens")
 
     expect(page.locator(".stream").first).to_have_text(first or "")
 
@@ -201,7 +202,8 @@ def test_words_chosen_for_several_masks_stand_in_the_text_together(open_page: Op
 
 def test_a_word_lights_up_with_its_partner(open_page: OpenPage) -> None:
     page = open_page("translate")
-    page.get_by_label("Text", exact=True).fill("Dan loves ice cream.")
+    with page.expect_response(lambda answer: "Dan loves ice" in (answer.request.post_data or "")):
+        page.get_by_label("Text", exact=True).fill("Dan loves ice cream.")
     expect(page.locator(".pair").first).to_be_visible()
     page.locator(".pair").first.focus()
 
@@ -274,6 +276,7 @@ def test_everything_is_reached_by_the_keyboard(open_page: OpenPage) -> None:
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
     page.keyboard.press("Tab")
 
     expect(page.get_by_label("Model")).to_be_focused()

@@ -27,9 +27,7 @@ from service.tasks.task import LocalTask
 from tests.conftest import MakePackage
 from tests.service.tasks.schemas import Schema, schemas
 
-PROPERTY = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+PROPERTY = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 HOSTILE: dict[str, Grammar] = {
     "patterns that meet": Grammar(
         json_schema={"allOf": [{"type": "string", "pattern": f"(a|b)*a(a|b){{{n}}}"} for n in range(3, 20)]}

@@ -80,7 +80,7 @@ def test_the_pieces_joined_are_the_page(page: str) -> None:
 
 
 @given(st.text(alphabet="<>/!-ab='\" &;\nscript", max_size=80))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_whatever_comes_is_passed_over_once(page: str) -> None:
     assert "".join(piece for piece, _ in pieces(page)) == page
     parts = parts_of(page, "en", 1000)

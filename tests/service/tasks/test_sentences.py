@@ -97,7 +97,7 @@ def test_a_quotation_stays_whole_unless_it_is_long() -> None:
     text=st.text(alphabet="aB.!?… \n\r\t\xa0\u2028\u3000\x1c\"'«»“„()。1:;é", max_size=60),
     language=st.sampled_from(["en", "fr", "zh"]),
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_text_joined_is_the_text(text: str, language: str) -> None:
     parts = split(text, language)
 

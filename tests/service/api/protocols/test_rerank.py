@@ -68,7 +68,7 @@ async def test_documents_that_are_too_long_are_cut(client: Client) -> None:
         ("/v1/rerank", {"documents": ["x"], "model": "nobody"}, 404, "there is no model 'nobody'"),
         ("/v2/rerank", {"documents": ["x"] * 257}, 413, "the limit is 256"),
         ("/v2/rerank", {"documents": ["x"], "max_tokens_per_doc": 63}, 400, "send 64 or more"),
-        ("/v2/rerank", {"documents": ["x"], "relevant_spans": {"mode": "enabled"}}, 400, "relevant_spans: "),
+        ("/v2/rerank", {"documents": ["x"], "relevant_spans": {"mode": "enabled"}}, 400, "relevant_spans.mode: "),
         ("/v2/rerank", {"documents": ["x"], "model": "sentiment"}, 400, "not for rerank"),
     ],
 )
