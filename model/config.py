@@ -322,6 +322,8 @@ class HeadConfig(_Checked):
         self._check("dense", self.kind != "words" or not self.dense, "False where kind is words")
         weighted = self.pooling == "weighted"
         self._check("pooling", not weighted or self.kind == "embed", "one of first, mean, last unless kind is embed")
+        self._check("dense", not (weighted and self.dense), "False where pooling is weighted")
+        self._check("norm", not (weighted and self.norm), "False where pooling is weighted")
         fits = self.width is None or (self.width >= 1 and self.dense and self.kind == "embed")
         self._check("width", fits, "left out but of vectors behind a dense map")
 
@@ -384,6 +386,8 @@ class TransformerConfig(_Checked):
         relative = self.attention.relative
         if relative is not None and relative.kind == "disentangled":
             relative._check("kind", self.architecture == "encoder", "bucketed but in architecture encoder")
+            all_heads = f"left out, or num_heads ({self.attention.num_heads}), where relative.kind is disentangled"
+            self.attention._check("num_kv_heads", self.kv_heads == self.attention.num_heads, all_heads)
 
     def _check_widths(self) -> None:
         heads, positions = self.attention.num_heads, self.positions

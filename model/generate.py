@@ -20,6 +20,8 @@ def continue_text(run: Path, text: str, language: str | None, beam_size: int, ma
     model, tokenizer, _ = load_trained(run)
     if tokenizer is None or not isinstance(model, DecoderLM | EncoderDecoder):
         raise RunError(f"{run}: its model generates no text")
+    if language is not None and not isinstance(model, EncoderDecoder):
+        raise RunError(f"language is {language!r}; the model of {run} does not translate")
     ids, positions = tokenizer.encode(text).ids, model.config.max_positions
     if len(ids) + 2 > positions:  # with what comes before and behind
         raise RunError(f"the text has {len(ids)} tokens; the model of {run} takes {positions - 2} at most")

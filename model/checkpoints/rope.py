@@ -47,7 +47,7 @@ def rotary_positions(config: HFConfig, *, has_windows: bool) -> PositionsConfig:
     if not has_windows:
         return PositionsConfig("rotary", base=full["rope_theta"], scaling=scaling)
     if _scaling(local, config) is not None:
-        raise CheckpointError(unsupported("rope_parameters", local, "layers with a window cannot have scaled waves"))
+        raise CheckpointError(unsupported("rope_parameters", local, "layers with a window cannot have RoPE scaling"))
     return PositionsConfig("rotary", base=full["rope_theta"], local_base=local["rope_theta"], scaling=scaling)
 
 

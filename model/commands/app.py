@@ -73,4 +73,4 @@ def main() -> None:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
-        sys.exit(f"trifold: this needs {error.name}, which is not installed: pip install 'trifold[{extra}]'")
+        sys.exit(f"trifold: this needs {error.name}, which is not installed: pip install -e '.[{extra}]' in a checkout")

@@ -53,11 +53,15 @@ def verify(package: Package, run: RunFolder) -> None:
     from model.export.naive import open_package
     from model.export.verify import LIMITS, TOLERANCE
     from model.export.verify import verify as compare
-    from model.package import Manifest
+    from model.package import Manifest, PackageError
     from model.training.run import load_trained
 
     manifest = Manifest.load(package)
     model, tokenizer, _ = load_trained(run)
+    others = {name: values for name, values in manifest.sizes.differences(model.config).items() if name != "dropout"}
+    if others:
+        name, (ours, theirs) = next(iter(others.items()))
+        raise PackageError(f"{package}: it is of another model: its {name} is {ours}, that of {run} {theirs}")
     report = compare(model, open_package(package, manifest), tokenizer=tokenizer)
     console.print(
         f"{package}: {manifest.precision}, largest relative error {report.max_relative_error:.1e} "

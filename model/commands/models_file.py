@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from model.hub.errors import HubError
 from model.hub.names import parse_name, served_name
 from model.hub.packages import ImportOptions, Packages
+from model.package import Manifest, PackageError
 from model.package.manifest import FILE_NAME, Precision
 from service.models_file import ModelSettings
 from service.settings_errors import SettingsError, parse_yaml, problems
@@ -82,16 +83,35 @@ def with_packages(entries: Sequence[Any], find: Find, check: Callable[[Named], N
     Raises `SettingsError`, and what `find` and `check` raise.
     """
     checked = [_check(place, entry) for place, entry in enumerate(entries)]
+    _refuse_doubled(entries)
     named = [(entry.model, entry.options) for entry in checked if isinstance(entry, _NamedModel)]
     if len(named) > 1:  # else gigabytes may be downloaded before a slip in the last name is noticed
         check(named)
-    taken = {entry["name"] for entry in entries if entry.get("name")}
+    taken = {name for entry in entries if (name := entry.get("name") or _name_of_package(entry))}
     resolved = []
     for entry in checked:
         made = entry.served(find(entry.model, entry.options), taken) if isinstance(entry, _NamedModel) else entry
-        taken.add(made.get("name"))
+        taken |= {name for name in (made.get("name"),) if name}
         resolved.append(made)
     return resolved
+
+
+def _refuse_doubled(entries: Sequence[Any]) -> None:
+    names = [entry["name"] for entry in entries if entry.get("name")]
+    for name in names:
+        if names.count(name) > 1:
+            raise SettingsError(f"two models are called {name}; give one of them another name")
+
+
+def _name_of_package(entry: Any) -> str | None:
+    """Return what a package that is there already is called; what is no package is refused later, by its path."""
+    folder = entry.get("package") or parse_name(entry["model"])
+    if not isinstance(folder, str | Path) or not (Path(folder) / FILE_NAME).is_file():
+        return None
+    try:
+        return Manifest.read(Path(folder)).name
+    except PackageError:
+        return None
 
 
 def _check(place: int, entry: Any) -> Any:
@@ -147,8 +167,14 @@ def _find(name: str, options: ImportOptions) -> Path:
 
 
 def check_apart(models: Named) -> None:
-    """Check, in a process of its own, that packages can be made of models; raises what `Packages.check` raises."""
-    _apart(_check_all, models)
+    """Check, in a process of its own, that packages can be made of models; raises what `Packages.check` raises.
+
+    And `HubError` where that process was killed.
+    """
+    try:
+        _apart(_check_all, models)
+    except BrokenProcessPool:
+        raise HubError("the check of the models was killed; most likely there is too little memory") from None
 
 
 def _check_all(models: Named) -> None:

@@ -138,7 +138,8 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
             errors=[_calibration_error(test, temperature) for test in tests],
         )
         if not evaluation.is_reference:
-            fields["sha256"] = {**manifest.sha256, RELIABILITY_FILE: _draw(evaluation.folder, tests, temperature)}
+            diagram = _draw(evaluation.folder, tests, temperature)
+            return Measured(figures, fields, {RELIABILITY_FILE: diagram})
     return Measured(figures, fields)
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -28,12 +27,14 @@ def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: 
     A classifier's card is measured with them: calibration, slices, baselines, wrong answers.
 
     `reference` is the same model as a float32 package: its figures stand beside the package's own, so that what the
-    precision costs can be read; raises `PackageError` if it is another model. `limit` bounds the rows of each data set.
+    precision costs can be read; raises `PackageError` if it is another model, or if the package was exported anew
+    meanwhile. `limit` bounds the rows of each data set.
     """
+    before = Manifest.load(package)
     if reference is not None:
-        check_reference(Manifest.load(package), Manifest.load(reference))
+        check_reference(before, Manifest.load(reference))
     figures: list[Figure] = []
-    fields: dict[str, Any] = {}
+    measured = Measured([])
     for folder in filter(None, (reference, package)):
         evaluation = Evaluation(folder, data, limit, is_reference=folder == reference)
         task = evaluation.manifest.task
@@ -41,9 +42,13 @@ def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: 
             raise PackageError(f"{folder}: there is no test data for task {task} here")
         measured = EVALUATIONS[task](evaluation)
         figures += measured.figures
-        fields = measured.fields  # of the package, which comes last
     manifest = Manifest.read(package)  # its reliability diagram may be new, and the hash of it is not there yet
+    files = {**manifest.sha256, **measured.files}
+    if files != {**before.sha256, **measured.files}:
+        raise PackageError(f"{package}: it was exported anew while it was measured; measure it again")
     by_key = {_key(figure): figure for figure in [*manifest.evaluation, *figures]}
+    # What was measured last is the package itself.
+    fields = {**measured.fields, "sha256": files}
     manifest.model_copy(update={**fields, "evaluation": list(by_key.values())}).save(package)
     return figures
 

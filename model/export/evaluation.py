@@ -70,3 +70,4 @@ class Measured:
 
     figures: list[Figure]
     fields: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # written into the package, with their SHA-256

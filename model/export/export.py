@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +26,15 @@ from model.export.shallow import first_layers
 from model.export.verify import LIMITS, TOLERANCE, verify
 from model.locks import alone_in
 from model.package import Graph, Limits, Manifest, PackageError, SpecialIds, Training, Verification
-from model.package.manifest import CURVES_FILE, FILE_NAME, TOKENIZER_FILE, Precision, in_words, sha256_of
+from model.package.manifest import (
+    CURVES_FILE,
+    FILE_NAME,
+    FILE_PATTERN,
+    TOKENIZER_FILE,
+    Precision,
+    in_words,
+    sha256_of,
+)
 from model.training.errors import RunError
 from model.training.recipes import RECIPES
 from model.training.run import Run, load_trained
@@ -149,18 +159,21 @@ def export_package(
 def take_place(made: Path, folder: Path) -> None:
     """Move a package's files into a folder on the same disk, the manifest last; nothing is left of one before."""
     before, names = _files_of_package(folder), {file.name for file in made.iterdir()}
-    for name in sorted(names, key=lambda name: name == FILE_NAME):
+    weights = {f"{name}.data" for name in names}  # of what was left half moved, and is listed nowhere
+    for name in names - {FILE_NAME}:
         (made / name).replace(folder / name)
-    for former in before - names:  # another precision's weights, or how sure it was
+    for former in (before | weights) - names:  # another precision's weights, or how sure it was
         (folder / former).unlink(missing_ok=True)
+    (made / FILE_NAME).replace(folder / FILE_NAME)
 
 
 def _files_of_package(folder: Path) -> set[str]:
-    """Return the files beside its manifest that a package in a folder says it has; none where there is no package."""
+    """Return the files beside its manifest that a package in a folder, of whichever version, says it has."""
     try:
-        return set(Manifest.read(folder).sha256)
-    except PackageError:
+        listed = json.loads((folder / FILE_NAME).read_bytes())["sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
         return set()
+    return {name for name in listed if re.fullmatch(FILE_PATTERN, name)}
 
 
 @contextmanager

@@ -50,6 +50,8 @@ def fuse_norms(graph: Graph) -> None:
         total = makers.get(norm.input[0]) if norm.op_type in NORMS else None
         if total is None or total.op_type != "Add" or id(total) in replaced:
             continue
+        if graph.weights.keys() & set(total.input):  # a norm behind a product alone: the bias is no residual
+            continue
         added = _sublayer(graph, total, makers, users)
         if added is not None:
             replaced |= {id(node): [] for node in (norm, added)}

@@ -7,7 +7,7 @@ What reads a text: a classifier, sentence vectors, a tagger, a filler
     in:  input_ids, segment_ids (B, T); last_positions (B,), of each row's last real token; total_length (), which is T;
          of a filler logit_positions (B, P), which tokens' words are wanted
     out: logits (B, num_labels), of a tagger (B, T, num_labels), of a filler (B, P, vocab_size); or embeddings
-         (B, d_model)
+         (B, d_model), or as wide as the head's linear map makes them
 Encoder of images
     in:  pixels (B, C, H, W), normalised
     out: logits (B, num_labels)

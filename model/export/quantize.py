@@ -45,7 +45,9 @@ BLOCKS: dict[Precision, Blocks] = {"int8-blocks": Blocks(8, 128), "int4-blocks":
 
 
 def quantize(graph: Graph, precision: Precision, ranges: Ranges | None = None) -> Graph:
-    """Return a float32 graph with integer weights: of every product with a constant matrix, and the word embedding.
+    """Return a float32 graph with integer weights: of every product of tokens with a matrix, and the word embedding.
+
+    What pooled heads multiply, one row a text, and convolutions stay as they are.
 
     `int8-static` needs the ranges that `find_ranges` has found.
     """

@@ -27,7 +27,8 @@ SENTENCES = (
     "Все счастливые семьи похожи друг на друга.",
     "今日はとても寒いですね。",
 )
-RANDOM_ROWS, RANDOM_LENGTH = 16, 32  # where the tokenizer knows no word
+FEWEST_TOKENS = 5  # different ones, in texts of which a tokenizer knows words
+RANDOM_ROWS, RANDOM_LENGTH = 16, 32  # where it knows none
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,13 @@ class Samples:
 def samples_of(config: TransformerConfig, tokens: Tokens, texts: Sequence[str]) -> Samples:
     """Return texts as a model takes them; each goes into another of a translator's languages, in turn.
 
-    Where all tokens of each text are the same, as those of a tokenizer that knows none of the words, there are random
-    ids, and random outputs, too.
+    Where the tokenizer knows none of the words there are random ids, and random outputs, too.
     """
     special, longest = tokens.special_ids, config.max_positions - 4
-    encoded = token_rows(Tokenizer.from_file(str(tokens.file)), texts, config.vocab_size)
+    tokenizer = Tokenizer.from_file(str(tokens.file))
+    encoded = token_rows(tokenizer, texts, config.vocab_size)
     said = list(zip(encoded, _ways(tokens), strict=False))
-    if not any(len(set(ids)) > 1 for ids in encoded):
+    if not knows_words(tokenizer, texts):
         drawn = np.random.default_rng(0).integers(0, config.vocab_size, (RANDOM_ROWS, 2, RANDOM_LENGTH)).tolist()
         said += [(ids, ([], tuple(output))) for ids, output in drawn]
     rows = []
@@ -75,21 +76,27 @@ def samples_of(config: TransformerConfig, tokens: Tokens, texts: Sequence[str]) 
 def pairs_of(config: TransformerConfig, tokens: Tokens, texts: Sequence[str]) -> Samples:
     """Return pairs as a model takes them that judges two texts: a line's with a TAB between, or a line's and the next.
 
-    Where the tokenizer knows none of the words there are random ids, as of texts.
+    What is too long is cut. Where the tokenizer knows none of the words there are random ids, as of texts.
     """
     tokenizer = plain(Tokenizer.from_file(str(tokens.file)))
+    if not knows_words(tokenizer, texts):
+        return samples_of(config, tokens, texts)
+    tokenizer.enable_truncation(config.max_positions)
     pairs = [tuple(line.split("\t", 1)) if "\t" in line else (line, after) for line, after in _neighbours(texts)]
     encoded = [tokenizer.encode(first, second) for first, second in pairs]
-    longest = config.max_positions
-    known = [each for each in encoded if 0 < len(each.ids) <= longest and max(each.ids) < config.vocab_size]
-    if not any(len(set(each.ids)) > 1 for each in known):
-        return samples_of(config, tokens, texts)
+    known = [each for each in encoded if each.ids and max(each.ids) < config.vocab_size]
     rows = [Sample(each.ids, segments=each.type_ids) for each in known]
-    return Samples(rows, tokens.special_ids.start or 0, tokens.special_ids.end, longest)
+    return Samples(rows, tokens.special_ids.start or 0, tokens.special_ids.end, config.max_positions)
 
 
 def _neighbours(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
     return zip(texts, [*texts[1:], *texts[:1]], strict=True)
+
+
+def knows_words(tokenizer: Tokenizer, texts: Sequence[str]) -> bool:
+    """Tell whether a tokenizer makes different tokens of texts; one of other words makes unknown ones of all."""
+    found = {token for text in texts for token in tokenizer.encode(text, add_special_tokens=False).ids}
+    return len(found) >= FEWEST_TOKENS
 
 
 def token_rows(tokenizer: Tokenizer, texts: Sequence[str], vocab_size: int) -> list[list[int]]:

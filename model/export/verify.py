@@ -16,7 +16,7 @@ from model.architectures import DecoderLM, EncoderDecoder, TextReader, Transform
 from model.architectures.heads import FillHead, TokenLabelHead
 from model.export.naive import NaiveDecoder, NaiveGraph, text_inputs
 from model.export.precisions import cache_shape
-from model.export.samples import SENTENCES, token_rows
+from model.export.samples import SENTENCES, knows_words, token_rows
 from model.package import PackageError
 from model.package.inputs import encoder_inputs, pad_rows
 from model.package.manifest import Precision
@@ -80,7 +80,7 @@ class _Errors:
 
 @dataclass(frozen=True)
 class Rows:
-    """Where the ids come from: a tokenizer's of the sentences above, or any."""
+    """Where the ids come from: a tokenizer's of the sentences above, or any where it knows no words of them."""
 
     vocab_size: int
     longest: int  # a row may be
@@ -90,7 +90,9 @@ class Rows:
     def of(cls, model: Transformer, tokenizer: Tokenizer | None) -> Rows:
         """Return the rows that fit a model."""
         vocab_size, longest = model.config.vocab_size, model.config.max_positions - 4
-        return cls(vocab_size, longest, [] if tokenizer is None else token_rows(tokenizer, SENTENCES, vocab_size))
+        if tokenizer is None or not knows_words(tokenizer, SENTENCES):
+            return cls(vocab_size, longest)
+        return cls(vocab_size, longest, token_rows(tokenizer, SENTENCES, vocab_size))
 
     def draw(self, rng: np.random.Generator, most: int, longest: int) -> list[list[int]]:
         """Return 1 to `most` rows of 1 to `longest` ids."""

@@ -77,7 +77,9 @@ class Packages:
         """
         source = parse_name(name)
         if not isinstance(source, HubName):
-            if not (source / FILE_NAME).is_file():
+            if (source / FILE_NAME).is_file():
+                _check_made(source, options)
+            else:
                 self._check_folder(source, options)
             return
         if source.is_commit and self.cache.get(_key(source, source.revision, options)):
@@ -141,12 +143,14 @@ class Packages:
             if found is None:
                 raise
             return found
-        self.cache.remember(source, described.name)
 
         def make(out: Path) -> None:
             self._import(self._download(source, described, options), served_name(source), out, options)
 
-        return self.cache.get_or_make(_key(source, described.name, options), make, self.report)
+        found = self.cache.get_or_make(_key(source, described.name, options), make, self.report)
+        # Only now that there is a package of it, which a start without a network will look for.
+        self.cache.remember(source, described.name)
+        return found
 
     def _download(self, source: HubName, described: Path, options: ImportOptions) -> Path:
         _check_description(source, described, options)  # before the weights, which may be gigabytes

@@ -2,17 +2,19 @@
 
 Templates are written in Jinja's language and come with the model. They are rendered as `transformers` renders them, in
 Jinja's sandbox: without files, modules, private attributes, or changes to what they are given. Every turn of a loop and
-every call looks at the clock.
+every call looks at the clock, and no operation makes more than the whole text may have.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any
+from functools import wraps
+from typing import Any, NamedTuple
 
 from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError
@@ -20,6 +22,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
 from pydantic import Field
 
 from model.package.part import Part
@@ -30,8 +33,20 @@ MARK = "\U000f0000"  # a character for private use, which may stand in rendered 
 
 MAX_TEMPLATE = 262_144  # characters; the longest known has 20,000
 MAX_FACTOR, MAX_PRODUCT = 100_000, 1_000_000  # of a template's multiplications
+# What takes a number of characters, or of pieces, and makes as many; of all other calls numbers are only passed on.
+PADDING_METHODS = frozenset({"center", "expandtabs", "ljust", "rjust", "zfill"})
+COUNTING_FILTERS = frozenset({"batch", "center", "indent", "slice", "tojson"})
+_WIDE = re.compile(r"\d{6,}|%[^a-zA-Z%]*\*")  # in a form for numbers: it would be filled up to so many characters
 
-_deadline: ContextVar[float] = ContextVar("deadline")  # of this thread's processor time
+
+class _Bounds(NamedTuple):
+    """Of a rendering: the time of this thread's processor at which it ends, and how long any text of it may be."""
+
+    deadline: float
+    characters: int
+
+
+_bounds: ContextVar[_Bounds] = ContextVar("bounds")
 
 
 class ChatTemplate(Part):
@@ -72,9 +87,10 @@ def render(template: Template, values: Mapping[str, Any], *, seconds: float, cha
     Raises `TemplateError`, also for what the template itself refuses, and `TooMuch`. A plain function for any thread.
     """
     pieces, length = [], 0
-    token = _deadline.set(time.thread_time() + seconds)
+    token = _bounds.set(_Bounds(time.thread_time() + seconds, characters))
     try:
         for piece in template.generate(**values):
+            _look_at_the_clock()
             pieces.append(piece)
             length += len(piece)
             if length > characters:
@@ -84,8 +100,70 @@ def render(template: Template, values: Mapping[str, Any], *, seconds: float, cha
     except Exception as error:  # what a template does to values it was not written for: any error of Python's
         raise TemplateError(f"{type(error).__name__}: {error}") from None
     finally:
-        _deadline.reset(token)
+        _bounds.reset(token)
     return "".join(pieces)
+
+
+def _look_at_the_clock() -> None:
+    if time.thread_time() > _bounds.get().deadline:
+        raise TooMuch("it took too long")
+
+
+def _bounded(value: Any) -> Any:
+    """Return what an operation has made, unless it is longer than the whole text may be."""
+    if isinstance(value, str | bytes | list | tuple | dict | set):  # not what is only counted, as a range
+        _check_length(len(value))
+    return value
+
+
+def _check_length(length: int) -> None:
+    if length > (most := _bounds.get().characters):
+        raise TooMuch(f"a value of it has more than {most} characters or parts")
+
+
+def _check_text_method(name: str, text: str, args: Sequence[Any]) -> None:
+    """Refuse to fill up, replace or join to a text that would be too long, before it is made."""
+    if name in PADDING_METHODS:
+        _check_numbers(args)
+    elif name in {"format", "format_map"} and _WIDE.search(text):
+        raise TooMuch("it would fill up a text too far")
+    elif name == "replace" and len(args) > 1 and all(isinstance(each, str) for each in args[:2]):
+        _check_length(len(text) + text.count(args[0]) * len(args[1]))
+    elif name == "join" and args and isinstance(args[0], Sized):
+        _check_length(len(text) * len(args[0]))
+
+
+def _check_numbers(values: Sequence[Any]) -> None:
+    if any(isinstance(value, int | float) and abs(value) > MAX_FACTOR for value in values):
+        raise TooMuch("it would make too large a value")
+
+
+def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a filter that makes nothing too long; Jinja's mark that it wants the context first stays on it."""
+    is_given_more = hasattr(function, "jinja_pass_arg")
+
+    @wraps(function)
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        value, *given = [*args[is_given_more:], *kwargs.values()]
+        if name in COUNTING_FILTERS:
+            _check_numbers(given)
+        elif name in {"replace", "format"} and isinstance(value, str):
+            _check_text_method(name, value, given)
+        elif name == "join" and given and isinstance(given[0], str):
+            _check_text_method(name, given[0], [value])
+        return _bounded(function(*args, **kwargs))
+
+    return bounded
+
+
+class _Concatenations(NodeTransformer):
+    """Lets `a ~ b` call something that looks at how long it becomes."""
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Call:  # noqa: N802  # Jinja's name for it
+        """Return the call in its place."""
+        parts = [self.visit(part) for part in node.nodes]
+        joined = nodes.EnvironmentAttribute("joined", lineno=node.lineno)
+        return nodes.Call(joined, parts, [], None, None, lineno=node.lineno)
 
 
 class _GenerationBlock(Extension):
@@ -102,11 +180,13 @@ class _GenerationBlock(Extension):
 class _Environment(ImmutableSandboxedEnvironment):
     """The sandbox, with the filters and functions that templates expect."""
 
-    intercepted_binops = frozenset({"*", "**"})  # by which a short text, or a number, becomes a huge one
+    intercepted_binops = frozenset({"*", "**", "%", "+"})  # by which a short text, or a number, becomes a huge one
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, loopcontrols])
         self.filters["tojson"] = _to_json
+        self.filters = {name: _bounded_filter(name, function) for name, function in self.filters.items()}
+        del self.globals["lipsum"]  # which makes as many paragraphs as it is told to
         self.globals |= {
             "raise_exception": _raise,
             "strftime_now": _strftime_now,
@@ -116,14 +196,18 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         """Parse a template, and let every turn of its loops call something, for `call` to look at the clock."""
-        tree = super()._parse(source, name, filename)
+        tree: nodes.Template = _Concatenations().visit(super()._parse(source, name, filename))
         for loop in tree.find_all(nodes.For):
             turn = nodes.Call(nodes.EnvironmentAttribute("turn"), [], [], None, None, lineno=loop.lineno)
             loop.body.insert(0, nodes.ExprStmt(turn, lineno=loop.lineno))
         return tree
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Multiply two small numbers, or repeat a text some times."""
+        """Multiply two small numbers, repeat a text some times, add, or write numbers into a text."""
+        if operator == "%" and isinstance(left, str):
+            _check_text_method("format", left, ())
+        if operator in "%+":
+            return _bounded(super().call_binop(context, operator, left, right))
         sizes = [value if isinstance(value, int | float) else len(value) for value in (left, right)]
         if max(map(abs, sizes)) > MAX_FACTOR or abs(sizes[0] * sizes[1]) > MAX_PRODUCT:
             raise TooMuch(f"{operator} would make too large a value")
@@ -134,11 +218,21 @@ class _Environment(ImmutableSandboxedEnvironment):
         """Do nothing, once a turn of a loop."""
         return ""
 
+    @staticmethod
+    def joined(*parts: Any) -> str:
+        """Write values one behind the other."""
+        texts = [str(part) for part in parts]
+        _check_length(sum(map(len, texts)))
+        return "".join(texts)
+
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805  # as in Jinja: templates may name an argument self
-        """Call a function or macro for a template, if there is time left."""
-        if time.thread_time() > _deadline.get():
-            raise TooMuch("it took too long")
-        return super().call(__context, __obj, *args, **kwargs)
+        """Call a function or macro for a template, if there is time left and it makes nothing too long."""
+        _look_at_the_clock()
+        method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps `format`
+        owner = getattr(method, "__self__", None)
+        if isinstance(owner, str):
+            _check_text_method(method.__name__, owner, [*args, *kwargs.values()])
+        return _bounded(super().call(__context, __obj, *args, **kwargs))
 
 
 def _to_json(

@@ -58,7 +58,15 @@ def _too_large(manifest: Manifest) -> Iterator[str]:
         yield f"limits.max_positions is {limits.max_positions}; the model has {most}"
     if limits.max_input_tokens > limits.max_positions:
         yield f"limits.max_input_tokens is {limits.max_input_tokens}, more than max_positions, {limits.max_positions}"
-    if manifest.image is not None:
+    image, vision = manifest.image, manifest.sizes.vision
+    if (image is None) != (vision is None):
+        yield "image goes with a model of images, and each of these needs it"
+    if image is not None:
+        if vision is not None and (image.size, image.channels) != (vision.image_size, vision.num_channels):
+            yield (
+                f"image is {image.size} pixels of {image.channels} channels; the model takes {vision.image_size} of "
+                f"{vision.num_channels}"
+            )
         return
     ids = {f"special_ids.{name}": token for name, token in manifest.special_ids.model_dump(exclude_none=True).items()}
     if manifest.languages is not None:
@@ -116,8 +124,6 @@ def _of_entailment(manifest: Manifest) -> Iterator[str]:
 
 def _of_decoders(manifest: Manifest) -> Iterator[str]:
     task, special_ids = manifest.task, manifest.special_ids
-    if manifest.image is not None:
-        yield "images can only be classified"
     if manifest.cache is None or special_ids.start is None or special_ids.end is None:
         yield f"task {task} needs cache, special_ids.start and special_ids.end"
     if "translate" in manifest.tasks and manifest.languages is None:

@@ -22,7 +22,8 @@ from model.package.part import Part, TokenId
 Task = Literal["classify", "rerank", "tag", "answer", "fill", "embed", "generate", "translate", "summarize"]
 Resampling = Literal["bilinear", "bicubic", "lanczos"]
 Precision = Literal["float32", "float16", "int8", "int8-static", "int8-blocks", "int4-blocks"]
-FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # in the package's folder, nowhere else
+FILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+FileName = Annotated[str, Field(pattern=FILE_PATTERN)]  # in the package's folder, nowhere else
 
 FILE_NAME = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
@@ -279,9 +280,9 @@ class Manifest(Part):
                 raise PackageError(f"{folder / file}: {error.strerror}") from None
             if found != expected:
                 raise PackageError(f"{folder}: {file} differs from the sha256 in the manifest; export or copy it again")
-        weights = {f"{graph.file}.data" for graph in self.graphs.values()}
-        for file in sorted(weights - self.sha256.keys()):
-            if (folder / file).is_file():
+        graphs = tuple(graph.file for graph in self.graphs.values())
+        for file in sorted({path.name for path in folder.iterdir() if path.is_file()} - self.sha256.keys()):
+            if file.startswith(graphs) or file.endswith("data"):  # as a graph's weights are called that lie beside it
                 raise PackageError(f"{folder}: sha256 in the manifest lacks {file}, which a graph may read")
 
     def save(self, folder: Path) -> None:

@@ -55,6 +55,8 @@ class Encoding:
     def shortened(self, limit: int, *, only: int | None = None) -> Encoding:
         """Return it with no more than `limit` ids. Texts lose their ends, special tokens stay.
 
+        Only ids and segments are shortened: tokens, offsets, words and texts are still those of the whole text.
+
         Of a pair the longer text is cut first, or that numbered `only`: then the limit holds only if the other fits.
         """
         if len(self.ids) <= limit:

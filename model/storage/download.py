@@ -55,14 +55,14 @@ class Downloader:
         part.rename(to)
 
     def _bring(self, address: Address, part: Path) -> None:
-        tries = 0
+        tries, most = 0, _size(part)
         while True:
-            before = _size(part)
             try:
                 self._append(address, part)
                 return
             except Interrupted as error:
-                tries = 1 if _size(part) > before else tries + 1
+                tries = 1 if _size(part) > most else tries + 1  # a store without ranges begins anew each time
+                most = max(most, _size(part))
                 if tries >= TRIES:
                     raise StorageError(
                         f"{address}: given up after {TRIES} tries ({error}); start again, what came is kept"

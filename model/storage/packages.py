@@ -97,9 +97,7 @@ def _bring_files(package: StoredPackage, folder: Path, content: Path, downloader
             shutil.copyfile(kept, content / name)
         else:
             downloader.download(package.address.beside(name), content / name, sha256)
-    for path in content.iterdir():  # of another version, whose download ended early
-        if path.name not in {*manifest.sha256, FILE_NAME}:
-            path.unlink()
+    _remove_others(content, manifest)  # of another version, whose download ended early
     return True
 
 
@@ -110,9 +108,16 @@ def _bring_archive(package: StoredPackage, _folder: Path, content: Path, downloa
     shutil.rmtree(content)
     content.mkdir()
     unpack(archive, content, str(package.address))
-    Manifest.load(content)
+    _remove_others(content, Manifest.load(content))
     (content / ARCHIVE_NOTE).write_text(package.sha256)
     return True
+
+
+def _remove_others(folder: Path, manifest: Manifest) -> None:
+    """Remove files that are none of a package's."""
+    for path in folder.iterdir():
+        if path.name not in {*manifest.sha256, FILE_NAME}:
+            path.unlink()
 
 
 def _is_in(folder: Path, package: StoredPackage, sha256: str) -> bool:

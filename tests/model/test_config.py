@@ -67,6 +67,8 @@ def test_a_wrong_field_is_named_with_what_is_allowed(field: str, value: Any, all
         (NormConfig, {"kind": "rms"}, "norm.bias is True; it must be False where kind is rms"),
         (HeadConfig, {"num_labels": -1}, "head.num_labels is -1; it must be at least 0"),
         (HeadConfig, {"kind": "classify", "pooling": "weighted"}, "head.pooling is 'weighted'"),
+        (HeadConfig, {"kind": "embed", "pooling": "weighted", "dense": True}, "head.dense is True"),
+        (HeadConfig, {"kind": "embed", "pooling": "weighted", "norm": True}, "head.norm is True"),
     ],
 )
 def test_a_wrong_field_of_a_group_is_named_with_its_group(group: Any, fields: dict[str, Any], words: str) -> None:

@@ -107,7 +107,7 @@ def test_a_published_configuration_is_read(name: str) -> None:
         (
             "qwen3-0.6b",
             {"use_sliding_window": True, "max_window_layers": 3, "sliding_window": 9, "rope_scaling": LLAMA3},
-            "layers with a window cannot have scaled waves",
+            "layers with a window cannot have RoPE scaling",
         ),
     ],
 )

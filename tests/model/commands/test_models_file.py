@@ -15,7 +15,7 @@ from service.engine.kv_cache import bytes_of_longest
 from service.models_file import ModelSettings
 from service.settings import Settings
 from service.settings_errors import SettingsError
-from tests.conftest import MakePackage
+from tests.conftest import MakePackage, TinyPackage
 
 Asked = list[tuple[str, ImportOptions]]
 
@@ -75,6 +75,18 @@ def test_a_bundled_package_keeps_its_name() -> None:
     entries, _ = resolve([{"model": "stories"}])
 
     assert "name" not in entries[0]
+
+
+def test_a_model_of_the_hub_leaves_its_name_to_a_package_that_is_there(sentiment: TinyPackage) -> None:
+    for package in ({"package": str(sentiment.folder)}, {"model": str(sentiment.folder)}):
+        entries, _ = resolve([{"model": "acme/sentiment"}, package])
+        assert entries[0]["name"] == "acme-sentiment"
+
+
+def test_two_models_of_one_name_are_refused_before_anything_is_looked_for() -> None:
+    named = [{"model": "a/b", "name": "x"}, {"package": "/c", "name": "x"}]
+    with pytest.raises(SettingsError, match="two models are called x"):
+        with_packages(named, lambda *_: pytest.fail("looked for"), lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_help_and_serving_need_no_torch_and_what_needs_it_says_what_to_install(t
     lacking = trifold("import", str(tmp_path), without=libraries)
     assert lacking.returncode == 1
     assert lacking.stderr.splitlines()[-1] == (
-        "trifold: this needs torch, which is not installed: pip install 'trifold[import]'"
+        "trifold: this needs torch, which is not installed: pip install -e '.[import]' in a checkout"
     )
 
 

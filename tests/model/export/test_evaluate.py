@@ -73,7 +73,7 @@ def test_perplexity_is_that_of_torch_and_of_the_part_that_fits(stories: TinyPack
 
     found = figures(copy_of(stories, tmp_path), tmp_path / "data")
 
-    tokenizer = Tokenizer.from_file(str(stories.folder / TOKENIZER_FILE))
+    tokenizer = stories.training_tokenizer
     longest = stories.manifest.limits.max_positions
     ids = stories.manifest.special_ids
     assert len(tokenizer.encode(long).ids) > longest
@@ -294,7 +294,7 @@ def test_taggers_are_scored_by_whole_entities_as_in_training(make_package: MakeP
     found = figures(copy_of(entities, tmp_path), data)
 
     for dataset, tested in (("wikigold/every tenth from the sixth", rows[5::10]), ("wnut17/test", rows)):
-        objective = Tag(Tokenizer.from_file(str(entities.folder / TOKENIZER_FILE)), 64, readers.TAGS)
+        objective = Tag(entities.training_tokenizer, 64, readers.TAGS)
         objective.encode(tested)
         with torch.no_grad():
             batch = objective.collate(range(len(tested)))
@@ -321,7 +321,7 @@ def test_answerers_are_scored_as_squad_scores_them(make_package: MakePackage, tm
 
     found = figures(copy_of(answers, tmp_path), data)
 
-    objective = Answer(Tokenizer.from_file(str(answers.folder / TOKENIZER_FILE)), 64, stride=16)
+    objective = Answer(answers.training_tokenizer, 64, stride=16)
     objective.encode(readers.read_questions(data, "test"))
     with torch.no_grad():
         batch = objective.collate(range(len(objective.windows)))

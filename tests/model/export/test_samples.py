@@ -7,10 +7,11 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from model.card import Tokens
-from model.export.samples import RANDOM_ROWS, samples_of, token_rows
+from model.export.samples import RANDOM_ROWS, SENTENCES, pairs_of, samples_of, token_rows
+from model.export.verify import Rows
 from model.package import Languages
 from model.package.manifest import TOKENIZER_FILE
 from tests.conftest import TEXTS, TinyPackage
@@ -76,7 +77,29 @@ def test_where_the_tokenizer_knows_no_word_there_are_random_ids_too(stories: Tin
 
 
 def test_a_text_with_an_id_that_the_model_does_not_know_is_left_out(stories: TinyPackage) -> None:
-    tokenizer, ids = Tokenizer.from_file(str(stories.folder / TOKENIZER_FILE)), stories.tokenizer.encode("Dan").ids
+    tokenizer, ids = stories.training_tokenizer, stories.tokenizer.encode("Dan").ids
 
     assert token_rows(tokenizer, ["Dan"], max(ids) + 1) == [ids]
     assert token_rows(tokenizer, ["Dan"], max(ids)) == []
+
+
+def test_a_tokenizer_that_adds_special_tokens_knows_no_words_by_them(stories: TinyPackage, tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "?": 2, "ACGT": 3}, "?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = [("[CLS]", 0), ("[SEP]", 1)]
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=special)
+    tokenizer.save(str(tmp_path / TOKENIZER_FILE))
+    tokens = replace(tokens_of(stories), file=tmp_path / TOKENIZER_FILE)
+
+    for sampled in (samples_of, pairs_of):
+        ids = {token for sample in sampled(stories.model.config, tokens, SENTENCES).rows for token in sample.ids}
+        assert len(ids) > 50
+    assert Rows.of(stories.model, tokenizer).texts == []
+
+
+def test_a_pair_that_is_too_long_is_cut(sentiment: TinyPackage) -> None:
+    line = " ".join(TEXTS * 3) + "\tDan loves ice cream."
+    (sample,) = pairs_of(sentiment.model.config, tokens_of(sentiment), [line]).rows
+
+    assert len(sample.ids) == sentiment.model.config.max_positions and sample.segments is not None
+    assert sample.segments[0] == 0 and sample.segments[-1] == 1

@@ -31,7 +31,7 @@ FLOAT32 = ImportOptions("float32")
 
 
 def test_a_model_is_imported_once_and_then_found_with_and_without_the_hub(
-    packages: Packages, hub: Hub, running_hub: LocalHub, add_model: AddModel
+    packages: Packages, hub: Hub, running_hub: LocalHub, add_model: AddModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = add_model("Tiny/BERT")
     folder = packages.find("Tiny/BERT", FLOAT32)
@@ -61,6 +61,15 @@ def test_a_model_is_imported_once_and_then_found_with_and_without_the_hub(
             without.find("Tiny/BERT", ImportOptions("int8"))
 
     (repository.folder / "README.md").write_text("---\nlicense: mit\n---\n")  # another commit
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Packages, "_import", killed)
+        packages.find("Tiny/BERT", FLOAT32)
+    shutil.rmtree(hub.folder)  # else what is there of the new one would be imported
+    assert unreachable.find("Tiny/BERT", FLOAT32) == folder  # which is still what there is of the branch
     changed = packages.find("Tiny/BERT", FLOAT32)
     assert changed != folder and Manifest.load(changed).licence == "mit"
 
@@ -120,8 +129,9 @@ def test_all_that_is_asked_for_reaches_what_imports_and_exports(
 def test_a_package_is_taken_as_it_is(packages: Packages, sentiment: TinyPackage) -> None:
     assert packages.find(str(sentiment.folder), FLOAT32) == sentiment.folder
     assert packages.find("stories", ImportOptions()).name == "stories"
-    with pytest.raises(HubError, match="it is a package already, in int8; export it anew to have it in float32"):
-        packages.find("stories", FLOAT32)
+    for ask in (packages.find, packages.check):
+        with pytest.raises(HubError, match="it is a package already, in int8; export it anew to have it in float32"):
+            ask("stories", FLOAT32)
     with pytest.raises(HubError, match="which knows its languages"):
         packages.find("translate", ImportOptions(languages=("en", "de")))
     with pytest.raises(HubError, match="which states its licence"):

@@ -39,9 +39,15 @@ TEMPLATES = {
     "macros": "{% macro say(m, mark='-') %}{{ mark }}{{ m.content }}{% endmacro %}"
     "{% for m in messages %}{{ say(m) }}{% endfor %}",
     "marks for training": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
+    "texts put together": "{{ 'a' ~ 1 ~ none ~ messages[0].role }}{{ '%s: %d' % ('a', 2) }}{{ '%s' | format('b') }}"
+    "{{ ['a', 'b'] | join(', ') }}{{ ', '.join(['a', 'b']) }}{{ 'abc' | join('-') }}{{ '{} {b}'.format(1, b=2) }}"
+    "{{ 'a-b'.replace('-', '+') }}{{ 'a' | center(5) }}{{ 7 % 4 + 1 }}{{ ([1] + [2]) | length }}",
     "tests and filters": "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | join(',') }}"
     "{{ tools is defined and tools is not none }}{{ 'x' if strange is defined else 'y' }}{{ dict(a=1) }}",
 }
+
+
+DOUBLED = "{{% set n = namespace(a='ab') %}}{{% for i in range(40) %}}{{% set n.a = {} %}}{{% endfor %}}"
 
 
 def rendered(source: str, seconds: float = 5.0, characters: int = 10_000, **values: Any) -> str:
@@ -94,11 +100,35 @@ def test_rendering_that_takes_too_long_is_ended(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["{% for i in range(9999) %}0123456789{% endfor %}", "{{ 'a' * 10 ** 9 }}", "{{ 9 ** 9 ** 9 }}"]
+    "source",
+    [
+        "{% for i in range(9999) %}0123456789{% endfor %}",
+        "{{ 'a' * 10 ** 9 }}",
+        "{{ 9 ** 9 ** 9 }}",
+        "{{ '%999999999999d' % 1 }}",
+        "{{ '%*d' % (999999999999, 1) }}",
+        "{{ '%999999999999d' | format(1) }}",
+        "{{ '{:999999999999}'.format(1) }}",
+        "{{ 'a'.ljust(999999999999) }}",
+        "{{ 'a' | center(999999999999) }}",
+        "{{ [1] | batch(999999999999, 0) | list }}",
+        "{{ {'a': 1} | tojson(indent=999999999999) }}",
+        DOUBLED.format("n.a ~ n.a"),
+        DOUBLED.format("n.a + n.a"),
+        DOUBLED.format("[n.a, n.a] | join"),
+        DOUBLED.format("n.a.replace('a', 'aa')"),
+        DOUBLED.format("n.a | replace('a', 'aa')"),
+        DOUBLED.format("(n.a[:99] | list + n.a[:99] | list) | join(n.a)"),
+    ],
 )
 def test_rendering_that_makes_too_much_is_ended(source: str) -> None:
     with pytest.raises(TooMuch):
         rendered(source)
+
+
+def test_what_writes_many_paragraphs_of_nothing_is_not_there() -> None:
+    with pytest.raises(TemplateError, match="lipsum"):
+        rendered("{{ lipsum(999999999999) }}")
 
 
 @pytest.mark.parametrize("times", [120, 3000])

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from model.package import Generation, ImageFormat, Manifest, PackageError, TaskPrompt
-from tests.conftest import TINY, TinyPackage, with_manifest
+from tests.conftest import TINY, MakePackage, TinyPackage, with_manifest
 
 CALIBRATION = {
     "temperature": 1.5,
@@ -67,10 +67,13 @@ def test_a_missing_file_is_named(folder: Path) -> None:
         Manifest.load(folder)
 
 
-def test_weights_beside_a_graph_have_to_be_listed(folder: Path) -> None:
-    (folder / "decoder.onnx.data").write_bytes(b"weights")
+@pytest.mark.parametrize("name", ["decoder.onnx.data", "decoder.onnx_data", "weights.data"])
+def test_weights_beside_a_graph_have_to_be_listed(folder: Path, name: str) -> None:
+    (folder / "notes.txt").write_bytes(b"text")
+    Manifest.load(folder)
+    (folder / name).write_bytes(b"weights")
 
-    with pytest.raises(PackageError, match=r"sha256 in the manifest lacks decoder\.onnx\.data"):
+    with pytest.raises(PackageError, match=f"sha256 in the manifest lacks {name}"):
         Manifest.load(folder)
 
 
@@ -121,7 +124,7 @@ WITHOUT_POSITIONS = {name: value for name, value in CONFIG.items() if name != "m
             {"limits": {"max_input_tokens": 64, "max_positions": 513}, "config": WITHOUT_POSITIONS},
             "max_positions is 513; the model has 512",  # as it is where the configuration does not say
         ),
-        ({"image": {"size": 28, "channels": 1, "mean": [0], "deviation": [1]}}, "images can only be classified"),
+        ({"image": {"size": 28, "channels": 1, "mean": [0], "deviation": [1]}}, "image goes with a model of images"),
     ],
 )
 def test_what_is_wrong_is_named(folder: Path, changes: dict[str, Any], words: str) -> None:
@@ -148,8 +151,7 @@ CLASSIFIER = TINY["sentiment"].to_dict()
         ({"task": "embed"}, "gives logits; task embed needs embeddings"),
         ({"task": "fill", "special_ids": {"pad": 0}}, r"needs special_ids\.mask"),
         ({"task": "fill"}, "does not take logit_positions"),
-        ({"image": IMAGE}, r"graphs\.encoder does not take pixels, which task classify needs"),
-        ({"image": IMAGE, "task": "embed"}, "images can only be classified"),
+        ({"image": IMAGE}, "image goes with a model of images"),
         ({"graphs": {"encoder": {**ENCODER, "inputs": []}}}, r"graphs\.encoder\.inputs: .* at least 1 item"),
         ({"graphs": {"encoder": {**ENCODER, "inputs": ["input_ids"]}}}, "does not take last_positions, total_length"),
         ({"graphs": {"encoder": {**ENCODER, "outputs": ["logits"] * 2}}}, "'logits' is there twice"),
@@ -245,3 +247,25 @@ def test_a_source_asks_for_its_language_and_ends_once(translate: TinyPackage) ->
     assert manifest.source_of([7, 8], first) == [*first, 7, 8, end]
     assert manifest.source_of([7, 8, end], first) == [*first, 7, 8, end]  # from a tokenizer that ends texts itself
     assert manifest.source_of([7]) == [7, end]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"image": {**IMAGE, "size": 32}}, "image is 32 pixels of 1 channels; the model takes 28 of 1"),
+        ({"image": {**IMAGE, "channels": 3, "mean": [0] * 3, "deviation": [1] * 3}}, "the model takes 28 of 1"),
+        ({"task": "embed"}, "images can only be classified"),
+        (
+            {"graphs": {"encoder": {**ENCODER, "inputs": ["input_ids"]}}},
+            r"graphs\.encoder does not take pixels, which task classify needs",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_model_of_images_is_named(
+    make_package: MakePackage, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    folder = Path(shutil.copytree(make_package("fashion").folder, tmp_path / "package"))
+    edit(folder, **changes)
+
+    with pytest.raises(PackageError, match=words):
+        Manifest.load(folder)

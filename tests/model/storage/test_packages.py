@@ -153,6 +153,15 @@ def test_where_a_store_sends_only_whole_files_a_download_begins_again(store: Sto
     assert store.is_whole()
 
 
+def test_a_store_that_sends_whole_files_and_never_gets_further_is_given_up(store: Store) -> None:
+    store.repository.cut_after[GRAPH], store.repository.ignores_ranges = 200_000, True
+    store.repository.breaks_left = 10 * TRIES
+
+    with pytest.raises(StorageError, match=f"given up after {TRIES} tries"):
+        store.fetch()
+    assert len(store.hub.asked_for(GRAPH)) == TRIES
+
+
 def test_what_may_pass_is_tried_again(store: Store) -> None:
     store.repository.refusals = [503, 429, 500]
 
@@ -297,6 +306,13 @@ def test_an_archive_is_unpacked_and_not_brought_again(store: Store) -> None:
     assert store.hub.asked_for(ARCHIVE) == [None, "bytes=200000-"]
     assert not store.fetch_archive()
     assert len(store.hub.asked_for(ARCHIVE)) == 2
+
+
+def test_of_an_archive_only_the_files_of_the_package_stay(store: Store) -> None:
+    write_archive(store, {"fashion-2/notes.txt": b"x"})
+
+    assert store.fetch_archive()
+    assert store.is_whole() and not (store.folder / "notes.txt").exists()
 
 
 def link(name: str, to: str) -> tarfile.TarInfo:
