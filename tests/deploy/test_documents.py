@@ -31,7 +31,7 @@ def test_files_that_a_document_names_are_there(name: str) -> None:
     assert {link for link in linked if not (ROOT / "deploy" / link).exists()} == set()
 
 
-PARTS = {"gpu/group", "models-file", "models/mount"}  # of other components
+PARTS = {"gpu/group", "models/mount"}  # of other components
 
 
 def test_the_reference_has_every_component() -> None:

@@ -143,7 +143,7 @@ def test_a_trace_is_replayed(tmp_path: Path) -> None:
     lines = [json.dumps({"at": place / 10, "task": "classify", "body": body}) for place, body in enumerate(bodies)]
     (tmp_path / "trace.jsonl").write_text("\n".join(lines))
     with serving(200) as server:
-        options = ("--trace", str(tmp_path / "trace.jsonl"), "--trace-speed", "4")
+        options = ("--trace", str(tmp_path / "trace.jsonl"), "--trace-speed", "1")
         ended = subprocess.run(locust(server, *options), capture_output=True, text=True, timeout=60, check=False)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -58,7 +58,7 @@ def test_one_page_counts_for_every_process_of_the_node(service: str) -> None:
 
 def test_alerts_and_dashboards_ask_for_metrics_and_labels_that_exist(service: str) -> None:
     for _, path, body in REQUESTS:
-        httpx.post(f"{service}{path}", json=body, timeout=30)
+        httpx.post(f"{service}{path}", json=body, timeout=120)  # one of the models may have to wake
     httpx.post(f"{service}/generate", json={"prompt": "x " * 300}, timeout=30)  # refused
     cancelled = f"{service}/models/stories/generate"
     with httpx.stream("POST", cancelled, json={**LONG, "stream": True}, timeout=60) as answer:

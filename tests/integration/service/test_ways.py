@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.processes import ROOT
 from tests.integration.service.asking import LONG, REQUESTS, WAYS, every_way, request
-from tests.integration.service.conftest import HAPROXY_METRICS_PORT, LANGUAGES
+from tests.integration.service.conftest import ASLEEP, HAPROXY_METRICS_PORT, LANGUAGES
 
 pytestmark = pytest.mark.integration
 
@@ -44,11 +44,13 @@ def test_every_way_to_a_model_leads_to_the_same_answer(
 
 @every_way
 def test_only_what_haproxy_cannot_place_goes_through_the_gateway(service: str, way: str) -> None:
+    # A model that sleeps is asked through the gateway, and HAProxy begins to count anew when it has woken.
+    asked = [each for each in REQUESTS if each[0] != ASLEEP]
     before = gateway_requests()
-    for model, path, body in REQUESTS:
+    for model, path, body in asked:
         assert httpx.request(**request(service, way, model, path, body)).status_code == 200
 
-    assert gateway_requests() - before == (len(REQUESTS) if way == "gateway" else 0)
+    assert gateway_requests() - before == (len(asked) if way == "gateway" else 0)
 
 
 def test_a_clients_control_tokens_are_plain_text(service: str) -> None:
@@ -107,14 +109,14 @@ def test_a_client_that_leaves_gives_its_slots_back(service: str, way: str, is_st
             assert slots_used(service) > 0
     else:
         with pytest.raises(httpx.ReadTimeout):
-            httpx.request(**{**asked, "timeout": httpx.Timeout(60, read=whole_s / 5)})
+            httpx.request(**{**asked, "timeout": httpx.Timeout(60, read=whole_s / 10)})
     deadline = time.monotonic() + 30
     while slots_used(service) > 0:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(1.1)  # until all of it is counted
     whole = LONG["n"] * LONG["max_tokens"]
-    assert whole < tokens(service) - before < 1.5 * whole, "it never began, or its sequences went on without it"
+    assert whole < tokens(service) - before < 1.9 * whole, "it never began, or its sequences went on without it"
 
 
 def tokens(service: str) -> int:

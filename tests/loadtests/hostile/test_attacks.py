@@ -125,12 +125,14 @@ async def test_a_slow_reader_leaves_the_stream_unread_behind_a_small_buffer(
 ) -> None:
     monkeypatch.setattr(attacks, "DRAIN_S", 0.5)
     stand_in.answer = lambda _line, _body: ENDLESS[:-5]  # without an end
-    reading = asyncio.create_task(attacked(stand_in, SlowReader(LONG_STREAM, byte_every_s=byte_every_s, hold_s=0.3)))
-    await asyncio.sleep(0.25)
-    unsent = [transport.get_write_buffer_size() for transport in stand_in.transports]
+    reading = asyncio.create_task(attacked(stand_in, SlowReader(LONG_STREAM, byte_every_s=byte_every_s, hold_s=1)))
+    unsent = 0  # what the service wants to send waits at the service
+    while not reading.done() and unsent <= len(ENDLESS) / 2:
+        await asyncio.sleep(0.01)
+        unsent = max((transport.get_write_buffer_size() for transport in stand_in.transports), default=0)
     outcome, seen = await reading
 
-    assert unsent[0] > len(ENDLESS) / 2  # what the service wants to send waits at the service
+    assert unsent > len(ENDLESS) / 2
     assert (outcome, seen.body) == ("held", LONG_STREAM.body)
 
 
