@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from model.package import PackageError
-from service.draining import Draining
+from service.draining import Draining, wait_for_readers
 from service.logs import configure_logs, own_stderr
-from service.ray_environment import own_port, prepare_single_machine
+from service.ray_environment import ADMIN_SOCKET, own_port, prepare_single_machine
 from service.settings import Settings
 from service.settings_errors import SettingsError
 from service.startup import check_cpus, check_ports, check_start, on_the_devices_there_are
@@ -110,8 +110,12 @@ def _serve(settings: Settings, started: float, of_haproxy: Path) -> None:
                     "trifold: a process of Ray's has ended, without which nothing is served; start the service again"
                 )
         logger.info("draining: what has begun is finished, for up to %g s", timeouts.drain)
+        deadline = time.monotonic() + settings.drain_notice_s + timeouts.drain
         if not Draining(settings.run_dir).drain(settings.drain_notice_s, timeouts.drain):
             logger.warning("requests that ran for longer than that are cut")
+        readers_s = min(settings.limits.stall_timeout_s, deadline - time.monotonic())
+        if not wait_for_readers(of_haproxy / ADMIN_SOCKET, readers_s):
+            logger.warning("answers that their readers have not taken by now are cut")
         logger.info("stopping")
         expect_ray_to_end()
         shut_down(serve.shutdown)  # kills HAProxy first, and so would cut whoever was not answered yet

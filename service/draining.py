@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pathlib import Path
 
 POLL_S = 0.1
 LINGER_S = 0.5  # for HAProxy to hand on the end of the last answer
+OF_A_CLIENT = b"fe=http_frontend"  # in HAProxy's list of streams, in which there is who asks for the list, too
 
 
 class Draining:
@@ -80,3 +82,26 @@ class Draining:
             return False
         fcntl.flock(self._busy, fcntl.LOCK_UN)
         return True
+
+
+def wait_for_readers(admin_socket: Path, within_s: float) -> bool:
+    """Wait until HAProxy has handed on what it has; returns whether it has, which it may not say.
+
+    A process is done with an answer once the kernel has taken it. Its reader may be slow, and HAProxy would be killed.
+    """
+    deadline = time.monotonic() + within_s
+    while (streams := _streams_of_clients(admin_socket)) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return not streams
+
+
+def _streams_of_clients(admin_socket: Path) -> int:
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(1)
+            connection.connect(str(admin_socket))
+            connection.sendall(b"show sess\n")
+            told = b"".join(iter(lambda: connection.recv(65536), b""))
+    except OSError:  # there is no HAProxy, or it is gone
+        return 0
+    return told.count(OF_A_CLIENT)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
 import httpx
 import pytest
 
+from service.draining import wait_for_readers
 from service.ingress import write
+from service.ray_environment import ADMIN_SOCKET
 from tests.service.stand_ins import (
     GATEWAY,
     MODELS,
@@ -150,3 +153,20 @@ def test_a_client_cannot_keep_ray_from_noticing_that_it_left(ingress: Ingress) -
     )
 
     assert not [name for name in answer.json()["headers"] if name.lower().startswith("x-request-")]
+
+
+@needs_haproxy
+def test_whose_answer_is_not_handed_on_yet_is_waited_for(ingress: Ingress) -> None:
+    admin = ingress.config.with_name(ADMIN_SOCKET)
+    assert wait_for_readers(admin, within_s=5)
+    with socket.create_connection(("127.0.0.1", ingress.port)) as connection:
+        connection.sendall(b"POST /classify HTTP/1.1\r\nHost: x\r\nContent-Length: 22\r\n\r\n1")
+        time.sleep(0.1)
+        assert not wait_for_readers(admin, within_s=0.2)
+    assert wait_for_readers(admin, within_s=5)
+
+    idle = httpx.Client(base_url=ingress.address)
+    assert idle.get("/v1/models").status_code == 200
+    assert wait_for_readers(admin, within_s=5)  # a connection that asks nothing is no reader
+    idle.close()
+    assert wait_for_readers(ingress.config.with_name("none.sock"), within_s=5)  # without HAProxy there is nobody
