@@ -17,7 +17,7 @@ from model.package import PackageError
 from service.draining import Draining, wait_for_readers
 from service.logs import configure_logs, own_stderr
 from service.ray_environment import ADMIN_SOCKET, own_port, prepare_single_machine
-from service.settings import Settings
+from service.settings import Settings, variable
 from service.settings_errors import SettingsError
 from service.startup import check_cpus, check_ports, check_start, on_the_devices_there_are
 from service.timeouts import Timeouts
@@ -114,7 +114,7 @@ def _serve(settings: Settings, started: float, of_haproxy: Path) -> None:
         if not Draining(settings.run_dir).drain(settings.drain_notice_s, timeouts.drain):
             logger.warning("requests that ran for longer than that are cut")
         readers_s = min(settings.limits.stall_timeout_s, deadline - time.monotonic())
-        if not wait_for_readers(of_haproxy / ADMIN_SOCKET, readers_s):
+        if (of_admin := variable(ADMIN_SOCKET)) and not wait_for_readers(Path(of_admin), readers_s):
             logger.warning("answers that their readers have not taken by now are cut")
         logger.info("stopping")
         expect_ray_to_end()

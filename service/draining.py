@@ -85,7 +85,7 @@ class Draining:
 
 
 def wait_for_readers(admin_socket: Path, within_s: float) -> bool:
-    """Wait until HAProxy has handed on what it has; returns whether it has, which it may not say.
+    """Wait until HAProxy has handed on what it has, or is gone; returns whether it has.
 
     A process is done with an answer once the kernel has taken it. Its reader may be slow, and HAProxy would be killed.
     """
@@ -102,6 +102,8 @@ def _streams_of_clients(admin_socket: Path) -> int:
             connection.connect(str(admin_socket))
             connection.sendall(b"show sess\n")
             told = b"".join(iter(lambda: connection.recv(65536), b""))
+    except TimeoutError:  # it is busy
+        return 1
     except OSError:  # there is no HAProxy, or it is gone
         return 0
     return told.count(OF_A_CLIENT)

@@ -19,8 +19,8 @@ here=$(dirname "$(readlink -f "$0")")
 python=${binary%/lib*/python*}/bin/python
 
 add_rules() {
-    rules=$(dirname "$1")/trifold
-    # On one machine (whose processes share a folder) the models are those of the start, whatever the file says since.
+    # On one machine, whose processes share a folder, the models are those of the start, whatever the file says since.
+    rules=${TRIFOLD_RUN_DIR:-$(dirname "$1")}/trifold
     kept=${TRIFOLD_RUN_DIR:+$rules/rules.cfg}
     if ! [ -f "$kept" ] && ! [ "$rules/rules.cfg" -nt "${TRIFOLD_MODELS_FILE:-$here/models.yaml}" ]; then
         PYTHONPATH=$(dirname "$here"):${PYTHONPATH:-} "$python" -m service.ingress "$rules" || return 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -12,7 +14,7 @@ from service.metrics import CONTENT_TYPE, Metrics
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_S = 10.0  # with who has connected and says nothing
+PATIENCE_S = 10.0  # with who has connected, in all: who says a letter now and then keeps out who has something to ask
 MOST_AT_ONCE = 16  # connections, each of which has a thread; more are closed
 RETRY_S = 2.0  # how often a process without the port tries to take it
 
@@ -31,22 +33,32 @@ class _BoundedServer(ThreadingHTTPServer):
         super().__init__(*args)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._free.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        end = threading.Timer(PATIENCE_S, self._hang_up, [request])
+        end.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            end.cancel()
             self._free.release()
+
+    @staticmethod
+    def _hang_up(request: Any) -> None:
+        with suppress(OSError):  # it is closed already
+            request.shutdown(socket.SHUT_RDWR)
 
 
 def _serve(metrics: Metrics, host: str, port: int) -> None:
     class Handler(BaseHTTPRequestHandler):
-        timeout = PATIENCE_S
-
         def do_GET(self) -> None:
             try:
                 page = metrics.exposition()

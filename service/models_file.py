@@ -220,7 +220,7 @@ def read_models(path: Path, together: Callable[[ModelSettings], int] = most_repl
 def _resolved(models_file: Path, package: Path) -> Path:
     try:
         return (models_file.parent / package).resolve()
-    except (OSError, ValueError) as error:  # a loop of links, a nul
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a nul
         raise SettingsError(f"{models_file}: package {str(package)!r}: {error}") from None
 
 

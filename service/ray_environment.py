@@ -13,7 +13,7 @@ from service.timeouts import Timeouts
 
 logger = logging.getLogger(__name__)
 
-ADMIN_SOCKET = "admin.sock"  # of HAProxy, in its folder
+ADMIN_SOCKET = "RAY_SERVE_HAPROXY_SOCKET_PATH"  # the variable that names it
 HAPROXY_WRAPPER = Path(__file__).parent / "haproxy.sh"
 
 # HAProxy reads a request's model out of what its buffer holds of the body; its own default is 16 KiB. A connection has
@@ -85,7 +85,7 @@ def haproxy_files(folder: Path) -> dict[str, str]:
     prefix = "RAY_SERVE_HAPROXY_"
     return {
         f"{prefix}CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
-        f"{prefix}SOCKET_PATH": str(folder / ADMIN_SOCKET),
+        ADMIN_SOCKET: str(folder / "admin.sock"),
         f"{prefix}METRICS_SOCKET_PATH": str(folder / "metrics.sock"),
         f"{prefix}SERVER_STATE_BASE": str(folder),
         f"{prefix}SERVER_STATE_FILE": str(folder / "server-state"),

@@ -25,13 +25,13 @@ def check_start(settings: Settings, models: Sequence[ModelSettings]) -> list[Rep
     """Return the models in groups; raises `SettingsError`, `PackageError` for what this machine could not serve."""
     settings.check_exposure(settings.host)
     configured_keys(settings)
-    check_metrics_dir(settings)
     Tracing.of(settings).close()
     groups = replica_groups(models)
     for model in models:
         model.manifest().check_files(model.package)
     check_devices(models)
     check_caches(models)
+    check_metrics_dir(settings)
     return groups
 
 
@@ -51,9 +51,12 @@ def check_metrics_dir(settings: Settings) -> None:
 def check_cpus(groups: Sequence[ReplicaGroup], cpus: float) -> None:
     """Refuse models that together reserve more CPUs than there are; raises `SettingsError`.
 
-    Ray would wait for ever for more to appear.
+    Ray would wait for ever for more to appear. Of those that sleep one at a time has to find room. It can only be known
+    once Ray has started, which may be told of other numbers than the machine's.
     """
-    reserved = sum(group.settings.num_cpus * max(1, group.settings.autoscaling.min_replicas) for group in groups)
+    asleep = [group.settings.num_cpus for group in groups if not group.settings.autoscaling.min_replicas]
+    reserved = sum(group.settings.num_cpus * group.settings.autoscaling.min_replicas for group in groups)
+    reserved += max(asleep, default=0)
     gateway = 0 if takes_gateway(groups) else GATEWAY_CPUS
     if reserved + gateway > cpus + RAY_PART:
         raise SettingsError(

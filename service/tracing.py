@@ -109,7 +109,8 @@ class _Recorder:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError as error:
             raise SettingsError(
-                f"spans are to go to a collector, but {error.name} is missing: pip install -e '.[otel]' in a checkout"
+                f"spans are to go to a collector, but {error.name} is missing: pip install 'trifold-server[otel]', or "
+                "-e '.[otel]' in a checkout"
             ) from None
         resource = Resource.create()  # with OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
         if str(resource.attributes["service.name"]).startswith("unknown_service"):

@@ -1,4 +1,4 @@
-"""What `pip install trifold` brings."""
+"""What `pip install trifold-server` brings."""
 
 from __future__ import annotations
 

@@ -73,4 +73,5 @@ def main() -> None:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
-        sys.exit(f"trifold: this needs {error.name}, which is not installed: pip install -e '.[{extra}]' in a checkout")
+        install = f"pip install 'trifold-server[{extra}]', or -e '.[{extra}]' in a checkout"
+        sys.exit(f"trifold: this needs {error.name}, which is not installed: {install}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -83,24 +84,21 @@ def with_packages(entries: Sequence[Any], find: Find, check: Callable[[Named], N
     Raises `SettingsError`, and what `find` and `check` raise.
     """
     checked = [_check(place, entry) for place, entry in enumerate(entries)]
-    _refuse_doubled(entries)
+    known = [name for entry in entries if (name := entry.get("name") or _name_of_package(entry))]
+    for name, count in Counter(known).items():
+        if count > 1:
+            raise SettingsError(f"two models are called {name}; give one of them another name")
     named = [(entry.model, entry.options) for entry in checked if isinstance(entry, _NamedModel)]
     if len(named) > 1:  # else gigabytes may be downloaded before a slip in the last name is noticed
         check(named)
-    taken = {name for entry in entries if (name := entry.get("name") or _name_of_package(entry))}
+    taken = set(known)
     resolved = []
     for entry in checked:
         made = entry.served(find(entry.model, entry.options), taken) if isinstance(entry, _NamedModel) else entry
-        taken |= {name for name in (made.get("name"),) if name}
+        if made.get("name"):
+            taken.add(made["name"])
         resolved.append(made)
     return resolved
-
-
-def _refuse_doubled(entries: Sequence[Any]) -> None:
-    names = [entry["name"] for entry in entries if entry.get("name")]
-    for name in names:
-        if names.count(name) > 1:
-            raise SettingsError(f"two models are called {name}; give one of them another name")
 
 
 def _name_of_package(entry: Any) -> str | None:

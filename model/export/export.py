@@ -159,10 +159,11 @@ def export_package(
 def take_place(made: Path, folder: Path) -> None:
     """Move a package's files into a folder on the same disk, the manifest last; nothing is left of one before."""
     before, names = _files_of_package(folder), {file.name for file in made.iterdir()}
-    weights = {f"{name}.data" for name in names}  # of what was left half moved, and is listed nowhere
+    # Of a package that was half moved no manifest lists the weights, and its graphs would read them.
+    leftovers = set(filter(Manifest.read(made).may_be_read, (path.name for path in folder.iterdir() if path.is_file())))
     for name in names - {FILE_NAME}:
         (made / name).replace(folder / name)
-    for former in (before | weights) - names:  # another precision's weights, or how sure it was
+    for former in (before | leftovers) - names:  # another precision's weights, or how sure it was
         (folder / former).unlink(missing_ok=True)
     (made / FILE_NAME).replace(folder / FILE_NAME)
 
@@ -173,7 +174,7 @@ def _files_of_package(folder: Path) -> set[str]:
         listed = json.loads((folder / FILE_NAME).read_bytes())["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
         return set()
-    return {name for name in listed if re.fullmatch(FILE_PATTERN, name)}
+    return {name for name in listed if re.fullmatch(FILE_PATTERN, name)} if isinstance(listed, dict) else set()
 
 
 @contextmanager

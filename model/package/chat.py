@@ -2,7 +2,9 @@
 
 Templates are written in Jinja's language and come with the model. They are rendered as `transformers` renders them, in
 Jinja's sandbox: without files, modules, private attributes, or changes to what they are given. Every turn of a loop and
-every call looks at the clock, and no operation makes more than the whole text may have.
+every call looks at the clock. What can make much of little (repeating, filling up, joining, replacing, writing into a
+form) is refused where it would make more than the whole text may have. That is no wall: a template is code of its
+model's author, who can still take memory and time by what is not on that list, as lists of lists of themselves.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from functools import wraps
@@ -36,7 +38,9 @@ MAX_FACTOR, MAX_PRODUCT = 100_000, 1_000_000  # of a template's multiplications
 # What takes a number of characters, or of pieces, and makes as many; of all other calls numbers are only passed on.
 PADDING_METHODS = frozenset({"center", "expandtabs", "ljust", "rjust", "zfill"})
 COUNTING_FILTERS = frozenset({"batch", "center", "indent", "slice", "tojson"})
-_WIDE = re.compile(r"\d{6,}|%[^a-zA-Z%]*\*")  # in a form for numbers: it would be filled up to so many characters
+# What stands in a form's places: widths of very many characters, or widths that are given.
+_WIDE_PERCENT = re.compile(r"%[^a-zA-Z%]*(\d{6,}|\*)")
+_WIDE_BRACES = re.compile(r"\{[^{}]*(\d{6,}|\{)")
 
 
 class _Bounds(NamedTuple):
@@ -125,12 +129,17 @@ def _check_text_method(name: str, text: str, args: Sequence[Any]) -> None:
     """Refuse to fill up, replace or join to a text that would be too long, before it is made."""
     if name in PADDING_METHODS:
         _check_numbers(args)
-    elif name in {"format", "format_map"} and _WIDE.search(text):
-        raise TooMuch("it would fill up a text too far")
+    elif name in {"format", "format_map"}:
+        _check_form(_WIDE_BRACES, text)
     elif name == "replace" and len(args) > 1 and all(isinstance(each, str) for each in args[:2]):
         _check_length(len(text) + text.count(args[0]) * len(args[1]))
-    elif name == "join" and args and isinstance(args[0], Sized):
-        _check_length(len(text) * len(args[0]))
+    elif name == "join" and args and isinstance(args[0], list | tuple):
+        _check_length(len(text) * len(args[0]) + sum(len(part) for part in args[0] if isinstance(part, str)))
+
+
+def _check_form(wide: re.Pattern[str], form: str) -> None:
+    if wide.search(form):
+        raise TooMuch("it would fill up a text too far")
 
 
 def _check_numbers(values: Sequence[Any]) -> None:
@@ -144,13 +153,17 @@ def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
 
     @wraps(function)
     def bounded(*args: Any, **kwargs: Any) -> Any:
-        value, *given = [*args[is_given_more:], *kwargs.values()]
+        value, *given = args[is_given_more:]
         if name in COUNTING_FILTERS:
-            _check_numbers(given)
-        elif name in {"replace", "format"} and isinstance(value, str):
-            _check_text_method(name, value, given)
-        elif name == "join" and given and isinstance(given[0], str):
-            _check_text_method(name, given[0], [value])
+            _check_numbers([*given, *kwargs.values()])
+        elif name == "replace" and isinstance(value, str):
+            parts = dict(zip(("old", "new"), given, strict=False)) | kwargs
+            _check_text_method(name, value, [parts.get("old"), parts.get("new")])
+        elif name == "format" and isinstance(value, str):
+            _check_form(_WIDE_PERCENT, value)
+        elif name == "join":
+            between = given[0] if given else kwargs.get("d", "")
+            _check_text_method(name, between if isinstance(between, str) else "", [value])
         return _bounded(function(*args, **kwargs))
 
     return bounded
@@ -205,7 +218,7 @@ class _Environment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Multiply two small numbers, repeat a text some times, add, or write numbers into a text."""
         if operator == "%" and isinstance(left, str):
-            _check_text_method("format", left, ())
+            _check_form(_WIDE_PERCENT, left)
         if operator in "%+":
             return _bounded(super().call_binop(context, operator, left, right))
         sizes = [value if isinstance(value, int | float) else len(value) for value in (left, right)]

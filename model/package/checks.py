@@ -59,8 +59,10 @@ def _too_large(manifest: Manifest) -> Iterator[str]:
     if limits.max_input_tokens > limits.max_positions:
         yield f"limits.max_input_tokens is {limits.max_input_tokens}, more than max_positions, {limits.max_positions}"
     image, vision = manifest.image, manifest.sizes.vision
-    if (image is None) != (vision is None):
-        yield "image goes with a model of images, and each of these needs it"
+    if image is None and vision is not None:
+        yield "a model of images needs image"
+    if image is not None and vision is None:
+        yield "image is given, and the model reads texts"
     if image is not None:
         if vision is not None and (image.size, image.channels) != (vision.image_size, vision.num_channels):
             yield (

@@ -280,10 +280,13 @@ class Manifest(Part):
                 raise PackageError(f"{folder / file}: {error.strerror}") from None
             if found != expected:
                 raise PackageError(f"{folder}: {file} differs from the sha256 in the manifest; export or copy it again")
-        graphs = tuple(graph.file for graph in self.graphs.values())
-        for file in sorted({path.name for path in folder.iterdir() if path.is_file()} - self.sha256.keys()):
-            if file.startswith(graphs) or file.endswith("data"):  # as a graph's weights are called that lie beside it
-                raise PackageError(f"{folder}: sha256 in the manifest lacks {file}, which a graph may read")
+        others = {path.name for path in folder.iterdir() if path.is_file()} - self.sha256.keys()
+        for file in sorted(filter(self.may_be_read, others)):
+            raise PackageError(f"{folder}: sha256 in the manifest lacks {file}, which a graph may read")
+
+    def may_be_read(self, file: str) -> bool:
+        """Tell whether a file beside a graph is called as its weights are, which it names itself."""
+        return file.startswith(tuple(graph.file for graph in self.graphs.values())) or file.endswith((".data", "_data"))
 
     def save(self, folder: Path) -> None:
         """Write the manifest into a package's folder."""

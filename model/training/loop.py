@@ -364,8 +364,8 @@ class Training:
                 f"{self.run.taught}: it is not there, and the run has learned from it; put it back, or remove "
                 "the folder to begin anew"
             )
-        taught_by = None if self.start_from is None else Run(self.start_from).taught
-        return Teacher(self.start, self.run.taught, taught_by)
+        own = None if self.start_from is None else Run(self.start_from).taught
+        return Teacher(self.start, self.run.taught, own)
 
     def _compiled(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         # Attention without a mask would be fused, which on a CPU makes steps longer by half.

@@ -2,7 +2,8 @@
 
 It compares better than vectors do, which learn from what it says of many pairs beside what people say of few (Thakur et
 al. 2021, "Augmented SBERT", where such scores are called silver). Vectors that have learned so err elsewhere than what
-taught them, and both together are righter than either: those of another run learn from both.
+taught them, and both together are righter than either. So a second run begins with such vectors, and learns the first
+teacher's scores, given out anew in the order that the teacher and these vectors make together.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ def with_silver_scores(teacher: Teacher, tokenizer: Tokenizer, rows: list[Pair],
     """Return pairs of which those of unknown score have the teacher's, 0 to 1.
 
     Of a model that scores pairs it is the mean of what it says of both orders. A model that makes vectors gives out the
-    scores of its own teacher, in the order that both together see. Where the teacher says nothing the pairs stay as
-    they are. Raises `RunError` if it compares no pairs, or a file has scores of others.
+    scores of its own teacher anew, in the order that the two make together. Where the teacher says nothing the pairs
+    stay as they are. Raises `RunError` if it compares no pairs, or a file has scores of others.
     """
     unknown = list(filter(_is_unknown, rows))
     texts = [f"{pair.first}\t{pair.second}" for pair in unknown]
 
     def ask(model: Transformer) -> NDArray[np.float64]:
         if model.config.head.kind == "embed":
-            return in_order_of_both(teacher.was_told(texts), _cosines(model, tokenizer, unknown, max_length))
+            return in_order_of_both(teacher.scores_of_its_own(texts), _cosines(model, tokenizer, unknown, max_length))
         return _scores(model, tokenizer, unknown, max_length)
 
     said = teacher.says(texts, ask)

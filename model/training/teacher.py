@@ -23,7 +23,7 @@ class Teacher:
 
     model: Transformer | None
     file: Path  # of the run, which keeps what the model said
-    taught_by: Path | None = None  # the file of what the model's own teacher said, where it had one
+    own: Path | None = None  # the file of what the model's own teacher said, where it had one
 
     def says(
         self, texts: Sequence[str], ask: Callable[[Transformer], NDArray[np.float64]]
@@ -40,14 +40,14 @@ class Teacher:
             return found
         return _kept(self.file, texts)
 
-    def was_told(self, texts: Sequence[str]) -> NDArray[np.float64]:
+    def scores_of_its_own(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return what its own teacher said of the same texts, (N,); raises `RunError` where it had none."""
-        if self.taught_by is None or not self.taught_by.exists():
+        if self.own is None or not self.own.exists():
             raise RunError(
                 "what the run that this one begins with learned of its own teacher is to be learned here too, and it "
                 "has no taught.npz; begin with a run that was taught"
             )
-        return _kept(self.taught_by, texts)
+        return _kept(self.own, texts)
 
 
 def _kept(file: Path, texts: Sequence[str]) -> NDArray[np.float64]:

@@ -17,8 +17,9 @@ from service.schemas.request import SLIP
 Kind = TypeVar("Kind", bound=BaseModel)
 Place = tuple[int | str, ...]
 
-MOST_SHOWN = 300  # characters of a message, in which may be what the client has sent
+MOST_SHOWN = 300  # characters of a message, or of a part of a place
 _FIELD = re.compile(r"[a-z_][A-Za-z0-9_]{0,63}")  # in the place of an error; what else is there are types, by pydantic
+_KINDS_OF_QUESTIONS = ("predicate", "choice", "score")  # which pydantic puts behind a question's place
 _TYPES = frozenset({"bool", "bytes", "dict", "float", "int", "list", "str"})  # which look like fields
 
 
@@ -32,32 +33,39 @@ def first_problem(problems: Sequence[Any]) -> ServiceError:
     places = [place_of(problem["loc"]) for problem in problems]
     if len(places[0]) < 2:
         return WrongForm("the body must be a JSON object, sent as Content-Type: application/json", "body")
-    found = [(problem["msg"], place[1:]) for problem, place in zip(problems, places, strict=True)]
-    alike = [(message, place) for message, place in found if place[0] == found[0][1][0]]
-    path = _path_of([place for _, place in alike])
-    asked = dict.fromkeys(message for message, place in alike if _fields_of(place)[: len(path)] == path)
-    param = str(found[0][1][0])
-    return WrongForm(f"{'.'.join(path)}: {', or: '.join(asked)}"[:MOST_SHOWN], param)
+    place = _field(places[0][1:], is_unknown=first["type"] == "extra_forbidden")
+    told = [problem["msg"] for problem, other in zip(problems, places, strict=True) if other[1:][: len(place)] == place]
+    return WrongForm(f"{_path(place)}: {', or: '.join(map(_short, dict.fromkeys(told)))}", str(place[0]))
 
 
-def _path_of(places: Sequence[Place]) -> list[str]:
-    """Return the way to the field that is wrong, as `messages.0.role`.
+def _field(place: Place, *, is_unknown: bool) -> Place:
+    """Return the place of the field that is wrong, as (messages, 0, role).
 
-    Of a field of several kinds pydantic tells what is wrong with each, with the kind in the place: then it is the way
-    that they have in common.
+    Of a field of several kinds pydantic tells what is wrong with each, and the kind behind the field. What is no field
+    of ours, and so unknown, is one in its place.
     """
-    paths = [_fields_of(place) for place in places]
-    has_kinds = any(len(path) < len(place) for path, place in zip(paths, places, strict=True))
-    if not has_kinds:
-        return paths[0]
-    steps = takewhile(lambda step: len(set(step)) == 1, zip(*paths, strict=False))
-    return [step[0] for step in steps]
+    known = place[:-1] if is_unknown else place
+    fields = tuple(takewhile(_is_field, known))
+    return place if is_unknown and fields == known else fields or place[:1]
 
 
-def _fields_of(place: Place) -> list[str]:
-    first, *others = place
-    is_field = [isinstance(part, int) or (part not in _TYPES and _FIELD.fullmatch(part)) for part in others]
-    return [str(first), *(str(part) for part, holds in zip(others, is_field, strict=True) if holds)]
+def _is_field(part: int | str) -> bool:
+    return isinstance(part, int) or (part not in _TYPES and _FIELD.fullmatch(part) is not None)
+
+
+def _path(place: Place) -> str:
+    """Return a place as `messages.0.role`, without the kind of a question, which pydantic puts behind its number."""
+    shown = [
+        _short(str(part))
+        for before, part in zip((None, *place), place, strict=False)
+        if not (isinstance(before, int) and part in _KINDS_OF_QUESTIONS)
+    ]
+    return ".".join(shown)
+
+
+def _short(text: str) -> str:
+    """Return a text in which may be what the client has sent."""
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN // 2]} … {text[-MOST_SHOWN // 2 :]}"
 
 
 def native(kind: type[Kind], /, **values: Any) -> Kind:

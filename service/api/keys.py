@@ -120,6 +120,7 @@ class RequireKey:
         try:
             given, receive, form = await self._given(scope, path, receive)
         except ClientDisconnect:
+            observed().has_left = True
             return
         except ServiceError as refused:
             await error_response(refused)(scope, receive, send)

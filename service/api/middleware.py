@@ -156,6 +156,7 @@ class LimitBody:
         try:
             body = await self._limits.read(scope, receive)
         except ClientDisconnect:
+            observed().has_left = True
             return
         except ServiceError as error:
             await error_response(error)(scope, receive, send)

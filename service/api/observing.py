@@ -53,6 +53,7 @@ class Observed:
     client: str = ANONYMOUS  # the name of the API key that came with it
     id: str = ""  # in the logs, and in the answers of protocols that number them
     tokens: int = 0  # of the prompt and the completion, as far as they are known
+    has_left: bool = False  # the client, while it sent its body
     reason: str | None = None  # the error's code
     failure: Exception | None = None  # that nobody reckoned with
     error_status: int | None = None  # of what ended an answer that had begun with another status
@@ -87,7 +88,7 @@ def route_path(scope: Scope) -> str:
 
 
 class ObserveRequests:
-    """Counts, logs and traces requests for a model, and refused ones; probes and documents pass unseen.
+    """Counts, logs and traces requests for a model, and those refused or not sent to their end; probes pass unseen.
 
     The caller's `X-Request-ID` goes back with the answer and into the logs; a request without one is given one. Spans
     are named by the routes that there are, not by what clients make up.
@@ -135,8 +136,7 @@ class ObserveRequests:
                 request.reason, code, is_whole = InternalError.code, str(InternalError.status), True
                 raise
             finally:
-                has_left = code == CLIENT_LEFT and scope["method"] == "POST"  # while it sent its body
-                if request.reason is not None or request.model != UNKNOWN or has_left:
+                if request.reason is not None or request.model != UNKNOWN or request.has_left:
                     told = str(request.error_status or code) if is_whole else CLIENT_LEFT
                     self._tell(scope, request, told, time.perf_counter() - started, span)
 
@@ -154,7 +154,7 @@ class ObserveRequests:
         metrics = self._metrics
         if request.reason is not None:
             metrics.rejections.labels(request.model, request.reason).inc()
-        if code == CLIENT_LEFT and request.reason is None:
+        if code == CLIENT_LEFT and request.reason is None and request.model != UNKNOWN:
             metrics.cancellations.labels(request.model).inc()
         metrics.requests.labels(request.model, request.task, code).inc()
         if request.client != ANONYMOUS:

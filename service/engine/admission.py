@@ -30,8 +30,8 @@ class AdmissionLimits:
 class Admission:
     """Owner of the permits: how much is waiting that was let in, and whether more may come.
 
-    Once there are several clients, what one of them has waiting is at most three times what stays free (as in `Room`):
-    so the flood of one leaves the others a quarter of the queue.
+    Once there are several clients, what one of them has waiting is, but for its first request, at most three times what
+    stays free (as in `Room`): so the flood of one leaves the others a quarter of the queue.
     """
 
     def __init__(self, limits: AdmissionLimits) -> None:
@@ -110,7 +110,9 @@ class _Share:
         free = self._limit - own - others - amount
         if free < 0 or not is_shared or not self.waiting:  # where nothing waits nobody is kept out
             return free >= 0
-        return not own or own + amount <= SHARE * free  # who has nothing here yet fits beside the others' quarter
+        if not own:  # its first fits beside the others, whose quarter may be in use, if anything is left
+            return free >= 1
+        return own + amount <= SHARE * free
 
 
 class Permit:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from service.engine.constraints import FREE, Constraints
 
-# Of beam_size times so many further tokens a grammar is asked whether it would be whole with them, which takes long;
-# without one as many beams live on by then as may.
+# Behind the beam_size likeliest candidates a grammar is asked of so many times beam_size more, as asking takes long;
+# without a grammar as many beams live on by then as may.
 MOST_LOOKED_AT = 2
 
 EarlyStopping = bool | Literal["never"]
@@ -97,7 +97,7 @@ class BeamSearch:
         parents: list[int] = []
         beams: list[list[int]] = []
         kept: list[float] = []
-        looked_at = 0  # of those that can only live on
+        looked_at = 0  # behind the beam_size likeliest, that are no ends
         for rank, place in enumerate(order.tolist()):
             row, column = divmod(place, totals.shape[1])
             token, total = int(continuations.ids[row, column]), float(totals[row, column])

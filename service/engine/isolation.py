@@ -30,9 +30,18 @@ def isolated(run: Callable[[Sequence[Item]], Sequence[Result]], items: Sequence[
         results: list[Result | Failure] = [*run(items)]
         assert len(results) == len(items), "bug: a run returned too few results"
         return results
-    except Exception as error:
+    except BaseException as error:  # a library's may be none of `Exception`
         if len(items) == 1:
             logger.exception("the graphs failed on one sequence or input; it ends, and the others go on")
-            return [Failure(error)]
+            return [Failure(as_exception(error))]
     middle = len(items) // 2
     return [*isolated(run, items[:middle]), *isolated(run, items[middle:])]
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return an error that ends no thread and no loop, as a panic of a library written in Rust would."""
+    if isinstance(error, Exception):
+        return error
+    failed = RuntimeError(repr(error))
+    failed.__cause__ = error
+    return failed

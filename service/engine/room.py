@@ -74,7 +74,7 @@ class Room:
     def __init__(self, slots: int, budget: KVBudget, running: Sequence[Decoding], *, shares_clients: bool) -> None:
         self._slots, self._tokens = _Resource(slots), _Resource(budget.tokens)
         self._budget, self._shares_clients = budget, shares_clients
-        self.refused = 0  # sequences that had no place, but for wide ones that did not fit
+        self.refused = 0  # narrow sequences without room, and any whose request or client holds all that it may
         for sequence in running:
             self.take(sequence)
 

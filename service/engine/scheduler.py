@@ -338,8 +338,8 @@ class Scheduler:
     def _with_room(self, clients: Set[str]) -> Iterator[Sequence]:
         """Yield waiting sequences that there is room for, in turn; whoever asks for the next takes the last."""
         room = Room(self.limits.max_slots, self.budget, self.running, shares_clients=len(self._clients) > 1)
-        # Requests and clients who hold all that they may have a slot each, so they are few: of the flood behind them or
-        # behind a claim no more is looked at, or it would take milliseconds a step.
+        # Each client's and each request's first comes first, and they are few: of the flood behind them no more is
+        # looked at, or it would take milliseconds a step.
         most_refused = REFUSED_A_SLOT * self.limits.max_slots
         for sequence in self._waiting.in_turn(clients):
             if room.is_used_up or room.refused > most_refused:

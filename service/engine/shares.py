@@ -11,9 +11,12 @@ requests, and nobody rests for it, or a stream would stand still whenever somebo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
+from typing import Literal
 
 from service.engine.admission import SHARE
+
+Kind = Literal["prefill", "decode"]  # of steps
 
 CREDIT_S = 1.0  # at most, of what was not used: a few short requests
 AHEAD_S = 0.05  # at least, before anybody rests: decoding together is cheaper than in turns
@@ -29,7 +32,7 @@ class Shares:
         self._had: dict[str, float] = {}  # seconds; of newcomers as if they had been here
         self._credit: dict[str, float] = {}  # seconds that each may be further ahead
         # Rows (or tokens) and seconds of the last step of a client alone, of each kind.
-        self._alone: dict[tuple[str, Hashable], tuple[int, float]] = {}
+        self._alone: dict[tuple[str, Kind], tuple[int, float]] = {}
         self._own: dict[str, float] = {}  # seconds of each client's part in its last step
         self._present: Set[str] = frozenset()
         self._least = 0.0  # of those who are here
@@ -53,12 +56,12 @@ class Shares:
         least = min((had for client, had in self._had.items() if self._seen.get(client, 0.0) > lately), default=0.0)
         return all(self._had.get(client, 0.0) > least + AHEAD_S for client in clients)
 
-    def charge(self, work: Mapping[str, int], seconds: float, kind: Hashable = None) -> None:
-        """Count a step of so many rows (or, of another kind of steps, tokens) of each client, which took so long.
+    def charge(self, work: Mapping[str, int], seconds: float, kind: Kind = "decode") -> None:
+        """Count a decode of so many rows, or a prefill of so many tokens, of each client, which took so long.
 
         Each pays by its rows, but no less than a step of its own would take: nobody need rest for a client who would be
-        no quicker alone. That is never longer than a step together with others: one that once was, as the machine stood
-        still, would be held against the client for as long as the others are here.
+        no quicker alone. A step alone counts as no longer than the newest one that the client shared; else one that was
+        slow once, as the machine stood still, would be held against it for as long as the others are here.
         """
         total = sum(work.values())
         for client, count in work.items():

@@ -14,6 +14,8 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread, get_native_id
 from typing import Any, NamedTuple, TypeVar
 
+from service.engine.isolation import as_exception
+
 logger = logging.getLogger(__name__)
 
 REST_S = 2.0  # without work, after which memory is given back; shorter pauses would only take it again
@@ -154,7 +156,7 @@ class _CallThread:
                 with self._runs:
                     value = call.function(call.argument)
             except BaseException as error:  # a library's may be none of `Exception`, and this thread is to go on
-                settle, value = _fail, error if isinstance(error, Exception) else RuntimeError(repr(error))
+                settle, value = _fail, as_exception(error)
             call.answer.get_loop().call_soon_threadsafe(settle, call.answer, value)
             del call, value  # a thread that waits keeps nobody's texts and numbers
 

@@ -84,6 +84,15 @@ def test_a_wrong_field_of_a_group_is_named_with_its_group(group: Any, fields: di
         ({"head": HeadConfig("tag", 2)}, "head.kind is 'tag'; it must be one of words, classify in encoder_decoder"),
         ({"attention": AttentionConfig(8, window=4, local_layers=(6,))}, r"local_layers is (6,); it must be 0 to 5"),
         ({"attention": AttentionConfig(8, relative=RelativeConfig("disentangled"))}, "relative.kind is 'disentangled'"),
+        (
+            {
+                "attention": AttentionConfig(8, num_kv_heads=2, relative=RelativeConfig("disentangled")),
+                "architecture": "encoder",
+                "num_decoder_layers": 0,
+                "head": HeadConfig("classify", 2),
+            },
+            "num_kv_heads is 2; it must be left out, or num_heads (8), where relative.kind is disentangled",
+        ),
         ({"attention": AttentionConfig(8, head_dim=7), "positions": PositionsConfig("rotary")}, "an even width of at"),
         ({"positions": PositionsConfig("rotary", rotary_dim=80)}, "positions.rotary_dim is 80"),
         ({"vision": VisionConfig(8, 4)}, "it must be given in architecture vision, and only there"),

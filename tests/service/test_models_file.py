@@ -95,10 +95,12 @@ def test_bounds_of_a_gpu_are_refused_without_one(tmp_path: Path) -> None:
         ("num_cpus: .inf", "num_cpus: Input should be a finite number"),
         ("threads: 1000000", "threads: Input should be less than or equal to 1024"),
         ('package: "a\\0b"', "embedded null"),
+        ("package: loop", "[Ll]oop|symbolic links"),
     ],
 )
 def test_what_ray_or_the_system_would_refuse_late_is_refused(tmp_path: Path, entry: str, words: str) -> None:
     package = "" if entry.startswith("package") else "package: x, "
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "models.yaml").write_text(f"models:\n  - {{{package}{entry}}}\n")
 
     with pytest.raises(SettingsError, match=words):

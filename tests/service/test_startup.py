@@ -70,9 +70,10 @@ def test_models_that_reserve_more_cpus_than_there_are_are_refused(tmp_path: Path
     )
     check_cpus(groups(*[model] * 9), 1)
     check_cpus(groups(model.model_copy(update={"num_cpus": 1})), 1)  # which needs no gateway
+    check_cpus(groups(*[model] * 8, *[asleep] * 9), 1)  # not all of which are awake at once
     for wrong, cpus in (
         ([model] * 10, 1),
-        ([model] * 9 + [asleep], 1),
+        ([model] * 9 + [asleep] * 2, 1),
         ([model.model_copy(update={"num_cpus": 2}), model], 2),
     ):
         with pytest.raises(SettingsError, match=f"num_cpus: the models reserve .* this machine has {cpus}"):
@@ -100,3 +101,9 @@ def test_what_opentelemetry_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1")
     with pytest.raises(SettingsError, match="OpenTelemetry refuses its own variables"):
         check_start(Settings(otlp_endpoint="http://127.0.0.1:1/v1/traces"), [])
+
+
+def test_a_model_that_writes_has_positions_to_write_to(stories: TinyPackage) -> None:
+    with pytest.raises(PackageError, match="max_positions is 3; a model that writes needs 4 at least"):
+        check_start(Settings(), [ModelSettings(package=stories.folder, max_positions=3)])
+    check_start(Settings(), [ModelSettings(package=stories.folder, max_positions=4)])

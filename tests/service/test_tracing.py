@@ -150,5 +150,5 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(SettingsError, match=r"pip install -e '\.\[otel\]'"):
+    with pytest.raises(SettingsError, match=r"pip install 'trifold-server\[otel\]'"):
         Tracing("http://127.0.0.1:4318/v1/traces")

@@ -116,7 +116,8 @@ def test_a_client_that_leaves_gives_its_slots_back(service: str, way: str, is_st
         time.sleep(0.05)
     time.sleep(1.1)  # until all of it is counted
     whole = LONG["n"] * LONG["max_tokens"]
-    assert whole < tokens(service) - before < 1.9 * whole, "it never began, or its sequences went on without it"
+    most = 1.5 if is_stream else 1.9  # of an answer that is not streamed only the time says how far it is
+    assert whole < tokens(service) - before < most * whole, "it never began, or its sequences went on without it"
 
 
 def tokens(service: str) -> int:

@@ -20,6 +20,7 @@ from model.training.recipes import PACKAGES, RECIPES
 from model.training.run import Run
 from tests.conftest import TINY, MakePackage
 from tests.model.data_files import write_xz
+from tests.model.training.tiny_runs import run as training_run
 
 PAIRS = {
     "de": [("Dan loves ice cream.", "Dan liebt Eis."), ("The dog is good.", "Der Hund ist gut.")],
@@ -205,3 +206,24 @@ def test_a_run_of_a_recipe_that_is_gone_cannot_be_packaged(tmp_path: Path) -> No
 
     assert isinstance(result.exception, RunError)
     assert "there is no recipe sing any more" in str(result.exception)
+
+
+def test_a_run_is_not_compared_with_another_models_package(tmp_path: Path, make_package: MakePackage) -> None:
+    tuned, stories = tmp_path / "tuned", tmp_path / "stories"
+    training_run("finetune-classify-topics", tuned, epochs=1)
+    training_run("pretrain-decoder", stories, epochs=1)
+    result = CliRunner().invoke(app, ["verify", str(make_package("stories").folder), "--run", str(tuned)])
+    assert isinstance(result.exception, PackageError) and "it is of another model: its " in str(result.exception)
+
+    result = CliRunner().invoke(app, ["generate", "x", "--run", str(tuned)])
+    assert isinstance(result.exception, RunError) and "generates no text" in str(result.exception)
+    result = CliRunner().invoke(app, ["generate", "x", "--run", str(stories), "--language", "sv"])
+    assert isinstance(result.exception, RunError) and "does not translate" in str(result.exception)
+
+
+@pytest.mark.parametrize("content", ['{"model_type": "bert"}', "[]", "{"])
+def test_what_is_no_runs_folder_is_told(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+
+    with pytest.raises(RunError, match=r"config\.json: "):
+        Run(tmp_path).about()

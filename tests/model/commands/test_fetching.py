@@ -53,6 +53,5 @@ def test_fetching_needs_no_torch_and_a_bucket_says_what_to_install(tmp_path: Pat
         without="torch onnx safetensors sentencepiece obstore",
     )
 
-    assert (
-        done.stderr == "trifold: this needs obstore, which is not installed: pip install -e '.[stores]' in a checkout\n"
-    )
+    install = "pip install 'trifold-server[stores]', or -e '.[stores]' in a checkout"
+    assert done.stderr == f"trifold: this needs obstore, which is not installed: {install}\n"

@@ -83,10 +83,12 @@ def test_a_model_of_the_hub_leaves_its_name_to_a_package_that_is_there(sentiment
         assert entries[0]["name"] == "acme-sentiment"
 
 
-def test_two_models_of_one_name_are_refused_before_anything_is_looked_for() -> None:
-    named = [{"model": "a/b", "name": "x"}, {"package": "/c", "name": "x"}]
-    with pytest.raises(SettingsError, match="two models are called x"):
-        with_packages(named, lambda *_: pytest.fail("looked for"), lambda _: None)
+def test_two_models_of_one_name_are_refused_before_anything_is_looked_for(sentiment: TinyPackage) -> None:
+    package = {"package": str(sentiment.folder)}
+    named = {"model": "a/b", "name": "sentiment"}
+    for doubled in ([named, {"package": "/c", "name": "sentiment"}], [package, package], [named, package]):
+        with pytest.raises(SettingsError, match="two models are called sentiment"):
+            with_packages([{"model": "a/c"}, *doubled], lambda *_: pytest.fail("looked for"), lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +149,12 @@ def test_an_import_that_is_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
     with pytest.raises(HubError, match="org/name: its import was killed; most likely there is too little memory"):
         find_apart("org/name", ImportOptions())
+    monkeypatch.setattr("model.commands.models_file._check_all", ended_by_the_kernel)
+    with pytest.raises(HubError, match="the check of the models was killed"):
+        check_apart([("org/name", ImportOptions())])
 
 
-def ended_by_the_kernel(_name: str, _options: ImportOptions) -> Path:
+def ended_by_the_kernel(*_: object) -> Path:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 

@@ -50,9 +50,8 @@ def test_help_and_serving_need_no_torch_and_what_needs_it_says_what_to_install(t
     (tmp_path / "model.safetensors").write_bytes(b"")
     lacking = trifold("import", str(tmp_path), without=libraries)
     assert lacking.returncode == 1
-    assert lacking.stderr.splitlines()[-1] == (
-        "trifold: this needs torch, which is not installed: pip install -e '.[import]' in a checkout"
-    )
+    install = "pip install 'trifold-server[import]', or -e '.[import]' in a checkout"
+    assert lacking.stderr.splitlines()[-1] == f"trifold: this needs torch, which is not installed: {install}"
 
 
 def test_an_error_is_a_sentence() -> None:

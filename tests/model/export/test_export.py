@@ -195,9 +195,11 @@ def test_of_the_package_that_was_there_nothing_is_left_and_of_others_files_all(t
     # Of another version, whose manifest is refused, or half put into the place of one before.
     (tmp_path / "encoder.onnx.data").write_bytes(b"")
     (tmp_path / "former.png").write_bytes(b"")
-    (tmp_path / "manifest.json").write_text('{"sha256": {"former.png": "", "../outside": ""}}')
-    export()
-    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "manifest.json", *manifest.sha256}
+    (tmp_path / "eval_data").write_bytes(b"")
+    for former in ('{"sha256": {"former.png": "", "../outside": ""}}', '{"sha256": null}', '{"sha256": "ab"}', "["):
+        (tmp_path / "manifest.json").write_text(former)
+        export()
+        assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "manifest.json", *manifest.sha256}
 
 
 @pytest.mark.parametrize(("stated", "longest"), [(None, 17), (5, 5), (99, 17)])

@@ -41,7 +41,8 @@ TEMPLATES = {
     "marks for training": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
     "texts put together": "{{ 'a' ~ 1 ~ none ~ messages[0].role }}{{ '%s: %d' % ('a', 2) }}{{ '%s' | format('b') }}"
     "{{ ['a', 'b'] | join(', ') }}{{ ', '.join(['a', 'b']) }}{{ 'abc' | join('-') }}{{ '{} {b}'.format(1, b=2) }}"
-    "{{ 'a-b'.replace('-', '+') }}{{ 'a' | center(5) }}{{ 7 % 4 + 1 }}{{ ([1] + [2]) | length }}",
+    "{{ 'a-b'.replace('-', '+') }}{{ 'a' | center(5) }}{{ 7 % 4 + 1 }}{{ ([1] + [2]) | length }}"
+    "{{ 'on 20240101: %s' % 'x' }}{{ 'on 20240101 {}'.format(1) }}",
     "tests and filters": "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | join(',') }}"
     "{{ tools is defined and tools is not none }}{{ 'x' if strange is defined else 'y' }}{{ dict(a=1) }}",
 }
@@ -108,6 +109,9 @@ def test_rendering_that_takes_too_long_is_ended(source: str) -> None:
         "{{ '%999999999999d' % 1 }}",
         "{{ '%*d' % (999999999999, 1) }}",
         "{{ '%999999999999d' | format(1) }}",
+        "{{ '{:{w}}'.format(1, w=999999999999) }}",
+        "{{ ('x' * 9999) | replace(new='y' * 9999, old='x') }}",
+        "{{ (['x' * 9999] * 9999) | join }}",
         "{{ '{:999999999999}'.format(1) }}",
         "{{ 'a'.ljust(999999999999) }}",
         "{{ 'a' | center(999999999999) }}",

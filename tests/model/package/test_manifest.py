@@ -124,7 +124,10 @@ WITHOUT_POSITIONS = {name: value for name, value in CONFIG.items() if name != "m
             {"limits": {"max_input_tokens": 64, "max_positions": 513}, "config": WITHOUT_POSITIONS},
             "max_positions is 513; the model has 512",  # as it is where the configuration does not say
         ),
-        ({"image": {"size": 28, "channels": 1, "mean": [0], "deviation": [1]}}, "image goes with a model of images"),
+        (
+            {"image": {"size": 28, "channels": 1, "mean": [0], "deviation": [1]}},
+            "image is given, and the model reads texts",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(folder: Path, changes: dict[str, Any], words: str) -> None:
@@ -151,7 +154,7 @@ CLASSIFIER = TINY["sentiment"].to_dict()
         ({"task": "embed"}, "gives logits; task embed needs embeddings"),
         ({"task": "fill", "special_ids": {"pad": 0}}, r"needs special_ids\.mask"),
         ({"task": "fill"}, "does not take logit_positions"),
-        ({"image": IMAGE}, "image goes with a model of images"),
+        ({"image": IMAGE}, "image is given, and the model reads texts"),
         ({"graphs": {"encoder": {**ENCODER, "inputs": []}}}, r"graphs\.encoder\.inputs: .* at least 1 item"),
         ({"graphs": {"encoder": {**ENCODER, "inputs": ["input_ids"]}}}, "does not take last_positions, total_length"),
         ({"graphs": {"encoder": {**ENCODER, "outputs": ["logits"] * 2}}}, "'logits' is there twice"),

@@ -112,14 +112,14 @@ def test_vectors_give_out_their_own_teachers_scores_in_the_order_of_both(
     first, second = (tmp_path / name for name in ("first.npz", "second.npz"))
 
     told = with_silver_scores(Teacher(ranker.model, first), ranker.training_tokenizer, rows, 64)
-    vectors = Teacher(embed.model, second, taught_by=first)
+    vectors = Teacher(embed.model, second, own=first)
     given = with_silver_scores(vectors, embed.training_tokenizer, rows, 64)
 
     assert [(pair.first, pair.second) for pair in given] == [(pair.first, pair.second) for pair in rows]
     assert sorted(scores_of(given)) == sorted(scores_of(told)) and scores_of(given) != scores_of(told)
     assert with_silver_scores(Teacher(None, second), embed.training_tokenizer, rows, 64) == given
-    for taught_by in (None, tmp_path / "none.npz"):
-        untaught = Teacher(embed.model, tmp_path / "third.npz", taught_by)
+    for own in (None, tmp_path / "none.npz"):
+        untaught = Teacher(embed.model, tmp_path / "third.npz", own)
         with pytest.raises(RunError, match="begin with a run that was taught"):
             with_silver_scores(untaught, embed.training_tokenizer, rows, 64)
 

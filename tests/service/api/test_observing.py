@@ -311,4 +311,4 @@ async def test_a_client_that_leaves_while_it_sends_is_counted() -> None:
 
     counted = series(metrics.exposition().decode())
     assert counted['requests_total{code="499",model="unknown",task="unknown"}'] == 1
-    assert counted['cancellations_total{model="unknown"}'] == 1
+    assert not any(name.startswith("cancellations_total") for name in counted)  # of no model

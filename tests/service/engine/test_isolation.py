@@ -31,3 +31,17 @@ def test_one_culprit_costs_two_runs_for_each_halving() -> None:
 
     isolated(run, range(64))
     assert len(runs) == 1 + 2 * 6
+
+
+def test_a_panic_is_a_failure_of_its_item_alone() -> None:
+    class Panic(BaseException):
+        """As libraries written in Rust raise it."""
+
+    def run(items: Sequence[int]) -> list[int]:
+        if 3 in items:
+            raise Panic("lost")
+        return [*items]
+
+    *others, failed = isolated(run, [1, 2, 3])
+    assert others == [1, 2] and isinstance(failed, Failure)
+    assert isinstance(failed.error, RuntimeError) and isinstance(failed.error.__cause__, Panic)
