@@ -29,8 +29,9 @@ def initialise(module: nn.Module, config: TransformerConfig) -> None:
 def initialise_blocks_by_width(module: nn.Module) -> None:
     """Draw the blocks' weights from N(0, 1/inputs), and divide what ends a residual branch by √branches.
 
-    Narrow blocks are louder so than with 0.02 (of which 2,500 inputs make 1), and images are learned faster; texts were
-    learned more slowly when this was tried. The division is GPT-2's (Radford et al. 2019, section 2.3).
+    Narrow blocks begin with larger weights than 0.02 (which is 1/√inputs of 2,500 inputs), and images are learned
+    faster; texts were learned more slowly when this was tried. The division is GPT-2's (Radford et al. 2019, section
+    2.3).
     """
     branches = sum(isinstance(part, Residual) for part in module.modules())
     for block in (part for part in module.modules() if isinstance(part, Block)):

@@ -80,7 +80,7 @@ class _Errors:
 
 @dataclass(frozen=True)
 class Rows:
-    """Where the ids come from: a tokenizer's of the sentences above, or any where it knows no words of them."""
+    """Where sample ids come from: `SENTENCES` encoded, or any ids where a tokenizer knows none of their words."""
 
     vocab_size: int
     longest: int  # a row may be

@@ -1,4 +1,4 @@
-"""What bends the straight lines of a feed-forward layer or a head."""
+"""The non-linearities of feed-forward layers and heads."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class DisentangledAttention(MultiHeadAttention):
         from_position = content_key @ position_query.transpose(-1, -2)  # (B, H, S, R)
         shape = (*to_position.shape[:2], *places.shape)
         scores = to_position.gather(-1, places.expand(shape))
-        # Of the key at s and the query at t the place is that of t − s again, so its rows and columns change places.
+        # The key at s and the query at t have the bucket of t − s, too, key first: gather by its transpose.
         scores = scores + from_position.gather(-1, places.T.expand(shape)).transpose(-1, -2)
         return scores * self.scale
 

@@ -1,4 +1,4 @@
-"""What every request passes first: a full queue, the size of the body. Plain ASGI: streams are not buffered."""
+"""Answers to errors, and the innermost middleware: HEAD, failures, bodies, a full queue. It buffers no streams."""
 
 from __future__ import annotations
 

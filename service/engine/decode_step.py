@@ -25,7 +25,7 @@ LONGS, INTS = ("input_ids", "position_ids", "logit_positions"), ("last_positions
 class DecodeStep:
     """One new token for slots 0 … n−1, or some of them: arrays that stay, bound anew when n or their place changes.
 
-    What belongs to a slot that rests is left over from before, and not looked at.
+    What belongs to the slots of a client that pauses is left over from before, and nobody reads it.
 
     A device is given a step's hundreds of operators at once, as a recording made for each number of rows. So that there
     are few of them, rows that nobody has are computed too, as far as no sequence has their slots: they write to the

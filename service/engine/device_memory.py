@@ -52,16 +52,16 @@ class DeviceMemory:
         return self._values.view(start, (count, shape.heads, shape.length, shape.width))
 
     def hold(self, first: int, tokens: Array, written: Array | None = None) -> None:
-        """Nothing: what slots hold costs no more than the slots."""
+        """Do nothing: what slots hold costs no more than the slots."""
 
     def forget(self, first: int) -> None:
-        """Nothing, likewise."""
+        """Do nothing, likewise."""
 
     def release(self) -> None:
-        """Nothing: recorded steps point into the memory."""
+        """Do nothing: recorded steps point into the memory."""
 
     def make_room(self, length: int, live: int) -> bool:
-        """Nothing moves: there is room for the longest."""
+        """Return that nothing moved: there is always room for the longest."""
         return False
 
     def copy(self, copies: Sequence[SlotCopy]) -> None:

@@ -81,7 +81,7 @@ class Engine:
     async def run(self, permit: Permit, sequences: Iterable[Sequence]) -> AsyncGenerator[tuple[Sequence, Output], None]:
         """Decode a request's sequences; yields their outputs as they come, the last of each with a finish reason.
 
-        A sequence's `place` is its number among them. No more than have slots are made at a time. Closing the iterator
+        A sequence's `place` is its number among them. At most `max_slots` of them exist at a time. Closing the iterator
         ends those that still run, and their slots are free after the running step; `abort` ends a single one. Raises
         `EngineFailed` when a sequence fails.
         """
@@ -107,7 +107,7 @@ class Engine:
                             raise EngineFailed
                         del running[place]
                     yield sequence, output
-                # But for those that the reader has ended: one that has failed meanwhile has its error in the mailbox.
+                # Forget those that the reader has ended. One that failed meanwhile stays: its error is in the mailbox.
                 running = {place: sequence for place, sequence in running.items() if sequence.ending is None}
         finally:
             for sequence in running.values():

@@ -16,7 +16,7 @@ SCORED_ROWS = 32  # looked at together; small arrays are made for each of a prom
 class SampledToken(NamedTuple):
     """A chosen token; with `logprobs` asked for, its natural-log probability and the likeliest alternatives.
 
-    Its grammar may end the output: it is met with this token, or nothing may come, and this token is none.
+    `end`: "stop" if the grammar is complete with this token; "grammar" if nothing may follow and it does not count.
     """
 
     id: int

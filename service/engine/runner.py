@@ -28,8 +28,8 @@ from service.engine.session import Array, Provider, Session, SessionOptions
 
 logger = logging.getLogger(__name__)
 
-# Of a prompt whose logits are looked at together. Fewer make smaller products, which are slower; more logits than 25 MB
-# (at 50k words) are memory that is touched for the first time at every run, which is slower still.
+# Tokens of a prompt whose logits are computed together. Fewer make smaller products, which are slower; more logits than
+# 25 MB (at 50k words) are memory that is touched for the first time at every run, which is slower still.
 LOGPROB_TOKENS = 128
 FEW_TOKENS = 32  # in quarters: less padding than a run of the graph is worth
 

@@ -6,7 +6,7 @@ sequences never wait for more than one prefill, which is never more than the tok
 While many rows run, newcomers gather for a few decode steps: several prompts in one prefill take much less time than
 each in its own.
 
-Whose turn it is says the `WaitingQueue`; who fits says the `Room`; whose rows rest for a while say the `Shares`.
+The `WaitingQueue` decides whose turn it is, the `Room` who fits, and the `Shares` whose rows pause for a while.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ Team = TypeVar("Team")  # a session
 Answer = TypeVar("Answer")
 
 FIRST_S = 0.25  # of runs before the first trial
-# A trial is of both ways: so many runs of each, and so long, as a neighbour takes a core for milliseconds from time to
-# time; behind a run that does not count, whose weights are in no cache yet.
+# A trial runs both candidates this often and this long, as a neighbour may take a core for milliseconds. The first run
+# of each does not count: its weights are in no cache yet.
 RUNS, TRIAL_S = 3, 0.03
 SHORTEST, LONGEST = 8, 32  # how many times as long as a trial it is to the next: twice after each that changes nothing
 GAIN = 1.05  # how many times as fast another number has to be

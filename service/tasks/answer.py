@@ -5,10 +5,10 @@ from __future__ import annotations
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import AnswerRequest, AnswerResponse, Answers, Span, Usage
 from service.tasks.encoder import Encoder, Reading, Windows
+from service.tasks.pool import CHARACTERS_PER_READ_TOKEN
 from service.tasks.spans import Spans, answers, best_spans
 from service.tasks.texts import as_list, check_characters, check_copies
 
-CHARACTERS_A_TOKEN = 4  # that take as long to encode as a token does here, for the pool
 CANDIDATES = 8  # times the answers that are asked for: of each window, as several may be parts of the same words
 
 
@@ -30,7 +30,7 @@ class Answer:
             results: list[Answers] = []
             characters = 0
             for (_, context), found in zip(pairs, windows, strict=True):
-                size = len(found.text.ids) * CHARACTERS_A_TOKEN
+                size = len(found.text.ids) * CHARACTERS_PER_READ_TOKEN
                 results.append(await self._encoder.pool.run(permit, size, self._answers, context, found, request))
                 characters += sum(len(span.text) for span in results[-1].answers)
                 check_copies(characters, "top_k")

@@ -19,13 +19,13 @@ from service.settings import Limits
 from service.tasks.long_texts import LongText, TooManyTokens, encode_long
 from service.tasks.pool import Pool
 from service.tasks.task import not_for
-from service.tasks.texts import check_ids, check_length, expected_tokens, no_tokens, one_shot_inputs, which
+from service.tasks.texts import check_ids, check_length, expected_tokens, no_tokens, one_shot_inputs, truncated, which
 from service.turns import Turn
 
 Texts = tuple[str, ...]  # one, or a pair
 
-OVERLAP = 4  # of as many parts of a window its neighbour shares one, unless a request says otherwise
-AROUND = 2  # of as many parts of a window one at most is what all windows have: a question, a prompt
+OVERLAP_DIVISOR = 4  # neighbouring windows share a quarter of their text, unless a request says otherwise
+REPEATED_DIVISOR = 2  # what every window repeats (a question, a prompt) takes half of it at most
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Encoder:
             check_ids(row, self.tokenizer.vocab_size, param)
             if not truncate:
                 check_length(len(row), self.limit, param)
-        inputs = [TextInput(ids, [0] * len(ids)) for ids in (_cut(row, self.limit) for row in rows)]
+        inputs = [TextInput(ids, [0] * len(ids)) for ids in (truncated(row, self.limit) for row in rows)]
         with self._batcher.admission.admit(client, len(inputs), count(inputs)) as permit:
             return np.stack(await self.run(permit, inputs)), count(inputs)
 
@@ -168,7 +168,7 @@ class Encoder:
 
     def _overlap(self, text: LongText, reading: Reading) -> int:
         """Return how many tokens neighbouring windows share."""
-        most = self.limit // AROUND
+        most = self.limit // REPEATED_DIVISOR
         if text.around > most:
             raise InvalidRequest(
                 f"{reading.around} leaves too little of a window to the text: it takes {text.around} tokens with what "
@@ -177,7 +177,7 @@ class Encoder:
             )
         size = self.limit - text.around
         if reading.overlap is None:
-            return size // OVERLAP
+            return size // OVERLAP_DIVISOR
         if reading.overlap >= size:
             raise InvalidRequest(f"overlap is {reading.overlap}; the limit is {size - 1} here", "overlap")
         return reading.overlap
@@ -191,10 +191,6 @@ class Encoder:
     def _too_many_windows(self, windows: str, param: str) -> TooLarge:
         limit = self._max_windows  # a window is read as a text is, and so a request may have as many of them
         return TooLarge(f"{param} comes to {windows} windows; the limit is {limit} for one request", param)
-
-
-def _cut(ids: list[int], limit: int) -> list[int]:
-    return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
 
 def count(inputs: Sequence[TextInput]) -> int:

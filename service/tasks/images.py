@@ -19,7 +19,7 @@ from service.schemas import ClassifyRequest, ClassifyResponse, Usage
 from service.tasks.pool import Pool
 from service.tasks.scores import classifications, label_scores
 
-MAX_IMAGES_PIXELS = 4  # times those of one image: what all images of a request may have together
+MAX_TOTAL_IMAGES = 4  # of the largest size, whose pixels all images of a request may have together
 IMAGES_AT_ONCE = 16
 # What takes as long as to encode one character of a text, for the pool.
 CHARACTERS_A_BYTE = 16
@@ -64,7 +64,7 @@ class ClassifyImages:
         """
         images: list[ImageInput] = []
         most = self._max_image_pixels
-        left = MAX_IMAGES_PIXELS * most
+        left = MAX_TOTAL_IMAGES * most
         for each in given:
             if not isinstance(each, str):
                 raise InvalidRequest("input is a pair; a model of images takes one image at a time", "input")
@@ -72,7 +72,7 @@ class ClassifyImages:
             pixels = await self._pool.run(permit, len(content) // CHARACTERS_A_BYTE, _pixels, content)
             left -= pixels
             if left < 0:
-                raise TooLarge(f"input has more than {MAX_IMAGES_PIXELS * most:,} pixels in all its images", "input")
+                raise TooLarge(f"input has more than {MAX_TOTAL_IMAGES * most:,} pixels in all its images", "input")
             decoded = await self._pool.run(
                 permit, max(pixels, len(content)) // PIXELS_A_CHARACTER, _decoded, content, image, most
             )

@@ -21,6 +21,7 @@ from service.turns import Turn
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
+CHARACTERS_PER_READ_TOKEN = 4  # that take as long to encode as one token does to be looked at in an answer
 SMALL = 2_000  # characters, which take one or two milliseconds to encode: no more than to ask a thread to
 
 

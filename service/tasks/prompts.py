@@ -13,13 +13,14 @@ from service.schemas import GenerateRequest
 from service.tasks.chat import Chat
 from service.tasks.pool import SMALL, Pool
 from service.tasks.texts import (
-    CHARACTERS_A_TOKEN,
+    MAX_CHARACTERS_PER_TOKEN,
     as_list,
     check_characters,
     check_ids,
     check_length,
     encode_all,
     expected_tokens,
+    truncated,
     which,
 )
 
@@ -104,7 +105,7 @@ class Prompts:
             raise InvalidRequest("echo is for models that continue a prompt; this one reads it as a source", "echo")
 
     async def _encoded(self, texts: Sequence[str], permit: Permit, *, truncate: bool) -> list[list[int]]:
-        most = self._limit * CHARACTERS_A_TOKEN
+        most = self._limit * MAX_CHARACTERS_PER_TOKEN
         if truncate:
             texts = [text[:most] for text in texts]
         for place, text in enumerate(texts):
@@ -112,8 +113,8 @@ class Prompts:
 
         def keep(place: int, encoding: Encoding) -> list[int]:
             row = self._framed(encoding.ids)
-            if truncate and len(row) > self._limit:
-                return [*row[: self._limit - 1], row[-1]]
+            if truncate:
+                return truncated(row, self._limit)
             check_length(len(row), self._limit, self._param, which(place, len(texts)))
             return row
 
@@ -129,7 +130,7 @@ class Prompts:
     async def _conversation(self, request: GenerateRequest, permit: Permit) -> list[int]:
         assert self._chat is not None and request.messages is not None, "bug: this was checked"
         characters = sum(len(message.text()) for message in request.messages)
-        limit = self._limit * CHARACTERS_A_TOKEN
+        limit = self._limit * MAX_CHARACTERS_PER_TOKEN
         # A template is code of the model's author: never on the event loop, however short the texts are.
         return await self._pool.run(permit, characters + SMALL + 1, self._chat.prompt, request, limit) or [self._start]
 

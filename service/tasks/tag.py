@@ -10,10 +10,9 @@ from service.schemas import Entity, TagRequest, TagResponse, Usage
 from service.tasks.encoder import Encoder, Reading, Windows
 from service.tasks.entities import Tags, entities
 from service.tasks.long_texts import read_from
+from service.tasks.pool import CHARACTERS_PER_READ_TOKEN
 from service.tasks.scores import softmax
 from service.tasks.texts import as_list
-
-CHARACTERS_A_TOKEN = 4  # that take as long to encode as a token does here, for the pool
 
 
 class Tag:
@@ -36,7 +35,13 @@ class Tag:
             windows, tokens = await self._encoder.read_windows(permit, inputs, reading)
             results = [
                 await self._encoder.pool.run(
-                    permit, len(found.text.ids) * CHARACTERS_A_TOKEN, self._entities, text, found, aggregation, ignored
+                    permit,
+                    len(found.text.ids) * CHARACTERS_PER_READ_TOKEN,
+                    self._entities,
+                    text,
+                    found,
+                    aggregation,
+                    ignored,
                 )
                 for text, found in zip(texts, windows, strict=True)
             ]

@@ -15,7 +15,7 @@ from service.tasks.pool import Pool
 
 Kept = TypeVar("Kept")
 
-CHARACTERS_A_TOKEN = 64  # no text has so many for each token, unless most of it is white space
+MAX_CHARACTERS_PER_TOKEN = 64  # no text has so many for each token, unless most of it is white space
 CHARACTERS_EXPECTED = 4  # for each token, before a text is encoded
 PIECE = 16_384  # characters that are encoded together, in about ten milliseconds
 MAX_COPIED = 16 * 1024 * 1024  # characters, of four bytes each at most: eight times a body
@@ -95,7 +95,7 @@ async def one_shot_inputs(
     and `around` that of the other. So many inputs in a row are of one text of the request.
     """
     if truncate:
-        inputs = [tuple(text[: limit * CHARACTERS_A_TOKEN] for text in texts) for texts in inputs]
+        inputs = [tuple(text[: limit * MAX_CHARACTERS_PER_TOKEN] for text in texts) for texts in inputs]
     among = len(inputs) // each
     for place, texts in enumerate(inputs):
         for text in texts:
@@ -127,6 +127,11 @@ def _check_other(encoding: Encoding, part: int, limit: int, param: str, where: s
         )
 
 
+def truncated(ids: list[int], limit: int) -> list[int]:
+    """Return at most `limit` ids; the last one, which ends the text, stays."""
+    return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+
+
 def which(place: int, among: int) -> str:
     """Return how a message tells a text from the others of its request: not by its words, as messages get into logs."""
     return f" in text {place + 1} of {among}" if among > 1 else ""
@@ -144,7 +149,7 @@ def check_characters(text: str, limit: int, param: str, where: str = "") -> None
 
 def check_size(characters: int, limit: int, param: str, where: str = "") -> None:
     """Refuse a text of so many characters, before it is put together."""
-    most = limit * CHARACTERS_A_TOKEN
+    most = limit * MAX_CHARACTERS_PER_TOKEN
     if characters > most:
         raise InvalidRequest(
             f"{param} has {characters} characters{where}; the limit is {limit} tokens, or {most}", param
