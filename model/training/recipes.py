@@ -183,9 +183,10 @@ _IMAGES = Recipe(
     read=readers.read_clothes,
     objective=lambda _, config: ClassifyImages(cards.FASHION_IMAGES, config.max_positions, label_smoothing=0.1),
     dropout=0.0,  # images are varied instead
-    epochs=40,
+    epochs=18,
     batch_tokens=12800,  # 256 images
     learning_rate=2e-3,
+    matrix_learning_rate=4e-3,
     warmup_steps=400,
     weight_decay=0.05,
     averaging=0.998,
@@ -330,7 +331,7 @@ _ALL = (
         evaluate_every=700,
     ),
     _SENTENCE_VECTORS,
-    replace(_SENTENCE_VECTORS, name="contrastive-embed-again", begins_with="contrastive-embed", initialise=None),
+    replace(_SENTENCE_VECTORS, name="contrastive-embed-again", begins_with="contrastive-embed"),
     _BOOKS_AND_STORIES,
     _STORIES_ASKED_FOR,
     *TRANSLATORS,
