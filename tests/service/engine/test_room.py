@@ -69,6 +69,20 @@ def make_scheduler(slots: int, cache_tokens: int = 10**9) -> Scheduler:
     return Scheduler(limits, PrefixCache(0), KVBudget(cache_tokens))
 
 
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Sequence]:
+    """The sequences for which room is looked for."""
+    found: list[Sequence] = []
+    has_place_for = Room.has_place_for
+
+    def noted(self: Room, sequence: Sequence) -> bool:
+        found.append(sequence)
+        return has_place_for(self, sequence)
+
+    monkeypatch.setattr(Room, "has_place_for", noted)
+    return found
+
+
 def test_a_narrow_one_finds_room_behind_any_number_of_wide_ones() -> None:
     scheduler = make_scheduler(slots=8)
     for _ in range(40):
@@ -79,19 +93,11 @@ def test_a_narrow_one_finds_room_behind_any_number_of_wide_ones() -> None:
     assert steps_until(scheduler, lambda: row in scheduler.running) < 10
 
 
-def test_a_flood_of_one_client_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_one_client_is_not_looked_through(looked_at: list[Sequence]) -> None:
     scheduler = make_scheduler(slots=8)
     scheduler.add(narrow(request("other")))
     for _ in range(1000):
         scheduler.add(narrow(request("flood"), tokens=100))
-    looked_at: list[Sequence] = []
-    has_place_for = Room.has_place_for
-
-    def noted(self: Room, sequence: Sequence) -> bool:
-        looked_at.append(sequence)
-        return has_place_for(self, sequence)
-
-    monkeypatch.setattr(Room, "has_place_for", noted)
     scheduler.schedule()
 
     assert 6 <= len(looked_at) < 100
@@ -212,7 +218,7 @@ def test_a_search_may_take_three_quarters_of_the_memory_and_a_row_all_of_it() ->
     assert scheduler.most_tokens(narrow(request())) == 1000
 
 
-def test_behind_a_claim_a_queue_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_behind_a_claim_a_queue_is_not_looked_through(looked_at: list[Sequence]) -> None:
     scheduler = make_scheduler(slots=16)
     for _ in range(15):
         scheduler.add(narrow(request(), tokens=100))
@@ -220,13 +226,6 @@ def test_behind_a_claim_a_queue_is_not_looked_through(monkeypatch: pytest.Monkey
     scheduler.add(wide(request(), beam_size=12))
     for _ in range(1000):
         scheduler.add(narrow(request()))
-    looked_at: list[Sequence] = []
-    has_place_for = Room.has_place_for
-
-    def noted(self: Room, sequence: Sequence) -> bool:
-        looked_at.append(sequence)
-        return has_place_for(self, sequence)
-
-    monkeypatch.setattr(Room, "has_place_for", noted)
+    looked_at.clear()
     assert list(scheduler._with_room(frozenset({""}))) == []
     assert len(looked_at) < 100
