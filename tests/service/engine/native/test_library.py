@@ -33,10 +33,14 @@ from tests.service.engine.test_teams import inputs_of
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The sources lie in another folder, where nothing was built, and nothing is in the cache."""
+    """The sources lie in another folder, where nothing was built, and nothing is in the cache.
+
+    They are built without optimising, which takes half the time; what they compute is tested elsewhere.
+    """
     folder = tmp_path / "native"
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(library, "FOLDER", folder)
+    monkeypatch.setattr(library, "FLAGS", tuple("-O0" if flag == "-O3" else flag for flag in library.FLAGS))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return folder
 
