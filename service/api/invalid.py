@@ -19,7 +19,6 @@ Place = tuple[int | str, ...]
 
 MOST_SHOWN = 300  # characters of a message, or of a part of a place
 _FIELD = re.compile(r"[a-z_][A-Za-z0-9_]{0,63}")  # in the place of an error; what else is there are types, by pydantic
-_KINDS_OF_QUESTIONS = ("predicate", "choice", "score")  # which pydantic puts behind a question's place
 _TYPES = frozenset({"bool", "bytes", "dict", "float", "int", "list", "str"})  # which look like fields
 
 
@@ -35,7 +34,8 @@ def first_problem(problems: Sequence[Any]) -> ServiceError:
         return WrongForm("the body must be a JSON object, sent as Content-Type: application/json", "body")
     place = _field(places[0][1:], is_unknown=first["type"] == "extra_forbidden")
     told = [problem["msg"] for problem, other in zip(problems, places, strict=True) if other[1:][: len(place)] == place]
-    return WrongForm(f"{_path(place)}: {', or: '.join(map(_short, dict.fromkeys(told)))}", str(place[0]))
+    path = ".".join(_short(str(part)) for part in place)
+    return WrongForm(f"{path}: {', or: '.join(map(_short, dict.fromkeys(told)))}", str(place[0]))
 
 
 def _field(place: Place, *, is_unknown: bool) -> Place:
@@ -51,16 +51,6 @@ def _field(place: Place, *, is_unknown: bool) -> Place:
 
 def _is_field(part: int | str) -> bool:
     return isinstance(part, int) or (part not in _TYPES and _FIELD.fullmatch(part) is not None)
-
-
-def _path(place: Place) -> str:
-    """Return a place as `messages.0.role`, without the kind of a question, which pydantic puts behind its number."""
-    shown = [
-        _short(str(part))
-        for before, part in zip((None, *place), place, strict=False)
-        if not (isinstance(before, int) and part in _KINDS_OF_QUESTIONS)
-    ]
-    return ".".join(shown)
 
 
 def _short(text: str) -> str:

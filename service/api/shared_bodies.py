@@ -10,6 +10,7 @@ from service.api.observing import observed
 
 # The tags of the two. In a validation error one stands before the field.
 OURS, THEIRS = "native", "foreign"
+QUESTIONS = frozenset({"predicate", "choice", "score"})  # kinds of OpenAI's decisions: one stands behind a number
 
 
 def whose(our_field: str, their_field: str, form: ErrorForm) -> Callable[[Any], str]:
@@ -28,7 +29,9 @@ def whose(our_field: str, their_field: str, form: ErrorForm) -> Callable[[Any], 
 
 
 def place_of(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Return where in the body a validation error is: without the tag of the body's kind, and within `parameters`."""
+    """Return where in the body a validation error is: without the tags of kinds, and within `parameters`."""
     outer = location[1:2]
     is_wrapped = outer in {(OURS,), (THEIRS,)} or (outer == ("parameters",) and len(location) > 2)
-    return location[:1] + location[2:] if is_wrapped else location
+    place = location[:1] + location[2:] if is_wrapped else location
+    before = (None, *place)
+    return tuple(part for at, part in enumerate(place) if not (isinstance(before[at], int) and part in QUESTIONS))

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from service.engine.batch import Choice
 from service.engine.beam_search import Candidates
 from service.engine.columns import take
 from service.engine.constraints import Held
@@ -17,7 +18,6 @@ from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.drawing import draw
 from service.engine.logprobs import SampledToken, scored
 from service.engine.sampling import Logits, Row, sample, settled
-from service.engine.scheduler import Choice
 from service.engine.searching import likeliest_allowed
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Array, Session

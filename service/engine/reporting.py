@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from collections.abc import Sequence as Several
 
+from service.engine.batch import Batch, Prefill
 from service.engine.isolation import Failure
 from service.engine.observer import Ending, Observer, Step
-from service.engine.scheduler import Batch, Prefill
 from service.engine.sequence import Sequence
 
 

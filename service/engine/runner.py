@@ -13,6 +13,7 @@ import numpy as np
 
 from model.package import Manifest
 from model.package.inputs import encoder_inputs, pad_rows
+from service.engine.batch import Batch, Choice, Chunk, Decode, Extent, Prefill
 from service.engine.choosing import DeviceLogits, HostLogits, StepLogits, choose, choose_with_drafts
 from service.engine.decode_step import DecodeStep
 from service.engine.device import DeviceArray, DeviceGraphs
@@ -22,7 +23,7 @@ from service.engine.kv_cache import Copy, KVCache, bytes_of_longest
 from service.engine.memory import HostMemory, Memory, MemoryShape, trim_heap
 from service.engine.prefix_cache import BLOCK_TOKENS
 from service.engine.sampling import Logits, SamplingParams, scored
-from service.engine.scheduler import Batch, Choice, Chunk, Decode, Extent, Prefill, SchedulerLimits
+from service.engine.scheduler import SchedulerLimits
 from service.engine.sequence import Sampling, Sequence
 from service.engine.session import Array, Provider, Session, SessionOptions
 

@@ -11,26 +11,21 @@ The `WaitingQueue` decides whose turn it is, the `Room` who fits, and the `Share
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from collections.abc import Sequence as Several
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from service.engine.admission import three_quarters
-from service.engine.beam_search import Candidates
+from service.engine.batch import Batch, Choice, Chunk, Decode, Extent, Prefill
 from service.engine.drafting import MOST_ROWS, Costs
 from service.engine.isolation import Failure
 from service.engine.kv_cache import Copy, KVBudget
 from service.engine.prefix_cache import BLOCK_TOKENS, Block, PrefixCache
 from service.engine.room import Room, tokens_of
-from service.engine.sampling import SampledToken
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.shares import Shares
 from service.engine.slots import Slots, slots_of
 from service.engine.waiting import WaitingQueue
-
-Choice = SampledToken | list[SampledToken] | Candidates  # a list where there was a draft
 
 ROWS_A_DECODE = 8  # so many rows' progress is worth letting newcomers wait for one step more
 REFUSED_A_SLOT = 4  # sequences that are looked at though there is no room for them
@@ -51,56 +46,6 @@ class SchedulerLimits:
     def max_width(self) -> int:
         """Slots of the widest search."""
         return three_quarters(self.max_slots)
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A part of a sequence's prompt to compute, behind what is computed, and what else goes with it."""
-
-    sequence: Sequence
-    tokens: int
-    restored: list[Block] = field(default_factory=list)  # put into the slot first: the prompt's known beginning
-    stored: list[tuple[int, Block]] = field(default_factory=list)  # taken from the slot after: position, block
-    sharers: list[Sequence] = field(default_factory=list)  # have the same prompt, and get a copy of its slot
-
-
-class Extent(NamedTuple):
-    """How much of the cache all running sequences take."""
-
-    slots: int
-    live: int  # slots that hold data before the step, and all below
-    length: int  # tokens of the longest, those of this step included
-    source_length: int
-
-
-@dataclass(frozen=True)
-class Prefill:
-    """Prompts or sources to compute."""
-
-    chunks: list[Chunk]
-    copies: list[Copy]
-    extent: Extent
-
-    @property
-    def sequences(self) -> list[Sequence]:
-        """All that are brought forward, those who share another's chunk included."""
-        return [sequence for chunk in self.chunks for sequence in (chunk.sequence, *chunk.sharers)]
-
-
-@dataclass(frozen=True)
-class Decode:
-    """One token for every row of the sequences; if nobody rests, their slots are 0 … n−1.
-
-    `drafts`: what some may go on with behind that.
-    """
-
-    sequences: list[Sequence]
-    copies: list[Copy]
-    extent: Extent
-    drafts: Mapping[Sequence, list[int]] = field(default_factory=dict)
-
-
-Batch = Prefill | Decode
 
 
 class Scheduler:
@@ -229,7 +174,7 @@ class Scheduler:
         A sequence with a failure instead ends, and those that share its chunk. `seconds` is how long the step took.
         """
         if len(self._clients) > 1:
-            self._shares.charge(_work_of(batch), seconds, "prefill" if isinstance(batch, Prefill) else "decode")
+            self._shares.charge(batch.work(), seconds, batch.kind)
         if isinstance(batch, Prefill):
             self._update_prefilled(batch, results)
             return
@@ -391,20 +336,6 @@ def _rows_if_few(sequences: Several[Sequence]) -> int:
         return 0
     rows = len(slots_of(sequences))
     return rows if rows <= MOST_ROWS else 0
-
-
-def _work_of(batch: Batch) -> Counter[str]:
-    """Return how many rows of each client a decode has, or how many tokens a prefill."""
-    work: Counter[str] = Counter()
-    if isinstance(batch, Prefill):
-        for chunk in batch.chunks:
-            tokens = max(1, chunk.tokens + len(chunk.sequence.source_ids or ()))
-            for sequence in (chunk.sequence, *chunk.sharers):
-                work[sequence.permit.client] += max(1, tokens // (1 + len(chunk.sharers)))
-    else:
-        for sequence in batch.sequences:
-            work[sequence.permit.client] += len(sequence.slots)
-    return work
 
 
 def _identity(sequence: Sequence) -> object:

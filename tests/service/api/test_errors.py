@@ -12,9 +12,9 @@ from starlette.types import Message
 
 from service.api.middleware import BODIES_UNDER_WAY, BodyLimits, LimitBody
 from service.engine.admission import Admission
+from service.engine.batch import Batch, Choice
 from service.engine.isolation import Failure
 from service.engine.runner import Runner
-from service.engine.scheduler import Batch, Choice
 from service.errors import ServerOverloaded
 from tests.service.api.conftest import Client, OpenClient, limits, post, series
 

@@ -15,13 +15,14 @@ from model.decoding import beam_search, greedy, next_logits
 from model.package.manifest import Precision
 from service.engine import worker
 from service.engine.admission import AdmissionLimits
+from service.engine.batch import Chunk
 from service.engine.beam_search import BeamParams, Hypothesis
 from service.engine.engine import Engine
 from service.engine.errors import Overloaded
 from service.engine.mailbox import Output
 from service.engine.observer import Silent
 from service.engine.sampling import SamplingParams
-from service.engine.scheduler import Chunk, SchedulerLimits
+from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
 from tests.conftest import MakePackage, TinyPackage
 

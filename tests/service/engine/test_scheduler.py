@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.admission import Admission, AdmissionLimits
+from service.engine.batch import Batch, Decode, Prefill
 from service.engine.beam_search import BeamParams, Candidates
 from service.engine.kv_cache import KVBudget
 from service.engine.prefix_cache import PrefixCache
 from service.engine.sampling import SampledToken, SamplingParams
-from service.engine.scheduler import Batch, Decode, Prefill, Scheduler, SchedulerLimits, _work_of
+from service.engine.scheduler import Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.slots import _agreement
 
@@ -77,7 +78,7 @@ def test_who_shares_a_prompt_pays_a_part_of_it() -> None:
     batch = scheduler.schedule()
     assert isinstance(batch, Prefill) and len(batch.chunks) == 1
 
-    assert _work_of(batch) == {"one": 4, "other": 4}
+    assert batch.work() == {"one": 4, "other": 4}
 
 
 def test_a_late_request_joins_the_running_batch() -> None:

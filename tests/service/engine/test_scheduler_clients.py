@@ -8,7 +8,7 @@ from collections.abc import Set
 
 import pytest
 
-from service.engine.scheduler import Decode, Prefill
+from service.engine.batch import Decode, Prefill
 from service.engine.sequence import Sequence
 from tests.service.engine.test_scheduler import (
     advance,
