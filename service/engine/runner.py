@@ -85,9 +85,9 @@ class Runner:
         return self._decoder.takes_slots
 
     @property
-    def may_yield(self) -> bool:
-        """Whether another thread may run a step; what a device has recorded is its thread's."""
-        return self._device is None
+    def is_on_device(self) -> bool:
+        """Whether a device computes a step; what it has recorded is its thread's."""
+        return self._device is not None
 
     def warm_up(self) -> None:
         """Run each graph once, as a first run is slow, and better before there is a client; no memory is kept of it.

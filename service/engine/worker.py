@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread, get_native_id
+from threading import Event, Lock, Thread, get_native_id
 from typing import Any, NamedTuple, TypeVar
 
 from service.engine.isolation import as_exception
@@ -23,6 +23,7 @@ REST_S = 2.0  # without work, after which memory is given back; shorter pauses w
 # that nobody wants. With 10 it would more often lose its core while it holds what the others of its process wait for,
 # such as the interpreter: medians were as good, and p99 twice as long.
 YIELDING = 5
+BEGIN_S = 0.002  # the longest that the event loop stands still for a thread to begin
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -32,6 +33,7 @@ class _Call(NamedTuple):
     function: Callable[[Any], Any]
     argument: Any
     answer: asyncio.Future[Any]
+    has_begun: Event | None = None  # if somebody waits for that
 
 
 class Worker:
@@ -58,12 +60,21 @@ class Worker:
             # In no request's context: what the loop logs is of all who are in it, not of whoever woke it.
             self._loop = asyncio.get_running_loop().create_task(self._work(), context=Context())
 
-    async def run(self, function: Callable[[Argument], Result], argument: Argument, *, yields: bool = False) -> Result:
-        """Run a function in a thread; its return is progress, its error is raised."""
+    async def run(
+        self, function: Callable[[Argument], Result], argument: Argument, *, yields: bool = False, first: bool = False
+    ) -> Result:
+        """Run a function in a thread; its return is progress, its error is raised.
+
+        `first`: before anything else that the event loop has to do. Both need the interpreter, and the loop, which has
+        it, would first write what the step before has brought to each of many readers, while a device has nothing to
+        do. So the loop stands still until the thread has begun. Where cores are few that costs more than it saves.
+        """
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._has_rested = False
-        thread = self._thread_that_yields() if yields else self._thread
-        thread.calls.put(_Call(function, argument, answer))
+        thread, has_begun = self._thread_that_yields() if yields else self._thread, Event() if first else None
+        thread.calls.put(_Call(function, argument, answer, has_begun))
+        if has_begun is not None:
+            has_begun.wait(BEGIN_S)
         result = await answer
         self._last_progress = time.monotonic()
         return result
@@ -151,6 +162,8 @@ class _CallThread:
             with suppress(OSError):  # a sandbox may forbid it
                 os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + self._niceness)
         while (call := self._next_call()) is not None:
+            if call.has_begun is not None:
+                call.has_begun.set()
             try:
                 settle: Callable[[asyncio.Future[Any], Any], None] = _succeed
                 with self._runs:

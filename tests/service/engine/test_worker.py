@@ -158,3 +158,26 @@ async def test_whatever_a_call_raises_is_told_and_the_thread_goes_on(monkeypatch
 
     assert await resting.worker.run(len, "abc") == 3
     await resting.worker.close()
+
+
+async def test_what_comes_first_has_begun_before_the_loop_does_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "BEGIN_S", 60.0)
+    resting, waiting = Resting(monkeypatch), []
+    asyncio.get_running_loop().call_soon(lambda: waiting.append(resting.worker._thread.calls.qsize()))
+
+    await resting.worker.run(len, "abc", first=True)
+
+    assert waiting == [0]
+
+
+async def test_a_loop_does_not_stand_still_for_a_thread_that_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "BEGIN_S", 0.01)
+    resting, goes_on = Resting(monkeypatch), threading.Event()
+    busy = asyncio.create_task(resting.worker.run(lambda _: goes_on.wait(60), None))
+    await asyncio.sleep(0)
+    behind = asyncio.create_task(resting.worker.run(len, "abc", first=True))
+    await asyncio.sleep(0.05)
+    goes_on.set()
+
+    assert await behind == 3
+    assert await busy
