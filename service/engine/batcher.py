@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 from model.package import Manifest
 from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.errors import EngineFailed
-from service.engine.fastest import fastest_session
+from service.engine.fastest import fastest_session, packed_if_faster
 from service.engine.inputs import ImageInput, OneShotInput, TextInput, collate
 from service.engine.isolation import Failure, isolated
 from service.engine.memory import trim_heap
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 BATCH_TOKENS = 1024  # padded; larger batches are no faster, and waste more on padding
 MEASURED = ((1, 16), (1, 128), (8, 64))  # rows and tokens of what graphs are compared by
+MEASURED_ON_DEVICE = (*MEASURED, (64, 128))
 
 
 @dataclass(eq=False)
@@ -41,10 +43,10 @@ class _Item:
     permit: Permit
     answer: asyncio.Future[Array]
     arrived_at: float = field(default_factory=time.perf_counter)
+    tokens: int = field(init=False)
 
-    @property
-    def tokens(self) -> int:
-        return self.input.tokens
+    def __post_init__(self) -> None:
+        self.tokens = self.input.tokens
 
 
 class Batcher:
@@ -61,7 +63,10 @@ class Batcher:
         *,
         exact: bool = True,
     ) -> None:
-        """Open a package's encoder; one that need not be `exact` may be computed by OpenVINO, if that is faster."""
+        """Open a package's encoder; one that need not be `exact` may be computed by OpenVINO, if that is faster.
+
+        A device's answers depend on the batch in any case, so there the faster attention is taken.
+        """
         self._batch_tokens = batch_tokens
         self.admission = Admission(admission or AdmissionLimits())
         graph = manifest.graphs["encoder"]
@@ -85,10 +90,18 @@ class Batcher:
         return self._session.provider
 
     def _opened(self, path: Path, manifest: Manifest, options: SessionOptions, *, exact: bool) -> Session:
+        def batches(shapes: Sequence[tuple[int, int]]) -> list[dict[str, Array]]:
+            measured = _measured(manifest, self._batch_tokens, shapes)
+            return [collate(batch, self._pad, self._inputs) for batch in measured]
+
         if exact:
-            return Session(path, options)
-        batches = [collate(batch, self._pad, self._inputs) for batch in _measured(manifest, self._batch_tokens)]
-        return fastest_session(path, options, batches, self._outputs, manifest.name)
+            session = Session(path, options)
+        else:
+            session = fastest_session(path, options, batches(MEASURED), self._outputs, manifest.name)
+        if session.provider != "cuda":
+            return session
+        found = batches(MEASURED_ON_DEVICE)
+        return packed_if_faster(session, path, options, found, self._outputs, manifest.name)
 
     async def run(self, permit: Permit, inputs: Sequence[OneShotInput]) -> list[Array]:
         """Return the answer to each of a request's inputs, as the model gives it.
@@ -134,9 +147,12 @@ class Batcher:
             if batch and longest * (len(batch) + 1) > self._batch_tokens:
                 break
             batch.append(item)
+        begun: defaultdict[Permit, list[int]] = defaultdict(list)
         for item in batch:
             queue.take(item)
-            item.permit.begin(1, item.tokens)
+            begun[item.permit].append(item.tokens)
+        for permit, tokens in begun.items():
+            permit.begin(len(tokens), sum(tokens))
         return batch
 
     def tell(self, batch: list[_Item], started: float) -> None:
@@ -239,11 +255,13 @@ def _example(manifest: Manifest) -> OneShotInput:
     return ImageInput(np.zeros((image.channels, image.size, image.size), np.float32), tokens=1)
 
 
-def _measured(manifest: Manifest, batch_tokens: int) -> list[list[OneShotInput]]:
-    """Return batches as large as a model's may be, to compare graphs by."""
+def _measured(
+    manifest: Manifest, batch_tokens: int, shapes: Sequence[tuple[int, int]] = MEASURED
+) -> list[list[OneShotInput]]:
+    """Return batches as large as a model's may be, to compare graphs by; of several texts the last is half as long."""
     rng, image = np.random.default_rng(0), manifest.image
     batches: list[list[OneShotInput]] = []
-    for rows, tokens in MEASURED:
+    for rows, tokens in shapes:
         if image is not None:
             shape = image.channels, image.size, image.size
             batches.append([ImageInput(rng.standard_normal(shape, np.float32), tokens=1) for _ in range(rows)])
@@ -251,5 +269,7 @@ def _measured(manifest: Manifest, batch_tokens: int) -> list[list[OneShotInput]]
         length = min(tokens, manifest.limits.max_input_tokens, batch_tokens)
         places = [0] if manifest.task == "fill" else []
         ids = rng.integers(0, manifest.vocab_size, (min(rows, max(1, batch_tokens // length)), length)).tolist()
-        batches.append([TextInput(row, [0] * length, places) for row in ids])
+        texts = [TextInput(row, [0] * length, places) for row in ids]
+        last = length // 2 if len(texts) > 1 else length
+        batches.append([*texts[:-1], TextInput(texts[-1].ids[:last], [0] * last, places)])
     return batches

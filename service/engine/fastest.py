@@ -3,6 +3,8 @@
 Which is faster depends on the processor, its neighbours and the model's sizes, so it is measured before the first
 request, on a few shapes of batches. OpenVINO multiplies in bfloat16 where the processor has that, on Intel's of late in
 matrices (AMX); whether its answers are the same to the last bit in any company, nobody promises.
+
+On a device it is which attention: the package's own, or one that takes rows as they lie in memory (`packed_attention`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from statistics import geometric_mean
 
 import numpy as np
 
+from service.engine.packed_attention import packed_graph
 from service.engine.session import Array, Session, SessionOptions, has_openvino
 
 logger = logging.getLogger(__name__)
@@ -25,6 +28,7 @@ Batch = Mapping[str, Array]  # what goes into a graph, by name
 TURNS = 3  # of each session at each batch; the shortest counts, as neighbours only ever make one longer
 GAIN = 1.1  # how many times as fast another graph must be to be taken: less is within what measuring errs by
 MOST_DISTANCE = 0.2  # of its answers from the own graph's, by the largest of them: what a package of int8 may differ by
+MOST_OF_HALVES = 0.02  # the same of a package of float16
 
 
 @dataclass(frozen=True)
@@ -71,17 +75,51 @@ def fastest_session(
     return other if compared.is_better else own
 
 
+def packed_if_faster(
+    own: Session, path: Path, options: SessionOptions, batches: Sequence[Batch], outputs: Sequence[str], name: str
+) -> Session:
+    """Return an encoder's graph with packed attention if a device computes it faster than `own`; tell it in the log."""
+    try:
+        graph = packed_graph(path)
+        if graph is None:
+            return own
+        other = Session(path, options, graph)
+        compared = compare(own, other, batches, outputs)
+    except Exception as error:  # as of a device whose attention has no such form
+        logger.warning("%s: the device does not take packed attention, so the graph runs as it is: %s", name, error)
+        return own
+    is_better = compared.speed > 1 and compared.distance <= MOST_OF_HALVES
+    logger.info(
+        "%s: packed attention is %.2f times as fast as the package's own, and answers differ by %.2g of the largest; "
+        "%s runs",
+        name,
+        compared.speed,
+        compared.distance,
+        "it" if is_better else "the package's own",
+    )
+    return other if is_better else own
+
+
 def compare(own: Session, other: Session, batches: Sequence[Batch], outputs: Sequence[str]) -> Comparison:
     """Let two sessions compute the same batches in turns."""
     speeds, distances = [], []
     for batch in batches:
         # Both begin with a run that does not count, in which they take their memory.
-        ours, theirs = (session.run(batch, outputs)[0] for session in (own, other))
+        ours, theirs = (_of_tokens(session.run(batch, outputs)[0], batch) for session in (own, other))
         distances.append(float(np.abs(ours - theirs).max() / max(np.abs(ours).max(), np.finfo(np.float32).tiny)))
         turns = [[_seconds(session, batch, outputs) for session in (own, other)] for _ in range(TURNS)]
         least = [min(side) for side in zip(*turns, strict=True)]
         speeds.append(least[0] / least[1])
     return Comparison(geometric_mean(speeds), float(np.max(distances)))  # NaN, if one is
+
+
+def _of_tokens(answers: Array, batch: Batch) -> Array:
+    """Return what is answered of texts and tokens, without what stands at padding, which means nothing."""
+    lengths, ids = batch.get("last_positions"), batch.get("input_ids")
+    if lengths is None or ids is None or answers.shape[:2] != ids.shape:
+        return answers
+    is_token: Array = np.arange(ids.shape[1]) <= lengths[:, None]
+    return np.asarray(answers[is_token])
 
 
 def _by_openvino(path: Path, options: SessionOptions) -> Session:

@@ -48,7 +48,10 @@ def collate(batch: Sequence[OneShotInput], pad: int, wanted: Collection[str]) ->
         return {"pixels": np.stack(images)}
     texts = [item for item in batch if isinstance(item, TextInput)]
     ids, lengths = pad_rows([text.ids for text in texts], pad)
-    segment_ids, _ = pad_rows([text.segment_ids for text in texts], 0)
+    segment_ids = np.zeros_like(ids)
+    for row, text in zip(segment_ids, texts, strict=True):
+        if any(text.segment_ids):  # looking takes a fraction of what copying does, and most texts are no pairs
+            row[: len(text.segment_ids)] = text.segment_ids
     inputs = encoder_inputs(ids, lengths, segment_ids)
     if "logit_positions" in wanted:
         inputs["logit_positions"], _ = pad_rows([text.places for text in texts], 0)
