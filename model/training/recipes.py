@@ -76,6 +76,7 @@ _PRETRAIN_ENCODER_REVIEWS = replace(
     begins_with="pretrain-encoder",
     card=cards.ENCODER_OF_REVIEWS,
     read=opinions.read_reviews,
+    initialise=None,  # what it begins with has words
     epochs=4,
     learning_rate=1e-3,
     warmup_steps=150,
