@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from model.export.costs import costs
-from model.export.evaluate import evaluate
+from model.evaluation.costs import costs
+from model.evaluation.evaluate import evaluate
 from model.export.export import export_run, take_place
 from model.package import Manifest, PackageError
 from model.package.manifest import sha256_of

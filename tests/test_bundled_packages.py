@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from model.export.costs import costs
+from model.evaluation.costs import costs
 from model.package import Figure, Manifest
 from model.summary import summarise
 from model.training.recipes import BUNDLED, RECIPES, chain_of

@@ -89,8 +89,9 @@ def test_onnx_runtime_is_imported_in_one_place_a_side() -> None:
         ),
         ("service/tasks", ["service.api", *COMPOSED, "fastapi"]),
         ("service/api", [*COMPOSED, "service.engine"]),
-        ("model/layers", ["model.architectures", "model.training", "model.export"]),
-        ("model/architectures", ["model.training", "model.export"]),
+        ("model/layers", ["model.architectures", "model.training", "model.export", "model.evaluation"]),
+        ("model/architectures", ["model.training", "model.export", "model.evaluation"]),
+        ("model/export", ["model.evaluation"]),
     ],
 )
 def test_imports_run_downwards(lower: str, higher: list[str]) -> None:

@@ -28,8 +28,8 @@ def evaluate(
     Of a classifier also how honest its scores are, where it is worse, and what it gets wrong, unless --limit is given.
     Fails where the precision costs more than it may, beside a reference.
     """
-    from model.export.costs import costs
-    from model.export.evaluate import evaluate as measure
+    from model.evaluation.costs import costs
+    from model.evaluation.evaluate import evaluate as measure
     from model.package import Manifest
 
     table = Table("data set", "metric", "value", "precision")

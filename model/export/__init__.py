@@ -1,1 +1,1 @@
-"""From torch to model packages: graphs, integer weights, verification, evaluation."""
+"""From torch to model packages: graphs, integer weights, verification."""

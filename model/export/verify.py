@@ -36,7 +36,7 @@ LIMITS: dict[Precision, float] = {
 
 DECODE_STEPS = 3
 BEHIND_WINDOW = 8  # tokens of a row that is longer than the window of attention
-LONGEST_ROW = 1100  # that is compared so; longer ones take minutes
+MAX_ROW_TOKENS = 1100  # that is compared so; longer ones take minutes
 CHUNK = 64
 FEW_PARAMETERS = 1_000_000_000  # that all batches together may go through
 
@@ -136,7 +136,7 @@ def verify(
                 _verify_chunks(model, graphs["decoder"], rows, rng, errors)
             else:
                 _verify_translator(model, graphs, rows, rng, errors)
-        if (window := model.config.attention.window) and window + BEHIND_WINDOW <= min(rows.longest, LONGEST_ROW):
+        if (window := model.config.attention.window) and window + BEHIND_WINDOW <= min(rows.longest, MAX_ROW_TOKENS):
             row = rows.ids(rng, window + BEHIND_WINDOW)
             if isinstance(model, TextReader):
                 _verify_reader(model, graphs["encoder"], [row], rng, errors)

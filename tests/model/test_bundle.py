@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from model.bundle import make_packages
 from model.commands.app import app
-from model.export.costs import MOST
+from model.evaluation.costs import MAX_COSTS
 from model.export.export import export_run
 from model.package import Manifest, PackageError
 from model.package.manifest import Precision, sha256_of
@@ -169,7 +169,7 @@ def test_a_package_that_int8_costs_too_much_takes_no_others_place(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs, out = tmp_path / "runs", tmp_path / "packages"
-    monkeypatch.setitem(MOST, "entity", -1.0)
+    monkeypatch.setitem(MAX_COSTS, "entity", -1.0)
 
     with pytest.raises(PackageError, match=r"entities-int8: wikigold.*, entity F1: int8 costs .*; at most -1; the"):
         make_packages(["entities"], data, runs, out, compile_model=False)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from model.commands.app import app
 from model.config import NormConfig
-from model.export.evaluate import check_reference
+from model.evaluation.evaluate import check_reference
 from model.package import Manifest, PackageError, Training
 from model.sizes import SIZES
 from model.training import readers

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from model.export.evaluate import evaluate
+from model.evaluation.evaluate import evaluate
 from model.package.manifest import TOKENIZER_FILE
 from tests.conftest import TEXTS, MakePackage
 from tests.integration.processes import ROOT

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from model.export.costs import costs
+from model.evaluation.costs import costs
 from model.package import Figure
 
 

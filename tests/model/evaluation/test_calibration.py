@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.export.calibration import (
+from model.evaluation.calibration import (
     HIGHEST,
     LOWEST,
     by_confidence,

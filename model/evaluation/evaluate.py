@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from model.export.classifiers import evaluate_classifier
-from model.export.evaluation import Evaluation, Measured
+from model.evaluation.classifiers import evaluate_classifier
+from model.evaluation.opened import Evaluation, Measured
+from model.evaluation.spans import evaluate_answerer, evaluate_tagger
+from model.evaluation.translators import evaluate_translator
 from model.export.naive import NaiveDecoder
-from model.export.spans import evaluate_answerer, evaluate_tagger
-from model.export.translators import evaluate_translator
 from model.package import Figure, Manifest, PackageError, Task
 from model.training.objectives.pair import spearman
 from model.training.pairs import ALIKE, read_scored_pairs

@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from model.export.evaluation import BATCH_TOKENS, Evaluation, Measured
+from model.evaluation.opened import BATCH_TOKENS, Evaluation, Measured
 from model.export.naive import NaiveGraph
 from model.export.samples import plain
 from model.package import Figure, PackageError

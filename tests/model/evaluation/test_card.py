@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.export import classifiers
-from model.export.baselines import bag_of_words, share_of_commonest
-from model.export.calibration import expected_calibration_error, fit_temperature, probabilities
-from model.export.classifiers import Answered, slices, wrong_answers
-from model.export.evaluate import evaluate
+from model.evaluation import classifiers
+from model.evaluation.baselines import bag_of_words, share_of_commonest
+from model.evaluation.calibration import expected_calibration_error, fit_temperature, probabilities
+from model.evaluation.classifiers import Answered, slices, wrong_answers
+from model.evaluation.evaluate import evaluate
 from model.package import Manifest
 from model.package.manifest import RELIABILITY_FILE
 from model.training import readers
 from tests.conftest import TEXTS, TinyPackage
 from tests.model.data_files import write_xz
-from tests.model.export.test_evaluate import balanced, logits_of
+from tests.model.evaluation.test_evaluate import balanced, logits_of
 
 WORDS = sorted({word for text in TEXTS for word in text.split()})
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import sacrebleu
 from tqdm import tqdm
 
-from model.export.evaluation import BATCH_TOKENS, Evaluation, Measured
-from model.export.translate import translate_batch
+from model.evaluation.opened import BATCH_TOKENS, Evaluation, Measured
+from model.evaluation.translate import translate_batch
 from model.package import Figure, PackageError
 from model.training import readers
 from model.training.data import length_batches

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model.export.baselines import bag_of_words, share_of_commonest
-from model.export.calibration import (
+from model.evaluation.baselines import bag_of_words, share_of_commonest
+from model.evaluation.calibration import (
     by_confidence,
     draw_reliability,
     expected_calibration_error,
     fit_temperature,
     probabilities,
 )
-from model.export.evaluation import Evaluation, Measured
+from model.evaluation.opened import Evaluation, Measured
 from model.package import (
     Baseline,
     Calibration,
@@ -38,7 +38,7 @@ from model.training import inferences, opinions, readers
 Read = Callable[[Path], Iterable[tuple[Any, int]]]
 
 WRONG_ANSWERS = 5  # of each data set
-LONGEST_INPUT = 200  # characters of those
+MAX_INPUT_LENGTH = 200  # characters of those
 NEWS = 1000  # that are sorted into labels of a request
 
 
@@ -223,7 +223,7 @@ def _shown(given: Any, index: int) -> str:
     if not isinstance(given, str | tuple):
         return f"image {index}"
     text = given if isinstance(given, str) else " / ".join(given)
-    return text if len(text) <= LONGEST_INPUT else f"{text[:LONGEST_INPUT].rstrip()} …"
+    return text if len(text) <= MAX_INPUT_LENGTH else f"{text[:MAX_INPUT_LENGTH].rstrip()} …"
 
 
 def _calibration_error(test: Answered, temperature: float) -> CalibrationError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from model.package import Figure
 
 # By the first word of a metric: the most that may be lost. Perplexity may rise by a share of itself.
-MOST = {
+MAX_COSTS = {
     "sacreBLEU": 0.3,
     "chrF": 0.3,
     "accuracy": 0.003,
@@ -17,7 +17,7 @@ MOST = {
     "exact": 0.003,
     "Spearman": 0.003,
 }
-MOST_PERPLEXITY = 0.01
+MAX_PERPLEXITY_RISE = 0.01
 ROUNDING = 1e-9
 
 
@@ -51,9 +51,9 @@ def costs(figures: Sequence[Figure]) -> list[Cost]:
         if each.precision == "float32" or reference is None:
             continue
         if word == "perplexity":
-            lost, most = each.value / reference - 1, MOST_PERPLEXITY
-        elif word in MOST:
-            lost, most = reference - each.value, MOST[word]
+            lost, most = each.value / reference - 1, MAX_PERPLEXITY_RISE
+        elif word in MAX_COSTS:
+            lost, most = reference - each.value, MAX_COSTS[word]
         else:
             continue
         found.append(Cost(each.dataset, each.metric, each.precision, lost, most))

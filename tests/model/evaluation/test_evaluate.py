@@ -17,13 +17,13 @@ from tokenizers.processors import TemplateProcessing
 
 from model.architectures import EncoderDecoder
 from model.decoding import beam_search, next_logits
-from model.export.evaluate import evaluate
-from model.export.evaluation import Evaluation
+from model.evaluation.evaluate import evaluate
+from model.evaluation.opened import Evaluation
+from model.evaluation.spans import evaluate_answerer
+from model.evaluation.translate import translate_batch
+from model.evaluation.translators import translate as translated
 from model.export.export import export_package
 from model.export.naive import open_package
-from model.export.spans import evaluate_answerer
-from model.export.translate import translate_batch
-from model.export.translators import translate as translated
 from model.package import Languages, Manifest, PackageError
 from model.package.generation import Generation
 from model.package.images import normalised

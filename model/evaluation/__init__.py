@@ -1,0 +1,1 @@
+"""What a package is worth: figures of test data that no recipe trains on."""
