@@ -25,7 +25,7 @@ from rich.table import Table
 from loadtests.bench_workloads import LIMITS, THREADS, engine_of
 from loadtests.machine import Steal, about
 from model.package import Manifest
-from service.engine.drafting import LONGEST, worthwhile
+from service.engine.drafting import MAX_DRAFT_TOKENS, worthwhile
 from service.engine.engine import Engine
 from service.engine.observer import Step
 from service.engine.sampling import SamplingParams
@@ -72,7 +72,7 @@ class Seer:
 
     def draft(self, most: int, least: float) -> Ids:
         """Return the next tokens, as `Lookup.draft` does of one that has learnt how often it is right."""
-        start, count = len(self.output_ids), min(most, LONGEST, worthwhile(self._right, least))
+        start, count = len(self.output_ids), min(most, MAX_DRAFT_TOKENS, worthwhile(self._right, least))
         coming = self._coming[start : start + count]
         return [token if self._rng.random() < self._right else token + 1 for token in coming]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from loadtests.inputs import Inputs
 
-TOKENS_A_WORD = 1.3  # of English, about
+TOKENS_PER_WORD = 1.3  # of English, about
 TASKS = ("classify", "embed", "generate", "translate")
 
 
@@ -50,6 +50,6 @@ def _arrivals(path: Path) -> Iterator[Arrival]:
 
 
 def _of_lengths(entry: dict[str, Any], seed: int) -> dict[str, Any]:
-    words = max(1, round(entry["input_length"] / TOKENS_A_WORD))
+    words = max(1, round(entry["input_length"] / TOKENS_PER_WORD))
     prompt = " ".join(Inputs(seed).text(words).split()[:words])
     return {"prompt": prompt, "max_tokens": int(entry["output_length"]), "seed": seed}

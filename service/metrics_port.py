@@ -15,7 +15,7 @@ from service.metrics import CONTENT_TYPE, Metrics
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 10.0  # with who has connected, in all: who says a letter now and then keeps out who has something to ask
-MOST_AT_ONCE = 16  # connections, each of which has a thread; more are closed
+MAX_AT_ONCE = 16  # connections, each of which has a thread; more are closed
 RETRY_S = 2.0  # how often a process without the port tries to take it
 
 
@@ -26,10 +26,10 @@ def export(metrics: Metrics, host: str, port: int) -> None:
 
 
 class _BoundedServer(ThreadingHTTPServer):
-    """Has no more threads than `MOST_AT_ONCE`: it is in the process of a model, and asks nobody for a key."""
+    """Has no more threads than `MAX_AT_ONCE`: it is in the process of a model, and asks nobody for a key."""
 
     def __init__(self, *args: Any) -> None:
-        self._free = threading.Semaphore(MOST_AT_ONCE)
+        self._free = threading.Semaphore(MAX_AT_ONCE)
         super().__init__(*args)
 
     def process_request(self, request: Any, client_address: Any) -> None:

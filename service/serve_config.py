@@ -34,12 +34,12 @@ class Replicas:
 # Of replicas that need no device: not on the pods that have one, which would never be idle, and their nodes never go.
 # A node without the label is no such node; `components/gpu/group` has it.
 OFF_DEVICES = {"trifold/device": "!gpu"}
-MOST_PER_NODE = 100  # replicas of a deployment, of which Ray takes no more
+MAX_PER_NODE = 100  # replicas of a deployment, of which Ray takes no more
 
 
 def replicas_per_node(model: ModelSettings) -> int:
     """Return how many replicas of a model a pod may have: one, or as many as share its device."""
-    return min(MOST_PER_NODE, int(1 / model.num_gpus)) if 0 < model.num_gpus < 1 else 1
+    return min(MAX_PER_NODE, int(1 / model.num_gpus)) if 0 < model.num_gpus < 1 else 1
 
 
 def _as_it_is(package: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-LONGEST_S = 0.01
+MAX_TURN_S = 0.01
 
 
 class Turn:
@@ -16,6 +16,6 @@ class Turn:
 
     async def give(self) -> None:
         """Let the others have theirs, if one's own has lasted long."""
-        if time.perf_counter() - self._since > LONGEST_S:
+        if time.perf_counter() - self._since > MAX_TURN_S:
             await asyncio.sleep(0)
             self._since = time.perf_counter()

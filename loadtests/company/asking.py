@@ -16,7 +16,7 @@ from loadtests.company.asks import Ask
 from loadtests.inputs import Inputs
 
 AT_ONCE = 16  # requests
-MOST_TOGETHER = 12  # inputs of one request
+MAX_TOGETHER = 12  # inputs of one request
 STREAMED = 0.3  # of the single inputs, where a stream can be asked for
 # A server that does not do this says so with one of these.
 NOT_HERE = (400, 403, 404, 405, 422, 424, 501)
@@ -82,7 +82,7 @@ class Asking:
         order = self._random.sample(range(len(inputs)), len(inputs))
         groups: list[list[int]] = []
         while order:
-            size = self._random.choice([1, 1, 2, 3, self._random.randint(1, MOST_TOGETHER)])
+            size = self._random.choice([1, 1, 2, 3, self._random.randint(1, MAX_TOGETHER)])
             groups.append(order[:size])
             order = order[size:]
         answers: dict[int, Answer] = {}

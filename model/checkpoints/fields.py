@@ -47,7 +47,7 @@ NOTHING: tuple[object, ...] = (None, False, "", [], {})  # values that ask for n
 
 
 # No model has so many layers, and lists of them are made before any weights are asked for.
-MOST_LAYERS = 1000
+MAX_LAYERS = 1000
 LAYERS = names("decoder_layers encoder_layers max_window_layers n_layer n_layers num_decoder_layers num_hidden_layers")
 LAYERS |= {"num_layers"}
 
@@ -62,8 +62,8 @@ class Fields(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         self._read.add(name)
         value = self._config[name] if name in self._config else self._defaults[name]
-        if name in LAYERS and isinstance(value, int) and value > MOST_LAYERS:
-            raise CheckpointError(unsupported(name, value, f"the limit is {MOST_LAYERS}", self._file))
+        if name in LAYERS and isinstance(value, int) and value > MAX_LAYERS:
+            raise CheckpointError(unsupported(name, value, f"the limit is {MAX_LAYERS}", self._file))
         return value
 
     def __iter__(self) -> Iterator[str]:

@@ -28,7 +28,7 @@ CLASSES: Mapping[str, HeadKind] = {
     VECTORS: "embed",
 }
 ANSWER_LABELS = ("start", "end")
-MOST_LABELS = 1_000_000  # of which each has a name
+MAX_LABELS = 1_000_000  # of which each has a name
 
 
 PROBLEMS: Mapping[str, Activation] = {
@@ -84,8 +84,8 @@ def labels_of(config: HFConfig) -> tuple[str, ...]:
         count = (
             config.get("num_labels") or config.get("_num_labels") or (3 if config.get("model_type") == "bart" else 2)
         )
-        if count > MOST_LABELS:
-            raise CheckpointError(unsupported("num_labels", count, f"the limit is {MOST_LABELS}"))
+        if count > MAX_LABELS:
+            raise CheckpointError(unsupported("num_labels", count, f"the limit is {MAX_LABELS}"))
         return tuple(f"LABEL_{number}" for number in range(count))
     if not isinstance(named, Mapping) or {str(number) for number in named} != set(map(str, range(len(named)))):
         raise CheckpointError(unsupported("id2label", named, "numbers must count from 0"))

@@ -11,7 +11,7 @@ from model.hub.errors import HubError
 from model.package.manifest import FILE_NAME
 
 BUNDLED = Path(__file__).parent.parent / "packages"
-LONGEST = 63  # characters of a served name, by the manifest's rule
+MAX_NAME_LENGTH = 63  # characters of a served name, by the manifest's rule
 
 _ID = re.compile(r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*", re.ASCII)  # org/name; the hub's oldest models have no org
 _REVISION = re.compile(r"[\w./-]+", re.ASCII)  # a branch, a tag or a commit
@@ -70,9 +70,9 @@ def served_name(name: Path | HubName, taken: Iterable[str] = ()) -> str:
     parts = name.id.split("/") if isinstance(name, HubName) else name.resolve().parts
     taken = set(taken)
     short, longer = _slug(parts[-1]), _slug("-".join(parts[-2:]))
-    candidates = [short, longer, *(f"{longer[: LONGEST - 4]}-{number}" for number in range(2, len(taken) + 3))]
+    candidates = [short, longer, *(f"{longer[: MAX_NAME_LENGTH - 4]}-{number}" for number in range(2, len(taken) + 3))]
     return next(candidate for candidate in candidates if candidate not in taken)
 
 
 def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("._-")[:LONGEST] or "model"
+    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("._-")[:MAX_NAME_LENGTH] or "model"

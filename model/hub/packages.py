@@ -18,7 +18,7 @@ from model.hub.cache import PackageCache, key_of
 from model.hub.card import read_card
 from model.hub.download import DESCRIPTION, Hub
 from model.hub.errors import HubError, HubUnreachable
-from model.hub.names import LONGEST, HubName, parse_name, served_name
+from model.hub.names import MAX_NAME_LENGTH, HubName, parse_name, served_name
 from model.package.manifest import FILE_NAME, NAME_PATTERN, Manifest, Precision, sha256_of
 
 NEEDED = ("torch", "onnx", "safetensors", "sentencepiece")  # to import; the extra `import` has them
@@ -107,8 +107,8 @@ class Packages:
         source, chosen = parse_name(name), out.absolute().name
         if not re.fullmatch(NAME_PATTERN, chosen):
             raise HubError(
-                f"{out}: the model would be called {chosen!r}; names are 1 to {LONGEST} small letters, digits, dots, "
-                f"dashes and underscores, the first a letter or digit, as in {out.with_name(served_name(out))}"
+                f"{out}: the model would be called {chosen!r}; names are 1 to {MAX_NAME_LENGTH} small letters, digits, "
+                f"dots, dashes and underscores, the first a letter or digit, as in {out.with_name(served_name(out))}"
             )
         if (out / CONFIG_FILE).is_file() and not (out / FILE_NAME).is_file():
             raise HubError(

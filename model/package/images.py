@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")  # Pillow's other readers are rarely needed, and less well kept
 MAX_PIXELS = 16_000_000  # of an image to decode; a small file can hold a huge one
 WHOLE_PIXELS = 1_000_000  # up to which an image is decoded as it is, and not in a smaller size
-MOST_SCANS = 30  # of a JPEG; programs make about ten, and each is a pass over the whole image
+MAX_SCANS = 30  # of a JPEG; programs make about ten, and each is a pass over the whole image
 
 
 class ImageError(ValueError):
@@ -91,8 +91,8 @@ def _read_small(opened: Image.Image, content: bytes, image: ImageFormat) -> None
     if opened.format != "JPEG":
         return
     scans = content.count(b"\xff\xda")
-    if scans > MOST_SCANS:
-        raise ImageError(f"the JPEG has {scans} scans; the limit is {MOST_SCANS}; save it as a baseline JPEG")
+    if scans > MAX_SCANS:
+        raise ImageError(f"the JPEG has {scans} scans; the limit is {MAX_SCANS}; save it as a baseline JPEG")
     if opened.width * opened.height > WHOLE_PIXELS:
         wanted = 2 * (image.resize or image.size)
         opened.draft("L" if image.channels == 1 else "RGB", (wanted, wanted))

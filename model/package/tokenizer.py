@@ -167,7 +167,7 @@ class PackageTokenizer:
         return next((ids[-1:] for ids in map(self.encode_plainly, "aeo1.") if ids and self.decode(ids[-1:])), [])
 
 
-MOST_HELD = 16  # ids that show nothing yet
+MAX_HELD = 16  # ids that show nothing yet
 UNFINISHED = 3  # bytes of a character, at most, that may lack others; no id is less than one
 
 
@@ -195,11 +195,11 @@ class Detokenizer:
         text = self._tokenizer.decode(self._window)
         piece, held = text[self._shown :], len(self._window) - self._keep_from
         if not piece:
-            if held > MOST_HELD:
-                del self._window[self._keep_from : -MOST_HELD // 2]
+            if held > MAX_HELD:
+                del self._window[self._keep_from : -MAX_HELD // 2]
             return ""
         if text.endswith(REPLACEMENT) and not is_last:
-            return self._finished() if held > MOST_HELD else ""
+            return self._finished() if held > MAX_HELD else ""
         self._go_on(len(self._window))
         return piece
 

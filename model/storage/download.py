@@ -13,12 +13,12 @@ from model.storage.errors import Interrupted, StorageError
 from model.storage.stores import read_from
 
 TRIES = 6  # one after the other that bring nothing; then it is given up
-LONGEST_PAUSE_S = 30.0
+MAX_PAUSE_S = 30.0
 PART = ".part"  # what the name of a file ends with while it is not whole
 
 
 def _pause(tries: int) -> None:
-    time.sleep(min(2.0**tries, LONGEST_PAUSE_S))
+    time.sleep(min(2.0**tries, MAX_PAUSE_S))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ ALIKE = ("alike",)
 _WORD = re.compile(r"\w+")
 # How many pairs are to be scored: the nearest of each scored sentence, and of what else compares two sentences.
 _NEAREST, _PREMISES, _PARAPHRASES = 7, 45_000, 5_000
-_LONGEST_PREMISE = 200  # letters
+_MAX_PREMISE_LENGTH = 200  # letters
 
 
 def read_scored_pairs(data: Path, split: SplitOrTest) -> list[Pair]:
@@ -74,7 +74,7 @@ def read_pairs_for_vectors(data: Path, split: Split) -> list[Pair]:
     entailed = [Pair(*pair) for pair, label in inferences if ENTAILMENTS[label] == "entailment"]
     to_be_scored = [
         *pairs_near_by_words(sorted({text for pair in scored for text in (pair.first, pair.second)}), _NEAREST),
-        *_some([pair for pair, _ in inferences if len(pair[0]) < _LONGEST_PREMISE], _PREMISES, rng),
+        *_some([pair for pair, _ in inferences if len(pair[0]) < _MAX_PREMISE_LENGTH], _PREMISES, rng),
         *_some([(pair.first, pair.second) for pair in paraphrases], _PARAPHRASES, rng),
     ]
     known = _held_out(data) | {_bare_pair(pair) for pair in scored}

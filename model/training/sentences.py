@@ -27,7 +27,7 @@ from model.training.teacher import Teacher, labels_texts, logits_of
 OF_A_REVIEW = 6  # sentences, drawn by chance
 WORDS = range(4, 46)  # of a sentence
 WHOLE = 5  # of so many reviews one is learned whole, too
-BATCH_TOKENS, LONGEST = 32768, 128
+BATCH_TOKENS, MAX_LENGTH = 32768, 128
 # What the teacher's log odds are divided by, as it is too sure, and what the review's label adds to them.
 TEMPERATURE, LEANING = 1.3, 1.2
 
@@ -85,7 +85,7 @@ def _log_odds(teacher: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) 
             "sentences are to be labelled by the model that this run begins with, and it has not two labels; begin "
             "with a run of finetune-classify-sentiment"
         )
-    objective = Classify(tokenizer, min(LONGEST, teacher.config.max_positions))
+    objective = Classify(tokenizer, min(MAX_LENGTH, teacher.config.max_positions))
     objective.encode([(text, 0) for text in texts])
     negative, positive = logits_of(teacher, objective, len(texts), BATCH_TOKENS).numpy().astype(np.float64).T
     odds: NDArray[np.float64] = positive - negative

@@ -14,7 +14,7 @@ from service.tasks.pool import AdmittingPool
 from service.tasks.task import Task, engine_errors
 from service.tasks.texts import as_list
 
-MOST_TEXTS = 4096  # that may wait to be read: a second's worth
+MAX_TEXTS = 4096  # that may wait to be read: a second's worth
 
 Ask = Callable[[Task, TranslateRequest], Awaitable[TranslateResponse]]
 
@@ -32,7 +32,7 @@ class Chooser:
     """Reads texts in a thread: 256 of them take 50 ms, and 2 s more when the process reads for the first time."""
 
     def __init__(self) -> None:
-        self._pool = AdmittingPool("languages", MOST_TEXTS)
+        self._pool = AdmittingPool("languages", MAX_TEXTS)
 
     async def choose(self, request: TranslateRequest, translators: Sequence[Task]) -> list[Choice]:
         """Return for each text which of several translators into its target knows its language.

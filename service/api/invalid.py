@@ -17,7 +17,7 @@ from service.schemas.request import SLIP
 Kind = TypeVar("Kind", bound=BaseModel)
 Place = tuple[int | str, ...]
 
-MOST_SHOWN = 300  # characters of a message, or of a part of a place
+MAX_SHOWN = 300  # characters of a message, or of a part of a place
 _FIELD = re.compile(r"[a-z_][A-Za-z0-9_]{0,63}")  # in the place of an error; what else is there are types, by pydantic
 _TYPES = frozenset({"bool", "bytes", "dict", "float", "int", "list", "str"})  # which look like fields
 
@@ -55,7 +55,7 @@ def _is_field(part: int | str) -> bool:
 
 def _short(text: str) -> str:
     """Return a text in which may be what the client has sent."""
-    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN // 2]} … {text[-MOST_SHOWN // 2 :]}"
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN // 2]} … {text[-MAX_SHOWN // 2 :]}"
 
 
 def native(kind: type[Kind], /, **values: Any) -> Kind:

@@ -13,7 +13,7 @@ from service.engine.constraints import FREE, Constraints
 
 # Behind the beam_size likeliest candidates a grammar is asked of so many times beam_size more, as asking takes long;
 # without a grammar as many beams live on by then as may.
-MOST_LOOKED_AT = 2
+MAX_LOOKED_AT = 2
 
 EarlyStopping = bool | Literal["never"]
 Completes = Callable[[int, int], bool]  # of a row and a token behind it
@@ -103,7 +103,7 @@ class BeamSearch:
             token, total = int(continuations.ids[row, column]), float(totals[row, column])
             if total == -np.inf and (beams or self._finished or self._has_grammar):  # it may not come; others can
                 break
-            if rank >= size and (is_last or len(beams) == size or looked_at == MOST_LOOKED_AT * size):
+            if rank >= size and (is_last or len(beams) == size or looked_at == MAX_LOOKED_AT * size):
                 break  # nothing behind can live on, or finish
             ends = token in self._ends
             looked_at += rank >= size and not ends

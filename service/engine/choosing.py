@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import abc
 from collections.abc import Mapping
-from collections.abc import Sequence as Several
 from functools import partial
 from typing import Protocol
 
@@ -13,7 +13,7 @@ import numpy as np
 from service.engine.batch import Choice
 from service.engine.beam_search import Candidates
 from service.engine.columns import take
-from service.engine.constraints import Held
+from service.engine.constraints import ConstraintState
 from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.drawing import draw
 from service.engine.logprobs import SampledToken, scored
@@ -29,13 +29,15 @@ logger = logging.getLogger(__name__)
 class StepLogits(Protocol):
     """The logits of a step's slots, and what is chosen of them: of each row by that row alone."""
 
-    def sample(self, slots: Several[int], rows: Several[Row]) -> list[SampledToken]:
+    def sample(self, slots: abc.Sequence[int], rows: abc.Sequence[Row]) -> list[SampledToken]:
         """Choose a token for each of some slots."""
 
-    def search(self, slots: Several[int], held: Mapping[int, Held], count: int) -> tuple[Array, Array]:
+    def search(
+        self, slots: abc.Sequence[int], states: Mapping[int, ConstraintState], count: int
+    ) -> tuple[Array, Array]:
         """Return each slot's likeliest continuations, log probabilities and ids (slots, count), best first.
 
-        `held` are the constraints of some, by their place among the slots.
+        `states` are the constraints of some, by their place among the slots.
         """
 
 
@@ -45,15 +47,17 @@ class HostLogits:
     def __init__(self, values: Logits, candidates: Session) -> None:
         self._values, self._candidates = values, candidates
 
-    def sample(self, slots: Several[int], rows: Several[Row]) -> list[SampledToken]:
+    def sample(self, slots: abc.Sequence[int], rows: abc.Sequence[Row]) -> list[SampledToken]:
         """Choose a token for each of some slots."""
         return sample(self._rows(slots), rows)
 
-    def search(self, slots: Several[int], held: Mapping[int, Held], count: int) -> tuple[Array, Array]:
+    def search(
+        self, slots: abc.Sequence[int], states: Mapping[int, ConstraintState], count: int
+    ) -> tuple[Array, Array]:
         """Return each slot's likeliest continuations."""
-        return likeliest_allowed(self._rows(slots), held, count, partial(_likeliest, self._candidates))
+        return likeliest_allowed(self._rows(slots), states, count, partial(_likeliest, self._candidates))
 
-    def _rows(self, slots: Several[int]) -> Logits:
+    def _rows(self, slots: abc.Sequence[int]) -> Logits:
         """Return the logits of some slots, without a copy where they are consecutive."""
         return take(self._values, list(slots))
 
@@ -70,7 +74,7 @@ class DeviceLogits:
         self._vocab_size = values.shape[-1]
         self._view = values.view(shape=(rows, self._vocab_size))
 
-    def sample(self, slots: Several[int], rows: Several[Row]) -> list[SampledToken]:
+    def sample(self, slots: abc.Sequence[int], rows: abc.Sequence[Row]) -> list[SampledToken]:
         """Choose a token for each of some slots."""
         alike: dict[int | None, list[int]] = {}
         for place, row in enumerate(rows):
@@ -105,10 +109,12 @@ class DeviceLogits:
                     (tokens[place],) = sample(own, [rows[place]])
         return [tokens[place] for place in range(len(rows))]
 
-    def search(self, slots: Several[int], held: Mapping[int, Held], count: int) -> tuple[Array, Array]:
+    def search(
+        self, slots: abc.Sequence[int], states: Mapping[int, ConstraintState], count: int
+    ) -> tuple[Array, Array]:
         """Return each slot's likeliest continuations."""
-        if held:
-            return likeliest_allowed(self._host_rows(slots), held, count, partial(_likeliest, self._candidates))
+        if states:
+            return likeliest_allowed(self._host_rows(slots), states, count, partial(_likeliest, self._candidates))
         count = min(count, self._vocab_size)
         there = self._graphs.logits_there(self._view, np.array(slots))
         log_probabilities = np.empty((len(slots), count), np.float32)
@@ -120,7 +126,7 @@ class DeviceLogits:
         bound.run()
         return log_probabilities, ids
 
-    def _host_rows(self, slots: Several[int]) -> Logits:
+    def _host_rows(self, slots: abc.Sequence[int]) -> Logits:
         return self._graphs.logits(self._view, np.array(slots))
 
 
@@ -132,7 +138,7 @@ def _likeliest(candidates: Session, logits: Logits, count: int) -> tuple[Array, 
 
 def _tokens_needed(row: Row) -> int | None:
     """Return how many of the likeliest tokens a row is chosen from; None where it takes all."""
-    if row.held() is not None:
+    if row.constraint_state() is not None:
         return None
     is_plain = row.params.temperature == 0 and row.params.logprobs is None
     return 1 if is_plain else length_for(row.params)
@@ -148,7 +154,7 @@ def _among_others(logits: Logits, ids: Array, row: Row) -> SampledToken:
     return scored(logits, token, [row.params.logprobs])[0]
 
 
-def choose(logits: StepLogits, sequences: Several[Sequence]) -> list[Choice]:
+def choose(logits: StepLogits, sequences: abc.Sequence[Sequence]) -> list[Choice]:
     """Choose from the logits of all slots: sampled rows together, and searched rows together.
 
     Repeatable: the logits are left as they were, and after an error the seeded generators too.
@@ -171,7 +177,7 @@ def choose(logits: StepLogits, sequences: Several[Sequence]) -> list[Choice]:
 
 def choose_with_drafts(
     logits: StepLogits,
-    sequences: Several[Sequence],
+    sequences: abc.Sequence[Sequence],
     drafts: Mapping[Sequence, list[int]],
     first_rows: Mapping[int, int],
 ) -> list[Choice]:
@@ -215,15 +221,17 @@ class _Behind:
     def __init__(self, logits: StepLogits, first_rows: Mapping[int, int], behind: int) -> None:
         self._logits, self._first_rows, self._behind = logits, first_rows, behind
 
-    def sample(self, slots: Several[int], rows: Several[Row]) -> list[SampledToken]:
+    def sample(self, slots: abc.Sequence[int], rows: abc.Sequence[Row]) -> list[SampledToken]:
         """Choose a token for each of some slots."""
         return self._logits.sample(self._rows(slots), rows)
 
-    def search(self, slots: Several[int], held: Mapping[int, Held], count: int) -> tuple[Array, Array]:
+    def search(
+        self, slots: abc.Sequence[int], states: Mapping[int, ConstraintState], count: int
+    ) -> tuple[Array, Array]:
         """Return each slot's likeliest continuations."""
-        return self._logits.search(self._rows(slots), held, count)
+        return self._logits.search(self._rows(slots), states, count)
 
-    def _rows(self, slots: Several[int]) -> list[int]:
+    def _rows(self, slots: abc.Sequence[int]) -> list[int]:
         return [self._first_rows[slot] + self._behind for slot in slots]
 
 
@@ -235,7 +243,7 @@ def _search(logits: StepLogits, searches: Mapping[Sequence, Search]) -> dict[Seq
     rows = [
         (place_of[slot], row)
         for sequence, search in searches.items()
-        for slot, row in zip(sequence.slots, search.held(), strict=True)
+        for slot, row in zip(sequence.slots, search.constraint_states(), strict=True)
     ]
     log_probabilities, ids = logits.search(slots, {place: row for place, row in rows if row is not None}, most)
     chosen: dict[Sequence, Candidates] = {}

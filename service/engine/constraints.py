@@ -68,7 +68,7 @@ class Constraints:
 FREE = Constraints()
 
 
-class Held:
+class ConstraintState:
     """One row as its constraints see it: the ids that it has, and how often; grows by a token a step."""
 
     def __init__(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections import abc
 from collections.abc import Mapping
-from collections.abc import Sequence as Several
 
 import numpy as np
 
 from service.engine.device import DeviceArray, DeviceGraphs
-from service.engine.drafting import LONGEST, MOST_ROWS
+from service.engine.drafting import MAX_DRAFT_ROWS, MAX_DRAFT_TOKENS
 from service.engine.kv_cache import KVCache
 from service.engine.native.attention import SLOTS, SOURCE_SLOTS
 from service.engine.sampling import Logits
@@ -46,7 +46,7 @@ class DecodeStep:
         self._bound_with_drafts: dict[tuple[int, int], BoundSession] = {}  # by rows and slots, of one generation
         self._generation_with_drafts = cache.generation
         self._with_drafts: BoundSession | None = None  # of the last step
-        rows = cache.max_slots + (MOST_ROWS * LONGEST if session.takes_slots else 0)
+        rows = cache.max_slots + (MAX_DRAFT_ROWS * MAX_DRAFT_TOKENS if session.takes_slots else 0)
         self._longs, self._ints = np.zeros((3, rows), np.int64), np.zeros((2, rows), np.int32)
         self._slots = np.zeros(rows, np.int32)
         self._source_slots = np.arange(rows, dtype=np.int32) if session.takes_slots and cache.has_cross else None
@@ -79,7 +79,7 @@ class DecodeStep:
         assert isinstance(self._logits, DeviceArray)
         return self._logits
 
-    def feed(self, sequences: Several[Sequence], slots_in_use: int) -> list[int]:
+    def feed(self, sequences: abc.Sequence[Sequence], slots_in_use: int) -> list[int]:
         """Take each row's newest token; return the rows' slots, which ascend.
 
         `slots_in_use` have sequences, those that rest included.
@@ -117,7 +117,7 @@ class DecodeStep:
         return slots
 
     def feed_with_drafts(
-        self, sequences: Several[Sequence], drafts: Mapping[Sequence, list[int]]
+        self, sequences: abc.Sequence[Sequence], drafts: Mapping[Sequence, list[int]]
     ) -> dict[int, int] | None:
         """Take each row's newest token and what its draft has behind that; return each slot's first row.
 
@@ -171,7 +171,7 @@ class DecodeStep:
             session.bind({**inputs, **self._total_lengths, **cached}, {"logits": self._logits[:rows], **updated})
         return session
 
-    def run(self, slots: Several[int]) -> Several[None]:
+    def run(self, slots: abc.Sequence[int]) -> abc.Sequence[None]:
         """Compute the logits of slots that were fed, in their order; repeatable, as it writes the same again."""
         if len(slots) == self.rows:
             self._run_all()
@@ -235,7 +235,7 @@ class DecodeStep:
         }
 
 
-def _share_sources(source_slots: Array, sequences: Several[Sequence]) -> None:
+def _share_sources(source_slots: Array, sequences: abc.Sequence[Sequence]) -> None:
     """Say in which slot the source of each row is: of a search's rows in its first, of all others in their own."""
     source_slots[:] = range(len(source_slots))
     for sequence in sequences:
@@ -248,7 +248,7 @@ def recorded_rows(rows: int) -> int:
     return 1 << (rows - 1).bit_length() if rows <= 8 else -(-rows // 8) * 8
 
 
-def _stretches(slots: Several[int]) -> list[tuple[int, int]]:
+def _stretches(slots: abc.Sequence[int]) -> list[tuple[int, int]]:
     """Return the first and the number of each stretch of consecutive slots; `slots` ascend."""
     if slots[-1] - slots[0] == len(slots) - 1:
         return [(slots[0], len(slots))]

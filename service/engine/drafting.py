@@ -19,14 +19,14 @@ from collections.abc import Sequence
 import numpy as np
 
 MATCHES = (3, 2)  # tokens at the end that must have been there before; the first number that finds something counts
-LONGEST = 10  # tokens of a draft
-MOST_ROWS = 4  # of a step that has drafts beside them: with more, each row's share of what all cost alike is small
+MAX_DRAFT_TOKENS = 10  # tokens of a draft
+MAX_DRAFT_ROWS = 4  # of a step that has drafts beside them: with more, each row's share of what all cost alike is small
 LEAST_STEP_S = 0.002  # a step that is shorter is mostly what goes on around it, and drafts add to that
 COST = 0.1  # of a drafted token, for what a step without drafts takes, until it is known
 COST_RATE, FORGETTING = 0.1, 0.002  # how fast it is learnt, and of what is known how much is forgotten in a step
 MARGIN = 1.3  # by which a drafted token must pay
 PRIOR, RATE = 0.5, 0.15  # of the chance that a token is guessed right: at first, and how fast it is learnt
-MOST_CHANCE = 0.99
+MAX_CHANCE = 0.99
 TOKEN_BYTES = np.dtype(np.int32).itemsize
 
 
@@ -53,22 +53,22 @@ class Lookup:
         new = self._output_ids[len(self._known) // TOKEN_BYTES - len(self._prompt_ids) :]
         for guess, token in zip(self._guessed, new, strict=False):
             chance = self._chances[self._matched]
-            self._chances[self._matched] = min(MOST_CHANCE, chance + RATE * ((guess == token) - chance))
+            self._chances[self._matched] = min(MAX_CHANCE, chance + RATE * ((guess == token) - chance))
             if guess != token:
                 break
         for token in new:
             self._known += token.to_bytes(TOKEN_BYTES, sys.byteorder)
 
     def _look_up(self) -> tuple[int, list[int]]:
-        """Return how many of the last tokens were there before, and what followed the last time, for `LONGEST` tokens.
+        """Return how many of the last tokens were there before, and `MAX_DRAFT_TOKENS` that followed the last time.
 
         Where that comes to the end it goes on with itself.
         """
         for length in MATCHES:
             size = length * TOKEN_BYTES
             if size < len(self._known) and (place := self._last_place_of(self._known[-size:])) is not None:
-                found = np.frombuffer(self._known[place : place + LONGEST * TOKEN_BYTES], np.int32).tolist()
-                return length, [found[i % len(found)] for i in range(LONGEST)]
+                found = np.frombuffer(self._known[place : place + MAX_DRAFT_TOKENS * TOKEN_BYTES], np.int32).tolist()
+                return length, [found[i % len(found)] for i in range(MAX_DRAFT_TOKENS)]
         return MATCHES[0], []
 
     def _last_place_of(self, ids: bytearray) -> int | None:

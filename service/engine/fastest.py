@@ -27,8 +27,8 @@ Batch = Mapping[str, Array]  # what goes into a graph, by name
 
 TURNS = 3  # of each session at each batch; the shortest counts, as neighbours only ever make one longer
 GAIN = 1.1  # how many times as fast another graph must be to be taken: less is within what measuring errs by
-MOST_DISTANCE = 0.2  # of its answers from the own graph's, by the largest of them: what a package of int8 may differ by
-MOST_OF_HALVES = 0.02  # the same of a package of float16
+MAX_DISTANCE = 0.2  # of its answers from the own graph's, by the largest of them: what a package of int8 may differ by
+MAX_DISTANCE_OF_HALVES = 0.02  # the same of a package of float16
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Comparison:
     @property
     def is_better(self) -> bool:
         """Whether the other is to be taken."""
-        return self.speed >= GAIN and self.distance <= MOST_DISTANCE
+        return self.speed >= GAIN and self.distance <= MAX_DISTANCE
 
 
 def fastest_session(
@@ -88,7 +88,7 @@ def packed_if_faster(
     except Exception as error:  # as of a device whose attention has no such form
         logger.warning("%s: the device does not take packed attention, so the graph runs as it is: %s", name, error)
         return own
-    is_better = compared.speed > 1 and compared.distance <= MOST_OF_HALVES
+    is_better = compared.speed > 1 and compared.distance <= MAX_DISTANCE_OF_HALVES
     logger.info(
         "%s: packed attention is %.2f times as fast as the package's own, and answers differ by %.2g of the largest; "
         "%s runs",

@@ -26,14 +26,14 @@ from service.engine.wiring import drop_unused, makers_of, users_of
 Array = NDArray[Any]
 
 MICROSOFT = "com.microsoft"
-WIDTH_UNIT, GREATEST_WIDTH = 8, 256  # of heads, as flash attention takes them
-GREATEST_GRAPH = 2**31 - 2**20  # bytes: no message of protobuf may have more
+WIDTH_UNIT, MAX_HEAD_WIDTH = 8, 256  # of heads, as flash attention takes them
+MAX_GRAPH_BYTES = 2**31 - 2**20  # bytes: no message of protobuf may have more
 BIAS_OF_NORM = 4  # which input of a norm that adds first
 
 
 def packed_graph(path: Path) -> bytes | None:
     """Read an encoder's graph and write it so; None if there is no attention in it that could be."""
-    if path.stat().st_size > GREATEST_GRAPH:
+    if path.stat().st_size > MAX_GRAPH_BYTES:
         return None
     return _Rewrite(onnx.load(path, load_external_data=False)).written()
 
@@ -95,7 +95,7 @@ class _Rewrite:
         if any(len(self._users[each.output[0]]) > 1 for each in made):
             return None
         width = self._weights[maker.input[1]].dims[1] // (3 * told["num_heads"])
-        if width % WIDTH_UNIT or width > GREATEST_WIDTH:
+        if width % WIDTH_UNIT or width > MAX_HEAD_WIDTH:
             return None
         return _Attention(node, maker, biases, addition, told["num_heads"], told)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engine.constraints import Constraints, Held, Ids
+from service.engine.constraints import Constraints, ConstraintState, Ids
 from service.engine.grammar import Bits
 
 Logits = NDArray[np.float32]  # (rows, vocab_size)
@@ -17,7 +17,7 @@ Entries = tuple[Ids | slice, NDArray[np.float32]]  # of one row: ids, and their 
 
 @contextmanager
 def adjusted(
-    logits: Logits, held: Mapping[int, Held], totals: Mapping[int, np.float32] | None = None
+    logits: Logits, states: Mapping[int, ConstraintState], totals: Mapping[int, np.float32] | None = None
 ) -> Iterator[Logits]:
     """Change the logits of some rows in place, and put back what was there in the end: cheaper than a copy of them all.
 
@@ -25,7 +25,7 @@ def adjusted(
     """
     before: list[tuple[int, list[Entries]]] = []
     try:
-        for place, row in held.items():
+        for place, row in states.items():
             entries: list[Entries] = []
             before.append((place, entries))
             _adjust_row(logits[place], row, np.float32(0) if totals is None else totals[place], entries)
@@ -36,7 +36,7 @@ def adjusted(
                 logits[place, ids] = values
 
 
-def _adjust_row(logits: NDArray[np.float32], row: Held, total: np.float32, before: list[Entries]) -> None:
+def _adjust_row(logits: NDArray[np.float32], row: ConstraintState, total: np.float32, before: list[Entries]) -> None:
     """Change one row's logits (vocab_size,); add the entries that were there to `before`, in order of their change."""
     constraints = row.constraints
     if constraints.counts_tokens:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import abc
 from collections.abc import Mapping
-from collections.abc import Sequence as Several
 
 from service.engine.batch import Batch, Prefill
 from service.engine.isolation import Failure
@@ -19,7 +19,7 @@ class Reporter:
         self._observer = observer
         self._last_decode_at = -1.0
 
-    def tell(self, batch: Batch, results: Several[object], rows: int, prefilled: int, started: float) -> None:
+    def tell(self, batch: Batch, results: abc.Sequence[object], rows: int, prefilled: int, started: float) -> None:
         """Tell of a step of so many rows and its results, which computed `prefilled` tokens, padding included."""
         ended = time.perf_counter()
         if isinstance(batch, Prefill):
@@ -55,7 +55,7 @@ class Reporter:
                 self._observer.admitted(started - sequence.arrived_at, sequence.waiting_tokens)
         self._observer.stepped(Step("prefill", ended - started, rows, tokens, max(tokens, prefilled)))
 
-    def _tell_tokens(self, answered: Several[Sequence], ended: float, counts: Mapping[Sequence, int]) -> None:
+    def _tell_tokens(self, answered: abc.Sequence[Sequence], ended: float, counts: Mapping[Sequence, int]) -> None:
         """Tell of each sequence's token; those that had one in the decode before, most of them, are told together.
 
         `counts` are those of sequences that may have several: each of these took its part of the time.

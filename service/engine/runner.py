@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import abc
 from collections.abc import Callable
-from collections.abc import Sequence as Several
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -159,7 +159,7 @@ class Runner:
             logger.exception("a step with drafts failed, and is run again without")
             return None
 
-    def _prefill(self, chunks: Several[Chunk]) -> list[None]:
+    def _prefill(self, chunks: abc.Sequence[Chunk]) -> list[None]:
         """Compute each prompt's next part, which is empty for prompts of a single token: decode computes that."""
         if self._encoder is not None:
             self._encode_sources(self._encoder, chunks)
@@ -181,7 +181,7 @@ class Runner:
             self._hand_on(chunk)
         return [None] * len(chunks)
 
-    def _encode_sources(self, encoder: Session, chunks: Several[Chunk]) -> None:
+    def _encode_sources(self, encoder: Session, chunks: abc.Sequence[Chunk]) -> None:
         for run in runs_alike(chunks, lambda chunk: len(chunk.sequence.source_ids or ())):
             ids, lengths = pad_rows([chunk.sequence.source_ids or [] for chunk in run], self._pad)
             self.prefilled_tokens += ids.size
@@ -266,7 +266,7 @@ class Runner:
         return DeviceLogits(step.device_logits, step.rows, self._device, self._candidates)
 
 
-def runs_alike(chunks: Several[Chunk], length_of: Callable[[Chunk], int]) -> list[list[Chunk]]:
+def runs_alike(chunks: abc.Sequence[Chunk], length_of: Callable[[Chunk], int]) -> list[list[Chunk]]:
     """Cut chunks into runs of consecutive slots and like lengths: padding adds a quarter at most, or a few tokens."""
     runs: list[list[Chunk]] = []
     for chunk in chunks:

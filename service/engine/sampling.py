@@ -21,13 +21,13 @@ def sample(logits: Logits, rows: Sequence[Row]) -> list[SampledToken]:
 
     The logits are changed meanwhile, and left as they were.
     """
-    held = {place: held for place, row in enumerate(rows) if (held := row.held()) is not None}
-    if not held:
+    states = {place: state for place, row in enumerate(rows) if (state := row.constraint_state()) is not None}
+    if not states:
         return _with_logprobs(logits, rows, draw(logits, rows))
-    with adjusted(logits, held) as changed:
+    with adjusted(logits, states) as changed:
         chosen = _with_logprobs(changed, rows, draw(changed, rows))
-    for place, row in held.items():
-        forced = row.forced()
+    for place, state in states.items():
+        forced = state.forced()
         if forced is not None:
             chosen[place] = _certain(forced, rows[place].params.logprobs)
     return chosen
@@ -35,8 +35,8 @@ def sample(logits: Logits, rows: Sequence[Row]) -> list[SampledToken]:
 
 def settled(row: Row, token: SampledToken) -> SampledToken:
     """Take a chosen token for good: return it with the end that its row's grammar makes."""
-    held = row.held()
-    end = None if held is None else held.take(token.id)
+    state = row.constraint_state()
+    end = None if state is None else state.take(token.id)
     return token if end is None else token._replace(end=end)
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from service.engine.constraints import FREE, Constraints, Held, Ids
+from service.engine.constraints import FREE, Constraints, ConstraintState, Ids
 
 __all__ = ["Ids", "Row", "SamplingParams"]
 
@@ -38,16 +38,16 @@ class Row:
     output_ids: Sequence[int]
     rng: np.random.Generator
 
-    def held(self) -> Held | None:
+    def constraint_state(self) -> ConstraintState | None:
         """Return what its constraints know of it up to now; None where there are none."""
-        held = self._held
-        if held is not None:
-            held.follow(self.output_ids)
-        return held
+        state = self._state
+        if state is not None:
+            state.follow(self.output_ids)
+        return state
 
     @cached_property
-    def _held(self) -> Held | None:
+    def _state(self) -> ConstraintState | None:
         params = self.params
         if params.constraints == FREE:
             return None
-        return Held(params.constraints, self.prompt_ids, params.max_tokens, params.stop_ids)
+        return ConstraintState(params.constraints, self.prompt_ids, params.max_tokens, params.stop_ids)

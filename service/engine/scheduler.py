@@ -11,13 +11,13 @@ The `WaitingQueue` decides whose turn it is, the `Room` who fits, and the `Share
 
 from __future__ import annotations
 
+from collections import abc
 from collections.abc import Iterator, Set
-from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
 from service.engine.admission import three_quarters
 from service.engine.batch import Batch, Choice, Chunk, Decode, Extent, Prefill
-from service.engine.drafting import MOST_ROWS, Costs
+from service.engine.drafting import MAX_DRAFT_ROWS, Costs
 from service.engine.isolation import Failure
 from service.engine.kv_cache import Copy, KVBudget
 from service.engine.prefix_cache import BLOCK_TOKENS, Block, PrefixCache
@@ -27,8 +27,8 @@ from service.engine.shares import Shares
 from service.engine.slots import Slots, slots_of
 from service.engine.waiting import WaitingQueue
 
-ROWS_A_DECODE = 8  # so many rows' progress is worth letting newcomers wait for one step more
-REFUSED_A_SLOT = 4  # sequences that are looked at though there is no room for them
+ROWS_PER_DECODE = 8  # so many rows' progress is worth letting newcomers wait for one step more
+REFUSED_PER_SLOT = 4  # sequences that are looked at though there is no room for them
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Scheduler:
             return False
         return self._shares.are_ahead({sequence.permit.client for sequence in batch.sequences})
 
-    def update(self, batch: Batch, results: Several[Choice | Failure | None], seconds: float = 0.0) -> None:
+    def update(self, batch: Batch, results: abc.Sequence[Choice | Failure | None], seconds: float = 0.0) -> None:
         """Take a step's results: of a decode a choice for each sequence, of a prefill None for each chunk.
 
         A sequence with a failure instead ends, and those that share its chunk. `seconds` is how long the step took.
@@ -191,7 +191,7 @@ class Scheduler:
                     beams = sequence.decoding.beams if isinstance(sequence.decoding, Search) else []
                     self._slots.advance(sequence, sequence.advance(each), beams)
 
-    def _update_prefilled(self, batch: Prefill, results: Several[Choice | Failure | None]) -> None:
+    def _update_prefilled(self, batch: Prefill, results: abc.Sequence[Choice | Failure | None]) -> None:
         for chunk, result in zip(batch.chunks, results, strict=True):
             for sequence in (chunk.sequence, *chunk.sharers):
                 if isinstance(result, Failure):
@@ -207,12 +207,12 @@ class Scheduler:
         assert self.slots_used <= self.limits.max_slots, "bug: more slots are promised than there are"
         assert self.cache_tokens_used <= self.budget.tokens, "bug: more memory is promised than there is"
 
-    def _decodes_due(self, clients: Set[str], decoding: Several[Sequence]) -> int:
+    def _decodes_due(self, clients: Set[str], decoding: abc.Sequence[Sequence]) -> int:
         """Return how many decode steps come before the next prefill; only one before a prompt's next chunk."""
         if self._of(clients, self._prefilling):
             return 1
         rows = len(slots_of(decoding))
-        return max(1, min(rows // ROWS_A_DECODE, self.limits.max_decodes_between))
+        return max(1, min(rows // ROWS_PER_DECODE, self.limits.max_decodes_between))
 
     def _drafts(self, decoding: list[Sequence]) -> dict[Sequence, list[int]]:
         """Return what sequences may go on with, where that pays; nothing while others rest between their slots."""
@@ -223,7 +223,7 @@ class Scheduler:
         drafts = {s: s.decoding.draft(least) for s in decoding if isinstance(s.decoding, Sampling)}
         return {sequence: draft for sequence, draft in drafts.items() if draft}
 
-    def _extent(self, copies: Several[Copy], lengths: list[int]) -> Extent:
+    def _extent(self, copies: abc.Sequence[Copy], lengths: list[int]) -> Extent:
         """Return how much of the cache is taken; by some sequences up to these lengths, by all others a token more."""
         running = self.running
         stored = [copy.origin for copy in copies] + slots_of(self._decoding)
@@ -235,7 +235,7 @@ class Scheduler:
             source_length=max([len(sequence.source_ids) for sequence in running if sequence.source_ids], default=0),
         )
 
-    def _of(self, clients: Set[str], sequences: Several[Sequence]) -> list[Sequence]:
+    def _of(self, clients: Set[str], sequences: abc.Sequence[Sequence]) -> list[Sequence]:
         if len(self._clients) < 2:  # as mostly
             return list(sequences)
         return [sequence for sequence in sequences if sequence.permit.client in clients]
@@ -285,7 +285,7 @@ class Scheduler:
         room = Room(self.limits.max_slots, self.budget, self.running, shares_clients=len(self._clients) > 1)
         # Each client's and each request's first comes first, and they are few: of the flood behind them no more is
         # looked at, or it would take milliseconds a step.
-        most_refused = REFUSED_A_SLOT * self.limits.max_slots
+        most_refused = REFUSED_PER_SLOT * self.limits.max_slots
         for sequence in self._waiting.in_turn(clients):
             if room.is_used_up or room.refused > most_refused:
                 return
@@ -304,7 +304,7 @@ class Scheduler:
             for sequence in group:
                 sequence.computed = len(blocks) * BLOCK_TOKENS
 
-    def _chunks(self, prefilling: Several[Sequence]) -> list[Chunk]:
+    def _chunks(self, prefilling: abc.Sequence[Sequence]) -> list[Chunk]:
         """Give prompts their next chunks, as many as fit the budget; one that is longer is alone, with its sharers."""
         leaders: dict[object, Chunk] = {}
         longest = 0
@@ -330,12 +330,12 @@ class Scheduler:
         return budget - 1 if remaining == budget + 1 else min(remaining, budget)
 
 
-def _rows_if_few(sequences: Several[Sequence]) -> int:
+def _rows_if_few(sequences: abc.Sequence[Sequence]) -> int:
     """Return how many rows there are, or 0 if they are too many for drafts."""
-    if len(sequences) > MOST_ROWS:  # as all have one at least
+    if len(sequences) > MAX_DRAFT_ROWS:  # as all have one at least
         return 0
     rows = len(slots_of(sequences))
-    return rows if rows <= MOST_ROWS else 0
+    return rows if rows <= MAX_DRAFT_ROWS else 0
 
 
 def _identity(sequence: Sequence) -> object:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.columns import column_maxima, take
-from service.engine.constraints import Held
+from service.engine.constraints import ConstraintState
 from service.engine.logprobs import log_sum_exp
 from service.engine.penalties import Logits, adjusted
 
@@ -19,22 +19,22 @@ Likeliest = Callable[[Logits, int], tuple[Array, Array]]
 
 
 def likeliest_allowed(
-    logits: Logits, held: Mapping[int, Held], count: int, likeliest: Likeliest
+    logits: Logits, states: Mapping[int, ConstraintState], count: int, likeliest: Likeliest
 ) -> tuple[Array, Array]:
     """Return what `likeliest` does, with the constraints of some rows; those of the others cost them nothing.
 
     Log probabilities are changed, not logits, as `transformers` does: what may not come takes its share with it, unless
     `renormalize` gives it to the rest. The logits are left as they were.
     """
-    if not held:
+    if not states:
         return likeliest(logits, count)
-    totals = _totals(logits, list(held))
-    with adjusted(logits, held, totals) as changed:
+    totals = _totals(logits, list(states))
+    with adjusted(logits, states, totals) as changed:
         log_probabilities, ids = likeliest(changed, count)
-        for place, row in held.items():
+        for place, row in states.items():
             if not row.constraints.renormalize:
                 log_probabilities[place] = changed[place, ids[place]] - totals[place]
-    for place, row in held.items():
+    for place, row in states.items():
         if (token := row.forced()) is not None:
             log_probabilities[place], ids[place] = _certain(token, log_probabilities.shape[1])
         elif row.is_stuck:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence as Ids
+from collections import abc
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from service.engine.admission import Permit
 from service.engine.beam_search import BeamParams, BeamSearch, Candidates
-from service.engine.constraints import FREE, Held
+from service.engine.constraints import FREE, ConstraintState
 from service.engine.drafting import Lookup
 from service.engine.mailbox import Mailbox, Output
 from service.engine.observer import Ending
@@ -22,7 +22,9 @@ class Sampling:
 
     width = 1
 
-    def __init__(self, params: SamplingParams, prompt_ids: Ids[int], source_ids: Ids[int] | None = None) -> None:
+    def __init__(
+        self, params: SamplingParams, prompt_ids: abc.Sequence[int], source_ids: abc.Sequence[int] | None = None
+    ) -> None:
         self.params = params
         self.output_ids: list[int] = []
         self.row = Row(params, prompt_ids, self.output_ids, np.random.default_rng(params.seed))
@@ -60,13 +62,13 @@ class Sampling:
 class Search:
     """Beam search: up to beam_size rows."""
 
-    def __init__(self, params: BeamParams, end: int, prompt_ids: Ids[int] = ()) -> None:
+    def __init__(self, params: BeamParams, end: int, prompt_ids: abc.Sequence[int] = ()) -> None:
         self.params = params
         self.width = params.beam_size
         self._search = BeamSearch(params, end)
-        self._held: list[Held] | None = None  # of every beam
+        self._states: list[ConstraintState] | None = None  # of every beam
         if params.constraints != FREE:
-            self._held = [Held(params.constraints, prompt_ids, params.max_tokens, params.stop_ids | {end})]
+            self._states = [ConstraintState(params.constraints, prompt_ids, params.max_tokens, params.stop_ids | {end})]
 
     @property
     def beams(self) -> list[list[int]]:
@@ -78,9 +80,9 @@ class Search:
         """How many continuations of each row it looks at."""
         return self._search.candidates
 
-    def held(self) -> Ids[Held | None]:
+    def constraint_states(self) -> abc.Sequence[ConstraintState | None]:
         """Return what is known of every beam for its constraints; None where there are none."""
-        return self._held or [None] * len(self.beams)
+        return self._states or [None] * len(self.beams)
 
     def last_tokens(self) -> list[int]:
         """Return the newest token of every beam, none before the first step."""
@@ -88,17 +90,17 @@ class Search:
 
     def advance(self, continuations: Candidates) -> tuple[list[int], Output | None]:
         """Take the likeliest continuations; return the rows the new beams continue, and what the reader gets."""
-        held = self._held
+        states = self._states
 
         def completes(row: int, token: int) -> bool:
-            assert held is not None, "bug: without constraints there is no grammar"
-            return held[row].is_complete_with(token)
+            assert states is not None, "bug: without constraints there is no grammar"
+            return states[row].is_complete_with(token)
 
         has_grammar = self.params.constraints.grammar is not None
         parents = self._search.advance(continuations, completes if has_grammar else None)
-        if held is not None:
+        if states is not None:
             rows = zip(parents, self.beams, strict=True)
-            self._held = [held[parent].continued(beam[-1]) for parent, beam in rows]
+            self._states = [states[parent].continued(beam[-1]) for parent, beam in rows]
         tokens = [SampledToken(token) for token in self._search.newly_agreed()]
         if not self._search.is_finished:
             return parents, Output(tokens) if tokens else None

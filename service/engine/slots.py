@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Several
+from collections import abc
 from dataclasses import dataclass, field
 
 from service.engine.kv_cache import Copy
@@ -34,7 +34,7 @@ class Slots:
         sequence.slots = [slot]
         self._contents[slot] = _Content(sequence)
 
-    def advance(self, sequence: Sequence, rows: Several[int], beams: Several[list[int]]) -> None:
+    def advance(self, sequence: Sequence, rows: abc.Sequence[int], beams: abc.Sequence[list[int]]) -> None:
         """Keep the slots of the rows that go on; `beams` are a search's rows as the step found and computed them."""
         for slot in sequence.slots:
             self._contents[slot].tokens = sequence.computed
@@ -42,7 +42,7 @@ class Slots:
             self._contents[slot].output_ids = output_ids
         sequence.slots = [sequence.slots[row] for row in rows]
 
-    def lay_out(self, sequences: Several[Sequence]) -> list[Copy]:
+    def lay_out(self, sequences: abc.Sequence[Sequence]) -> list[Copy]:
         """Give every row its slot: rows stay where they are if they can, and fill the holes if they cannot.
 
         No copy's origin is another's target: a slot is free only if no row continues it.
@@ -74,7 +74,7 @@ class Slots:
         """Let go of the sequences whose data lies in slots that nobody holds any more."""
         self._contents = [_Content() for _ in self._contents]
 
-    def check_integrity(self, decoding: Several[Sequence], running: Several[Sequence]) -> None:
+    def check_integrity(self, decoding: abc.Sequence[Sequence], running: abc.Sequence[Sequence]) -> None:
         """Assert what must hold once a step is scheduled: slots dense, each owned once, holding what they should."""
         slots = {slot for sequence in decoding for slot in sequence.slots}
         assert not slots or max(slots) < self._dense, f"bug: decoding slots are not dense: {slots}"
@@ -101,7 +101,7 @@ class Slots:
         return Copy(target, origin, start, sequence.computed, with_source=not is_sibling)
 
 
-def slots_of(sequences: Several[Sequence]) -> list[int]:
+def slots_of(sequences: abc.Sequence[Sequence]) -> list[int]:
     """Return the slots of some sequences, in their order."""
     return [slot for sequence in sequences for slot in sequence.slots]
 

@@ -32,7 +32,7 @@ GAIN = 1.05  # how many times as fast another number has to be
 REOPEN_S = 60.0  # between two openings of a graph for the same number, which take a core for up to a second
 # Weights that a process holds again for further numbers of threads, of all its models. Larger graphs keep all threads,
 # by which they lose least: their operators are long beside the waiting.
-MOST_BYTES = 128 * 2**20
+MAX_BYTES = 128 * 2**20
 
 _ALL: WeakSet[Teams[Any]] = WeakSet()  # of this process
 _LOOKS = Lock()  # at all of them
@@ -173,7 +173,7 @@ class Teams(Generic[Team]):
             return
         with _LOOKS:
             held_again = sum(each.held_again for each in _ALL)
-        if held_again + self._weights > MOST_BYTES:
+        if held_again + self._weights > MAX_BYTES:
             return
         if self._opens.acquire(blocking=False):
             self._opened_at[way] = time.monotonic()
@@ -200,7 +200,7 @@ class Teams(Generic[Team]):
 def fewer_threads(weights: int, threads: int) -> list[int]:
     """Return the numbers of threads that a graph of so many bytes may be opened for, each half of the one before."""
     counts = [threads]
-    while counts[-1] > 1 and len(counts) * weights <= MOST_BYTES:
+    while counts[-1] > 1 and len(counts) * weights <= MAX_BYTES:
         counts.append(counts[-1] // 2)
     return counts
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from model.package import Activation
-from service.schemas.request import MOST, LongTexts, Response, Text, Texts, Usage
+from service.schemas.request import MAX_INT32, LongTexts, Response, Text, Texts, Usage
 
 Pair = tuple[Text, Text]
 Inputs = Annotated[list[Text | Pair], Field(fail_fast=True)]
@@ -27,7 +27,7 @@ class ClassifyRequest(LongTexts):
         "in base64, or as a data URL",
         examples=["What a wonderful film!"],
     )
-    top_k: int | None = Field(None, ge=1, le=MOST, description="labels to return, best first; all if left out")
+    top_k: int | None = Field(None, ge=1, le=MAX_INT32, description="labels to return, best first; all if left out")
     activation: Activation | None = ACTIVATION
     labels: Texts | None = Field(
         None, description="labels of your own, for a model that tells whether one text follows from another"

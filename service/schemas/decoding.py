@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from service.schemas.request import MOST, Ids, Request
+from service.schemas.request import MAX_INT32, Ids, Request
 
 MAX_SUPPRESSED = 1024
 FinishReason = Literal["stop", "length", "grammar"]
@@ -16,9 +16,9 @@ CUT: Literal["length"] = "length"  # the finish reason of what has not ended
 class DecodingRequest(Request):
     """A request whose answer is decoded token by token."""
 
-    max_tokens: int | None = Field(None, ge=1, le=MOST, description="most tokens to generate")
-    min_tokens: int | None = Field(None, ge=0, le=MOST, description="tokens to generate before the end may come")
-    beam_size: int | None = Field(None, ge=1, le=MOST, description="beams of a search; 1 searches none")
+    max_tokens: int | None = Field(None, ge=1, le=MAX_INT32, description="most tokens to generate")
+    min_tokens: int | None = Field(None, ge=0, le=MAX_INT32, description="tokens to generate before the end may come")
+    beam_size: int | None = Field(None, ge=1, le=MAX_INT32, description="beams of a search; 1 searches none")
     length_penalty: float | None = Field(
         None, ge=-5, le=5, description="beam search: scores are divided by length to this power; 1 if nobody says"
     )
@@ -31,7 +31,7 @@ class DecodingRequest(Request):
     no_repeat_ngram_size: int | None = Field(
         None,
         ge=0,
-        le=MOST,
+        le=MAX_INT32,
         description="so many tokens in a row come only once, in prompt and output; 0: any may come again",
     )
     suppress_ids: Ids | None = Field(

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from service.schemas.request import MOST, Ids, ListsOfIds, LongTexts, Response, Text, Texts, Usage, as_lists_of_ids
+from service.schemas.request import MAX_INT32, Ids, ListsOfIds, LongTexts, Response, Text, Texts, Usage, as_lists_of_ids
 
 
 class EmbedRequest(LongTexts):
@@ -21,7 +21,7 @@ class EmbedRequest(LongTexts):
     prompt_name: Text | None = Field(None, description="one of the model's prompts, which goes before each text")
     prompt: Text | None = Field(None, description="the same in words, as 'query: '; empty for none")
     dimensions: int | None = Field(
-        None, ge=1, le=MOST, description="how many of the vector's first numbers to return; all if left out"
+        None, ge=1, le=MAX_INT32, description="how many of the vector's first numbers to return; all if left out"
     )
     normalize: bool | None = Field(
         None, description="whether vectors are made 1 long, after they were cut; the model's own choice if left out"

@@ -7,14 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from service.schemas.request import MOST, Request, Response, Text, Usage
+from service.schemas.request import MAX_INT32, Request, Response, Text, Usage
 from service.schemas.translate import AUTO, MAX_LANGUAGE, WordPair
 
 MAX_ALTERNATIVES = 20
 MAX_CHOSEN = 256  # layers or heads that a request names
 
 Pair = tuple[Text, Text]
-Chosen = Annotated[list[Annotated[int, Field(ge=0, le=MOST)]], Field(max_length=MAX_CHOSEN, fail_fast=True)]
+Chosen = Annotated[list[Annotated[int, Field(ge=0, le=MAX_INT32)]], Field(max_length=MAX_CHOSEN, fail_fast=True)]
 Encoding = Literal["lists", "base64"]
 Method = Literal["shapley", "leave-one-out"]
 
@@ -61,7 +61,7 @@ class ExplainRequest(Request):
     )
     source: str = Field(AUTO, max_length=MAX_LANGUAGE, description="of a translator: the text's language")
     target: str | None = Field(None, max_length=MAX_LANGUAGE, description="of a translator: the language to go into")
-    max_tokens: int = Field(16, ge=1, le=MOST, description="most tokens of a continuation of the model's own")
+    max_tokens: int = Field(16, ge=1, le=MAX_INT32, description="most tokens of a continuation of the model's own")
     attention: bool | None = Field(None, description="how much each token looks at each, in every layer and head")
     layers: Chosen | None = Field(None, description="of attention and vectors only these; all if left out")
     heads: Chosen | None = Field(None, description="of attention only these; all if left out")

@@ -25,7 +25,7 @@ Text = Annotated[str, AfterValidator(whole_characters)]
 # A list with many wrong items would otherwise have an error for each, and be seconds in the making.
 Texts = Annotated[list[Text], Field(fail_fast=True)]
 Ids = Annotated[list[int], Field(fail_fast=True)]
-MOST = 2**31 - 1  # that any number of a request may count: Python writes larger ones without end, and C knows none
+MAX_INT32 = 2**31 - 1  # that any number of a request may count: Python writes larger ones without end, and C knows none
 MAX_LISTS = 4096  # each is looked at in one go, and a body has room for sixteen times as many
 ListsOfIds = Annotated[list[Ids], Field(fail_fast=True, max_length=MAX_LISTS)]
 
@@ -41,11 +41,11 @@ def as_lists_of_ids(value: object) -> list[list[int]] | None:
 # max_new_tokens, but not top_p for top_k, nor skip_special_tokens for add_special_tokens.
 NEAR = 0.82
 OTHERS = frozenset({"encoder_no_repeat_ngram_size"})  # near by name, and something else where others know it
-LONGEST_NAME = 64
-MOST_UNKNOWN = 32  # fields that are compared with those that are known
+MAX_NAME_LENGTH = 64
+MAX_UNKNOWN = 32  # fields that are compared with those that are known
 SLIP = "slip"  # the kind of the error, whose context has the name
 OVERLAP = Field(
-    None, ge=0, le=MOST, description="tokens that a window shares with the next; a quarter of it if left out"
+    None, ge=0, le=MAX_INT32, description="tokens that a window shares with the next; a quarter of it if left out"
 )
 
 
@@ -69,8 +69,8 @@ class Request(BaseModel):
             unknown = (
                 name for name, value in body.items() if value is not None and name not in known and name not in OTHERS
             )
-            for name in islice(unknown, MOST_UNKNOWN):
-                near = difflib.get_close_matches(name[:LONGEST_NAME], known - body.keys(), n=1, cutoff=NEAR)
+            for name in islice(unknown, MAX_UNKNOWN):
+                near = difflib.get_close_matches(name[:MAX_NAME_LENGTH], known - body.keys(), n=1, cutoff=NEAR)
                 if near and not _SURROGATE.search(name):
                     words = "{name} is not known here; did you mean {near}?"
                     raise PydanticCustomError(SLIP, words, {"name": name, "near": near[0]})

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from model.package import Activation
 from service.schemas.classify import ACTIVATION
-from service.schemas.request import MOST, Request, Response, Text, Usage
+from service.schemas.request import MAX_INT32, Request, Response, Text, Usage
 
 MAX_DOCUMENTS = 4096  # read in ten milliseconds; how many are ranked the service's limits say
 
@@ -30,7 +30,7 @@ class RerankRequest(Request):
         description="texts, or objects with a text",
         examples=[["Goethe worked on Faust all his life.", "The dog was good."]],
     )
-    top_n: int | None = Field(None, ge=1, le=MOST, description="documents to return, best first; all if left out")
+    top_n: int | None = Field(None, ge=1, le=MAX_INT32, description="documents to return, best first; all if left out")
     return_documents: bool = Field(False, description="return the documents' texts, too")
     activation: Activation | None = ACTIVATION
     truncate: bool = Field(

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from service.schemas.decoding import DecodingRequest
 from service.schemas.grammar import Grammar
-from service.schemas.request import MOST, Ids
+from service.schemas.request import MAX_INT32, Ids
 
 StopText = Annotated[str, Field(max_length=256)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
@@ -31,7 +31,10 @@ class SamplingRequest(DecodingRequest):
     """A request for choices, drawn or searched. Defaults are the package's, and ours where it has none."""
 
     max_tokens: int | None = Field(
-        None, ge=0, le=MOST, description="most tokens to generate for each choice; 128; with echo there may be none"
+        None,
+        ge=0,
+        le=MAX_INT32,
+        description="most tokens to generate for each choice; 128; with echo there may be none",
     )
     temperature: float | None = Field(None, ge=0, le=10, description="0 is greedy; 0.8")
     top_k: int | None = Field(None, ge=0, le=1_000_000, description="sample from the k likeliest tokens; 0 is all")
@@ -52,17 +55,17 @@ class SamplingRequest(DecodingRequest):
     stop_ids: Ids = Field([], max_length=64, description="token ids that end a choice, beside the model's own")
     ignore_eos: bool = Field(False, description="go on to max_tokens: the model's own ends may not come")
     seed: int | None = Field(None, ge=0, lt=2**63, description="same seed, same text")
-    n: int = Field(1, ge=1, le=MOST, description="choices for each prompt")
+    n: int = Field(1, ge=1, le=MAX_INT32, description="choices for each prompt")
     best_of: int | None = Field(
         None,
         ge=1,
-        le=MOST,
+        le=MAX_INT32,
         description="draw so many and return the n whose tokens are likeliest on average, best first",
     )
     beam_size: int | None = Field(
         None,
         ge=1,
-        le=MOST,
+        le=MAX_INT32,
         description="more than 1: beam search instead of sampling, whatever the temperature; a package's own beams "
         "give way to a request that says how to sample",
     )

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from service.schemas.decoding import DecodingRequest, FinishReason
-from service.schemas.request import MOST, Response, Text, Texts, Usage
+from service.schemas.request import MAX_INT32, Response, Text, Texts, Usage
 
 
 class SummarizeRequest(DecodingRequest):
@@ -20,7 +20,7 @@ class SummarizeRequest(DecodingRequest):
         examples=["The tower is 324 metres tall, as a house of 81 floors."],
     )
     beam_size: int | None = Field(
-        None, ge=1, le=MOST, description="1 is greedy; the package's or 1 if left out, 1 when streaming"
+        None, ge=1, le=MAX_INT32, description="1 is greedy; the package's or 1 if left out, 1 when streaming"
     )
     truncate: bool = Field(False, description="cut the ends of texts that are too long instead of refusing them")
     stream: bool = Field(False, description="answer with server-sent events; for a single text")

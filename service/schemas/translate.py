@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from service.schemas.decoding import DecodingRequest, FinishReason
-from service.schemas.request import MOST, Response, Text, Texts, Usage
+from service.schemas.request import MAX_INT32, Response, Text, Texts, Usage
 
 MAX_LANGUAGE = 32
 AUTO = "auto"
@@ -36,11 +36,11 @@ class TranslateRequest(DecodingRequest):
     target: Target
     format: TextFormat = "text"
     beam_size: int | None = Field(
-        None, ge=1, le=MOST, description="1 is greedy; the package's or 4 if left out, 1 when streaming"
+        None, ge=1, le=MAX_INT32, description="1 is greedy; the package's or 4 if left out, 1 when streaming"
     )
-    n_best: int = Field(1, ge=1, le=MOST, description="more than 1 adds alternatives; at most beam_size")
+    n_best: int = Field(1, ge=1, le=MAX_INT32, description="more than 1 adds alternatives; at most beam_size")
     max_tokens: int | None = Field(
-        None, ge=1, le=MOST, description="most tokens of each sentence; twice the source's and ten if left out"
+        None, ge=1, le=MAX_INT32, description="most tokens of each sentence; twice the source's and ten if left out"
     )
     stream: bool = Field(False, description="answer with server-sent events; for a single text")
     alignment: bool = Field(False, description="tell which words of each text and of its translation correspond")

@@ -14,7 +14,7 @@ from service.schemas import Entity
 from service.tasks.texts import is_mark
 
 OUTSIDE = "O"
-MOST_MARKS = 16  # behind a letter; more are a prank, and read again and again for each of their tokens
+MAX_MARKS = 16  # behind a letter; more are a prank, and read again and again for each of their tokens
 _PREFIXED = re.compile(r"([BIESLU])-(.+)", re.DOTALL)
 BEGIN, END = frozenset("BSU"), frozenset("ESLU")  # what begins an entity, and what ends one, whatever comes after it
 
@@ -129,7 +129,7 @@ def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
         return start, end
     start += len(inside) - len(inside.lstrip())
     end = start + len(stripped)
-    most = min(len(text), end + MOST_MARKS)
+    most = min(len(text), end + MAX_MARKS)
     while end < most and is_mark(text[end]):
         end += 1
     return start, end

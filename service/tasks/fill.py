@@ -23,7 +23,7 @@ GENERIC = "[MASK]"  # BERT's word for a missing one, which any model understands
 CANDIDATES = 5  # for a missing word, where a request does not say
 MASKS = 512  # of one request
 MASKS_AT_ONCE = 64  # of one text, and those whose logits are held together
-TOKENS_A_CHARACTER = 16  # of a vocabulary, that are looked through while one character is encoded, for the pool
+TOKENS_PER_CHARACTER = 16  # of a vocabulary, that are looked through while one character is encoded, for the pool
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Fill:
         found: list[list[Candidate]] = []
         for some in _few(inputs):
             for item, logits in zip(some, await self._encoder.run(permit, some), strict=True):
-                size = logits[: len(item.places)].size // TOKENS_A_CHARACTER
+                size = logits[: len(item.places)].size // TOKENS_PER_CHARACTER
                 found += await self._encoder.pool.run(permit, size, self._likeliest, logits[: len(item.places)], wanted)
         return iter(found)
 

@@ -22,8 +22,8 @@ from service.tasks.scores import classifications, label_scores
 MAX_TOTAL_IMAGES = 4  # of the largest size, whose pixels all images of a request may have together
 IMAGES_AT_ONCE = 16
 # What takes as long as to encode one character of a text, for the pool.
-CHARACTERS_A_BYTE = 16
-PIXELS_A_CHARACTER = 16
+CHARACTERS_PER_BYTE = 16
+PIXELS_PER_CHARACTER = 16
 _STANDARD = str.maketrans("-_", "+/", string.whitespace)
 
 
@@ -68,13 +68,13 @@ class ClassifyImages:
         for each in given:
             if not isinstance(each, str):
                 raise InvalidRequest("input is a pair; a model of images takes one image at a time", "input")
-            content = await self._pool.run(permit, len(each) // CHARACTERS_A_BYTE, _content, each)
-            pixels = await self._pool.run(permit, len(content) // CHARACTERS_A_BYTE, _pixels, content)
+            content = await self._pool.run(permit, len(each) // CHARACTERS_PER_BYTE, _content, each)
+            pixels = await self._pool.run(permit, len(content) // CHARACTERS_PER_BYTE, _pixels, content)
             left -= pixels
             if left < 0:
                 raise TooLarge(f"input has more than {MAX_TOTAL_IMAGES * most:,} pixels in all its images", "input")
             decoded = await self._pool.run(
-                permit, max(pixels, len(content)) // PIXELS_A_CHARACTER, _decoded, content, image, most
+                permit, max(pixels, len(content)) // PIXELS_PER_CHARACTER, _decoded, content, image, most
             )
             images.append(ImageInput(decoded, self._tokens))
             if len(images) == IMAGES_AT_ONCE:

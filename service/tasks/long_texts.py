@@ -14,7 +14,7 @@ from service.engine.admission import Permit
 from service.engine.inputs import TextInput
 from service.engine.session import Array
 from service.tasks.pool import Pool
-from service.tasks.texts import CHARACTERS_AN_INPUT, PIECE
+from service.tasks.texts import CHARACTERS_PER_INPUT, PIECE
 
 # Where tokenizers part words, too, so that a text has the same tokens in pieces as it has whole: single spaces, or else
 # (where SentencePiece's may add a token) other white space.
@@ -77,7 +77,7 @@ async def encode_long(
     The tokens of a prompt, which is put before it, are not the text's: every window has them.
     """
     long: list[LongText] = []
-    tokens, around = 0, sum(map(len, texts)) - len(texts[part]) + CHARACTERS_AN_INPUT
+    tokens, around = 0, sum(map(len, texts)) - len(texts[part]) + CHARACTERS_PER_INPUT
     for start, piece in _pieces(texts[part]):
         whole = [*texts[:part], prompt + piece, *texts[part + 1 :]]
         encoded = await pool.run(permit, around + len(piece), _encode, tokenizer, whole, part, start, len(prompt))

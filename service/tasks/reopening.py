@@ -21,8 +21,8 @@ from service.tasks.task import ANONYMOUS, LocalTask
 logger = logging.getLogger(__name__)
 
 PAUSE_S = 5.0  # between two openings: one that fails at once must not take the others' time
-MOST_STUCK = 2  # threads and sessions of a model that are left to themselves
-MOST_FAILED = 3  # openings one after the other
+MAX_STUCK = 2  # threads and sessions of a model that are left to themselves
+MAX_FAILED = 3  # openings one after the other
 
 
 class ReopenedTask:
@@ -71,12 +71,12 @@ class ReopenedTask:
     @property
     def is_lost(self) -> bool:
         """Whether it is stuck or cannot be opened once too often in this process, and is not being opened already."""
-        is_too_often = len(self._closing) >= MOST_STUCK or self._failed >= MOST_FAILED
+        is_too_often = len(self._closing) >= MAX_STUCK or self._failed >= MAX_FAILED
         return not self._is_opening and not self.is_progressing and is_too_often
 
     def reopen(self) -> None:
         """Begin to open the model anew, unless that has begun, or was done a moment ago."""
-        may_open = not self._is_opening and len(self._closing) < MOST_STUCK
+        may_open = not self._is_opening and len(self._closing) < MAX_STUCK
         if may_open and self._clock() >= self._open_again_at:
             logger.error("model %s makes no progress and is opened anew", self.manifest.name)
             self._opening = asyncio.create_task(self._reopen())

@@ -20,14 +20,14 @@ WITHOUT_SPACES = frozenset(
 READ = 2_048  # characters read at a time: its rules look for the end of a quotation from each beginning of one
 # White space beyond ASCII, behind which and a capital sentencex does not bear a full stop; to it a space is as good.
 _WIDE_SPACES = str.maketrans({chr(code): " " for code in range(0x80, 0x3001) if chr(code).isspace()})
-LINES_A_SENTENCE = 16  # without words, which are not translated
+LINES_PER_SENTENCE = 16  # without words, which are not translated
 LONG = 400  # characters of a sentence that is cut at any end that there may be
 LETTER = re.compile(r"[^\W\d_]")
 # Letters, and digits and marks that others write differently: of Arabic, of Indian languages, of Chinese and Japanese.
 _OF_A_LANGUAGE = re.compile(
     LETTER.pattern + r"|(?![0-9])\d|[\u060c\u061b\u061f\u06d4\u0964\u0965\u3000-\u303f\uff00-\uffef]"
 )
-LONGEST_NAME = 100  # characters on either side of a mark
+MAX_NAME_LENGTH = 100  # characters on either side of a mark
 _OF_ADDRESSES = re.compile(r"[/@]|www\.", re.ASCII)
 _NAME_BEHIND = re.compile(r"\.[A-Z]{2,}(?![a-z])")
 _INK = re.compile(r"\S")
@@ -36,7 +36,7 @@ _INK = re.compile(r"\S")
 _PLAIN_END = re.compile(r"[.!?…][\"'”’»)]*(?P<gap>[ \t]+)(?=\S)")
 # Where no sentence ends, whatever sentencex says, whose lists of abbreviations differ much in length: before a small
 # letter, in a line that has capitals, and behind initials and some titles.
-LONGEST_ABBREVIATION = 6  # characters: a word boundary, "Prof", "."
+MAX_ABBREVIATION_LENGTH = 6  # characters: a word boundary, "Prof", "."
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|No|vs|[A-Z])\.$")
 # What may be one before a small letter, of which no list has all.
 _SHORT_WORD = re.compile(r"(?:^|[\W\d_])[^\W\d_]{1,3}\.$")
@@ -76,12 +76,12 @@ def split(text: str, language: str = "en", most: int | None = None) -> list[str]
 
 def room_for(most: int) -> int:
     """Return what so many sentences may cost together."""
-    return most * LINES_A_SENTENCE
+    return most * LINES_PER_SENTENCE
 
 
 def cost_of(sentence: str) -> int:
     """Return what a sentence costs: little where it has no words, as it is not translated."""
-    return LINES_A_SENTENCE if _OF_A_LANGUAGE.search(sentence) else 1
+    return LINES_PER_SENTENCE if _OF_A_LANGUAGE.search(sentence) else 1
 
 
 def cut(sentence: str, is_short: Callable[[int, int], bool], begin: int = 0) -> list[str]:
@@ -164,15 +164,15 @@ def _ends_in_line(text: str, start: int, stop: int, language: str) -> Iterator[t
 
 def _is_within_a_name(text: str, end: int) -> bool:
     """Tell whether a mark that no space follows is a part of a name or of an address: ASP.NET, README.TXT."""
-    before = text[max(0, end - LONGEST_NAME) : end].rsplit(maxsplit=1)[-1]
-    after = text[end : end + LONGEST_NAME].split(maxsplit=1)[0]
+    before = text[max(0, end - MAX_NAME_LENGTH) : end].rsplit(maxsplit=1)[-1]
+    after = text[end : end + MAX_NAME_LENGTH].split(maxsplit=1)[0]
     return _NAME_BEHIND.match(text, end - 1) is not None or _OF_ADDRESSES.search(before + after) is not None
 
 
 def _may_end(text: str, sentence: int, end: int, following: int, *, has_capitals: bool) -> bool:
     if end == following and _is_within_a_name(text, end):
         return False
-    last = text[max(sentence, end - LONGEST_ABBREVIATION) : end]
+    last = text[max(sentence, end - MAX_ABBREVIATION_LENGTH) : end]
     if _ABBREVIATION.search(last):
         return False
     if not text[following].islower():

@@ -19,7 +19,7 @@ MAX_CHARACTERS_PER_TOKEN = 64  # no text has so many for each token, unless most
 CHARACTERS_EXPECTED = 4  # for each token, before a text is encoded
 PIECE = 16_384  # characters that are encoded together, in about ten milliseconds
 MAX_COPIED = 16 * 1024 * 1024  # characters, of four bytes each at most: eight times a body
-CHARACTERS_AN_INPUT = 50  # for as many the time is that any input takes
+CHARACTERS_PER_INPUT = 50  # for as many the time is that any input takes
 
 
 def expected_tokens(texts: Sequence[str], limit: int | None = None) -> int:
@@ -67,7 +67,7 @@ def _pieces(inputs: Sequence[tuple[str, ...]]) -> Iterator[tuple[int, list[tuple
     size = 0
     for texts in inputs:
         piece.append(texts)
-        size += CHARACTERS_AN_INPUT + sum(map(len, texts))
+        size += CHARACTERS_PER_INPUT + sum(map(len, texts))
         if size >= PIECE:
             yield size, piece
             piece, size = [], 0

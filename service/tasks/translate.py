@@ -36,7 +36,7 @@ from service.tasks.task import check_beam_size, check_memory, not_for
 from service.tasks.texts import as_list, check_characters, expected_tokens
 
 DEFAULT_BEAM_SIZE = 4  # LibreTranslate's
-CHARACTERS_AN_ID = 2  # to encode so many takes as long as to decode one id
+CHARACTERS_PER_ID = 2  # to encode so many takes as long as to decode one id
 SPARE_TOKENS = 10  # a short source may need more than twice its tokens
 
 
@@ -74,7 +74,7 @@ class Translate:
                     found[place] = _best(found[place], output, request.n_best)
                     if _is_cut(output):
                         unfinished.add(place)
-            size = CHARACTERS_AN_ID * sum(len(ids) for ranks in found for ids in ranks)
+            size = CHARACTERS_PER_ID * sum(len(ids) for ranks in found for ids in ranks)
             answer = await self._pool.run(permit, size, self._response, request, texts, sources, found)
             answer.finish_reasons = _finish_reasons(texts, unfinished) if unfinished else None
             if request.alignment:

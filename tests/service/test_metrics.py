@@ -25,7 +25,7 @@ from deploy.monitoring.local import free_port
 from service.engine.observer import Load, Step
 from service.metrics import BUILD, Metrics
 from service.metrics_files import NodeCollector
-from service.metrics_port import MOST_AT_ONCE
+from service.metrics_port import MAX_AT_ONCE
 from tests.service.api.conftest import series
 
 ROOT = Path(__file__).parent.parent.parent
@@ -191,10 +191,10 @@ def test_the_metrics_port_has_so_many_threads_and_no_more(tmp_path: Path) -> Non
     with worker(tmp_path, port), page, ExitStack() as stack:
         assert "trifold_build_info" in page.get("/metrics").text
         assert (page.head("/metrics").status_code, page.head("/metrics").content) == (200, b"")
-        silent = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(3 * MOST_AT_ONCE)]
+        silent = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(3 * MAX_AT_ONCE)]
         for each in silent:
             stack.enter_context(each)
-        assert [each.recv(1) for each in silent[MOST_AT_ONCE:]] == [b""] * 2 * MOST_AT_ONCE
+        assert [each.recv(1) for each in silent[MAX_AT_ONCE:]] == [b""] * 2 * MAX_AT_ONCE
         for each in silent:
             each.close()
         deadline = time.monotonic() + 10

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import CONFIG_FILE, read_json
 
-MOST_TOKENS = 100_000  # of a kind that a file only counts
+MAX_COUNTED_TOKENS = 100_000  # of a kind that a file only counts
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -47,9 +47,9 @@ class TokenizerFiles:
     def count(self, name: str, default: int) -> int:
         """Return a field of tokenizer_config.json that says how many tokens there are of a kind."""
         value = self.option(name, default)
-        if not isinstance(value, int) or not 0 <= value <= MOST_TOKENS:
+        if not isinstance(value, int) or not 0 <= value <= MAX_COUNTED_TOKENS:
             raise CheckpointError(
-                f"{self.folder}: tokenizer_config.json: {name} is {value!r}; it is a number up to {MOST_TOKENS}"
+                f"{self.folder}: tokenizer_config.json: {name} is {value!r}; it is a number up to {MAX_COUNTED_TOKENS}"
             )
         return value
 

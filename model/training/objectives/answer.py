@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from model.training.data import length_batches
 from model.training.objectives.objective import Batch, Ragged
 
-LONGEST_ANSWER = 30  # tokens
+MAX_ANSWER_TOKENS = 30  # tokens
 SPECIAL_TOKENS = 4  # of a question with its text, at most
 
 
@@ -106,7 +106,7 @@ class Answer:
             length = len(window.ids)
             is_text = torch.tensor([text == 1 for text in window.sequence_ids])  # the second, which is the context
             sums = logits[:length, None, 0] + logits[None, :length, 1]
-            allowed = torch.ones(length, length, dtype=torch.bool).triu().tril(LONGEST_ANSWER - 1)
+            allowed = torch.ones(length, length, dtype=torch.bool).triu().tril(MAX_ANSWER_TOKENS - 1)
             sums = sums.masked_fill(~(allowed & is_text[:, None] & is_text[None]), -torch.inf)
             start, end = divmod(int(sums.argmax()), length)
             text = self.rows[row].context[window.offsets[start][0] : window.offsets[end][1]]

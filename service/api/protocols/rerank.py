@@ -14,7 +14,7 @@ from service.api.observing import observed
 from service.api.protocols.nulls import NullsLeftOut
 from service.errors import InvalidRequest
 from service.schemas import Document, Ranked, RerankRequest, RerankResponse
-from service.schemas.request import MOST, Text
+from service.schemas.request import MAX_INT32, Text
 from service.schemas.rerank import MAX_DOCUMENTS
 
 EXAMPLE = {
@@ -35,7 +35,7 @@ class _Rerank(NullsLeftOut):
     documents: Annotated[list[Text | Document], Field(fail_fast=True)] = Field(
         max_length=MAX_DOCUMENTS, description="texts, or objects with a text; those that are too long are cut"
     )
-    top_n: int | None = Field(None, ge=1, le=MOST, description="documents to return, best first; all if left out")
+    top_n: int | None = Field(None, ge=1, le=MAX_INT32, description="documents to return, best first; all if left out")
 
 
 class JinaRerankRequest(_Rerank):
@@ -55,7 +55,7 @@ class CohereRerankRequest(_Rerank):
     """A query, and documents to rank by it."""
 
     max_tokens_per_doc: int | None = Field(
-        None, ge=1, le=MOST, description="documents are cut at the model's own length, so at least that"
+        None, ge=1, le=MAX_INT32, description="documents are cut at the model's own length, so at least that"
     )
     relevant_spans: Spans | None = Field(None, description="not done here")
     return_documents: bool = Field(False, description="return the documents' texts, too")

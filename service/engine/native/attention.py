@@ -14,7 +14,7 @@ DOMAIN = "trifold"  # of our operators
 SLOTS, SOURCE_SLOTS = "attention_slots", "attention_source_slots"
 SOURCE = "cross_"  # how names of inputs begin that are a source's keys and values: see `model.package.inputs`
 # What `attention_operator.cpp` takes: multiples of this width up to that, and so many query heads for one key head.
-WIDTH_UNIT, GREATEST_WIDTH, MOST_SHARING = 16, 256, 16
+WIDTH_UNIT, MAX_HEAD_WIDTH, MAX_SHARING = 16, 256, 16
 KNOWN_ATTRIBUTES = {"num_heads", "kv_num_heads", "scale", "do_rotary", "local_window_size", "causal"}
 
 
@@ -30,9 +30,9 @@ def own_attention(node: onnx.NodeProto, inputs: Mapping[str, onnx.TypeProto.Tens
     if len(past.shape.dim) != 4 or len(node.output) != 3 or not attributes.get("causal", 1):
         return None
     width = past.shape.dim[3].dim_value
-    if not width or width % WIDTH_UNIT or width > GREATEST_WIDTH:
+    if not width or width % WIDTH_UNIT or width > MAX_HEAD_WIDTH:
         return None
-    if attributes["num_heads"] > MOST_SHARING * attributes["kv_num_heads"]:
+    if attributes["num_heads"] > MAX_SHARING * attributes["kv_num_heads"]:
         return None
     return _own(
         "Attention",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from model.hub.errors import HubError
-from model.hub.names import BUNDLED, LONGEST, HubName, parse_name, served_name
+from model.hub.names import BUNDLED, MAX_NAME_LENGTH, HubName, parse_name, served_name
 from model.package.manifest import FILE_NAME
 
 
@@ -54,7 +54,7 @@ def test_models_of_one_name_are_told_apart() -> None:
 
 
 def test_a_served_name_fits_into_an_address() -> None:
-    assert len(served_name(HubName(f"org/{'x' * 90}"))) == LONGEST
+    assert len(served_name(HubName(f"org/{'x' * 90}"))) == MAX_NAME_LENGTH
     assert served_name(HubName("org/_private_")) == "private"
 
 

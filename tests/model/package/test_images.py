@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from model.package import ImageFormat
-from model.package.images import MOST_SCANS, ImageError, decode_image, normalised
+from model.package.images import MAX_SCANS, ImageError, decode_image, normalised
 from tests.service.garbage import frozen
 
 ORIENTATION = 0x0112
@@ -137,8 +137,8 @@ def test_a_jpeg_of_many_passes_is_refused() -> None:
     content = encoded(picture(64, 64), "JPEG", progressive=True)
     last = content.rindex(b"\xff\xda")
 
-    with pytest.raises(ImageError, match=f"scans; the limit is {MOST_SCANS}"):
-        decode_image(content[:last] + content[last:-2] * MOST_SCANS + content[-2:], GREY)
+    with pytest.raises(ImageError, match=f"scans; the limit is {MAX_SCANS}"):
+        decode_image(content[:last] + content[last:-2] * MAX_SCANS + content[-2:], GREY)
 
 
 def test_of_an_animation_the_first_frame_counts() -> None:

@@ -13,7 +13,7 @@ from service.tasks.texts import MAX_COPIED
 from tests.conftest import TinyPackage, with_manifest
 from tests.service.api.conftest import OpenClient
 
-MOST_BYTES = 30_000_000
+MAX_BYTES = 30_000_000
 CHOICES = [{"value": str(value)} for value in range(100)]
 QUESTION = {"type": "choice", "instructions": "a", "choices": CHOICES}
 PREDICATE = {"type": "predicate", "instructions": "a"}
@@ -73,7 +73,7 @@ async def test_what_is_repeated_too_often_is_refused_before_it_is_made(open_clie
 
     assert response.status_code in {413, 422}
     assert response.json()["error"]["param"] == param
-    assert most_bytes < MOST_BYTES
+    assert most_bytes < MAX_BYTES
 
 
 async def test_what_is_repeated_in_an_answer_is_counted_before_it_is_written(open_client: OpenClient) -> None:

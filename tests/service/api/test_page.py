@@ -12,7 +12,7 @@ from tests.service.api.conftest import Client, OpenClient
 from tests.service.api.test_keys import entry, keys
 
 OF_A_BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
-MOST_BYTES = 200_000
+MAX_BYTES = 200_000
 
 
 async def test_a_browser_gets_the_page_and_a_program_what_it_always_got(client: Client) -> None:
@@ -129,7 +129,7 @@ async def test_a_models_own_address_has_no_page(client: Client) -> None:
 
 
 def test_it_is_small() -> None:
-    assert sum(map(len, page_files().values())) < MOST_BYTES
+    assert sum(map(len, page_files().values())) < MAX_BYTES
 
 
 def test_no_file_names_an_address_elsewhere() -> None:

@@ -23,7 +23,7 @@ from tests.conftest import TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient
 from tests.service.garbage import frozen
 
-LONGEST_STALL_S = 0.05  # on a processor that parses `KNOWN` within `KNOWN_S`
+MAX_STALL_S = 0.05  # on a processor that parses `KNOWN` within `KNOWN_S`
 KNOWN, KNOWN_S = json.dumps([{"id": index, "text": "x" * (index % 9)} for index in range(20_000)]), 0.008
 TRIES = 8  # what a neighbour does to the processor's caches counts, too, but not eight times
 SIZE = 2 * 1024 * 1024 - 100  # bytes: the limit of a body, less its beginning and end
@@ -248,7 +248,7 @@ async def test_no_body_within_the_limits_stops_the_event_loop(
                     answered.add(kind)
 
     assert answered == ANSWERED
-    too_long = {kind: stall for kind, stall in slowest.items() if stall >= LONGEST_STALL_S}
+    too_long = {kind: stall for kind, stall in slowest.items() if stall >= MAX_STALL_S}
     assert not too_long
 
 
@@ -259,7 +259,7 @@ async def shortest_of_tries(client: Client, path: str, content: bytes) -> tuple[
         before = slowness()
         stall, status = await longest_stall(client, path, content)
         shortest = min(shortest, stall / max(1.0, before, slowness()))
-        if shortest < LONGEST_STALL_S:
+        if shortest < MAX_STALL_S:
             break
     return shortest, status
 

@@ -21,7 +21,7 @@ from model.package import Languages, SpecialIds
 from model.package.manifest import TOKENIZER_FILE
 from model.training.tokenizers import train_bpe
 from service.engine.beam_search import BeamParams
-from service.engine.constraints import Constraints, Held
+from service.engine.constraints import Constraints, ConstraintState
 from service.engine.engine import Engine
 from service.engine.mailbox import Output
 from service.engine.sampling import SamplingParams
@@ -230,7 +230,7 @@ def test_rows_of_tokens_that_cannot_repeat_are_not_looked_for() -> None:
             compared += 1
             return super().__eq__(other)
 
-    held = Held(Constraints(no_repeat_ngram_size=250), list(range(400)), 8, frozenset())
-    held._ids = held._ids.view(Watched)
+    state = ConstraintState(Constraints(no_repeat_ngram_size=250), list(range(400)), 8, frozenset())
+    state._ids = state._ids.view(Watched)
 
-    assert not len(held.banned()) and 1 <= compared <= 3
+    assert not len(state.banned()) and 1 <= compared <= 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine.drafting import LONGEST, Costs, Lookup
+from service.engine.drafting import MAX_DRAFT_TOKENS, Costs, Lookup
 
 ALWAYS = 0.01  # a chance that is enough
 
@@ -27,9 +27,9 @@ def test_where_nothing_was_there_before_there_is_no_draft(ids: list[int]) -> Non
 
 
 def test_a_draft_that_comes_to_the_end_goes_on_with_itself() -> None:
-    draft = Lookup([9, 1, 2, 3, 1, 2], []).draft(LONGEST, ALWAYS)
+    draft = Lookup([9, 1, 2, 3, 1, 2], []).draft(MAX_DRAFT_TOKENS, ALWAYS)
 
-    assert draft == ([3, 1, 2] * LONGEST)[: len(draft)] and len(draft) > 3
+    assert draft == ([3, 1, 2] * MAX_DRAFT_TOKENS)[: len(draft)] and len(draft) > 3
 
 
 def test_numbers_are_not_found_between_numbers() -> None:
@@ -47,27 +47,27 @@ def test_no_draft_is_longer_than_asked() -> None:
 def test_drafts_become_longer_when_they_are_right_and_end_when_they_are_wrong() -> None:
     output: list[int] = []
     lookup = Lookup([*range(100, 140), 100, 101], output)
-    first = lookup.draft(LONGEST, 0.2)
+    first = lookup.draft(MAX_DRAFT_TOKENS, 0.2)
     for token in range(102, 112):
         output.append(token)
-        later = lookup.draft(LONGEST, 0.2)
-    assert 0 < len(first) < len(later) == LONGEST
+        later = lookup.draft(MAX_DRAFT_TOKENS, 0.2)
+    assert 0 < len(first) < len(later) == MAX_DRAFT_TOKENS
 
     for token in (100, 101) * 20:  # where 102 came before
         output.append(token)
         output.append(5)
         output.extend((100, 101))
-        last = lookup.draft(LONGEST, 0.5)
+        last = lookup.draft(MAX_DRAFT_TOKENS, 0.5)
     assert last == [] or last[0] == 5
 
 
 def test_it_is_learnt_how_often_looking_up_is_right_without_drafts_too() -> None:
     output: list[int] = []
     lookup = Lookup([*range(100, 140), 100, 101], output)
-    assert lookup.draft(LONGEST, 0.9) == []
+    assert lookup.draft(MAX_DRAFT_TOKENS, 0.9) == []
     for token in range(102, 120):
         output.append(token)
-        found = lookup.draft(LONGEST, 0.9)
+        found = lookup.draft(MAX_DRAFT_TOKENS, 0.9)
 
     assert found == [120, 121, 122, 123][: len(found)] and found
 

@@ -14,7 +14,7 @@ from model.package.inputs import encoder_inputs
 from model.package.manifest import Precision
 from service.engine import fastest
 from service.engine.batcher import Batcher
-from service.engine.fastest import GAIN, MOST_DISTANCE, Comparison, compare, fastest_session
+from service.engine.fastest import GAIN, MAX_DISTANCE, Comparison, compare, fastest_session
 from service.engine.inputs import ImageInput, OneShotInput
 from service.engine.session import Array, Session, SessionOptions, has_openvino
 from service.engine.standard_graph import standard_graph
@@ -58,7 +58,7 @@ def test_a_graph_with_other_answers_is_not_taken_however_fast_it_is(tmp_path: Pa
     one, other = (Session(graph_of(tmp_path / str(seed), seed), ONE) for seed in (0, 1))
     found = compare(one, other, batches((1, 16), (8, 32)), ["logits"])
 
-    assert found.distance > MOST_DISTANCE
+    assert found.distance > MAX_DISTANCE
     assert not replace(found, speed=100.0).is_better
 
 
@@ -80,7 +80,7 @@ def test_a_graph_that_answers_one_batch_with_no_number_is_not_taken(
 
 def test_a_gain_within_what_measuring_errs_by_is_none() -> None:
     assert not Comparison(speed=(1 + GAIN) / 2, distance=0).is_better
-    assert Comparison(speed=GAIN, distance=MOST_DISTANCE).is_better
+    assert Comparison(speed=GAIN, distance=MAX_DISTANCE).is_better
 
 
 @pytest.mark.parametrize("is_faster", [True, False])
@@ -149,7 +149,7 @@ async def test_openvino_answers_as_onnx_runtime_does(
     assert batcher.provider == "openvino"
     for given, one, other in zip(inputs, *answers, strict=True):
         real = slice(given.tokens if name == "entities" else None)
-        np.testing.assert_allclose(other[real], one[real], atol=MOST_DISTANCE / 2 * np.abs(one).max())
+        np.testing.assert_allclose(other[real], one[real], atol=MAX_DISTANCE / 2 * np.abs(one).max())
 
 
 @needs_openvino

@@ -14,7 +14,7 @@ from llguidance import LLMatcher
 
 from model.package import PackageTokenizer
 from service.engine.beam_search import BeamParams
-from service.engine.constraints import Constraints, Held
+from service.engine.constraints import Constraints, ConstraintState
 from service.engine.engine import Engine
 from service.engine.errors import EngineFailed
 from service.engine.grammar import LIMITS, Grammar, GrammarError, Vocabulary
@@ -169,18 +169,18 @@ async def test_an_output_that_cannot_go_on_says_so(
     tokenizer, vocabulary = make_words
     texts = tokenizer.token_bytes().texts
     never = frozenset(token for token, text in enumerate(texts) if text and b"c" in text)
-    held = Constraints(grammar=vocabulary.grammar(lark('start: "abc"')), suppress_ids=never)
+    constraints = Constraints(grammar=vocabulary.grammar(lark('start: "abc"')), suppress_ids=never)
     async with running(stories) as engine:
-        output = await _chosen(engine, held, beam_size)
+        output = await _chosen(engine, constraints, beam_size)
 
     assert output.finish_reason == "grammar"
     assert text_of(output, tokenizer, PROMPT) == "ab"
 
 
-async def _chosen(engine: Engine, held: Constraints, beam_size: int) -> Output:
+async def _chosen(engine: Engine, constraints: Constraints, beam_size: int) -> Output:
     if beam_size == 1:
-        return await collect(engine, replace(SAMPLED, constraints=held), prompt_ids=PROMPT)
-    return await collect(engine, BeamParams(24, beam_size, constraints=held), prompt_ids=PROMPT)
+        return await collect(engine, replace(SAMPLED, constraints=constraints), prompt_ids=PROMPT)
+    return await collect(engine, BeamParams(24, beam_size, constraints=constraints), prompt_ids=PROMPT)
 
 
 @pytest.mark.parametrize("beam_size", [1, 2])
@@ -190,10 +190,10 @@ async def test_ends_come_only_where_the_grammar_may_end(
     tokenizer, vocabulary = make_words
     texts = tokenizer.token_bytes().texts
     stop_ids = frozenset({texts.index(b"b"), texts.index(b"a"), vocabulary.end})
-    held = Constraints(grammar=vocabulary.grammar(lark('start: "xy" "z"')), min_tokens=20)
-    params: SamplingParams | BeamParams = replace(SAMPLED, constraints=held, stop_ids=stop_ids)
+    constraints = Constraints(grammar=vocabulary.grammar(lark('start: "xy" "z"')), min_tokens=20)
+    params: SamplingParams | BeamParams = replace(SAMPLED, constraints=constraints, stop_ids=stop_ids)
     if beam_size > 1:
-        params = BeamParams(24, beam_size, constraints=held, stop_ids=stop_ids)
+        params = BeamParams(24, beam_size, constraints=constraints, stop_ids=stop_ids)
     async with running(stories) as engine:
         output = await collect(engine, params, prompt_ids=PROMPT)
 
@@ -204,9 +204,9 @@ async def test_the_last_token_of_a_grammar_is_no_cut(
     stories: TinyPackage, make_words: tuple[PackageTokenizer, Vocabulary]
 ) -> None:
     texts, vocabulary = make_words[0].token_bytes().texts, make_words[1]
-    held = Constraints(grammar=vocabulary.grammar(lark('start: "q"')))
+    constraints = Constraints(grammar=vocabulary.grammar(lark('start: "q"')))
     async with running(stories) as engine:
-        output = await collect(engine, SamplingParams(1, constraints=held), prompt_ids=PROMPT)
+        output = await collect(engine, SamplingParams(1, constraints=constraints), prompt_ids=PROMPT)
 
     assert output.finish_reason == "stop" and [token.id for token in output.tokens] == [texts.index(b"q")]
 
@@ -215,12 +215,14 @@ async def test_beams_end_where_their_grammar_does(
     stories: TinyPackage, make_words: tuple[PackageTokenizer, Vocabulary]
 ) -> None:
     texts, vocabulary = make_words[0].token_bytes().texts, make_words[1]
-    held = Constraints(grammar=vocabulary.grammar(lark('start: "q" | "z"')))
+    constraints = Constraints(grammar=vocabulary.grammar(lark('start: "q" | "z"')))
     async with running(stories) as engine:
-        greedy = await collect(engine, SamplingParams(1, temperature=0, constraints=held), prompt_ids=PROMPT)
+        greedy = await collect(engine, SamplingParams(1, temperature=0, constraints=constraints), prompt_ids=PROMPT)
         at_once, later = [
             (
-                await collect(engine, BeamParams(most, beam_size=2, n_best=2, constraints=held), prompt_ids=PROMPT)
+                await collect(
+                    engine, BeamParams(most, beam_size=2, n_best=2, constraints=constraints), prompt_ids=PROMPT
+                )
             ).hypotheses
             for most in (1, 8)
         ]
@@ -302,9 +304,9 @@ def test_an_output_that_ends_by_another_token_than_the_grammars_end_does_not_wea
     monkeypatch.setattr(vocabulary, "matcher_of", lambda _: pytest.fail("it was compiled anew"))
     letter, other_end = 1 + ord("a"), 1 + ord("!")
     for _ in range(3):
-        held = Held(Constraints(grammar=grammar), [], 8, frozenset({grammar.end, other_end}))
-        assert held.take(letter) is None
-        allowed = held.allowed()
-        assert allowed is not None and allowed[other_end] and held.take(other_end) is None
+        state = ConstraintState(Constraints(grammar=grammar), [], 8, frozenset({grammar.end, other_end}))
+        assert state.take(letter) is None
+        allowed = state.allowed()
+        assert allowed is not None and allowed[other_end] and state.take(other_end) is None
 
     assert not grammar.is_spent

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.engine.columns import Floats
-from service.engine.constraints import Constraints, Held
+from service.engine.constraints import Constraints, ConstraintState
 from service.engine.penalties import adjusted
 from service.engine.sampling import sample
 from service.engine.sampling_params import Row, SamplingParams
@@ -33,13 +33,13 @@ def row(output: list[int], **params: Any) -> Row:
     return Row(chosen, [1, 5, 5, 8], output, np.random.default_rng(0))
 
 
-def held(rows: list[Row]) -> dict[int, Held]:
-    return {place: held for place, one in enumerate(rows) if (held := one.held()) is not None}
+def states_of(rows: list[Row]) -> dict[int, ConstraintState]:
+    return {place: state for place, one in enumerate(rows) if (state := one.constraint_state()) is not None}
 
 
 def adjust(logits: Floats, rows: list[Row]) -> Floats:
     """Return what the logits are while a token is chosen."""
-    with adjusted(logits, held(rows)) as changed:
+    with adjusted(logits, states_of(rows)) as changed:
         return changed.copy()
 
 
@@ -88,7 +88,7 @@ def test_the_logits_are_left_as_they_were() -> None:
     before = values.copy()
     rows = [row([1, 2, 2, 5], **{"logprobs": 3, "temperature": 0.5, **kind}) for kind in KINDS]
 
-    with adjusted(values, held(rows)) as changed:
+    with adjusted(values, states_of(rows)) as changed:
         assert np.shares_memory(changed, values)
         assert (changed != before).any(axis=-1).all()
     sample(values, rows)

@@ -17,11 +17,11 @@ def row(
     prompt: list[int] | None = None,
     output: list[int] | None = None,
     *,
-    held: dict[str, Any] | None = None,
+    constraints: dict[str, Any] | None = None,
     **params: Any,
 ) -> Row:
     """Return a row with sampling parameters, held to constraints."""
-    chosen = SamplingParams(max_tokens=9, constraints=Constraints(**(held or {})), **params)
+    chosen = SamplingParams(max_tokens=9, constraints=Constraints(**(constraints or {})), **params)
     return Row(chosen, prompt or [], output or [], np.random.default_rng(params.get("seed")))
 
 
@@ -79,7 +79,7 @@ def test_rows_do_not_influence_each_other() -> None:
     kinds: list[dict[str, Any]] = [
         {"temperature": 1.0, "seed": 4},
         {"temperature": 0},
-        {"temperature": 0.7, "top_p": 0.5, "seed": 9, "held": {"logit_bias": {3: 2.0}}},
+        {"temperature": 0.7, "top_p": 0.5, "seed": 9, "constraints": {"logit_bias": {3: 2.0}}},
     ]
 
     together = sample(values, [row(**kind) for kind in kinds])
@@ -88,26 +88,26 @@ def test_rows_do_not_influence_each_other() -> None:
 
 
 def test_a_repetition_penalty_counts_prompt_and_output() -> None:
-    changed = adjust(logits(2, 2, -2, 2), [row(prompt=[0], output=[2], held={"repetition_penalty": 2.0})])
+    changed = adjust(logits(2, 2, -2, 2), [row(prompt=[0], output=[2], constraints={"repetition_penalty": 2.0})])
 
     assert changed[0].tolist() == [1, 2, -4, 2]
 
 
 def test_presence_and_frequency_penalties_count_the_output_alone() -> None:
     penalties = {"presence_penalty": 1, "frequency_penalty": 0.5}
-    changed = adjust(logits(5, 5, 5), [row(prompt=[0], output=[1, 1, 2], held=penalties)])
+    changed = adjust(logits(5, 5, 5), [row(prompt=[0], output=[1, 1, 2], constraints=penalties)])
 
     assert changed[0].tolist() == [5, 3, 3.5]
 
 
 def test_a_bias_adds_and_min_tokens_forbids_the_end() -> None:
-    changed = adjust(logits(5, 1), [row(stop_ids=frozenset({0}), held={"logit_bias": {1: 3}, "min_tokens": 1})])
+    changed = adjust(logits(5, 1), [row(stop_ids=frozenset({0}), constraints={"logit_bias": {1: 3}, "min_tokens": 1})])
 
     assert changed[0].tolist() == [-np.inf, 4]
 
 
 def test_of_a_row_without_constraints_nothing_is_kept() -> None:
-    assert row(output=[1]).held() is None
+    assert row(output=[1]).constraint_state() is None
 
 
 def test_logprobs_are_natural_and_come_with_the_likeliest() -> None:

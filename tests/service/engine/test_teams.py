@@ -22,7 +22,7 @@ from service.engine.engine import Engine
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import Session, SessionOptions
-from service.engine.teams import MOST_BYTES, Choice, fewer_threads, size_of
+from service.engine.teams import MAX_BYTES, Choice, fewer_threads, size_of
 from tests.conftest import MakePackage, TinyPackage
 
 # Seconds of a run with all threads, and with one: on a quiet machine, and on a busy one.
@@ -170,7 +170,7 @@ def test_all_models_of_a_process_together_hold_so_much_again_and_no_more(
     opened = [Session(path, SessionOptions()) for _ in range(3)]
     gc.collect()  # or what other tests have left could go meanwhile, and make room
     held = sum(each.held_again for each in teams._ALL)
-    monkeypatch.setattr(teams, "MOST_BYTES", held + 2 * path.stat().st_size)
+    monkeypatch.setattr(teams, "MAX_BYTES", held + 2 * path.stat().st_size)
 
     def step() -> None:
         for session in opened:
@@ -228,7 +228,7 @@ def test_another_package_in_the_same_place_is_not_opened(
 
 @pytest.mark.parametrize(
     ("weights", "counts"),
-    [(0, [8, 4, 2, 1]), (MOST_BYTES // 2, [8, 4, 2]), (MOST_BYTES, [8, 4]), (MOST_BYTES + 1, [8])],
+    [(0, [8, 4, 2, 1]), (MAX_BYTES // 2, [8, 4, 2]), (MAX_BYTES, [8, 4]), (MAX_BYTES + 1, [8])],
 )
 def test_weights_are_held_again_for_small_graphs_only(weights: int, counts: list[int]) -> None:
     assert fewer_threads(weights, 8) == counts

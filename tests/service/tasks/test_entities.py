@@ -14,7 +14,7 @@ from model.package import Aggregation
 from model.training.tokenizers import train_wordpiece
 from service.engine.session import Array
 from service.schemas import Entity
-from service.tasks.entities import MOST_MARKS, Tags, entities, trimmed
+from service.tasks.entities import MAX_MARKS, Tags, entities, trimmed
 from service.tasks.scores import softmax
 
 TEXT = "The little dog liked playing in the garden of New York, and he was gooder than others."
@@ -140,4 +140,4 @@ def test_an_accent_that_is_a_character_of_its_own_is_part_of_its_letter() -> Non
 
     assert trimmed(text, 6, 11) == (7, 12)
     assert trimmed("a \u0301", 0, 2) == (0, 1)
-    assert trimmed("e" + "\u0301" * 1000, 0, 1) == (0, 1 + MOST_MARKS)
+    assert trimmed("e" + "\u0301" * 1000, 0, 1) == (0, 1 + MAX_MARKS)

@@ -23,7 +23,7 @@ from service.models_file import ModelSettings
 from service.schemas import AnyRequest, ClassifyRequest, GenerateRequest, GenerateResponse, Response
 from service.settings import Limits, Settings
 from service.tasks.loading import load_task
-from service.tasks.reopening import MOST_FAILED, ReopenedTask, must_be_replaced
+from service.tasks.reopening import MAX_FAILED, ReopenedTask, must_be_replaced
 from tests.conftest import TinyPackage
 from tests.service.api.conftest import series
 from tests.service.clock import Clock
@@ -264,7 +264,7 @@ async def test_a_model_that_cannot_be_opened_anew_waits_for_another_process_and_
     break_loop(generator)
     with pytest.raises(InternalError):
         await generator.predict(STORY)
-    for _ in range(MOST_FAILED):
+    for _ in range(MAX_FAILED):
         assert not must_be_replaced(tasks)
         await opened(generator)
         await closed(generator)
@@ -296,7 +296,7 @@ async def test_a_package_that_is_broken_takes_no_process_with_it(
     break_loop(tasks[1])
     with pytest.raises(InternalError):
         await tasks[1].predict(STORY)
-    for _ in range(MOST_FAILED + 1):
+    for _ in range(MAX_FAILED + 1):
         assert not must_be_replaced(tasks)
         await opened(tasks[1])
         await closed(tasks[1])

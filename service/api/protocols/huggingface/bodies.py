@@ -12,7 +12,7 @@ from model.package import Activation, Aggregation
 from service.api.protocols.nulls import NullsLeftOut
 from service.schemas.decoding import DecodingRequest
 from service.schemas.generate import GenerateRequest
-from service.schemas.request import MOST, Text, Texts
+from service.schemas.request import MAX_INT32, Text, Texts
 from service.schemas.rerank import MAX_DOCUMENTS
 
 
@@ -70,7 +70,7 @@ class LabelParameters(_Open):
     """How texts are labelled."""
 
     function_to_apply: Activation | None = None
-    top_k: int | None = Field(None, ge=1, le=MOST)
+    top_k: int | None = Field(None, ge=1, le=MAX_INT32)
     truncation: bool = Field(True, description="cut what is too long")
 
 
@@ -85,7 +85,7 @@ class ImageParameters(_Open):
     """How images are labelled."""
 
     function_to_apply: Activation | None = None
-    top_k: int | None = Field(None, ge=1, le=MOST)
+    top_k: int | None = Field(None, ge=1, le=MAX_INT32)
 
 
 class Image(Body):
@@ -126,7 +126,7 @@ class TagParameters(_Open):
 
     aggregation_strategy: Aggregation | None = None
     ignore_labels: Annotated[list[Text], Field(max_length=256, fail_fast=True)] | None = None
-    stride: int | None = Field(None, ge=0, le=MOST)
+    stride: int | None = Field(None, ge=0, le=MAX_INT32)
 
 
 class TokenClassification(Body):
@@ -147,7 +147,7 @@ class AnswerParameters(_Open):
     """How answers are looked for."""
 
     top_k: int | None = Field(None, ge=1, le=100)
-    doc_stride: int | None = Field(None, ge=0, le=MOST)
+    doc_stride: int | None = Field(None, ge=0, le=MAX_INT32)
     max_answer_len: int | None = Field(None, ge=1, le=512)
     handle_impossible_answer: bool | None = None
     align_to_words: Literal[True] | None = None
@@ -193,7 +193,7 @@ class FeatureExtraction(Body):
     prompt_name: Text | None = None
     truncate: bool | None = None
     truncation_direction: Literal["right", "Right"] | None = None
-    dimensions: int | None = Field(None, ge=1, le=MOST)
+    dimensions: int | None = Field(None, ge=1, le=MAX_INT32)
     encoding_format: Literal["float"] | None = None
 
     @model_validator(mode="before")
@@ -229,15 +229,15 @@ class GenerationParameters(_Open):
     """How outputs are chosen: names of transformers, each with the bounds of the native field."""
 
     # Where both names of a field are sent, the one that stands later here counts, as in transformers.
-    max_length: int | None = Field(None, ge=1, le=MOST)
-    max_new_tokens: int | None = Field(None, ge=1, le=MOST)
-    min_length: int | None = Field(None, ge=0, le=MOST)
-    min_new_tokens: int | None = Field(None, ge=0, le=MOST)
-    num_beams: int | None = Field(None, ge=1, le=MOST)
+    max_length: int | None = Field(None, ge=1, le=MAX_INT32)
+    max_new_tokens: int | None = Field(None, ge=1, le=MAX_INT32)
+    min_length: int | None = Field(None, ge=0, le=MAX_INT32)
+    min_new_tokens: int | None = Field(None, ge=0, le=MAX_INT32)
+    num_beams: int | None = Field(None, ge=1, le=MAX_INT32)
     length_penalty: float | None = Field(None, ge=-5, le=5)
     early_stopping: bool | Literal["never"] | None = None
     repetition_penalty: float | None = Field(None, ge=0.01, le=10)
-    no_repeat_ngram_size: int | None = Field(None, ge=0, le=MOST)
+    no_repeat_ngram_size: int | None = Field(None, ge=0, le=MAX_INT32)
     do_sample: NotDone = None
     num_beam_groups: OnlyOne = None
     num_return_sequences: OnlyOne = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.protocols.nulls import NullsLeftOut
-from service.schemas.request import MOST, Text
+from service.schemas.request import MAX_INT32, Text
 from service.schemas.translate import AUTO, Source, Target, TextFormat, ToTranslate
 
 
@@ -24,7 +24,7 @@ class LibreTranslateRequest(LibreTranslateBody):
     source: Source = AUTO
     target: Target
     format: TextFormat = "text"
-    alternatives: int = Field(0, ge=0, le=MOST, description="how many other translations of each text to return")
+    alternatives: int = Field(0, ge=0, le=MAX_INT32, description="how many other translations of each text to return")
     model: str | None = Field(None, description="name of the model; if left out, the first for these languages")
 
 

@@ -24,7 +24,7 @@ from service.schemas import (
     TokenLogprob,
 )
 from service.schemas.generate import MAX_MESSAGES
-from service.schemas.request import MOST
+from service.schemas.request import MAX_INT32
 from service.turns import Turn
 
 UNFINISHED = "\ufffd"  # stands for bytes that are no whole character
@@ -61,7 +61,7 @@ class ChatRequest(ChoicesRequest):
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     max_completion_tokens: int | None = Field(
-        None, ge=1, le=MOST, description="another name of max_tokens, which it overrides"
+        None, ge=1, le=MAX_INT32, description="another name of max_tokens, which it overrides"
     )
     logprobs: bool = Field(False, description="whether to report each token's log probability")
     top_logprobs: int | None = Field(None, ge=0, le=20, description="with logprobs: likeliest tokens at each place")

@@ -12,7 +12,7 @@ from service.api.calls import Calls
 from service.api.protocols.openai.requests import OpenAIRequest
 from service.errors import InvalidRequest
 from service.schemas import EmbedRequest, EmbedResponse, Response
-from service.schemas.request import MOST, Ids, ListsOfIds, Text, Texts
+from service.schemas.request import MAX_INT32, Ids, ListsOfIds, Text, Texts
 from service.turns import Turn
 
 EncodingFormat = Literal["float", "base64"]
@@ -32,14 +32,16 @@ class EmbeddingsRequest(OpenAIRequest):
         description="a text, a list of texts, or token ids of one or several, which are taken as they are"
     )
     encoding_format: EncodingFormat = Field("float", description="numbers, or float32 (little-endian) in base64")
-    dimensions: int | None = Field(None, ge=1, le=MOST, description="how many of a vector's first numbers to return")
+    dimensions: int | None = Field(
+        None, ge=1, le=MAX_INT32, description="how many of a vector's first numbers to return"
+    )
     normalize: bool | None = Field(
         None, description="whether vectors are made 1 long; the model's own choice if left out"
     )
     prompt_name: Text | None = Field(None, description="one of the model's prompts, which goes before each text")
     truncate: bool = Field(False, description="cut texts that are too long instead of refusing them")
     truncate_prompt_tokens: int | None = Field(
-        None, ge=-1, le=MOST, description="the same in vLLM's words: -1, or no less than the model's longest text"
+        None, ge=-1, le=MAX_INT32, description="the same in vLLM's words: -1, or no less than the model's longest text"
     )
 
 

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from service.api.protocols.nulls import NullsLeftOut
 from service.schemas.classify import Pair
-from service.schemas.request import MOST, Ids, ListsOfIds, Text, Texts
+from service.schemas.request import MAX_INT32, Ids, ListsOfIds, Text, Texts
 from service.schemas.rerank import MAX_DOCUMENTS
 
 MODEL = Field(None, description="name of the model; if left out, the first that fits answers")
@@ -49,7 +49,9 @@ class TeiEmbedRequest(TruncatedRequest):
     )
     normalize: bool = Field(True, description="whether vectors are made 1 long")
     prompt_name: Text | None = PROMPT_NAME
-    dimensions: int | None = Field(None, ge=1, le=MOST, description="how many of the vector's first numbers to return")
+    dimensions: int | None = Field(
+        None, ge=1, le=MAX_INT32, description="how many of the vector's first numbers to return"
+    )
 
 
 class PooledRequest(TruncatedRequest):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from model.package.tokenizer import token_id
 from model.training.cards import FASHION_IMAGES
 from model.training.objectives import IGNORED, Answer, Classify, ClassifyImages, Contrastive, ScorePairs, Tag
-from model.training.objectives.answer import LONGEST_ANSWER, Question
+from model.training.objectives.answer import MAX_ANSWER_TOKENS, Question
 from model.training.objectives.images import augmented
 from model.training.objectives.pair import UNKNOWN, Pair, spearman
 from model.training.objectives.tag import entities
@@ -194,10 +194,10 @@ def test_an_answer_is_looked_for_in_the_text_alone_begins_before_it_ends_and_is_
     assert objective.score(Fixed(logits), batch) == [(0, 18.0, "ice cream")]
 
     logits[0, first - 1, 1] = 0
-    logits[0, last - LONGEST_ANSWER, 0] = 10  # a start one token too far away
+    logits[0, last - MAX_ANSWER_TOKENS, 0] = 10  # a start one token too far away
     assert objective.score(Fixed(logits), batch) == [(0, 18.0, "ice cream")]
 
-    logits[0, last - LONGEST_ANSWER + 1, 0] = 10  # and one that is not
+    logits[0, last - MAX_ANSWER_TOKENS + 1, 0] = 10  # and one that is not
     ((_, score, text),) = objective.score(Fixed(logits), batch)
     assert score == 19 and text.endswith("loves ice cream")
 

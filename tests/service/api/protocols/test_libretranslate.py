@@ -216,7 +216,7 @@ async def test_alternatives_widen_the_search_of_a_package_that_is_greedy(
 async def test_a_flood_of_texts_of_unknown_languages_is_refused_before_it_is_read(
     open_client: OpenClient, translators: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.api.by_language.MOST_TEXTS", 4)
+    monkeypatch.setattr("service.api.by_language.MAX_TEXTS", 4)
     async with open_client(*translators) as client:
         body = {"input": [GERMAN] * 3, "target": "en"}
         answers = await asyncio.gather(*(client.post("/translate", json=body) for _ in range(4)))
