@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from model.export.graphs import GraphFile
 from model.package import CacheShape, Manifest
-from model.package.inputs import cache_names, encoder_inputs, last_tokens, pad_rows
+from model.package.inputs import cache_names, decoder_inputs, encoder_inputs, pad_rows, source_inputs
 
 Array = NDArray[Any]
 
@@ -67,23 +67,15 @@ class NaiveDecoder:
 
     def set_source(self, cross: Mapping[str, Array], lengths: Array) -> None:
         """Give a translator's rows their sources: the encoder graph's outputs, and the sources' lengths (B,)."""
-        self._cross = {
-            **cross,
-            **{name.replace("cross", "last"): last_tokens(array, lengths) for name, array in cross.items()},
-            "source_last_positions": (lengths - 1).astype(np.int32),
-            "source_total_length": np.array(lengths.max(), np.int32),
-        }
+        self._cross = source_inputs(cross, lengths)
 
     def step(self, ids: Array, lengths: Array, past: int | Array) -> Array:
         """Feed new tokens (B, T), `lengths` (B,) of them real, behind `past` tokens; return logits (B, T, V)."""
         rows, new = ids.shape
         first = np.broadcast_to(np.asarray(past, np.int64), (rows,))
+        wanted = np.broadcast_to(np.arange(new), (rows, new)).astype(np.int64)
         inputs = {
-            "input_ids": ids,
-            "position_ids": first[:, None] + np.arange(new),
-            "last_positions": (first + lengths - 1).astype(np.int32),
-            "total_length": np.array(int(first.max()) + new, np.int32),
-            "logit_positions": np.broadcast_to(np.arange(new), (rows, new)).astype(np.int64),
+            **decoder_inputs(ids, first, lengths, wanted),
             **dict(zip(cache_names("past", self._layers), self._past, strict=True)),
             **self._cross,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,32 @@ def encoder_inputs(ids: Array, lengths: Array, segment_ids: Array | None = None)
         "total_length": np.array(ids.shape[1], np.int32),
     }
     return inputs if segment_ids is None else {**inputs, "segment_ids": segment_ids}
+
+
+def decoder_inputs(ids: Array, past: Array, lengths: Array, logit_positions: Array) -> dict[str, Array]:
+    """Return a decoder's inputs but for its cache and source: new ids (B, T), padded on the right.
+
+    `past` (B,) tokens are before them, `lengths` (B,) of them are real, and of those at `logit_positions` (B, P) the
+    logits are wanted.
+    """
+    new = ids.shape[1]
+    return {
+        "input_ids": ids,
+        "position_ids": past[:, None] + np.arange(new),
+        "last_positions": (past + lengths - 1).astype(np.int32),
+        "total_length": np.array(past.max() + new, np.int32),
+        "logit_positions": logit_positions,
+    }
+
+
+def source_inputs(cross: Mapping[str, Array], lengths: Array) -> dict[str, Array]:
+    """Return a decoder's inputs that are of its sources: what the encoder made of them, and their lengths (B,)."""
+    return {
+        **cross,
+        **{name.replace("cross", "last"): last_tokens(array, lengths) for name, array in cross.items()},
+        "source_last_positions": (lengths - 1).astype(np.int32),
+        "source_total_length": np.array(lengths.max(), np.int32),
+    }
 
 
 def last_tokens(cross: Array, lengths: Array) -> Array:

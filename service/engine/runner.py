@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from model.package import Manifest
-from model.package.inputs import encoder_inputs, pad_rows
+from model.package.inputs import decoder_inputs, encoder_inputs, pad_rows
 from service.engine.batch import Batch, Choice, Chunk, Decode, Extent, Prefill
 from service.engine.choosing import DeviceLogits, HostLogits, StepLogits, choose, choose_with_drafts
 from service.engine.decode_step import DecodeStep
@@ -223,13 +223,7 @@ class Runner:
         rows, new = ids.shape
         self.prefilled_tokens += ids.size
         bound = self._decoder.bound()
-        inputs = {
-            "input_ids": ids,
-            "position_ids": past[:, None] + np.arange(new),
-            "last_positions": (past + lengths - 1).astype(np.int32),
-            "total_length": np.array(past.max() + new, np.int32),
-            "logit_positions": logit_positions,
-        }
+        inputs = decoder_inputs(ids, past, lengths, logit_positions)
         cached, updated = self.cache.bind(first_slot, rows)
         shape = (rows, logit_positions.shape[1], self._vocab_size)
         logits: Array | DeviceArray

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from model.package import Manifest
-from model.package.inputs import cache_names, encoder_inputs, last_tokens
+from model.package.inputs import cache_names, decoder_inputs, encoder_inputs, source_inputs
 from service.engine.explaining.anatomy import Kind
 from service.engine.explaining.graph import ExplainedGraph, Look, Seen
 from service.engine.explaining.lens import CHOSEN, COUNT, Answers
@@ -68,13 +68,7 @@ class Explainer:
     def translate(self, source: Sequence[int], target: Sequence[int], look: Look, alternatives: int = 1) -> Insight:
         """Return what an encoder–decoder sees in a source and in its translation, which has its start and end."""
         read, cross = self.encode(source, look)
-        lengths = np.array([len(source)])
-        given = {
-            **cross,
-            **{name.replace("cross", "last"): last_tokens(array, lengths) for name, array in cross.items()},
-            "source_last_positions": (lengths - 1).astype(np.int32),
-            "source_total_length": np.array(len(source), np.int32),
-        }
+        given = source_inputs(cross, np.array([len(source)]))
         past = self._past(len(target) - 1)
         steps = []
         for place, (token, following) in enumerate(pairwise(target)):
@@ -111,13 +105,9 @@ class Explainer:
         look: Look,
     ) -> Seen:
         """Run the decoder over new ids behind a past; `chosen` are the tokens that follow those at `places`."""
-        last = past_length + len(ids) - 1
+        rows, before, lengths = np.array([ids], np.int64), np.array([past_length]), np.array([len(ids)])
         inputs: dict[str, Array] = {
-            "input_ids": np.array([ids], np.int64),
-            "position_ids": np.arange(past_length, last + 1)[None],
-            "last_positions": np.array([last], np.int32),
-            "total_length": np.array(last + 1, np.int32),
-            "logit_positions": places[None],
+            **decoder_inputs(rows, before, lengths, places[None]),
             CHOSEN: np.array(chosen, np.int64)[None, :, None],
             COUNT: np.array([alternatives]),
         }
