@@ -108,16 +108,16 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is ever given
         """Change the weights by their gradients."""
+        by_shape: dict[torch.Size, list[tuple[Tensor, dict[str, Any]]]] = defaultdict(list)
         for group in self.param_groups:
-            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
             for weight in group["params"]:
                 if weight.grad is not None:
-                    by_shape[weight.shape].append(weight)
-            for shape, weights in by_shape.items():  # as one product each
-                moved = torch.stack([self._ahead(weight, group["momentum"]) for weight in weights])
-                step = orthogonalised(moved) * (ADAMW_RMS * math.sqrt(max(shape)) * group["lr"])
-                for weight, part in zip(weights, step, strict=True):
-                    weight.mul_(1 - group["lr"] * group["weight_decay"]).sub_(part)
+                    by_shape[weight.shape].append((weight, group))
+        for shape, found in by_shape.items():  # as one product each, whatever the rates: a GPU waits for every operator
+            moved = torch.stack([self._ahead(weight, group["momentum"]) for weight, group in found])
+            for (weight, group), step in zip(found, orthogonalised(moved), strict=True):
+                rate, decay = group["lr"], group["lr"] * group["weight_decay"]
+                weight.mul_(1 - decay).sub_(step, alpha=ADAMW_RMS * math.sqrt(max(shape)) * rate)
 
     def _ahead(self, weight: Tensor, momentum: float) -> Tensor:
         """Return the momentum a step ahead (Nesterov), having taken the gradient in."""
