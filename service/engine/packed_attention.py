@@ -29,13 +29,19 @@ MICROSOFT = "com.microsoft"
 WIDTH_UNIT, MAX_HEAD_WIDTH = 8, 256  # of heads, as flash attention takes them
 MAX_GRAPH_BYTES = 2**31 - 2**20  # bytes: no message of protobuf may have more
 BIAS_OF_NORM = 4  # which input of a norm that adds first
+KNOWN = {"num_heads", "kv_num_heads", "scale", "causal"}  # what an attention may be told
+STARTS, PLACES = "packed_starts", "packed_places"
+INT32_ZERO = helper.make_tensor("value", onnx.TensorProto.INT32, [1], [0])
 
 
 def packed_graph(path: Path) -> bytes | None:
     """Read an encoder's graph and write it so; None if there is no attention in it that could be."""
     if path.stat().st_size > MAX_GRAPH_BYTES:
         return None
-    return _Rewrite(onnx.load(path, load_external_data=False)).written()
+    model = onnx.load(path, load_external_data=False)
+    if any(each.data_location == onnx.TensorProto.EXTERNAL for each in model.graph.initializer):
+        return None
+    return _Rewrite(model).written()
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ class _Rewrite:
         """Return what is known of an attention, if it is of a form that can be packed."""
         told = {each.name: helper.get_attribute_value(each) for each in node.attribute}
         inputs = [*node.input, *[""] * 12]
-        if any(inputs[1:5]) or any(inputs[7:12]) or told.get("causal", 1) or told.keys() - {*KNOWN}:
+        if any(inputs[1:5]) or any(inputs[7:12]) or told.get("causal", 1) or told.keys() - KNOWN:
             return None  # a past, angles to turn by, a bias, a window
         if told["num_heads"] != told["kv_num_heads"] or any(self._users[name] for name in node.output[1:]):
             return None
@@ -122,13 +128,14 @@ class _Rewrite:
             helper.make_node("Shape", [given], ["packed_shape"]),
             helper.make_node("Slice", ["packed_shape", first, two], ["packed_rows"]),
             helper.make_node("Mul", ["packed_rows", twice], ["packed_places_shape"]),
-            helper.make_node("ConstantOfShape", ["packed_places_shape"], [PLACES], value=_INT32_ZERO),
+            helper.make_node("ConstantOfShape", ["packed_places_shape"], [PLACES], value=INT32_ZERO),
         ]
 
     def _packed(self, attention: _Attention) -> list[onnx.NodeProto]:
         """Return the products of query, key and value, each by itself, and the attention of them."""
         output, given = attention.node.output[0], attention.product.input[0]
-        matrix = numpy_helper.to_array(self._weights[attention.product.input[1]])
+        weight = attention.product.input[1]
+        matrix = numpy_helper.to_array(self._weights[weight])
         biases = None if attention.biases is None else numpy_helper.to_array(self._weights[attention.biases])
         width = matrix.shape[1] // 3
         tokens = self._constant("tokens", np.array([-1, matrix.shape[0]], np.int64))
@@ -136,7 +143,7 @@ class _Rewrite:
         parts = []
         for place, name in enumerate(("query", "key", "value")):
             columns = slice(place * width, (place + 1) * width)
-            weights = self._constant(f"{output}_{name}_matrix", np.ascontiguousarray(matrix[:, columns]))
+            weights = self._constant(f"{weight}_{name}", np.ascontiguousarray(matrix[:, columns]))
             nodes.append(helper.make_node("MatMul", [f"{output}_tokens", weights], [f"{output}_{name}"]))
             bias = None if biases is None else biases[columns]
             if bias is None or name == "key" or (name == "value" and self._move_on(output, bias)):
@@ -174,7 +181,8 @@ class _Rewrite:
         norm = users[0]
         if norm.input[1] != product.output[0] or norm.input[BIAS_OF_NORM] not in self._weights:
             return False
-        matrix, own = (numpy_helper.to_array(self._weights[name]) for name in (product.input[1], norm.input[4]))
+        names = product.input[1], norm.input[BIAS_OF_NORM]
+        matrix, own = (numpy_helper.to_array(self._weights[name]) for name in names)
         moved = own.astype(np.float32) + bias.astype(np.float32) @ matrix.astype(np.float32)
         norm.input[BIAS_OF_NORM] = self._constant(f"{output}_bias_behind", moved.astype(own.dtype))
         return True
@@ -185,8 +193,3 @@ class _Rewrite:
             self._weights[name] = numpy_helper.from_array(np.asarray(values), name)
             self._graph.initializer.append(self._weights[name])
         return name
-
-
-STARTS, PLACES = "packed_starts", "packed_places"
-KNOWN = ("num_heads", "kv_num_heads", "scale", "causal")
-_INT32_ZERO = helper.make_tensor("value", onnx.TensorProto.INT32, [1], [0])
