@@ -60,7 +60,7 @@ def test_stop_ends_a_stream_and_frees_its_slot(
     expect(stop).to_be_disabled()
     before = chat_model(address)["tokens"]
     page.get_by_role("button", name=begin, exact=True).click()
-    expect(page.locator(".token").nth(8)).to_be_visible()  # by then the counts are written
+    expect(page.locator(".token").nth(8)).to_be_attached()  # by then the counts are written
     during = chat_model(address)
     stop.click()
     stopped = time.monotonic()
@@ -93,13 +93,13 @@ def test_a_new_conversation_has_nothing_of_one_that_was_still_answered(open_page
     page.on("request", note)
     page.get_by_label("Message").fill("Once")
     page.get_by_role("button", name="Send").click()
-    expect(page.locator(".token").nth(3)).to_be_visible()
+    expect(page.locator(".token").nth(3)).to_be_attached()
     page.get_by_role("button", name="New conversation").click()
     expect(page.get_by_role("button", name="Stop")).to_be_disabled()
     page.get_by_label("Message").fill("The dog")
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".bubble.user")).to_have_text("The dog")
-    expect(page.locator(".token").nth(3)).to_be_visible()
+    expect(page.locator(".token").nth(3)).to_be_attached()
 
     assert roles == [["user"], ["user"]]
 
@@ -116,7 +116,7 @@ def test_what_is_sent_twice_is_sent_once_and_an_impatient_click_cuts_nothing(ope
     expect(page.locator(".bubble.user")).to_have_text("Once")
     message.fill("The dog")
     message.press("Enter")  # before an answer, or in its midst
-    expect(page.locator(".token").nth(3)).to_be_visible()
+    expect(page.locator(".token").nth(3)).to_be_attached()
     send.click()
 
     expect(page.locator(".bubble.user")).to_have_text(["Once", "The dog"])

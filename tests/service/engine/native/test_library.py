@@ -30,7 +30,6 @@ from tests.conftest import MakePackage
 from tests.service.engine.native.machine import needs_compiler
 from tests.service.engine.test_teams import inputs_of
 
-
 # A library that opens and names its instructions: what one computes is tested elsewhere, and takes ten times as long.
 SMALL = """#include "linear.h"
 extern "C" __attribute__((visibility("default"))) const char* TrifoldInstructions() { return "none"; }
