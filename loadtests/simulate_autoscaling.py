@@ -34,7 +34,7 @@ from service.models_file import Autoscaling
 TICK_S = 0.5  # of the simulation, and about what Ray's control loop takes
 PUSH_S = 1.0  # between two reports of a replica
 SLOTS = 32
-STEP_S, STEP_S_A_ROW = 0.0038, 0.00078  # GPT-2 124M on two cores: 1, 8, 32 rows in 4.5, 10, 29 ms
+STEP_S, STEP_S_PER_ROW = 0.0038, 0.00078  # GPT-2 124M on two cores: 1, 8, 32 rows in 4.5, 10, 29 ms
 PREFILL_TOKENS_PER_SECOND = 1200  # of the same
 STARTS_S = (8.0, 60.0, 180.0)
 SLO_S = 1.0  # time to first token that 95 % of a minute's requests must keep
@@ -107,7 +107,7 @@ class Replica:
         self.owed = max(0.0, -remaining)
 
     def _step(self) -> float:
-        return STEP_S + STEP_S_A_ROW * len(self.left)
+        return STEP_S + STEP_S_PER_ROW * len(self.left)
 
 
 @dataclass

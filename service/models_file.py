@@ -123,7 +123,8 @@ class ModelSettings(BaseModel):
         True,
         description="no substitute that could change an answer; false: an encoder may be computed by OpenVINO (extra "
         "openvino), where that is measured to be faster as the model is loaded, and a decoder of any precision may "
-        "have drafts. Answers are the same in any company in int8 and int8-static, on a processor",
+        "have drafts. Answers are the same in any company in int8 and int8-static, on a processor; on a device the "
+        "faster attention is taken in any case",
     )
     threads: int = Field(
         0,

@@ -115,9 +115,9 @@ class Muon(torch.optim.Optimizer):
                     by_shape[weight.shape].append((weight, group))
         for shape, found in by_shape.items():  # as one product each, whatever the rates: a GPU waits for every operator
             moved = torch.stack([self._ahead(weight, group["momentum"]) for weight, group in found])
-            for (weight, group), step in zip(found, orthogonalised(moved), strict=True):
+            for (weight, group), change in zip(found, orthogonalised(moved), strict=True):
                 rate, decay = group["lr"], group["lr"] * group["weight_decay"]
-                weight.mul_(1 - decay).sub_(step, alpha=ADAMW_RMS * math.sqrt(max(shape)) * rate)
+                weight.mul_(1 - decay).sub_(change, alpha=ADAMW_RMS * math.sqrt(max(shape)) * rate)
 
     def _ahead(self, weight: Tensor, momentum: float) -> Tensor:
         """Return the momentum a step ahead (Nesterov), having taken the gradient in."""

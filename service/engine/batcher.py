@@ -32,7 +32,7 @@ from service.engine.worker import REST_S, Worker
 logger = logging.getLogger(__name__)
 
 
-BATCH_TOKENS = 1024  # padded; larger batches are no faster, and waste more on padding
+BATCH_TOKENS = 1024  # padded; on a processor larger batches are no faster, and waste more on padding
 MEASURED = ((1, 16), (1, 128), (8, 64))  # rows and tokens of what graphs are compared by
 MEASURED_ON_DEVICE = (*MEASURED, (64, 128))
 
@@ -258,18 +258,20 @@ def _example(manifest: Manifest) -> OneShotInput:
 def _measured(
     manifest: Manifest, batch_tokens: int, shapes: Sequence[tuple[int, int]] = MEASURED
 ) -> list[list[OneShotInput]]:
-    """Return batches as large as a model's may be, to compare graphs by; of several texts the last is half as long."""
+    """Return batches to compare graphs by, none larger than a model's may be; of several texts the last is shorter."""
     rng, image = np.random.default_rng(0), manifest.image
     batches: list[list[OneShotInput]] = []
+    if image is not None:
+        tokens, shape = manifest.limits.max_positions, (image.channels, image.size, image.size)
+        counts = {max(1, min(rows, batch_tokens // tokens)) for rows, _ in shapes}
+        return [
+            [ImageInput(rng.standard_normal(shape, np.float32), tokens) for _ in range(rows)] for rows in sorted(counts)
+        ]
     for rows, tokens in shapes:
-        if image is not None:
-            shape = image.channels, image.size, image.size
-            batches.append([ImageInput(rng.standard_normal(shape, np.float32), tokens=1) for _ in range(rows)])
-            continue
         length = min(tokens, manifest.limits.max_input_tokens, batch_tokens)
         places = [0] if manifest.task == "fill" else []
         ids = rng.integers(0, manifest.vocab_size, (min(rows, max(1, batch_tokens // length)), length)).tolist()
         texts = [TextInput(row, [0] * length, places) for row in ids]
-        last = length // 2 if len(texts) > 1 else length
+        last = max(1, length // 2) if len(texts) > 1 else length
         batches.append([*texts[:-1], TextInput(texts[-1].ids[:last], [0] * last, places)])
     return batches

@@ -29,7 +29,9 @@ from service.turns import Turn
 
 logger = logging.getLogger(__name__)
 
-MANY_READERS = 16  # rows, of which a device had its next step a fifth sooner before their readers than behind them
+MANY_ROWS = (
+    16  # from here on a device's next step begins before readers are written to: 32 streams were 1.19 times as fast
+)
 
 
 class Engine:
@@ -176,7 +178,7 @@ class Engine:
                 rows = len(slots_of(batch.sequences))
                 is_on_device = self._runner.is_on_device
                 yields = not is_on_device and self.scheduler.may_wait(batch)
-                first = is_on_device and rows >= MANY_READERS
+                first = is_on_device and rows >= MANY_ROWS
                 results = await self._worker.run(self._runner.run, batch, yields=yields, first=first)
                 self.scheduler.update(batch, results, time.perf_counter() - started)
                 self._reporter.tell(batch, results, rows, self._runner.prefilled_tokens - padded, started)

@@ -28,7 +28,7 @@ Batch = Mapping[str, Array]  # what goes into a graph, by name
 TURNS = 3  # of each session at each batch; the shortest counts, as neighbours only ever make one longer
 GAIN = 1.1  # how many times as fast another graph must be to be taken: less is within what measuring errs by
 MAX_DISTANCE = 0.2  # of its answers from the own graph's, by the largest of them: what a package of int8 may differ by
-MAX_DISTANCE_OF_HALVES = 0.02  # the same of a package of float16
+GAIN_ON_DEVICE, MAX_DISTANCE_OF_HALVES = 1.05, 0.02  # the same of a package of float16 on a device
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,13 @@ def packed_if_faster(
         graph = packed_graph(path)
         if graph is None:
             return own
-        other = Session(path, options, graph)
-        compared = compare(own, other, batches, outputs)
+        with own.turn:  # others of this process may be recording a step
+            other = Session(path, options, graph)
+            compared = compare(own, other, batches, outputs)
     except Exception as error:  # as of a device whose attention has no such form
-        logger.warning("%s: the device does not take packed attention, so the graph runs as it is: %s", name, error)
+        logger.warning("%s: packed attention could not be tried, so the graph runs as it is: %s", name, error)
         return own
-    is_better = compared.speed > 1 and compared.distance <= MAX_DISTANCE_OF_HALVES
+    is_better = compared.speed >= GAIN_ON_DEVICE and compared.distance <= MAX_DISTANCE_OF_HALVES
     logger.info(
         "%s: packed attention is %.2f times as fast as the package's own, and answers differ by %.2g of the largest; "
         "%s runs",
@@ -116,7 +117,7 @@ def compare(own: Session, other: Session, batches: Sequence[Batch], outputs: Seq
 def _of_tokens(answers: Array, batch: Batch) -> Array:
     """Return what is answered of texts and tokens, without what stands at padding, which means nothing."""
     lengths, ids = batch.get("last_positions"), batch.get("input_ids")
-    if lengths is None or ids is None or answers.shape[:2] != ids.shape:
+    if lengths is None or ids is None or answers.ndim < 3 or answers.shape[:2] != ids.shape:
         return answers
     is_token: Array = np.arange(ids.shape[1]) <= lengths[:, None]
     return np.asarray(answers[is_token])

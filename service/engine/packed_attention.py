@@ -27,7 +27,6 @@ Array = NDArray[Any]
 
 MICROSOFT = "com.microsoft"
 WIDTH_UNIT, MAX_HEAD_WIDTH = 8, 256  # of heads, as flash attention takes them
-MAX_GRAPH_BYTES = 2**31 - 2**20  # bytes: no message of protobuf may have more
 BIAS_OF_NORM = 4  # which input of a norm that adds first
 KNOWN = {"num_heads", "kv_num_heads", "scale", "causal"}  # what an attention may be told
 STARTS, PLACES = "packed_starts", "packed_places"
@@ -35,13 +34,11 @@ INT32_ZERO = helper.make_tensor("value", onnx.TensorProto.INT32, [1], [0])
 
 
 def packed_graph(path: Path) -> bytes | None:
-    """Read an encoder's graph and write it so; None if there is no attention in it that could be."""
-    if path.stat().st_size > MAX_GRAPH_BYTES:
-        return None
-    model = onnx.load(path, load_external_data=False)
-    if any(each.data_location == onnx.TensorProto.EXTERNAL for each in model.graph.initializer):
-        return None
-    return _Rewrite(model).written()
+    """Read an encoder's graph and write it so; None if there is no attention in it that could be.
+
+    Weights that lie beside the graph stay there, but for those that are parted.
+    """
+    return _Rewrite(onnx.load(path, load_external_data=False), path.resolve().parent).written()
 
 
 @dataclass(frozen=True)
@@ -59,14 +56,17 @@ class _Attention:
 class _Rewrite:
     """One graph being rewritten."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self._graph, self._model = model.graph, model
+    def __init__(self, model: onnx.ModelProto, folder: Path) -> None:
+        self._graph, self._model, self._folder = model.graph, model, str(folder)
+        self._outputs = {each.name for each in model.graph.output}
+        self._has_shape = False
         self._weights = {each.name: each for each in model.graph.initializer}
         self._makers, self._users = makers_of(model.graph), users_of(model.graph)
 
     def written(self) -> bytes | None:
         found = [self._attention(node) for node in self._graph.node if node.op_type == "GroupQueryAttention"]
         attentions = [attention for attention in found if attention is not None]
+        attentions = [each for each in attentions if self._sizes(each) == self._sizes(attentions[0])]
         if not attentions:
             return None
         replaced: dict[int, list[onnx.NodeProto]] = {}
@@ -87,9 +87,9 @@ class _Rewrite:
         """Return what is known of an attention, if it is of a form that can be packed."""
         told = {each.name: helper.get_attribute_value(each) for each in node.attribute}
         inputs = [*node.input, *[""] * 12]
-        if any(inputs[1:5]) or any(inputs[7:12]) or told.get("causal", 1) or told.keys() - KNOWN:
+        if any(inputs[1:5]) or any(inputs[7:]) or told.get("causal", 1) or told.keys() - KNOWN:
             return None  # a past, angles to turn by, a bias, a window
-        if told["num_heads"] != told["kv_num_heads"] or any(self._users[name] for name in node.output[1:]):
+        if told["num_heads"] != told["kv_num_heads"] or any(map(self._is_read, node.output[1:])):
             return None
         maker, addition, biases = self._makers.get(inputs[0]), None, None
         if maker is not None and maker.op_type == "Add" and maker.input[1] in self._weights:
@@ -98,17 +98,29 @@ class _Rewrite:
         if maker is None or maker.op_type != "MatMul" or maker.input[1] not in self._weights:
             return None
         made = [maker, *([] if addition is None else [addition])]
-        if any(len(self._users[each.output[0]]) > 1 for each in made):
+        if any(len(self._users[each.output[0]]) > 1 or each.output[0] in self._outputs for each in made):
             return None
         width = self._weights[maker.input[1]].dims[1] // (3 * told["num_heads"])
         if width % WIDTH_UNIT or width > MAX_HEAD_WIDTH:
             return None
         return _Attention(node, maker, biases, addition, told["num_heads"], told)
 
+    def _is_read(self, name: str) -> bool:
+        return bool(name) and (name in self._outputs or bool(self._users[name]))
+
+    def _sizes(self, attention: _Attention) -> object:
+        """Return what all that are packed have in common: whose lengths they go by, and how wide they are."""
+        return list(attention.node.input[5:7]), list(self._weights[attention.product.input[1]].dims)
+
+    def _values(self, name: str) -> Array:
+        values: Array = numpy_helper.to_array(self._weights[name], self._folder)
+        return values
+
     def _texts(self, attention: _Attention) -> list[onnx.NodeProto]:
         """Return what makes `STARTS`, where each row's text and each row's padding begins, (2 · B + 1,), and `PLACES`.
 
-        Of the latter, (2 · B, T), flash attention takes the shape alone.
+        Of the latter, (2 · B, T), flash attention takes the shape alone; what goes by its numbers, as old devices may,
+        answers wrongly, which the comparison before the first request shows (`fastest.py`).
         """
         last_positions, length = attention.node.input[5:7]
         one, zero = self._constant("one", np.int32(1)), self._constant("zero", np.zeros(1, np.int32))
@@ -135,8 +147,8 @@ class _Rewrite:
         """Return the products of query, key and value, each by itself, and the attention of them."""
         output, given = attention.node.output[0], attention.product.input[0]
         weight = attention.product.input[1]
-        matrix = numpy_helper.to_array(self._weights[weight])
-        biases = None if attention.biases is None else numpy_helper.to_array(self._weights[attention.biases])
+        matrix = self._values(weight)
+        biases = None if attention.biases is None else self._values(attention.biases)
         width = matrix.shape[1] // 3
         tokens = self._constant("tokens", np.array([-1, matrix.shape[0]], np.int64))
         nodes = [helper.make_node("Reshape", [given, tokens], [f"{output}_tokens"])]
@@ -164,11 +176,10 @@ class _Rewrite:
             )
         )
         ends = self._constant("width", np.array([width], np.int64))
-        if (shape := "packed_shape_of_rows") not in self._makers:
-            node = helper.make_node("Concat", ["packed_rows", ends], [shape], axis=0)
-            self._makers[shape] = node
-            nodes.append(node)
-        return [*nodes, helper.make_node("Reshape", [f"{output}_packed", shape], [output])]
+        if not self._has_shape:
+            self._has_shape = True
+            nodes.append(helper.make_node("Concat", ["packed_rows", ends], ["packed_shape_of_rows"], axis=0))
+        return [*nodes, helper.make_node("Reshape", [f"{output}_packed", "packed_shape_of_rows"], [output])]
 
     def _move_on(self, output: str, bias: Array) -> bool:
         """Add a value's bias to that of the norm behind the next product, if there is one; return whether there was."""
@@ -181,8 +192,7 @@ class _Rewrite:
         norm = users[0]
         if norm.input[1] != product.output[0] or norm.input[BIAS_OF_NORM] not in self._weights:
             return False
-        names = product.input[1], norm.input[BIAS_OF_NORM]
-        matrix, own = (numpy_helper.to_array(self._weights[name]) for name in names)
+        matrix, own = self._values(product.input[1]), self._values(norm.input[BIAS_OF_NORM])
         moved = own.astype(np.float32) + bias.astype(np.float32) @ matrix.astype(np.float32)
         norm.input[BIAS_OF_NORM] = self._constant(f"{output}_bias_behind", moved.astype(own.dtype))
         return True

@@ -65,9 +65,9 @@ class Worker:
     ) -> Result:
         """Run a function in a thread; its return is progress, its error is raised.
 
-        `first`: before anything else that the event loop has to do. Both need the interpreter, and the loop, which has
-        it, would first write what the step before has brought to each of many readers, while a device has nothing to
-        do. So the loop stands still until the thread has begun. Where cores are few that costs more than it saves.
+        `first`: before anything else that the event loop has to do. The thread and the loop need the interpreter, and
+        the loop, which has it, would write to each of many readers what the step before has brought, while a device has
+        nothing to do. So it stands still until the thread has begun. Where cores are few that costs more than it saves.
         """
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._has_rested = False

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from model.training.data import length_batches
 from model.training.objectives.objective import Batch, Ragged
 
-MAX_ANSWER_TOKENS = 30  # tokens
+MAX_ANSWER_TOKENS = 30
 SPECIAL_TOKENS = 4  # of a question with its text, at most
 
 

@@ -14,6 +14,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+import model.export.graph
 from model.config import TransformerConfig
 from model.export.precisions import write_graphs
 from model.package.inputs import encoder_inputs
@@ -22,6 +23,7 @@ from service.engine.fastest import packed_if_faster
 from service.engine.packed_attention import packed_graph
 from service.engine.session import Array, Session, SessionOptions
 from tests.conftest import TINY, random_model
+from tests.service.engine.test_device import needs_gpu
 from tests.service.engine.test_fastest import ONE, batches
 
 LENGTHS = np.array([5, 9, 1, 7])
@@ -122,6 +124,22 @@ def test_a_picture_is_answered_alike(tmp_path: Path) -> None:
     np.testing.assert_allclose(answered(graph, pixels), own.astype(np.float32), atol=5e-3)
 
 
+def test_weights_that_lie_beside_the_graph_are_read_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, parted = (tmp_path / name for name in ("whole", "parted"))
+    whole.mkdir()
+    parted.mkdir()
+    expected = packed_graph(encoder_of(TINY["sentiment"], whole))
+    monkeypatch.setattr(model.export.graph, "ONE_FILE_BYTES", 0)
+    path = encoder_of(TINY["sentiment"], parted)
+    assert len(list(parted.iterdir())) == 2
+    found = packed_graph(path)
+    assert expected is not None and found is not None
+
+    loaded = onnx.load_from_string(found)
+    onnx.load_external_data_for_model(loaded, str(parted))
+    np.testing.assert_array_equal(answered(loaded.SerializeToString(), ragged()), answered(expected, ragged()))
+
+
 def test_of_three_additions_one_is_left(tmp_path: Path) -> None:
     path = encoder_of(TINY["sentiment"], tmp_path)
     graph = packed_graph(path)
@@ -158,6 +176,16 @@ def test_attention_with_angles_is_not_packed(tmp_path: Path) -> None:
     config = replace(config, positions=replace(config.positions, kind="rotary"))
 
     assert packed_graph(encoder_of(config, tmp_path)) is None
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_device_answers_alike_whatever_the_lengths(tmp_path: Path) -> None:
+    path = encoder_of(TINY["sentiment"], tmp_path)
+    own, packed = (Session(path, SessionOptions(cuda=True), graph) for graph in (None, packed_graph(path)))
+    found = [ragged(), *batches((3, 16))]  # the latter without padding
+
+    assert fastest.compare(own, packed, found, ["logits"]).distance < fastest.MAX_DISTANCE_OF_HALVES
 
 
 @pytest.mark.parametrize(("speed", "distance", "is_taken"), [(1.5, 0.01, True), (0.9, 0.0, False), (3.0, 0.1, False)])
