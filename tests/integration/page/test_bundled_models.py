@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -11,6 +14,31 @@ from playwright.sync_api import Page, expect
 from tests.service.page.conftest import OpenPage
 
 pytestmark = [pytest.mark.integration, pytest.mark.browser]
+
+README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+CURLS = re.findall(
+    r"^    curl http://127\.0\.0\.1:8000(\S+) -H '\S+ \S+' -d '(.*)'\n    (\{.*\})$", README, re.MULTILINE
+)
+
+
+def rounded(value: Any) -> Any:
+    """Return an answer with numbers as exact as any processor has them."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
+    return pytest.approx(value, rel=1e-3) if isinstance(value, float) else value
+
+
+def test_the_first_page_has_requests_of_all_kinds() -> None:
+    assert len(CURLS) >= 7
+
+
+@pytest.mark.parametrize(("path", "body", "printed"), CURLS, ids=[path for path, _, _ in CURLS])
+def test_what_the_first_page_prints_is_answered(address: str, path: str, body: str, printed: str) -> None:
+    response = httpx.post(f"{address}{path}", content=body, headers={"Content-Type": "application/json"}, timeout=60)
+
+    assert response.json() == rounded(json.loads(printed))
 
 
 def answered(page: Page) -> None:
