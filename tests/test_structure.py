@@ -109,7 +109,11 @@ def test_only_the_settings_read_the_environment() -> None:
 
 
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
-DOCUMENTS = sorted(path for path in ROOT.rglob("*.md") if not {".venv", "node_modules", "runs"} & set(path.parts))
+DOCUMENTS = sorted(
+    path
+    for path in ROOT.rglob("*.md")
+    if not any(part in {"node_modules", "runs"} or part.startswith(".venv") for part in path.parts)
+)
 
 
 def anchors(document: Path) -> set[str]:
