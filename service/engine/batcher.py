@@ -255,9 +255,7 @@ def _example(manifest: Manifest) -> OneShotInput:
     return ImageInput(np.zeros((image.channels, image.size, image.size), np.float32), tokens=1)
 
 
-def _measured(
-    manifest: Manifest, batch_tokens: int, shapes: Sequence[tuple[int, int]] = MEASURED
-) -> list[list[OneShotInput]]:
+def _measured(manifest: Manifest, batch_tokens: int, shapes: Sequence[tuple[int, int]]) -> list[list[OneShotInput]]:
     """Return batches to compare graphs by, none larger than a model's may be; of several texts the last is shorter."""
     rng, image = np.random.default_rng(0), manifest.image
     batches: list[list[OneShotInput]] = []

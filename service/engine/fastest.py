@@ -64,15 +64,7 @@ def fastest_session(
     except Exception as error:  # a graph that it cannot take is no reason not to serve
         logger.warning("%s: OpenVINO does not run it, so the package's own graph runs: %s", name, error)
         return own
-    logger.info(
-        "%s: OpenVINO is %.2f times as fast as the package's own graph, and its answers differ by %.2g of the largest; "
-        "%s runs",
-        name,
-        compared.speed,
-        compared.distance,
-        "it" if compared.is_better else "the package's own graph",
-    )
-    return other if compared.is_better else own
+    return _chosen(own, other, compared, compared.is_better, name, "OpenVINO")
 
 
 def packed_if_faster(
@@ -90,13 +82,19 @@ def packed_if_faster(
         logger.warning("%s: packed attention could not be tried, so the graph runs as it is: %s", name, error)
         return own
     is_better = compared.speed >= GAIN_ON_DEVICE and compared.distance <= MAX_DISTANCE_OF_HALVES
+    return _chosen(own, other, compared, is_better, name, "packed attention")
+
+
+def _chosen(own: Session, other: Session, compared: Comparison, is_better: bool, name: str, what: str) -> Session:
+    """Return the one that runs, and tell it in the log; `what` the other has."""
     logger.info(
-        "%s: packed attention is %.2f times as fast as the package's own, and answers differ by %.2g of the largest; "
+        "%s: %s is %.2f times as fast as the package's own graph, and its answers differ by %.2g of the largest; "
         "%s runs",
         name,
+        what,
         compared.speed,
         compared.distance,
-        "it" if is_better else "the package's own",
+        "it" if is_better else "the package's own graph",
     )
     return other if is_better else own
 

@@ -29,7 +29,7 @@ MICROSOFT = "com.microsoft"
 WIDTH_UNIT, MAX_HEAD_WIDTH = 8, 256  # of heads, as flash attention takes them
 BIAS_OF_NORM = 4  # which input of a norm that adds first
 KNOWN = {"num_heads", "kv_num_heads", "scale", "causal"}  # what an attention may be told
-STARTS, PLACES = "packed_starts", "packed_places"
+STARTS, PLACES, SHAPE = "packed_starts", "packed_places", "packed_shape_of_rows"
 INT32_ZERO = helper.make_tensor("value", onnx.TensorProto.INT32, [1], [0])
 
 
@@ -47,10 +47,13 @@ class _Attention:
 
     node: onnx.NodeProto
     product: onnx.NodeProto
-    biases: str | None  # of query, key and value
-    addition: onnx.NodeProto | None
-    heads: int
-    attributes: Mapping[str, Any]
+    addition: onnx.NodeProto | None  # of the biases of query, key and value
+    told: Mapping[str, Any]  # its attributes
+
+    @property
+    def made(self) -> list[onnx.NodeProto]:
+        """What makes query, key and value."""
+        return [self.product, *([] if self.addition is None else [self.addition])]
 
 
 class _Rewrite:
@@ -59,7 +62,6 @@ class _Rewrite:
     def __init__(self, model: onnx.ModelProto, folder: Path) -> None:
         self._graph, self._model, self._folder = model.graph, model, str(folder)
         self._outputs = {each.name for each in model.graph.output}
-        self._has_shape = False
         self._weights = {each.name: each for each in model.graph.initializer}
         self._makers, self._users = makers_of(model.graph), users_of(model.graph)
 
@@ -72,8 +74,7 @@ class _Rewrite:
         replaced: dict[int, list[onnx.NodeProto]] = {}
         texts = self._texts(attentions[0])
         for attention in attentions:
-            gone = [attention.product, *([] if attention.addition is None else [attention.addition])]
-            replaced |= {id(node): [] for node in gone}
+            replaced |= {id(node): [] for node in attention.made}
             replaced[id(attention.node)] = self._packed(attention)
         replaced[id(attentions[0].node)] = [*texts, *replaced[id(attentions[0].node)]]
         nodes = [each for node in self._graph.node for each in replaced.get(id(node), [node])]
@@ -91,19 +92,17 @@ class _Rewrite:
             return None  # a past, angles to turn by, a bias, a window
         if told["num_heads"] != told["kv_num_heads"] or any(map(self._is_read, node.output[1:])):
             return None
-        maker, addition, biases = self._makers.get(inputs[0]), None, None
+        maker, addition = self._makers.get(inputs[0]), None
         if maker is not None and maker.op_type == "Add" and maker.input[1] in self._weights:
-            addition, biases = maker, maker.input[1]
-            maker = self._makers.get(maker.input[0])
+            addition, maker = maker, self._makers.get(maker.input[0])
         if maker is None or maker.op_type != "MatMul" or maker.input[1] not in self._weights:
             return None
-        made = [maker, *([] if addition is None else [addition])]
-        if any(len(self._users[each.output[0]]) > 1 or each.output[0] in self._outputs for each in made):
+        attention = _Attention(node, maker, addition, told)
+        names = [each.output[0] for each in attention.made]
+        if any(len(self._users[name]) > 1 or name in self._outputs for name in names):
             return None
         width = self._weights[maker.input[1]].dims[1] // (3 * told["num_heads"])
-        if width % WIDTH_UNIT or width > MAX_HEAD_WIDTH:
-            return None
-        return _Attention(node, maker, biases, addition, told["num_heads"], told)
+        return None if width % WIDTH_UNIT or width > MAX_HEAD_WIDTH else attention
 
     def _is_read(self, name: str) -> bool:
         return bool(name) and (name in self._outputs or bool(self._users[name]))
@@ -120,37 +119,36 @@ class _Rewrite:
         """Return what makes `STARTS`, where each row's text and each row's padding begins, (2 · B + 1,), and `PLACES`.
 
         Of the latter, (2 · B, T), flash attention takes the shape alone; what goes by its numbers, as old devices may,
-        answers wrongly, which the comparison before the first request shows (`fastest.py`).
+        answers wrongly, which the comparison before the first request shows (`fastest.py`). `SHAPE` is (B, T, H · D).
         """
         last_positions, length = attention.node.input[5:7]
+        given, weight = attention.product.input[:2]
         one, zero = self._constant("one", np.int32(1)), self._constant("zero", np.zeros(1, np.int32))
-        axis, flat = self._constant("axis", np.array([1], np.int64)), self._constant("flat", np.array([-1], np.int64))
-        first, two = self._constant("first", np.array([0], np.int64)), self._constant("two", np.array([2], np.int64))
-        twice = self._constant("twice", np.array([2, 1], np.int64))
-        given = attention.product.input[0]
+        axis, along = self._integers(1), self._constant("along", np.int64(0))
+        width = self._integers(self._weights[weight].dims[1] // 3)
         return [
             helper.make_node("Add", [last_positions, one], ["packed_lengths"]),
             helper.make_node("Sub", [length, "packed_lengths"], ["packed_rests"]),
             helper.make_node("Unsqueeze", ["packed_lengths", axis], ["packed_lengths_column"]),
             helper.make_node("Unsqueeze", ["packed_rests", axis], ["packed_rests_column"]),
             helper.make_node("Concat", ["packed_lengths_column", "packed_rests_column"], ["packed_pairs"], axis=1),
-            helper.make_node("Reshape", ["packed_pairs", flat], ["packed_texts"]),
-            helper.make_node("CumSum", ["packed_texts", self._constant("along", np.int64(0))], ["packed_ends"]),
+            helper.make_node("Reshape", ["packed_pairs", self._integers(-1)], ["packed_texts"]),
+            helper.make_node("CumSum", ["packed_texts", along], ["packed_ends"]),
             helper.make_node("Concat", [zero, "packed_ends"], [STARTS], axis=0),
             helper.make_node("Shape", [given], ["packed_shape"]),
-            helper.make_node("Slice", ["packed_shape", first, two], ["packed_rows"]),
-            helper.make_node("Mul", ["packed_rows", twice], ["packed_places_shape"]),
+            helper.make_node("Slice", ["packed_shape", self._integers(0), self._integers(2)], ["packed_rows"]),
+            helper.make_node("Mul", ["packed_rows", self._integers(2, 1)], ["packed_places_shape"]),
             helper.make_node("ConstantOfShape", ["packed_places_shape"], [PLACES], value=INT32_ZERO),
+            helper.make_node("Concat", ["packed_rows", width], [SHAPE], axis=0),
         ]
 
     def _packed(self, attention: _Attention) -> list[onnx.NodeProto]:
         """Return the products of query, key and value, each by itself, and the attention of them."""
-        output, given = attention.node.output[0], attention.product.input[0]
-        weight = attention.product.input[1]
+        output, (given, weight) = attention.node.output[0], attention.product.input[:2]
         matrix = self._values(weight)
-        biases = None if attention.biases is None else self._values(attention.biases)
+        biases = None if attention.addition is None else self._values(attention.addition.input[1])
         width = matrix.shape[1] // 3
-        tokens = self._constant("tokens", np.array([-1, matrix.shape[0]], np.int64))
+        tokens = self._integers(-1, matrix.shape[0])
         nodes = [helper.make_node("Reshape", [given, tokens], [f"{output}_tokens"])]
         parts = []
         for place, name in enumerate(("query", "key", "value")):
@@ -164,22 +162,17 @@ class _Rewrite:
             added = self._constant(f"{output}_{name}_bias", bias)
             nodes.append(helper.make_node("Add", [f"{output}_{name}", added], [f"{output}_{name}_sum"]))
             parts.append(f"{output}_{name}_sum")
-        told = {name: value for name, value in attention.attributes.items() if name == "scale"}
+        told = {name: value for name, value in attention.told.items() if name in {"num_heads", "scale"}}
         nodes.append(
             helper.make_node(
                 "PackedMultiHeadAttention",
                 [*parts, "", PLACES, STARTS],
                 [f"{output}_packed"],
                 domain=MICROSOFT,
-                num_heads=attention.heads,
                 **told,
             )
         )
-        ends = self._constant("width", np.array([width], np.int64))
-        if not self._has_shape:
-            self._has_shape = True
-            nodes.append(helper.make_node("Concat", ["packed_rows", ends], ["packed_shape_of_rows"], axis=0))
-        return [*nodes, helper.make_node("Reshape", [f"{output}_packed", "packed_shape_of_rows"], [output])]
+        return [*nodes, helper.make_node("Reshape", [f"{output}_packed", SHAPE], [output])]
 
     def _move_on(self, output: str, bias: Array) -> bool:
         """Add a value's bias to that of the norm behind the next product, if there is one; return whether there was."""
@@ -196,6 +189,9 @@ class _Rewrite:
         moved = own.astype(np.float32) + bias.astype(np.float32) @ matrix.astype(np.float32)
         norm.input[BIAS_OF_NORM] = self._constant(f"{output}_bias_behind", moved.astype(own.dtype))
         return True
+
+    def _integers(self, *values: int) -> str:
+        return self._constant("_".join(map(str, values)), np.array(values, np.int64))
 
     def _constant(self, name: str, values: Array | np.generic) -> str:
         name = f"packed_{name}"

@@ -1,4 +1,4 @@
-"""The page as a newcomer meets it: every screen of the bundled models, answered by the running service."""
+"""The bundled models as a newcomer meets them, answered by the running service: the README's requests, every screen."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CURLS = re.findall(
 )
 
 
-def rounded(value: Any) -> Any:
-    """Return an answer with numbers as exact as any processor has them."""
+def near(value: Any) -> Any:
+    """Return an answer that others equal whose numbers are near, as those of another processor."""
     if isinstance(value, dict):
-        return {name: rounded(each) for name, each in value.items()}
+        return {name: near(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [rounded(each) for each in value]
+        return [near(each) for each in value]
     return pytest.approx(value, rel=1e-3) if isinstance(value, float) else value
 
 
@@ -38,7 +38,7 @@ def test_the_first_page_has_requests_of_all_kinds() -> None:
 def test_what_the_first_page_prints_is_answered(address: str, path: str, body: str, printed: str) -> None:
     response = httpx.post(f"{address}{path}", content=body, headers={"Content-Type": "application/json"}, timeout=60)
 
-    assert response.json() == rounded(json.loads(printed))
+    assert response.json() == near(json.loads(printed))
 
 
 def answered(page: Page) -> None:

@@ -60,11 +60,8 @@ class SkipLayerNormalization(OpRun):
         total = x.astype(np.float32) + skip + (0 if bias is None else bias)
         centred = total - total.mean(-1, keepdims=True)
         norm = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon) * scale + shift
-        return tuple(each.astype(np.float16) for each in (norm, total, total, total))[:: 1 if self.n_outputs > 1 else 4]
-
-    @property
-    def n_outputs(self) -> int:
-        return len(self.onnx_node.output)
+        outputs = tuple(each.astype(np.float16) for each in (norm, total, total, total))
+        return outputs[: len(self.onnx_node.output)]  # of which the second and third have no name
 
 
 def encoder_of(config: TransformerConfig, folder: Path) -> Path:
@@ -92,11 +89,11 @@ def without_biases(config: TransformerConfig) -> TransformerConfig:
     return replace(config, attention=replace(config.attention, qkv_bias=False, output_bias=False))
 
 
-def before_norms(config: TransformerConfig) -> TransformerConfig:
+def with_norms_behind(config: TransformerConfig) -> TransformerConfig:
     return replace(config, norm=replace(config.norm, placement="post"))
 
 
-@pytest.mark.parametrize("changed", [lambda config: config, without_biases, before_norms])
+@pytest.mark.parametrize("changed", [lambda config: config, without_biases, with_norms_behind])
 def test_texts_of_any_length_are_answered_alike(
     changed: Callable[[TransformerConfig], TransformerConfig], tmp_path: Path
 ) -> None:
@@ -207,7 +204,7 @@ def test_a_device_without_such_attention_computes_the_graph_as_it_is(tmp_path: P
     own = Session(path, ONE)
 
     # As here: the processor has no such operator.
-    assert packed_if_faster(own, path, SessionOptions(threads=1), batches((2, 8)), ["logits"], "reviews") is own
+    assert packed_if_faster(own, path, ONE, batches((2, 8)), ["logits"], "reviews") is own
 
 
 def test_what_stands_at_padding_is_not_compared(tmp_path: Path) -> None:

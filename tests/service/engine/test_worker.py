@@ -168,6 +168,7 @@ async def test_what_comes_first_has_begun_before_the_loop_does_anything_else(mon
     await resting.worker.run(len, "abc", first=True)
 
     assert waiting == [0]
+    await resting.worker.close()
 
 
 async def test_a_loop_does_not_stand_still_for_a_thread_that_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,3 +182,4 @@ async def test_a_loop_does_not_stand_still_for_a_thread_that_is_busy(monkeypatch
 
     assert await behind == 3
     assert await busy
+    await resting.worker.close()
