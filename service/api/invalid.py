@@ -69,12 +69,15 @@ def native(kind: type[Kind], /, **values: Any) -> Kind:
 
 @contextmanager
 def naming(**fields: str) -> Iterator[None]:
-    """Name fields in errors as a protocol does: those of the native request, and what the client has sent for them."""
+    """Name fields in errors as a protocol does: those of the native request, and what the client has sent for them.
+
+    The first word is the client's field, as in `alternatives + 1`, whose value ours is.
+    """
     try:
         yield
     except ServiceError as error:
         theirs = fields.get(error.param or "")
         if theirs is not None:
             ours = str(error.param)
-            error.args = (error.message.replace(ours, theirs, 1), theirs, *error.args[2:])
+            error.args = (error.message.replace(ours, theirs, 1), theirs.split()[0], *error.args[2:])
         raise

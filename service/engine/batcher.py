@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 BATCH_TOKENS = 1024  # padded; on a processor larger batches are no faster, and waste more on padding
+BATCH_TOKENS_ON_DEVICE = 8192  # 64 texts of 128 tokens, as a device's speed is measured with
 MEASURED = ((1, 16), (1, 128), (8, 64))  # rows and tokens of what graphs are compared by
 MEASURED_ON_DEVICE = (*MEASURED, (64, 128))
 
@@ -57,7 +58,7 @@ class Batcher:
         folder: Path,
         manifest: Manifest,
         options: SessionOptions,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
         observer: Observer | None = None,
         admission: AdmissionLimits | None = None,
         *,
@@ -65,15 +66,17 @@ class Batcher:
     ) -> None:
         """Open a package's encoder; one that need not be `exact` may be computed by OpenVINO, if that is faster.
 
-        A device's answers depend on the batch in any case, so there the faster attention is taken.
+        A device's answers depend on the batch in any case, so there the faster attention is taken. `batch_tokens` is
+        the most padded tokens of a batch; None: what suits the device or the processor.
         """
-        self._batch_tokens = batch_tokens
         self.admission = Admission(admission or AdmissionLimits())
         graph = manifest.graphs["encoder"]
         self._inputs, self._outputs = graph.inputs, graph.outputs
         self._pad = manifest.special_ids.pad
         self._ran_at = -REST_S
-        self._session = self._opened(folder / graph.file, manifest, options, exact=exact)
+        self._session, self._batch_tokens = self._opened(
+            folder / graph.file, manifest, options, batch_tokens, exact=exact
+        )
         self._example = _example(manifest)
         # A first run is slow: before there is a client, not for one.
         with self._session.shrinking():
@@ -89,19 +92,24 @@ class Batcher:
         """What computes the graph."""
         return self._session.provider
 
-    def _opened(self, path: Path, manifest: Manifest, options: SessionOptions, *, exact: bool) -> Session:
-        def batches(shapes: Sequence[tuple[int, int]]) -> list[dict[str, Array]]:
-            measured = _measured(manifest, self._batch_tokens, shapes)
-            return [collate(batch, self._pad, self._inputs) for batch in measured]
+    def _opened(
+        self, path: Path, manifest: Manifest, options: SessionOptions, batch_tokens: int | None, *, exact: bool
+    ) -> tuple[Session, int]:
+        """Return what computes the graph, and how many padded tokens a batch may have there."""
 
+        def batches(shapes: Sequence[tuple[int, int]], most: int) -> list[dict[str, Array]]:
+            return [collate(batch, self._pad, self._inputs) for batch in _measured(manifest, most, shapes)]
+
+        most = batch_tokens or BATCH_TOKENS
         if exact:
             session = Session(path, options)
         else:
-            session = fastest_session(path, options, batches(MEASURED), self._outputs, manifest.name)
+            session = fastest_session(path, options, batches(MEASURED, most), self._outputs, manifest.name)
         if session.provider != "cuda":
-            return session
-        found = batches(MEASURED_ON_DEVICE)
-        return packed_if_faster(session, path, options, found, self._outputs, manifest.name)
+            return session, most
+        most = batch_tokens or BATCH_TOKENS_ON_DEVICE
+        found = batches(MEASURED_ON_DEVICE, most)
+        return packed_if_faster(session, path, options, found, self._outputs, manifest.name), most
 
     async def run(self, permit: Permit, inputs: Sequence[OneShotInput]) -> list[Array]:
         """Return the answer to each of a request's inputs, as the model gives it.

@@ -164,7 +164,8 @@ class Translate:
         if request.stream and request.n_best > 1:
             raise InvalidRequest("n_best is more than 1; only the best translation can be streamed", "n_best")
         if request.n_best > beam_size:
-            raise InvalidRequest(f"n_best is {request.n_best}; it is at most beam_size = {beam_size}", "n_best")
+            limit = f"the limit is {beam_size}" if request.beam_size is None else f"it is at most beam_size = {beam_size}"
+            raise InvalidRequest(f"n_best is {request.n_best}; {limit}", "n_best")
         if request.stream and not isinstance(request.input, str):
             raise InvalidRequest("input is a list; only a single text can be streamed", "input")
         if request.alignment and (request.stream or request.format != "text"):

@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.engine import batcher as module
 from service.engine import worker
 from service.engine.admission import AdmissionLimits
-from service.engine.batcher import BATCH_TOKENS, Batcher
+from service.engine.batcher import BATCH_TOKENS, BATCH_TOKENS_ON_DEVICE, Batcher
 from service.engine.errors import EngineFailed, Overloaded
 from service.engine.inputs import OneShotInput, TextInput
 from service.engine.observer import Step
-from service.engine.session import Array, SessionOptions
+from service.engine.session import Array, Provider, Session, SessionOptions
 from service.engine.worker import REST_S, YIELDING
 from tests.conftest import MakePackage, TinyPackage
 
 
 @asynccontextmanager
 async def running(
-    package: TinyPackage, batch_tokens: int = BATCH_TOKENS, admission: AdmissionLimits | None = None
+    package: TinyPackage, batch_tokens: int | None = None, admission: AdmissionLimits | None = None
 ) -> AsyncIterator[Batcher]:
     options = SessionOptions(threads=1)
     batcher = Batcher(package.folder, package.manifest, options, batch_tokens, admission=admission)
@@ -70,6 +71,27 @@ async def test_what_waits_runs_together_within_the_padded_budget(
     assert seen[0] == [5, 6, 7, 8]  # those of like length go with the oldest
     assert [step.tokens for step in steps] == list(map(sum, seen))
     assert [step.padded_tokens for step in steps] == [max(batch) * len(batch) for batch in seen]
+
+
+@pytest.mark.parametrize(
+    ("provider", "batch_tokens", "most"),
+    [("cpu", None, BATCH_TOKENS), ("cuda", None, BATCH_TOKENS_ON_DEVICE), ("cuda", 64, 64)],
+)
+async def test_a_device_takes_more_at_once_unless_told(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch, provider: Provider, batch_tokens: int | None, most: int
+) -> None:
+    class Elsewhere(Session):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.provider = provider
+
+    monkeypatch.setattr(module, "Session", Elsewhere)
+    rows = most // 32
+    async with running(sentiment, batch_tokens, AdmissionLimits(2 * rows, 64 * rows)) as batcher:
+        seen = spy_on(batcher, monkeypatch)
+        await asyncio.gather(*(run(batcher, item(32)) for _ in range(2 * rows)))
+
+    assert [len(batch) for batch in seen] == [rows, rows]
 
 
 async def test_answers_go_to_those_who_asked(sentiment: TinyPackage) -> None:

@@ -23,7 +23,7 @@ LEAST = 1.0  # per cent: a language that is less likely is not told
 
 async def translate(calls: Calls, request: LibreTranslateRequest) -> LibreTranslateResponse:
     """Return the translation of each text."""
-    with naming(input="q", n_best="alternatives"):
+    with naming(input="q", n_best="alternatives + 1"):
         asked = native(
             TranslateRequest,
             model=request.model,

@@ -210,7 +210,10 @@ async def test_alternatives_widen_the_search_of_a_package_that_is_greedy(
         answer = await post(client, "/translate", q=DAN, source="en", target="sv", alternatives=2)
         native = await post(client, "/translate", input=DAN, source="en", target="sv", n_best=3, beam_size=3)
 
+        refused = await client.post("/translate", json={"q": DAN, "source": "en", "target": "sv", "alternatives": 48})
+
     assert answer["alternatives"] == native["alternatives"][0] and len(answer["alternatives"]) == 2
+    assert refused.json()["error"] == "alternatives + 1 is 49; the limit is 48"
 
 
 async def test_a_flood_of_texts_of_unknown_languages_is_refused_before_it_is_read(
