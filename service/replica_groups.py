@@ -33,7 +33,7 @@ class ReplicaGroup:
 
     @property
     def cache_slots(self) -> int:
-        """How many rows of KV cache its models have, by which it is scaled; all do where packages are not here."""
+        """Rows of the KV caches of its models, by which it is scaled; without the packages, all count as having one."""
         try:
             with_cache = [model.max_slots for model in self.models if model.manifest().cache is not None]
         except PackageError:

@@ -212,7 +212,7 @@ def _advice(name: str, known: set[str]) -> str:
         return (
             f"{name} is not a setting; Kubernetes makes it for a service unless the pod has enableServiceLinks: false"
         )
-    return f"{name} is not a setting; service/README.md lists them all"
+    return f"{name} is not a setting; service/settings.md lists them all"
 
 
 def variable(name: str) -> str | None:

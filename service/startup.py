@@ -51,8 +51,8 @@ def check_metrics_dir(settings: Settings) -> None:
 def check_cpus(groups: Sequence[ReplicaGroup], cpus: float) -> None:
     """Refuse models that together reserve more CPUs than there are; raises `SettingsError`.
 
-    Ray would wait for ever for more to appear. Of those that sleep one at a time has to find room. It can only be known
-    once Ray has started, which may be told of other numbers than the machine's.
+    Ray would wait for ever for more to appear. Of the models that sleep only the largest is counted. Call it after Ray
+    has started: Ray may be configured with another number of CPUs than the machine has.
     """
     asleep = [group.settings.num_cpus for group in groups if not group.settings.autoscaling.min_replicas]
     reserved = sum(group.settings.num_cpus * group.settings.autoscaling.min_replicas for group in groups)

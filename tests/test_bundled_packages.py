@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -135,14 +136,14 @@ def test_a_story_surprises_no_more_than_it_may() -> None:
 def test_the_readme_tells_every_figure(name: str) -> None:
     rows = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     (row,) = (row for row in rows if row.startswith(f"| `{name}` |"))
-    further = (ROOT / "model" / "README.md").read_text(encoding="utf-8")
+    further = (ROOT / "model" / "bundled.md").read_text(encoding="utf-8")
 
     for figure in Manifest.load(PACKAGES / name).evaluation:
         assert told(figure) in (further if is_further(figure) else row), f"{figure}"
 
 
 def is_further(figure: Figure) -> bool:
-    """Whether a figure of a translator stands in model/README.md: chrF, single references, captions."""
+    """Whether a figure of a translator stands in model/bundled.md: chrF, single references, captions."""
     return "chrF" in figure.metric or "single-reference" in figure.metric
 
 
@@ -152,7 +153,7 @@ CLASSIFIERS = [name for name in NAMES if Manifest.load(PACKAGES / name).task == 
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_a_classifiers_card_says_how_honest_it_is_and_what_it_gets_wrong(name: str) -> None:
     manifest = Manifest.load(PACKAGES / name)
-    readme = (ROOT / "model" / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "model" / "bundled.md").read_text(encoding="utf-8")
 
     assert manifest.calibration is not None and (PACKAGES / name / "reliability.png").exists()
     tested = {figure.dataset for figure in manifest.evaluation if "zero-shot" not in figure.metric}
@@ -239,6 +240,14 @@ async def test_the_readmes_answers_are_real(
     response = await everything.post(path, json=body)
 
     assert rounded(response.json()) == rounded(answer)
+
+
+async def test_the_readmes_stream_is_real(everything: httpx.AsyncClient) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    ((path, body, printed),) = re.findall(r"curl -N \S+?:8000(/\S+) [^\n]*-d '(.*?)'\n(.*?\[DONE\]\n)", text, re.DOTALL)
+    response = await everything.post(path, content=body)
+
+    assert response.text.strip() == textwrap.dedent(printed).strip()
 
 
 def rounded(value: Any) -> Any:

@@ -108,6 +108,7 @@ def test_only_the_settings_read_the_environment() -> None:
     assert readers == {"service/settings.py"}
 
 
+NAMED = re.compile(r"`?([\w/.-]+\.md)`?,? \(?\*([^*\n]+)\*")  # `service/README.md`, *Time*
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 DOCUMENTS = sorted(
     path
@@ -130,6 +131,18 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or target.suffix != ".md" or anchor in anchors(target), f"{name}#{anchor} is no heading"
 
 
+def test_parts_that_are_named_are_there() -> None:
+    named = [
+        (document, *found) for document in DOCUMENTS for found in NAMED.findall(document.read_text(encoding="utf-8"))
+    ]
+
+    assert named
+    for document, name, title in named:
+        files = [path for path in (document.parent / name, ROOT / name) if path.exists()]
+        part = re.compile(rf"^(#+ |.*\*\*){re.escape(title)}", re.MULTILINE)
+        assert any(part.search(path.read_text(encoding="utf-8")) for path in files), f"{document}: {name}, {title}"
+
+
 def test_every_dependency_has_its_reason() -> None:
     lines = (ROOT / "pyproject.toml").read_text().split("[build-system]")[0].splitlines()
     dependencies = [line for line in lines if re.match(r'\s+"[a-z]', line)]
@@ -140,21 +153,26 @@ def test_every_dependency_has_its_reason() -> None:
 
 def test_a_gpt_is_as_long_to_read_as_the_readme_says() -> None:
     text = (ROOT / "model" / "README.md").read_text(encoding="utf-8")
-    told = re.search(r"a GPT is five files here, and (\d+) lines that are not blank: (.*?)\. ", text, re.DOTALL)
+    told = re.search(r"a GPT is five files here, (\d+) lines, of which (\d+) are not blank: (.*?)\. ", text, re.DOTALL)
     assert told is not None
-    files = dict(re.findall(r"`(\S+\.py)` \((\d+)\)", told[2]))
+    files = dict(re.findall(r"`(\S+\.py)` \((\d+)\)", told[3]))
     lines = {name: (ROOT / "model" / name).read_text(encoding="utf-8").splitlines() for name in files}
 
     assert {name: len(found) for name, found in lines.items()} == {name: int(count) for name, count in files.items()}
-    assert (len(files), sum(map(bool, chain.from_iterable(lines.values())))) == (5, int(told[1]))
+    written = [line for line in chain.from_iterable(lines.values()) if line]
+    assert (len(files), sum(map(len, lines.values())), len(written)) == (5, int(told[1]), int(told[2]))
 
 
 def test_the_tree_in_the_readme_is_the_tree_on_disk() -> None:
     block = re.search(r"```\n(model/.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None
-    folder = ""
+    folder, told = "", set()
     for line in block.group(1).splitlines():
         name = line.split()[0]
         folder = name if not line.startswith(" ") else folder
         path = ROOT / (name if name == folder else folder + name)
         assert path.exists(), path
+        told.add(path)
+
+    packages = {path.parent for top in ("model", "service") for path in (ROOT / top).glob("*/__init__.py")}
+    assert packages and packages <= told

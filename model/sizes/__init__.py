@@ -109,7 +109,7 @@ SIZES: dict[str, TransformerConfig] = {
     "deit-tiny": _published_vit(192, 3, 12, "head"),
     "deit-small": _published_vit(384, 6, 12, "head"),
     "deit-base": _published_vit(768, 12, 12, "head"),
-    # The bundled packages (model/README.md says how these were chosen).
+    # The bundled packages (model/bundled.md has what came of them).
     "mini-encoder": TransformerConfig(
         architecture="encoder",
         vocab_size=12000,

@@ -65,11 +65,8 @@ def create_app(
 ) -> FastAPI:
     """Return the API of some models, and of each at its own address.
 
-    Without `metrics` it counts, and without `tracing` it records spans, for itself alone.
-
-    Its lifespan ends with the tasks closed, and with all spans sent.
-
-    Ray Serve gives every request an id and sends it back; without it this is done here.
+    Without `metrics` or `tracing` it has its own. Its lifespan ends with the tasks closed, and with all spans sent.
+    `is_behind_serve`: Ray Serve has given the request its `X-Request-ID` and returns it; else that is done here.
     """
     metrics, tracing, draining = metrics or Metrics(), tracing or Tracing.of(settings), Draining(settings.run_dir)
 

@@ -37,7 +37,10 @@ class Sampling:
         return self.output_ids[-1:]
 
     def draft(self, least: float) -> list[int]:
-        """Return tokens that may come next, each with at least this chance, and one fewer than may come at all."""
+        """Return tokens that are likely to come next, each with a chance of at least `least`.
+
+        One fewer than may still come at all, as a step adds a token of its own behind them.
+        """
         most = self.params.max_tokens - len(self.output_ids) - 1
         return self._lookup.draft(most, least) if self._lookup is not None and most > 0 else []
 

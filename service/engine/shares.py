@@ -2,10 +2,11 @@
 
 All clients' rows are decoded together as long as that costs nobody more than a share. Else a client with many or dear
 rows would give its own pace to those with few: a step takes as long as all of its rows. So each client's time is
-counted (start-time fair queueing, Goyal et al. 1996), and one who is ahead of the others rests until they have had
-theirs. Whose steps are short pays less for them, down to a third: the greedy one of two keeps a quarter of the time, if
-the modest one wants the rest. Who comes, or comes back after a pause, has credit: it does not rest in its short
-requests, and nobody rests for it, or a stream would stand still whenever somebody came.
+counted (start-time fair queueing, Goyal et al. 1996), and one who is ahead of the others is paused until they have had
+theirs. A client with shorter steps is charged less for them, down to a third, so of two clients the heavy one keeps at
+least a quarter of the time, even if the light one wants all of it. A client that arrives or returns has up to
+`CREDIT_S` of credit: it is not paused during short requests, and nobody is paused for it, or streams would stall
+whenever somebody arrives.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ async def one_shot_inputs(
 ) -> list[TextInput]:
     """Encode texts or pairs for an encoder; those of more than `limit` tokens are cut or refused.
 
-    Of a pair the longer text is cut, or that numbered `only`. `param` is the field that brings it, or the second text,
-    and `around` that of the other. So many inputs in a row are of one text of the request.
+    Of a pair, text `only` is cut, or the longer one if that is None. Errors name the field `param` for a single text or
+    for the one that is cut, and `around` for the other. `each` consecutive inputs belong to one text of the request.
     """
     if truncate:
         inputs = [tuple(text[: limit * MAX_CHARACTERS_PER_TOKEN] for text in texts) for texts in inputs]

@@ -176,7 +176,7 @@ async def test_a_first_step_that_hangs_is_seen_though_no_step_ends_and_the_event
 
 
 def test_the_readme_explains_every_metric() -> None:
-    rows = re.findall(r"^\| `trifold_(\w+)` \| (\w+) \|", (ROOT / "service/README.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `trifold_(\w+)` \| (\w+) \|", (ROOT / "service/monitoring.md").read_text(), re.MULTILINE)
     declared = {}
     for family in Metrics()._registry.collect():
         name = family.name.removeprefix("trifold_")

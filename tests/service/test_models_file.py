@@ -72,7 +72,7 @@ def test_the_readme_tells_every_field_with_its_default() -> None:
         name: ("—" if field.is_required() else told(field.default), field.description) for name, field in fields.items()
     }
     expected["memory_share"] = ("alike", expected["memory_share"][1])
-    part = (ROOT / "service" / "README.md").read_text(encoding="utf-8").partition("| field | default | |")[2]
+    part = (ROOT / "service" / "settings.md").read_text(encoding="utf-8").partition("| field | default | |")[2]
     table = re.findall(r"^\| `([\w.]+)` \| (\S+) \| (.+) \|$", part.partition("\n\n")[0], re.MULTILINE)
 
     assert {name: (default, description) for name, default, description in table} == expected

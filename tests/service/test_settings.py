@@ -56,7 +56,7 @@ def test_keys_that_could_not_be_meant_are_refused(monkeypatch: pytest.MonkeyPatc
         ("trifold_prot", "did you mean TRIFOLD_PORT?"),
         ("TRIFOLD_LIMITS__MAX_INPUT", "did you mean TRIFOLD_LIMITS__MAX_INPUTS?"),
         ("TRIFOLD_METRIC_PORT", "did you mean TRIFOLD_METRICS_PORT?"),
-        ("TRIFOLD_COLOUR", "service/README.md lists them all"),
+        ("TRIFOLD_COLOUR", "service/settings.md lists them all"),
         ("TRIFOLD_HEAD_SVC_SERVICE_HOST", "enableServiceLinks: false"),
         ("TRIFOLD_SERVE_SVC_PORT_8000_TCP_ADDR", "enableServiceLinks: false"),
     ],
@@ -70,7 +70,7 @@ def test_a_variable_that_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_every_variable_that_the_repository_names_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     files = [ROOT / "Dockerfile", ROOT / "docker-compose.yml", ROOT / "README.md", *(ROOT / "deploy").rglob("*.yaml")]
-    files += [path for ending in ("*.py", "*.sh", "README.md") for path in (ROOT / "service").rglob(ending)]
+    files += [path for ending in ("*.py", "*.sh", "*.md") for path in (ROOT / "service").rglob(ending)]
     named = {name for file in files for name in re.findall(r"\bTRIFOLD_[A-Z][A-Z_]*[A-Z]", file.read_text())}
     assert {"TRIFOLD_API_KEYS", "TRIFOLD_LIMITS__MAX_INPUTS", "TRIFOLD_HAPROXY_BINARY"} <= named
     for name in named:
