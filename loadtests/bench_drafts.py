@@ -13,7 +13,8 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import abc
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -29,8 +30,7 @@ from service.engine.drafting import MAX_DRAFT_TOKENS, worthwhile
 from service.engine.engine import Engine
 from service.engine.observer import Step
 from service.engine.sampling import SamplingParams
-from service.engine.sequence import Sampling
-from service.engine.sequence import Sequence as Decoding
+from service.engine.sequence import Sampling, Sequence
 from service.engine.session import SessionOptions
 
 STREAMS = (1, 2, 4)
@@ -65,10 +65,10 @@ class Row:
 class Seer:
     """Knows what will come, and says so with a probability."""
 
-    def __init__(self, coming: Sequence[int], right: float) -> None:
+    def __init__(self, coming: abc.Sequence[int], right: float) -> None:
         self._coming, self._right = coming, right
         self._rng = np.random.default_rng(len(coming))
-        self.output_ids: Sequence[int] = ()  # of who asks
+        self.output_ids: abc.Sequence[int] = ()  # of who asks
 
     def draft(self, most: int, least: float) -> Ids:
         """Return the next tokens, as `Lookup.draft` does of one that has learnt how often it is right."""
@@ -80,7 +80,7 @@ class Seer:
 async def generate(engine: Engine, prompts: list[Ids], params: SamplingParams, seers: list[Seer | None]) -> list[Ids]:
     """Generate from several prompts at once; return what came."""
 
-    async def one(sequence: Decoding) -> Ids:
+    async def one(sequence: Sequence) -> Ids:
         with engine.admission.admit("", sequence.width, sequence.waiting_tokens) as permit:
             return [token.id async for _, output in engine.run(permit, [sequence]) for token in output.tokens]
 
@@ -97,7 +97,7 @@ async def generate(engine: Engine, prompts: list[Ids], params: SamplingParams, s
     return await asyncio.gather(*map(one, sequences))
 
 
-async def measure(package: Path, seconds: float, streams_of: Sequence[int] = STREAMS) -> list[Row]:
+async def measure(package: Path, seconds: float, streams_of: abc.Sequence[int] = STREAMS) -> list[Row]:
     """Return the rows of a package."""
     manifest, rng, rows = Manifest.load(package), np.random.default_rng(0), list[Row]()
     limits = replace(LIMITS, has_drafts=True)

@@ -33,7 +33,7 @@ from loadtests.bench_workloads import GREEDY
 from loadtests.machine import Steal, about
 from model.package.manifest import Precision
 from service.engine.constraints import Constraints
-from service.tasks.choosing import TEMPERATURE
+from service.tasks.decoding_defaults import TEMPERATURE
 
 
 @dataclass(frozen=True)

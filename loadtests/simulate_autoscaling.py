@@ -2,8 +2,9 @@
 
 `python -m loadtests.simulate_autoscaling --out FOLDER` prints a table and draws replicas, queue, p95 and cost by time.
 The policies run inside Ray's own delays and bounds; only the clock and the replicas are made up. A replica is a decoder
-whose step takes longer the more rows it has, and which computes prompts between steps, as measured with GPT-2 (see
-`service/engine/benchmarks.md`); it starts in 8 s in a pod that is there, in a minute in a new pod, in three on a new node.
+whose step takes longer the more rows it has, and which computes prompts between steps, as measured with GPT-2
+(`service/engine/benchmarks.md`); it starts in 8 s in a pod that is there, in a minute in a new pod, in three on a new
+node.
 Signals come late, as they do in Ray: pushed once a second, averaged over the look-back period.
 """
 

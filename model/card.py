@@ -17,7 +17,7 @@ from model.package import (
     Languages,
     SpecialIds,
     Tagging,
-    Task,
+    TaskName,
     TaskPrompt,
 )
 
@@ -27,7 +27,7 @@ class Card:
     """What a model is for and made of; it goes into the manifest."""
 
     name: str  # of the package
-    task: Task
+    task: TaskName
     description: str
     licence: str
     training_data: tuple[Dataset, ...]
@@ -51,5 +51,5 @@ class Tokens:
     special_ids: SpecialIds
     languages: Languages | None = None  # of a translator
     generation: Generation | None = None
-    task_prompts: Mapping[Task, TaskPrompt] = field(default_factory=dict)
+    task_prompts: Mapping[TaskName, TaskPrompt] = field(default_factory=dict)
     starts_prompts: bool = True  # whether the start token goes before a prompt's text

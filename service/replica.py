@@ -90,8 +90,9 @@ class Replica:
 
     async def check_health(self) -> None:
         """Tell Serve, which replaces a replica whose check raises."""
-        from service.tasks.reopening import must_be_replaced
+        from service.tasks.reopening import must_be_replaced, reopen_failed
 
+        reopen_failed(self._tasks)
         if must_be_replaced(self._tasks):
             raise RuntimeError("the engine makes no progress")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from model.package import Manifest
-from model.package import Task as TaskName
+from model.package import Manifest, TaskName
 from service.decisions import way_of
 
 # What a request may be for: a task; "chat", for which a model that generates needs a chat template; "image", labels of

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import CONFIG_FILE, read_json
-from model.package import ChatTemplate, Generation, Languages, SpecialIds, Task, TaskPrompt
+from model.package import ChatTemplate, Generation, Languages, SpecialIds, TaskName, TaskPrompt
 from model.package.chat import MAX_TEMPLATE, TemplateError, compiled
 
 GENERATION_FILE = "generation_config.json"
@@ -105,7 +105,7 @@ class OutputSettings:
 
     special_ids: SpecialIds
     generation: Generation
-    task_prompts: Mapping[Task, TaskPrompt] = field(default_factory=dict)
+    task_prompts: Mapping[TaskName, TaskPrompt] = field(default_factory=dict)
     languages: Languages | None = None  # that it is asked for in words
     chat_template: ChatTemplate | None = None
 
@@ -304,12 +304,12 @@ def _lengths(values: Values, *, is_encoder_decoder: bool) -> dict[str, int]:
 
 def _prompts(
     per_task: Mapping[str, Values], stated: Values, stated_prefix: str, read: Callable[[Values], Generation]
-) -> tuple[dict[Task, TaskPrompt], Languages | None]:
+) -> tuple[dict[TaskName, TaskPrompt], Languages | None]:
     """Return the tasks that a text-to-text model is asked for in words, and the languages, as T5's config has them.
 
     `stated_prefix` is what stands before texts where a task has none of its own.
     """
-    prompts: dict[Task, TaskPrompt] = {}
+    prompts: dict[TaskName, TaskPrompt] = {}
     prefixes: dict[tuple[str, str], str] = {}
     for name, values in per_task.items():
         others = {key: value for key, value in values.items() if key != "prefix"}

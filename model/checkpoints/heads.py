@@ -9,7 +9,7 @@ from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import HFConfig
 from model.checkpoints.fields import unsupported
 from model.config import HeadKind
-from model.package import Activation, Entailment, Task
+from model.package import Activation, Entailment, TaskName
 
 VECTORS = "SentenceTransformer"  # what `architectures` is set to where sentence-transformers makes vectors
 # How the names of classes end.
@@ -102,7 +102,7 @@ def num_labels(config: HFConfig) -> int:
 class Purpose:
     """What is asked of a head, and what becomes of its numbers, in a manifest's words."""
 
-    task: Task
+    task: TaskName
     labels: tuple[str, ...] = ()
     activation: Activation = "softmax"
     entailment: Entailment | None = None

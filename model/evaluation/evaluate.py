@@ -15,7 +15,7 @@ from model.evaluation.opened import Evaluation, Measured
 from model.evaluation.spans import evaluate_answerer, evaluate_tagger
 from model.evaluation.translators import evaluate_translator
 from model.export.naive import NaiveDecoder
-from model.package import Figure, Manifest, PackageError, Task
+from model.package import Figure, Manifest, PackageError, TaskName
 from model.training.objectives.pair import spearman
 from model.training.pairs import ALIKE, read_scored_pairs
 from model.training.readers import story_of
@@ -125,7 +125,7 @@ def _decoder(evaluation: Evaluation, rows: int, capacity: int) -> NaiveDecoder:
     return NaiveDecoder(evaluation.graphs["decoder"], evaluation.manifest.cache, rows, capacity)
 
 
-EVALUATIONS: dict[Task, Callable[[Evaluation], Measured]] = {
+EVALUATIONS: dict[TaskName, Callable[[Evaluation], Measured]] = {
     "classify": evaluate_classifier,
     "tag": evaluate_tagger,
     "answer": evaluate_answerer,

@@ -25,7 +25,7 @@ from model.export.samples import SENTENCES, Samples, pairs_of, samples_of
 from model.export.shallow import first_layers
 from model.export.verify import LIMITS, TOLERANCE, verify
 from model.locks import alone_in
-from model.package import Graph, Limits, Manifest, PackageError, SpecialIds, Training, Verification
+from model.package import GraphEntry, Manifest, PackageError, SpecialIds, TokenLimits, Training, Verification
 from model.package.manifest import (
     CURVES_FILE,
     FILE_NAME,
@@ -122,11 +122,11 @@ def export_package(
             config=config.to_dict(),
             parameters=_count(model),
             graphs={
-                key: Graph(file=graph.path.name, inputs=graph.inputs, outputs=graph.outputs)
+                key: GraphEntry(file=graph.path.name, inputs=graph.inputs, outputs=graph.outputs)
                 for key, graph in graphs.items()
             },
             cache=cache_shape(model, precision),
-            limits=Limits(
+            limits=TokenLimits(
                 max_input_tokens=min(card.max_input_tokens or config.max_positions, config.max_positions),
                 max_positions=config.max_positions,
             ),

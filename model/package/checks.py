@@ -9,10 +9,15 @@ from model.config import ConfigError, TransformerConfig
 
 if TYPE_CHECKING:
     from model.package.generation import Generation
-    from model.package.manifest import Manifest, Task
+    from model.package.manifest import Manifest, TaskName
 
-LABELS_OF_TASK: dict[Task, int | None] = {"classify": None, "rerank": 1, "tag": None, "answer": 2}  # None: any number
-GRAPHS_OF_TASK: dict[Task, set[str]] = {
+LABELS_OF_TASK: dict[TaskName, int | None] = {
+    "classify": None,
+    "rerank": 1,
+    "tag": None,
+    "answer": 2,
+}  # None: any number
+GRAPHS_OF_TASK: dict[TaskName, set[str]] = {
     "classify": {"encoder"},
     "rerank": {"encoder"},
     "tag": {"encoder"},

@@ -19,7 +19,7 @@ from model.package.languages import Languages
 from model.package.measured import Baseline, Calibration, Slice, WrongAnswer
 from model.package.part import Part, TokenId
 
-Task = Literal["classify", "rerank", "tag", "answer", "fill", "embed", "generate", "translate", "summarize"]
+TaskName = Literal["classify", "rerank", "tag", "answer", "fill", "embed", "generate", "translate", "summarize"]
 Resampling = Literal["bilinear", "bicubic", "lanczos"]
 Precision = Literal["float32", "float16", "int8", "int8-static", "int8-blocks", "int4-blocks"]
 FILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -43,7 +43,7 @@ def _distinct(names: list[str]) -> list[str]:
     return names
 
 
-class Graph(Part):
+class GraphEntry(Part):
     """An ONNX file and the names of its inputs and outputs."""
 
     file: FileName
@@ -84,7 +84,7 @@ class ImageFormat(Part):
         return self
 
 
-class Limits(Part):
+class TokenLimits(Part):
     """How long texts may be, in tokens, special tokens included."""
 
     max_input_tokens: int = Field(ge=1, description="an encoder's text, pair or window; translate: the source")
@@ -146,7 +146,7 @@ class Manifest(Part):
 
     format_version: Literal[3] = 3
     name: str = Field(pattern=NAME_PATTERN)
-    task: Task
+    task: TaskName
     family: str = "trifold"
     description: str
     not_for: str = ""
@@ -155,9 +155,9 @@ class Manifest(Part):
     parameters: int | None = Field(
         None, ge=1, description="how many the model has, a shared matrix once; none where the export did not count them"
     )
-    graphs: dict[str, Graph]
+    graphs: dict[str, GraphEntry]
     cache: CacheShape | None = None
-    limits: Limits
+    limits: TokenLimits
     special_ids: SpecialIds = Field(SpecialIds(pad=0), description="of texts; means nothing where images come in")
     image: ImageFormat | None = Field(None, description="none where texts come in")
     labels: list[str] = Field([], description="of a text, or of its tokens; of answer: start, end")
@@ -167,7 +167,7 @@ class Manifest(Part):
     tagging: Tagging | None = Field(None, description="how a model for tag is used")
     languages: Languages | None = Field(None, description="of a translator")
     generation: Generation | None = Field(None, description="how outputs are chosen where a request does not say")
-    task_prompts: dict[Task, TaskPrompt] = Field(
+    task_prompts: dict[TaskName, TaskPrompt] = Field(
         {}, description="further tasks of an encoder–decoder that is asked in words"
     )
     starts_prompts: bool = Field(
@@ -198,7 +198,7 @@ class Manifest(Part):
             raise ValueError(problem)
         return self
 
-    def generation_for(self, task: Task) -> Generation:
+    def generation_for(self, task: TaskName) -> Generation:
         """Return how a task's outputs are chosen where a request does not say."""
         prompt = self.task_prompts.get(task)
         return (self.generation or Generation()).updated(prompt.generation if prompt else None)
@@ -231,14 +231,14 @@ class Manifest(Part):
         return size
 
     @property
-    def tasks(self) -> tuple[Task, ...]:
+    def tasks(self) -> tuple[TaskName, ...]:
         """All the tasks that it answers, its own first.
 
         What scores pairs of texts ranks them, and the other way; a summarizer turns texts into texts; and some models
         are asked for further tasks in words.
         """
         scores_pairs = self.task in {"classify", "rerank"} and len(self.labels) == 1 and self.image is None
-        also: tuple[Task, ...] = ("rerank", "classify") if scores_pairs else ()
+        also: tuple[TaskName, ...] = ("rerank", "classify") if scores_pairs else ()
         also += ("generate",) if self.task == "summarize" else ()
         return tuple(dict.fromkeys((self.task, *also, *self.task_prompts)))
 

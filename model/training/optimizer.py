@@ -83,7 +83,7 @@ def optimizer_of(
     by_muon = [{**_part(group, matrices, is_in=True), "scale": group["scale"] * scale} for group in groups]
     by_adamw = [_part(group, matrices, is_in=False) for group in groups]
     filled = [[group for group in part if group["params"]] for part in (by_muon, by_adamw)]
-    return Both(Muon(filled[0], learning_rate), _adamw(filled[1], learning_rate))
+    return CombinedOptimizer(Muon(filled[0], learning_rate), _adamw(filled[1], learning_rate))
 
 
 def _adamw(groups: list[dict[str, Any]], learning_rate: float) -> torch.optim.AdamW:
@@ -148,7 +148,7 @@ def orthogonalised(matrices: Tensor) -> Tensor:
 ADAMW_RMS = 0.2  # the root mean square of what AdamW moves weights by, over its learning rate
 
 
-class Both:
+class CombinedOptimizer:
     """Two optimizers of the same model's weights, as one."""
 
     def __init__(self, first: torch.optim.Optimizer, second: torch.optim.Optimizer) -> None:

@@ -20,7 +20,7 @@ Ask = Callable[[Task, TranslateRequest], Awaitable[TranslateResponse]]
 
 
 @dataclass(frozen=True)
-class Choice:
+class TranslatorChoice:
     """Which model translates a text, from which language, and what that was guessed by."""
 
     task: Task
@@ -34,7 +34,7 @@ class Chooser:
     def __init__(self) -> None:
         self._pool = AdmittingPool("languages", MAX_TEXTS)
 
-    async def choose(self, request: TranslateRequest, translators: Sequence[Task]) -> list[Choice]:
+    async def choose(self, request: TranslateRequest, translators: Sequence[Task]) -> list[TranslatorChoice]:
         """Return for each text which of several translators into its target knows its language.
 
         Raises `ServerOverloaded` where too many texts wait to be read.
@@ -44,21 +44,21 @@ class Chooser:
             return await self._pool.admit(observed().client, texts, _choose, request, translators)
 
 
-def _choose(request: TranslateRequest, translators: Sequence[Task]) -> list[Choice]:
+def _choose(request: TranslateRequest, translators: Sequence[Task]) -> list[TranslatorChoice]:
     manifests = [task.manifest for task in translators]
     detector = Detector(name for each in manifests if each.languages for name in each.languages.names)
     texts = [text_of(text, READ) if request.format == "html" else text[:READ] for text in as_list(request.input)]
     return [_choice(detector.guesses(text), request.target, translators) for text in texts]
 
 
-def _choice(guesses: Sequence[Guess], target: str, translators: Sequence[Task]) -> Choice:
+def _choice(guesses: Sequence[Guess], target: str, translators: Sequence[Task]) -> TranslatorChoice:
     is_there = guesses and guesses[0].score >= SURE and _translates_into(translators[0], guesses[0].language, target)
     for guess in guesses if not is_there else ():
         for task in translators:
             languages = task.manifest.languages
             if languages is not None and languages.can_translate(guess.language, target):
-                return Choice(task, guess.language, guess)
-    return Choice(translators[0], AUTO, None)  # which finds that it is in the target's language already
+                return TranslatorChoice(task, guess.language, guess)
+    return TranslatorChoice(translators[0], AUTO, None)  # which finds that it is in the target's language already
 
 
 def _translates_into(task: Task, language: str, target: str) -> bool:
@@ -66,7 +66,7 @@ def _translates_into(task: Task, language: str, target: str) -> bool:
     return languages is not None and languages.known_as(language) == languages.known_as(target)
 
 
-async def answer(request: TranslateRequest, choices: Sequence[Choice], ask: Ask) -> TranslateResponse:
+async def answer(request: TranslateRequest, choices: Sequence[TranslatorChoice], ask: Ask) -> TranslateResponse:
     """Ask each model for its texts, and return what they say as one answer, in the name of all of them."""
     texts = as_list(request.input)
     places: dict[tuple[str, str], list[int]] = {}
@@ -102,7 +102,7 @@ def _finish_reasons(rows: Sequence[tuple[TranslateResponse, int]]) -> list[Finis
     return [said.finish_reasons[row] if said.finish_reasons else "stop" for said, row in rows]
 
 
-def _detected(choice: Choice, said: TranslateResponse, row: int) -> Detected | None:
+def _detected(choice: TranslatorChoice, said: TranslateResponse, row: int) -> Detected | None:
     if choice.guess is not None:
         return Detected(language=choice.guess.language, score=round(choice.guess.score, 4))
     return said.detected[row] if said.detected else None

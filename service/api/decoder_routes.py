@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body
 from starlette.responses import Response
 
-from model.package import Task as TaskName
+from model.package import TaskName
 from service.schemas import (
     AnyRequest,
     GenerateRequest,

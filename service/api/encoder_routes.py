@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
 
-from model.package import Task as TaskName
+from model.package import TaskName
 from service.schemas import (
     AnswerRequest,
     AnswerResponse,

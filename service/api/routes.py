@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
-from model.package import Task as TaskName
+from model.package import TaskName
 from service.api.answers import json_answer
 from service.api.calls import Calls, Tasks
 from service.api.decoder_routes import add_decoder_routes

@@ -13,7 +13,7 @@ from service.engine.prefix_cache import Block
 from service.engine.sampling import SampledToken
 from service.engine.sequence import Sequence
 
-Choice = SampledToken | list[SampledToken] | Candidates  # a list where there was a draft
+StepChoice = SampledToken | list[SampledToken] | Candidates  # a list where there was a draft
 
 
 @dataclass(frozen=True)

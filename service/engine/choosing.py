@@ -10,7 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from service.engine.batch import Choice
+from service.engine.batch import StepChoice
+from service.engine.beam_candidates import likeliest_allowed
 from service.engine.beam_search import Candidates
 from service.engine.columns import take
 from service.engine.constraints import ConstraintState
@@ -18,7 +19,6 @@ from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.drawing import draw
 from service.engine.logprobs import SampledToken, scored
 from service.engine.sampling import Logits, Row, sample, settled
-from service.engine.searching import likeliest_allowed
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Array, Session
 from service.engine.shortlist import draw_from, length_for, temperature_of
@@ -154,7 +154,7 @@ def _among_others(logits: Logits, ids: Array, row: Row) -> SampledToken:
     return scored(logits, token, [row.params.logprobs])[0]
 
 
-def choose(logits: StepLogits, sequences: abc.Sequence[Sequence]) -> list[Choice]:
+def choose(logits: StepLogits, sequences: abc.Sequence[Sequence]) -> list[StepChoice]:
     """Choose from the logits of all slots: sampled rows together, and searched rows together.
 
     Repeatable: the logits are left as they were, and after an error the seeded generators too.
@@ -180,7 +180,7 @@ def choose_with_drafts(
     sequences: abc.Sequence[Sequence],
     drafts: Mapping[Sequence, list[int]],
     first_rows: Mapping[int, int],
-) -> list[Choice]:
+) -> list[StepChoice]:
     """Choose where slots have several rows: of those of a draft as many tokens as it has guessed right, and one more.
 
     `first_rows` are those of the slots. Repeatable as `choose` is, as long as no token of a draft was taken.

@@ -21,7 +21,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from service.engine.wiring import drop_unused, makers_of, users_of
+from service.engine.onnx_nodes import drop_unused, makers_of, users_of
 
 Array = NDArray[Any]
 

@@ -12,17 +12,17 @@ dynamic threshold, Choudhury and Hahne 1998): alone it gets three quarters, and 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections import Counter, abc
+from collections.abc import Hashable
 
 from service.engine.admission import SHARE, three_quarters
 from service.engine.kv_cache import KVBudget
-from service.engine.sequence import Sequence as Decoding
+from service.engine.sequence import Sequence
 
 WIDE = 8  # more than one part in so many
 
 
-def tokens_of(sequence: Decoding, budget: KVBudget) -> int:
+def tokens_of(sequence: Sequence, budget: KVBudget) -> int:
     """Return how many tokens of the cache a sequence may come to take, in all its rows."""
     return budget.cost(sequence.width, sequence.longest, len(sequence.source_ids or ()))
 
@@ -47,7 +47,7 @@ class _Resource:
     def is_wide(self, amount: int) -> bool:
         return amount > max(1, self.limit // WIDE)
 
-    def take(self, amount: int, holders: Sequence[Hashable], *, is_wide: bool) -> None:
+    def take(self, amount: int, holders: abc.Sequence[Hashable], *, is_wide: bool) -> None:
         self.held[is_wide] += amount
         for holder in holders:
             self._held_by[holder] += amount
@@ -62,7 +62,7 @@ class _Resource:
             wide = max(self.held[True], self.claimed[True])
         return self.held[False] + amount <= self.limit - wide
 
-    def may_be_held(self, amount: int, holders: Sequence[Hashable]) -> bool:
+    def may_be_held(self, amount: int, holders: abc.Sequence[Hashable]) -> bool:
         most = SHARE * (self.free - amount)
         held = [self._held_by[holder] for holder in holders]
         return all(not already or already + amount <= most for already in held)
@@ -71,7 +71,7 @@ class _Resource:
 class Room:
     """The room beside some running sequences, as newcomers are admitted one after the other."""
 
-    def __init__(self, slots: int, budget: KVBudget, running: Sequence[Decoding], *, shares_clients: bool) -> None:
+    def __init__(self, slots: int, budget: KVBudget, running: abc.Sequence[Sequence], *, shares_clients: bool) -> None:
         self._slots, self._tokens = _Resource(slots), _Resource(budget.tokens)
         self._budget, self._shares_clients = budget, shares_clients
         self.refused = 0  # narrow sequences without room, and any whose request or client holds all that it may
@@ -83,13 +83,13 @@ class Room:
         """Whether nobody can have a place any more."""
         return self._slots.is_used_up or self._tokens.is_used_up
 
-    def take(self, sequence: Decoding) -> None:
+    def take(self, sequence: Sequence) -> None:
         """Give a sequence its place."""
         holders, is_wide = [sequence.permit, sequence.permit.client], self._is_wide(sequence)
         for resource, amount in self._needs(sequence):
             resource.take(amount, holders, is_wide=is_wide)
 
-    def has_place_for(self, sequence: Decoding) -> bool:
+    def has_place_for(self, sequence: Sequence) -> bool:
         """Whether a sequence fits; the first wide one and the first narrow one that do not have a claim."""
         is_wide, needs = self._is_wide(sequence), self._needs(sequence)
         holders = (
@@ -106,8 +106,8 @@ class Room:
         self.refused += not is_wide  # narrow ones find room behind any number of wide ones
         return False
 
-    def _needs(self, sequence: Decoding) -> list[tuple[_Resource, int]]:
+    def _needs(self, sequence: Sequence) -> list[tuple[_Resource, int]]:
         return [(self._slots, sequence.width), (self._tokens, tokens_of(sequence, self._budget))]
 
-    def _is_wide(self, sequence: Decoding) -> bool:
+    def _is_wide(self, sequence: Sequence) -> bool:
         return any(resource.is_wide(amount) for resource, amount in self._needs(sequence))

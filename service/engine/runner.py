@@ -13,7 +13,7 @@ import numpy as np
 
 from model.package import Manifest
 from model.package.inputs import decoder_inputs, encoder_inputs, pad_rows
-from service.engine.batch import Batch, Choice, Chunk, Decode, Extent, Prefill
+from service.engine.batch import Batch, Chunk, Decode, Extent, Prefill, StepChoice
 from service.engine.choosing import DeviceLogits, HostLogits, StepLogits, choose, choose_with_drafts
 from service.engine.decode_step import DecodeStep
 from service.engine.device import DeviceArray, DeviceGraphs
@@ -116,7 +116,7 @@ class Runner:
                 raise result.error
         self._logits().search([0], {}, 2)
 
-    def run(self, batch: Batch) -> list[Choice | Failure | None]:
+    def run(self, batch: Batch) -> list[StepChoice | Failure | None]:
         """Run a step; a decode returns a choice for each sequence, a prefill None for each chunk.
 
         Where the graphs fail, they run again on halves, until only who makes them fail has a failure as its result.
@@ -134,7 +134,7 @@ class Runner:
         self.warm_up()  # which gives back what larger runs took
         trim_heap()
 
-    def _decode(self, batch: Decode) -> list[Choice | Failure | None]:
+    def _decode(self, batch: Decode) -> list[StepChoice | Failure | None]:
         if batch.drafts and (drawn := self._decode_with_drafts(batch)) is not None:
             return [*drawn]
         sequences = batch.sequences
@@ -144,10 +144,10 @@ class Runner:
         failed = {s: failures[slot] for s in sequences for slot in s.slots if slot in failures} if failures else {}
         whole = [sequence for sequence in sequences if sequence not in failed] if failed else sequences
         choices = isolated(partial(choose, self._logits()), whole) if whole else []
-        of_sequence: dict[Sequence, Choice | Failure] = {**failed, **dict(zip(whole, choices, strict=True))}
+        of_sequence: dict[Sequence, StepChoice | Failure] = {**failed, **dict(zip(whole, choices, strict=True))}
         return [of_sequence[sequence] for sequence in sequences]
 
-    def _decode_with_drafts(self, batch: Decode) -> list[Choice] | None:
+    def _decode_with_drafts(self, batch: Decode) -> list[StepChoice] | None:
         """Run a step with its drafts, if that can be done."""
         first_rows = self._decode_step.feed_with_drafts(batch.sequences, batch.drafts)
         if first_rows is None:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from service.engine.columns import take
 from service.engine.drawing import draw
+from service.engine.logits_processors import Logits, adjusted
 from service.engine.logprobs import SampledToken, scored
-from service.engine.penalties import Logits, adjusted
 from service.engine.sampling_params import Ids, Row, SamplingParams
 
 __all__ = ["Logits", "Row", "SampledToken", "SamplingParams", "sample", "scored", "settled"]

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from service.engine.admission import three_quarters
-from service.engine.batch import Batch, Choice, Chunk, Decode, Extent, Prefill
+from service.engine.batch import Batch, Chunk, Decode, Extent, Prefill, StepChoice
 from service.engine.drafting import MAX_DRAFT_ROWS, Costs
 from service.engine.isolation import Failure
 from service.engine.kv_cache import Copy, KVBudget
@@ -168,7 +168,7 @@ class Scheduler:
             return False
         return self._shares.are_ahead({sequence.permit.client for sequence in batch.sequences})
 
-    def update(self, batch: Batch, results: abc.Sequence[Choice | Failure | None], seconds: float = 0.0) -> None:
+    def update(self, batch: Batch, results: abc.Sequence[StepChoice | Failure | None], seconds: float = 0.0) -> None:
         """Take a step's results: of a decode a choice for each sequence, of a prefill None for each chunk.
 
         A sequence with a failure instead ends, and those that share its chunk. `seconds` is how long the step took.
@@ -191,7 +191,7 @@ class Scheduler:
                     beams = sequence.decoding.beams if isinstance(sequence.decoding, Search) else []
                     self._slots.advance(sequence, sequence.advance(each), beams)
 
-    def _update_prefilled(self, batch: Prefill, results: abc.Sequence[Choice | Failure | None]) -> None:
+    def _update_prefilled(self, batch: Prefill, results: abc.Sequence[StepChoice | Failure | None]) -> None:
         for chunk, result in zip(batch.chunks, results, strict=True):
             for sequence in (chunk.sequence, *chunk.sharers):
                 if isinstance(result, Failure):

@@ -16,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from service.engine.wiring import drop_unused, makers_of, users_of
+from service.engine.onnx_nodes import drop_unused, makers_of, users_of
 
 LEAST = -1e9  # what is added where a token does not look: a softmax of it is 0 in float32 and in bfloat16
 

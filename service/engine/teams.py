@@ -41,7 +41,7 @@ _LOOKS = Lock()  # at all of them
 _OPENER = ThreadPoolExecutor(1, thread_name_prefix="opening")
 
 
-class Choice:
+class ThreadChoice:
     """The fastest of several ways to run batches of one size, found out while they run: the neighbours of the best."""
 
     def __init__(self, ways: int) -> None:
@@ -123,7 +123,7 @@ class Teams(Generic[Team]):
         self._path, self._weights, self._counts, self._open = path, weights, counts, opened
         self._files = _files(path)
         self._teams = {0: largest}
-        self._choices: dict[tuple[int, ...], Choice] = {}
+        self._choices: dict[tuple[int, ...], ThreadChoice] = {}
         self._opens, self._opened_at = Lock(), [-REOPEN_S] * len(counts)
         self._is_shrinking = False
         if len(counts) > 1:
@@ -145,7 +145,7 @@ class Teams(Generic[Team]):
             return run(self._teams[0])
         size = tuple(map(int.bit_length, shape[:2]))
         if (choice := self._choices.get(size)) is None:
-            choice = self._choices[size] = Choice(len(self._counts))
+            choice = self._choices[size] = ThreadChoice(len(self._counts))
         way = choice.way()
         if (team := self._teams.get(way)) is None:
             choice.postpone()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import abc
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from model.package import Detokenizer, PackageTokenizer
 from service.engine.mailbox import Output
 from service.engine.sampling import SampledToken
-from service.engine.sequence import Sequence as Decoding
+from service.engine.sequence import Sequence
 from service.schemas import FinishReason, GenerateRequest, TokenLogprob, TopLogprob
 from service.tasks.prompts import Prompt
 from service.tasks.stopping import StopTexts
@@ -31,7 +32,7 @@ class Piece:
 class ChoiceText(Protocol):
     """Reads the outputs of a sequence of its own."""
 
-    sequence: Decoding
+    sequence: Sequence
 
     @property
     def is_done(self) -> bool:
@@ -45,7 +46,7 @@ class SampledChoice:
     """The one choice of a sequence that is sampled."""
 
     def __init__(
-        self, tokenizer: PackageTokenizer, request: GenerateRequest, prompt: Prompt, sequence: Decoding, index: int
+        self, tokenizer: PackageTokenizer, request: GenerateRequest, prompt: Prompt, sequence: Sequence, index: int
     ) -> None:
         self.sequence = sequence
         self._prompt = prompt
@@ -102,7 +103,7 @@ class SearchedChoices:
         tokenizer: PackageTokenizer,
         request: GenerateRequest,
         prompt: Prompt,
-        sequence: Decoding,
+        sequence: Sequence,
         first_index: int,
     ) -> None:
         self.sequence = sequence
@@ -125,7 +126,11 @@ class SearchedChoices:
 
 
 def echo(
-    tokenizer: PackageTokenizer, request: GenerateRequest, prompt: Prompt, scored: Sequence[SampledToken], index: int
+    tokenizer: PackageTokenizer,
+    request: GenerateRequest,
+    prompt: Prompt,
+    scored: abc.Sequence[SampledToken],
+    index: int,
 ) -> Piece:
     """Return the prompt as the first piece of a choice; `scored` are its tokens behind the first."""
     tokens = None
@@ -138,7 +143,7 @@ def echo(
 
 
 def token_logprobs(
-    tokenizer: PackageTokenizer, tokens: Sequence[SampledToken], *, begins: bool = False
+    tokenizer: PackageTokenizer, tokens: abc.Sequence[SampledToken], *, begins: bool = False
 ) -> list[TokenLogprob]:
     """Return tokens and their alternatives as the answer has them; `begins` if no text stands before the first."""
     found = []

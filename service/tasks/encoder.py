@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,11 +14,10 @@ from service.engine.batcher import Batcher
 from service.engine.inputs import TextInput
 from service.engine.session import Array
 from service.errors import EmptyInput, InvalidRequest, TooLarge
-from service.schemas import AnyEvent, AnyRequest, Response
+from service.schemas import Response
 from service.settings import Limits
 from service.tasks.long_texts import LongText, TooManyTokens, encode_long
 from service.tasks.pool import Pool
-from service.tasks.task import not_for
 from service.tasks.texts import check_ids, check_length, expected_tokens, no_tokens, one_shot_inputs, truncated, which
 from service.turns import Turn
 
@@ -210,23 +209,3 @@ class Answering(Protocol):
     @property
     def predict(self) -> Callable[..., Awaitable[Response]]:
         """A method that answers a client's request of its kind."""
-
-
-class OneShot:
-    """A task that answers whole: what it does with each kind of request."""
-
-    def __init__(
-        self, manifest: Manifest, answers: Mapping[type[AnyRequest], Callable[..., Awaitable[Response]]]
-    ) -> None:
-        self._manifest, self._answers = manifest, answers
-
-    async def predict(self, request: AnyRequest, client: str) -> Response:
-        """Answer a client's request."""
-        if type(request) not in self._answers:
-            raise not_for(self._manifest.task, request)
-        return await self._answers[type(request)](request, client)
-
-    async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
-        """Refuse: these answers come whole."""
-        raise not_for(self._manifest.task, request)
-        yield  # makes this an iterator, like the streams of other tasks

@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 
-from model.package import Manifest, PackageTokenizer, Task
+from model.package import Manifest, PackageTokenizer, TaskName
 from service.engine.admission import Permit
 from service.engine.engine import Engine
 from service.engine.grammar import Grammar
@@ -22,7 +22,7 @@ from service.schemas import (
     UsageEvent,
 )
 from service.tasks.choices import ChoiceText, Piece, SampledChoice, SearchedChoices
-from service.tasks.choosing import Choosing
+from service.tasks.decoding_defaults import DecodingDefaults
 from service.tasks.grammars import Grammars
 from service.tasks.pool import Pool
 from service.tasks.prompts import Prompt, Prompts
@@ -41,7 +41,7 @@ class Generate:
         tokenizer: PackageTokenizer,
         engine: Engine,
         pool: Pool,
-        task: Task = "generate",
+        task: TaskName = "generate",
         param: str = "prompt",
         grammars: Grammars | None = None,
     ) -> None:
@@ -49,7 +49,7 @@ class Generate:
         self._grammars = grammars
         prompt = manifest.task_prompts.get(task)
         self._prompts = Prompts(manifest, tokenizer, pool, prompt.prefix if prompt else "", param)
-        self._choosing = Choosing(manifest, task, engine)
+        self._defaults = DecodingDefaults(manifest, task, engine)
 
     async def predict(self, request: AnyRequest, client: str) -> GenerateResponse:
         """Return the continuations of every prompt."""
@@ -99,7 +99,7 @@ class Generate:
         yield UsageEvent(usage=Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens))
 
     def _with_stop_texts(self, request: GenerateRequest) -> GenerateRequest:
-        return request.model_copy(update={"stop": self._choosing.stop_texts(request)})
+        return request.model_copy(update={"stop": self._defaults.stop_texts(request)})
 
     def _admit(self, request: GenerateRequest, client: str) -> Permit:
         """Take the request's permit, by what can be known before its texts are encoded."""
@@ -108,7 +108,7 @@ class Generate:
         return self._engine.admission.admit(client, prompts * max(self._beam_size(request), request.n), tokens)
 
     def _check(self, request: GenerateRequest) -> None:
-        self._choosing.check(request)
+        self._defaults.check(request)
         if request.best_of is not None and request.best_of < request.n:
             raise InvalidRequest(f"best_of is {request.best_of}, less than n, {request.n}", "best_of")
         beam_size = self._beam_size(request)
@@ -125,7 +125,7 @@ class Generate:
             raise InvalidRequest(f"n is {request.n}; a beam search gives at most beam_size = {beam_size}", "n")
 
     def _beam_size(self, request: GenerateRequest) -> int:
-        return self._choosing.beam_size(request, wanted=request.n)
+        return self._defaults.beam_size(request, wanted=request.n)
 
     def _check_logprobs(self, request: GenerateRequest, prompts: list[Prompt]) -> None:
         """Refuse an answer of too many log probabilities: each is an object of its own."""
@@ -174,19 +174,19 @@ class Generate:
         for place, (prompt, grammar) in enumerate(zip(prompts, grammars, strict=True)):
             first, most, length = place * request.n, self._max_tokens(request, prompt), len(prompt.ids)
             if beam_size > 1:
-                search = self._choosing.search(
+                search = self._defaults.search(
                     request, beam_size, most, prompt_tokens=length, n_best=request.n, grammar=grammar
                 )
                 sequence = self._engine.sequence(search, prompt.ids, prompt.source)
                 yield SearchedChoices(self._tokenizer, request, prompt, sequence, first)
                 continue
             for number in range(request.n):
-                sampling = self._choosing.sampling(request, most, prompt_tokens=length, number=number, grammar=grammar)
+                sampling = self._defaults.sampling(request, most, prompt_tokens=length, number=number, grammar=grammar)
                 sequence = self._engine.sequence(sampling, prompt.ids, prompt.source)
                 yield SampledChoice(self._tokenizer, request, prompt, sequence, first + number)
 
     def _max_tokens(self, request: GenerateRequest, prompt: Prompt) -> int:
-        return max(1, self._choosing.max_tokens(request, len(prompt.ids)))
+        return max(1, self._defaults.max_tokens(request, len(prompt.ids)))
 
 
 def _drawn(request: GenerateRequest) -> GenerateRequest:

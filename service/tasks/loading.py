@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from model.package import Manifest, PackageError, PackageTokenizer, Task
+from model.package import Manifest, PackageError, PackageTokenizer, TaskName
 from model.package.manifest import TOKENIZER_FILE
 from service.decisions import way_of
 from service.engine.admission import AdmissionLimits
@@ -37,7 +37,7 @@ from service.tasks.classify import Classify
 from service.tasks.decide import Decide
 from service.tasks.devices import wants_device, warn_of_precision
 from service.tasks.embed import Embed
-from service.tasks.encoder import Answering, Encoder, OneShot
+from service.tasks.encoder import Answering, Encoder
 from service.tasks.explaining.decoding import Explained, ExplainGeneration
 from service.tasks.explaining.insights import Insights
 from service.tasks.explaining.texts import ExplainText
@@ -52,13 +52,13 @@ from service.tasks.pool import Pool
 from service.tasks.rerank import Rerank
 from service.tasks.summarize import Summarize
 from service.tasks.tag import Tag
-from service.tasks.task import ByRequest, LocalTask, Work
+from service.tasks.task import ByRequest, LocalTask, Whole, Work
 from service.tasks.translate import Translate
 
 EXACT = {"int8", "int8-static"}  # precisions in which a row's answer does not depend on the other rows
 
 # Of each task that an encoder of texts has: the request, and what answers it.
-TASKS_OF_TEXTS: Mapping[Task, tuple[type[AnyRequest], Callable[[Encoder], Answering]]] = {
+TASKS_OF_TEXTS: Mapping[TaskName, tuple[type[AnyRequest], Callable[[Encoder], Answering]]] = {
     "classify": (ClassifyRequest, Classify),
     "rerank": (RerankRequest, Rerank),
     "tag": (TagRequest, Tag),
@@ -116,7 +116,7 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
         _check_width(folder, manifest, batcher.width)
         if tokenizer is None:
             images = ClassifyImages(manifest, batcher, pool, model.max_image_pixels)
-            work = OneShot(manifest, {ClassifyRequest: images.predict})
+            work = ByRequest(manifest, {ClassifyRequest: Whole(images.predict)})
         else:
             work = _of_texts(Encoder(manifest, tokenizer, batcher, pool, limits), insights)
         return LocalTask(
@@ -153,26 +153,25 @@ def _of_decoder(explained: Explained, pool: Pool, trials: Pool, limits: Limits) 
         generate = Generate(manifest, tokenizer, engine, pool, grammars=Grammars(manifest, tokenizer, trials))
         works[GenerateRequest] = generate
         of_input = Generate(manifest, tokenizer, engine, pool, param="input")
-        works[ExplainRequest] = OneShot(manifest, {ExplainRequest: ExplainGeneration(explained, of_input).predict})
+        works[ExplainRequest] = Whole(ExplainGeneration(explained, of_input).predict)
     if "summarize" in manifest.tasks:
         works[SummarizeRequest] = Summarize(manifest, tokenizer, engine, pool)
     if "translate" in manifest.tasks:
         translate = Translate(manifest, tokenizer, engine, pool, limits.max_sentences, explained.insights)
         works[TranslateRequest] = translate
         if manifest.task == "translate":
-            works[ExplainRequest] = OneShot(
-                manifest, {ExplainRequest: ExplainTranslation(explained, translate).predict}
-            )
+            works[ExplainRequest] = Whole(ExplainTranslation(explained, translate).predict)
     return ByRequest(manifest, works)
 
 
-def _of_texts(encoder: Encoder, insights: Insights) -> OneShot:
+def _of_texts(encoder: Encoder, insights: Insights) -> ByRequest:
     """Return what an encoder of texts does with the requests of its tasks."""
     asked = [TASKS_OF_TEXTS[task] for task in encoder.manifest.tasks]
     if way_of(encoder.manifest) is not None:
         asked.append((DecideRequest, Decide))
-    answers = {request: make(encoder).predict for request, make in asked}
-    return OneShot(encoder.manifest, {**answers, ExplainRequest: ExplainText(encoder, insights).predict})
+    works: dict[type[AnyRequest], Work] = {request: Whole(make(encoder).predict) for request, make in asked}
+    works[ExplainRequest] = Whole(ExplainText(encoder, insights).predict)
+    return ByRequest(encoder.manifest, works)
 
 
 def _check_width(folder: Path, manifest: Manifest, width: int) -> None:

@@ -112,18 +112,24 @@ class ReopenedTask:
         self._open_again_at = self._clock() + PAUSE_S
 
 
-def must_be_replaced(tasks: Sequence[LocalTask | ReopenedTask]) -> bool:
-    """Look after all models of a process; returns whether only another process can help.
+def reopen_failed(tasks: Sequence[LocalTask | ReopenedTask]) -> None:
+    """Open anew the models of a process that make no progress, unless none of them does.
 
-    That is so when none of them makes progress, as when there is just one. A model that is lost is waited with until
-    no other is at work for a moment. Then it is given up unless it is opened after all: Serve must hear so three times.
+    A model that is lost is waited with until no other is at work for a moment. Then it is given up unless it is opened
+    after all: Serve must hear so three times.
     """
     failing = [task for task in tasks if not task.is_progressing]
-    if failing and len(failing) == len(tasks):
-        return True
+    if len(failing) == len(tasks):
+        return
     is_idle = not any(task.is_busy for task in tasks if task not in failing)
-    reopened = [task for task in failing if isinstance(task, ReopenedTask)]
-    for task in reopened:
-        task.is_given_up = task.is_given_up or (task.is_lost and is_idle)
-        task.reopen()
-    return any(task.is_given_up for task in reopened)
+    for task in failing:
+        if isinstance(task, ReopenedTask):
+            task.is_given_up = task.is_given_up or (task.is_lost and is_idle)
+            task.reopen()
+
+
+def must_be_replaced(tasks: Sequence[LocalTask | ReopenedTask]) -> bool:
+    """Whether only another process can help: no model makes progress, as when there is just one, or one is given up."""
+    failing = [task for task in tasks if not task.is_progressing]
+    is_given_up = any(task.is_given_up for task in failing if isinstance(task, ReopenedTask))
+    return bool(failing) and (len(failing) == len(tasks) or is_given_up)

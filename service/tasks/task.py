@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections import abc
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from service.engine.batcher import Batcher
 from service.engine.engine import Engine
 from service.engine.errors import EngineFailed, Overloaded
 from service.engine.room import tokens_of
-from service.engine.sequence import Sequence as Decoding
+from service.engine.sequence import Sequence
 from service.errors import InternalError, InvalidRequest, ServerOverloaded, TooLarge, WrongTask
 from service.schemas import (
     AnyEvent,
@@ -87,6 +88,22 @@ class ByRequest:
         return self._works[type(request)]
 
 
+class Whole:
+    """The work of what answers whole."""
+
+    def __init__(self, predict: Callable[..., Awaitable[Response]]) -> None:
+        self._predict = predict
+
+    async def predict(self, request: AnyRequest, client: str) -> Response:
+        """Answer a client's request of its kind."""
+        return await self._predict(request, client)
+
+    async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
+        """Refuse."""
+        raise WrongTask(f"a {type(request).__name__} is answered whole, not streamed", "stream")
+        yield  # makes this an iterator, like the streams of other works
+
+
 class Closing(Protocol):
     """What has a thread of its own."""
 
@@ -108,12 +125,12 @@ class LocalTask:
         work: Work,
         *,
         stuck_after_s: float,
-        other_pools: Sequence[Closing] = (),
+        other_pools: abc.Sequence[Closing] = (),
     ) -> None:
         self.manifest = manifest
         self._tokenizer, self._engine, self._pool, self._work = tokenizer, engine, pool, work
         self._stuck_after_s = stuck_after_s
-        self._pools: Sequence[Closing] = (pool, *other_pools)
+        self._pools: abc.Sequence[Closing] = (pool, *other_pools)
 
     async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
         """Answer a request: about tokens here, any other by the work."""
@@ -209,7 +226,7 @@ def check_beam_size(engine: Engine, beam_size: int) -> None:
         raise InvalidRequest(f"beam_size is {beam_size}; the limit is {limit}", "beam_size")
 
 
-def check_memory(engine: Engine, sequence: Decoding) -> None:
+def check_memory(engine: Engine, sequence: Sequence) -> None:
     """Refuse a search so wide and long that the KV cache could not hold it beside others."""
     scheduler = engine.scheduler
     tokens, limit = tokens_of(sequence, scheduler.budget), scheduler.most_tokens(sequence)

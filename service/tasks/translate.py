@@ -26,7 +26,7 @@ from service.schemas import (
     UsageEvent,
 )
 from service.schemas.translate import AUTO, WordPair
-from service.tasks.choosing import Choosing
+from service.tasks.decoding_defaults import DecodingDefaults
 from service.tasks.explaining.aligner import Aligner, Part, Translated
 from service.tasks.explaining.insights import Insights
 from service.tasks.pool import Pool
@@ -57,7 +57,7 @@ class Translate:
         self.aligner = Aligner(manifest, tokenizer, insights.explainer)
         assert manifest.languages is not None, "bug: the manifest says that a translator has languages"
         self._languages = manifest.languages
-        self._choosing = Choosing(manifest, "translate", engine)
+        self._defaults = DecodingDefaults(manifest, "translate", engine)
 
     async def predict(self, request: AnyRequest, client: str) -> Response:
         """Return the translation of every text."""
@@ -158,13 +158,15 @@ class Translate:
         return self._engine.admission.admit(client, len(texts) * self._beam_size(request), expected_tokens(texts))
 
     def _check(self, request: TranslateRequest) -> None:
-        self._choosing.check(request)
+        self._defaults.check(request)
         beam_size = self._beam_size(request)
         check_beam_size(self._engine, beam_size)
         if request.stream and request.n_best > 1:
             raise InvalidRequest("n_best is more than 1; only the best translation can be streamed", "n_best")
         if request.n_best > beam_size:
-            limit = f"the limit is {beam_size}" if request.beam_size is None else f"it is at most beam_size = {beam_size}"
+            limit = (
+                f"the limit is {beam_size}" if request.beam_size is None else f"it is at most beam_size = {beam_size}"
+            )
             raise InvalidRequest(f"n_best is {request.n_best}; {limit}", "n_best")
         if request.stream and not isinstance(request.input, str):
             raise InvalidRequest("input is a list; only a single text can be streamed", "input")
@@ -180,7 +182,7 @@ class Translate:
         fallback = 1 if request.stream else DEFAULT_BEAM_SIZE
         if request.stream and request.beam_size is None:
             return 1
-        found = self._choosing.beam_size(request, fallback, wanted=request.n_best)
+        found = self._defaults.beam_size(request, fallback, wanted=request.n_best)
         if request.beam_size is None and found < request.n_best:  # a package that is greedy has alternatives, too
             return min(request.n_best, self._engine.scheduler.limits.max_width)
         return found
@@ -199,11 +201,11 @@ class Translate:
 
     def _sequence(self, request: TranslateRequest, source: list[int]) -> Sequence:
         beam_size, forced_start = self._beam_size(request), self._languages.first_of_target(request.target)
-        most = self._choosing.max_tokens(request, 1, 2 * len(source) + SPARE_TOKENS)
+        most = self._defaults.max_tokens(request, 1, 2 * len(source) + SPARE_TOKENS)
         params = (
-            self._choosing.search(request, beam_size, most, n_best=request.n_best, forced_start=forced_start)
+            self._defaults.search(request, beam_size, most, n_best=request.n_best, forced_start=forced_start)
             if beam_size > 1
-            else self._choosing.greedy(request, most, forced_start=forced_start)
+            else self._defaults.greedy(request, most, forced_start=forced_start)
         )
         return self._engine.sequence(params, source_ids=source)
 

@@ -31,7 +31,7 @@ from service.engine.native.attention import (
     own_ragged_attention,
 )
 from service.engine.native.products import Product, Products
-from service.engine.wiring import drop_unused
+from service.engine.onnx_nodes import drop_unused
 
 Array = NDArray[Any]
 

@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from service.engine.wiring import makers_of, users_of
+from service.engine.onnx_nodes import makers_of, users_of
 
 Array = NDArray[Any]
 

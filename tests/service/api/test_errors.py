@@ -12,7 +12,7 @@ from starlette.types import Message
 
 from service.api.middleware import BODIES_UNDER_WAY, BodyLimits, LimitBody
 from service.engine.admission import Admission
-from service.engine.batch import Batch, Choice
+from service.engine.batch import Batch, StepChoice
 from service.engine.isolation import Failure
 from service.engine.runner import Runner
 from service.errors import ServerOverloaded
@@ -276,7 +276,7 @@ async def test_a_request_that_takes_too_long_is_504(open_client: OpenClient) -> 
 async def test_a_deadline_within_a_stream_is_an_event(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Runner.run
 
-    def run_slowly(runner: Runner, batch: Batch) -> list[Choice | Failure | None]:
+    def run_slowly(runner: Runner, batch: Batch) -> list[StepChoice | Failure | None]:
         time.sleep(0.05)
         return run(runner, batch)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from service.engine.constraints import Constraints
 from service.engine.drawing import kept_by_filters
 from service.engine.sampling import Row, SamplingParams, sample
-from tests.service.engine.test_penalties import adjust
+from tests.service.engine.test_logits_processors import adjust
 
 
 def row(

@@ -22,14 +22,14 @@ from service.engine.engine import Engine
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import Session, SessionOptions
-from service.engine.teams import MAX_BYTES, Choice, fewer_threads, size_of
+from service.engine.teams import MAX_BYTES, ThreadChoice, fewer_threads, size_of
 from tests.conftest import MakePackage, TinyPackage
 
 # Seconds of a run with all threads, and with one: on a quiet machine, and on a busy one.
 ALONE, BESIDE = [0.001, 0.0019], [0.0013, 0.001]
 
 
-def ran(choice: Choice, seconds: float, run: Callable[[int], float]) -> tuple[float, int]:
+def ran(choice: ThreadChoice, seconds: float, run: Callable[[int], float]) -> tuple[float, int]:
     """Run for so long; return how long it took, and the number of runs."""
     total, runs = 0.0, 0
     while total < seconds:
@@ -42,7 +42,7 @@ def ran(choice: Choice, seconds: float, run: Callable[[int], float]) -> tuple[fl
 
 @pytest.mark.parametrize("scale", [0.1, 1, 30, 1000])
 def test_what_is_fastest_stays_and_trials_cost_little(scale: float) -> None:
-    choice = Choice(2)
+    choice = ThreadChoice(2)
     total, runs = ran(choice, 1000 * max(1, scale / 10), lambda way: scale * ALONE[way])
 
     assert choice.best == 0
@@ -50,7 +50,7 @@ def test_what_is_fastest_stays_and_trials_cost_little(scale: float) -> None:
 
 
 def test_fewer_threads_are_taken_as_a_neighbour_comes_and_left_as_it_goes() -> None:
-    choice = Choice(2)
+    choice = ThreadChoice(2)
     ran(choice, 60, ALONE.__getitem__)
     ran(choice, 5, BESIDE.__getitem__)
     assert choice.best == 1
@@ -63,7 +63,7 @@ def test_fewer_threads_are_taken_as_a_neighbour_comes_and_left_as_it_goes() -> N
 
 @pytest.mark.parametrize("fastest", range(5))
 def test_the_fastest_of_many_is_found_from_step_to_step(fastest: int) -> None:
-    choice = Choice(5)
+    choice = ThreadChoice(5)
     ran(choice, 30, lambda way: 0.001 + 0.0002 * abs(way - fastest))
 
     assert choice.best == fastest
@@ -71,7 +71,9 @@ def test_the_fastest_of_many_is_found_from_step_to_step(fastest: int) -> None:
 
 def test_a_neighbour_who_seldom_comes_but_stays_long_is_noticed_too() -> None:
     rng = np.random.default_rng(0)
-    total, runs = ran(Choice(2), 200, lambda way: 0.0004 + (0.004 * (rng.random() < 0.15) if way == 0 else 0.0002))
+    total, runs = ran(
+        ThreadChoice(2), 200, lambda way: 0.0004 + (0.004 * (rng.random() < 0.15) if way == 0 else 0.0002)
+    )
 
     assert total < 1.1 * runs * 0.0006
 
@@ -79,7 +81,11 @@ def test_a_neighbour_who_seldom_comes_but_stays_long_is_noticed_too() -> None:
 def test_no_more_than_a_tenth_is_lost_to_the_best_fixed_number_however_runs_scatter() -> None:
     rng = np.random.default_rng(0)
     for means in ([1.0, 1.03], [1.0, 2.0], [1.1, 1.0], [1.3, 1.0]):
-        total, runs = ran(Choice(2), 200, lambda way, means=means: 0.001 * means[way] * float(rng.lognormal(0, 0.3)))  # type: ignore[misc]
+
+        def scattered(way: int, means: list[float] = means) -> float:
+            return 0.001 * means[way] * float(rng.lognormal(0, 0.3))
+
+        total, runs = ran(ThreadChoice(2), 200, scattered)
         assert total < 1.1 * runs * 0.001 * min(means) * np.exp(0.3**2 / 2)
 
 
@@ -192,7 +198,7 @@ def test_a_number_that_was_asked_for_is_kept(eager: None, sentiment: TinyPackage
 
 
 def test_a_number_that_cannot_be_had_does_not_keep_another_from_being_tried() -> None:
-    choice = Choice(3)  # 4, 2 and 1 threads, of which the last cannot be opened
+    choice = ThreadChoice(3)  # 4, 2 and 1 threads, of which the last cannot be opened
     seconds = {0: 0.002, 1: 0.001}
 
     def run(way: int) -> float:
@@ -247,11 +253,11 @@ def turns(eager: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Each run is done by any team, as dice fall; returns which it was."""
     dice, fell = random.Random(0), list[int]()
 
-    def way(self: Choice) -> int:
+    def way(self: ThreadChoice) -> int:
         fell.append(dice.randrange(3))
         return fell[-1]
 
-    monkeypatch.setattr(Choice, "way", way)
+    monkeypatch.setattr(ThreadChoice, "way", way)
     yield fell
 
 

@@ -23,7 +23,7 @@ from service.models_file import ModelSettings
 from service.schemas import AnyRequest, ClassifyRequest, GenerateRequest, GenerateResponse, Response
 from service.settings import Limits, Settings
 from service.tasks.loading import load_task
-from service.tasks.reopening import MAX_FAILED, ReopenedTask, must_be_replaced
+from service.tasks.reopening import MAX_FAILED, ReopenedTask, must_be_replaced, reopen_failed
 from tests.conftest import TinyPackage
 from tests.service.api.conftest import series
 from tests.service.clock import Clock
@@ -99,6 +99,12 @@ async def stuck(task: ReopenedTask) -> Callable[[], Awaitable[Response | BaseExc
     return end
 
 
+def is_to_be_replaced(tasks: list[Any]) -> bool:
+    """Look after a process's models as its check does."""
+    reopen_failed(tasks)
+    return must_be_replaced(tasks)
+
+
 async def opened(task: ReopenedTask) -> None:
     assert task._opening is not None
     await task._opening
@@ -118,7 +124,7 @@ async def test_a_model_that_failed_is_opened_anew_while_others_go_on(tasks: list
         await generator.predict(STORY)
     with pytest.raises(NotReady, match="opened anew"):
         await generator.predict(STORY)
-    assert not must_be_replaced(tasks)
+    assert not is_to_be_replaced(tasks)
     await opened(generator)
 
     assert await generator.predict(STORY) == whole
@@ -134,7 +140,7 @@ async def test_a_stream_goes_on_when_another_model_of_its_process_fails(tasks: l
         if len(texts) == 3:
             stuck = asyncio.create_task(classifier.predict(TEXT))
             await stopped(classifier)
-            assert not must_be_replaced(tasks)
+            assert not is_to_be_replaced(tasks)
             await opened(classifier)
             assert len((await classifier.predict(TEXT)).results) == 1  # type: ignore[attr-defined]  # the task answers in kind
     with pytest.raises(InternalError):
@@ -150,7 +156,7 @@ async def test_requests_of_a_stuck_encoder_end_when_it_is_opened_anew(tasks: lis
     may_return = block(classifier)
     asked = [asyncio.create_task(classifier.predict(TEXT)) for _ in range(3)]  # one runs, and two wait
     await stopped(classifier)
-    assert not must_be_replaced(tasks)
+    assert not is_to_be_replaced(tasks)
     ended = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 10)
     assert not may_return.is_set()
     await opened(classifier)
@@ -244,14 +250,14 @@ async def test_a_model_stuck_too_often_waits_for_another_process_until_no_other_
         ends.append(await stuck(classifier))
         story = asyncio.create_task(generator.predict(STORY))
         await asyncio.sleep(0)
-        assert not must_be_replaced(tasks)
+        assert not is_to_be_replaced(tasks)
         await story
         if not classifier.is_lost:
             await opened(classifier)
             clock.now += 60
 
     assert classifier.is_lost
-    assert must_be_replaced(tasks)
+    assert is_to_be_replaced(tasks)
     for end in ends:
         await end()
 
@@ -265,14 +271,14 @@ async def test_a_model_that_cannot_be_opened_anew_waits_for_another_process_and_
     with pytest.raises(InternalError):
         await generator.predict(STORY)
     for _ in range(MAX_FAILED):
-        assert not must_be_replaced(tasks)
+        assert not is_to_be_replaced(tasks)
         await opened(generator)
         await closed(generator)
         clock.now += 60
 
     def replaced(*, is_busy: bool) -> bool:
         monkeypatch.setattr(ReopenedTask, "is_busy", property(lambda task: is_busy and task is classifier))
-        return must_be_replaced(tasks)
+        return is_to_be_replaced(tasks)
 
     assert generator.is_lost and not replaced(is_busy=True)
     await opened(generator)  # it is tried on
@@ -283,7 +289,7 @@ async def test_a_model_that_cannot_be_opened_anew_waits_for_another_process_and_
     clock.now += 60
     generator.reopen()
     await opened(generator)
-    assert generator.is_progressing and not must_be_replaced(tasks)
+    assert generator.is_progressing and not is_to_be_replaced(tasks)
 
 
 async def test_a_package_that_is_broken_takes_no_process_with_it(
@@ -297,7 +303,7 @@ async def test_a_package_that_is_broken_takes_no_process_with_it(
     with pytest.raises(InternalError):
         await tasks[1].predict(STORY)
     for _ in range(MAX_FAILED + 1):
-        assert not must_be_replaced(tasks)
+        assert not is_to_be_replaced(tasks)
         await opened(tasks[1])
         await closed(tasks[1])
         clock.now += 60
@@ -308,13 +314,13 @@ async def test_a_model_that_is_being_opened_for_the_last_time_is_not_lost(
 ) -> None:
     classifier, may_open, load = tasks[0], threading.Event(), tasks[0]._load
     ends = [await stuck(classifier)]
-    assert not must_be_replaced(tasks)
+    assert not is_to_be_replaced(tasks)
     await opened(classifier)
     clock.now += 60
     monkeypatch.setattr(classifier, "_load", lambda: (may_open.wait(10), load())[1])
     ends.append(await stuck(classifier))
     for _ in range(2):
-        assert not must_be_replaced(tasks)
+        assert not is_to_be_replaced(tasks)
         assert not classifier.is_lost
         await asyncio.sleep(0.01)  # until the opening has begun
     may_open.set()
@@ -327,11 +333,11 @@ async def test_a_model_that_is_being_opened_for_the_last_time_is_not_lost(
 
 async def test_a_process_whose_only_model_fails_is_replaced(sentiment: TinyPackage) -> None:
     task = load_task(ModelSettings(package=sentiment.folder, threads=1), Limits())
-    assert not must_be_replaced([task])
+    assert not is_to_be_replaced([task])
     engine: Any = task._engine
     engine.is_progressing = lambda _patience_s: False
 
-    assert must_be_replaced([task])
+    assert is_to_be_replaced([task])
     await task.close()
 
 

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
-from model.package import Task as TaskName
+from model.package import TaskName
 from service.api.answers import json_answer
 from service.api.calls import Calls
 from service.api.invalid import native

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
 
-from model.package import Task as TaskName
+from model.package import TaskName
 from service.api.answers import json_answer
 from service.api.calls import Calls
 from service.api.protocols.tei import answering

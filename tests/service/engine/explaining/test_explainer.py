@@ -14,7 +14,7 @@ from model.architectures import DecoderLM, EncoderDecoder, Transformer
 from model.export.precisions import cache_shape, write_graphs
 from model.layers import attention as layers
 from model.layers.block import Block, Stack
-from model.package import Graph, Manifest, SpecialIds
+from model.package import GraphEntry, Manifest, SpecialIds
 from service.engine.explaining.explainer import Explainer, Insight
 from service.engine.explaining.graph import Look
 from service.engine.inputs import TextInput
@@ -109,7 +109,7 @@ def prepared(name: str, folder: Path, make_package: MakePackage) -> tuple[Path, 
         return package.folder, package.model, package.manifest
     model = random_model(FAMILIES[name])
     graphs = {
-        key: Graph(file=graph.path.name, inputs=graph.inputs, outputs=graph.outputs)
+        key: GraphEntry(file=graph.path.name, inputs=graph.inputs, outputs=graph.outputs)
         for key, graph in write_graphs(model, folder).items()
     }
     parts: dict[str, Any] = {"graphs": graphs, "cache": cache_shape(model, "float32"), "config": model.config.to_dict()}

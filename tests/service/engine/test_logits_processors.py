@@ -7,7 +7,7 @@ import pytest
 
 from service.engine.columns import Floats
 from service.engine.constraints import Constraints, ConstraintState
-from service.engine.penalties import adjusted
+from service.engine.logits_processors import adjusted
 from service.engine.sampling import sample
 from service.engine.sampling_params import Row, SamplingParams
 

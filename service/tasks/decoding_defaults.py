@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from model.package import Manifest, Task
+from model.package import Manifest, TaskName
 from service.engine.beam_search import BeamParams
 from service.engine.constraints import FREE, Constraints
 from service.engine.engine import Engine
@@ -22,10 +22,10 @@ TEMPERATURE = 0.8  # of continuations; other tasks are greedy
 TOKENS = 128
 
 
-class Choosing:
+class DecodingDefaults:
     """The defaults of one of a package's tasks, and what holds for all its outputs."""
 
-    def __init__(self, manifest: Manifest, task: Task, engine: Engine) -> None:
+    def __init__(self, manifest: Manifest, task: TaskName, engine: Engine) -> None:
         self._package, self._engine = manifest.generation_for(task), engine
         self._temperature = TEMPERATURE if task == "generate" else 0.0
         self._longest, self._vocab_size = manifest.limits.max_positions, manifest.vocab_size

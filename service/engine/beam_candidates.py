@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from service.engine.columns import column_maxima, take
 from service.engine.constraints import ConstraintState
+from service.engine.logits_processors import Logits, adjusted
 from service.engine.logprobs import log_sum_exp
-from service.engine.penalties import Logits, adjusted
 
 Array = NDArray[Any]
 # Logits (rows, V), count → log probabilities and ids, (rows, count) each, best first.
