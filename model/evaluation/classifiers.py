@@ -33,7 +33,7 @@ from model.package import (
 )
 from model.package.images import normalised
 from model.package.manifest import RELIABILITY_FILE, sha256_of
-from model.training import inferences, opinions, readers
+from model.training import nli, readers, sentiment
 
 Read = Callable[[Path], Iterable[tuple[Any, int]]]
 
@@ -53,13 +53,13 @@ class Labelled:
 
 
 DATA: dict[tuple[str, ...], Labelled] = {
-    opinions.SENTIMENTS: Labelled(
+    sentiment.SENTIMENTS: Labelled(
         {
-            "sst2/test": lambda data: opinions.read_labelled(data / "sst2" / "test.tsv.xz"),
-            "imdb/test": lambda data: opinions.read_labelled(data / "imdb" / "test.jsonl.xz"),
+            "sst2/test": lambda data: sentiment.read_labelled(data / "sst2" / "test.tsv.xz"),
+            "imdb/test": lambda data: sentiment.read_labelled(data / "imdb" / "test.jsonl.xz"),
         },
-        f"sst2/dev, and the first {opinions.VALIDATION_REVIEWS:,} of imdb/train, which are not trained on",
-        lambda data: opinions.read_sentiment(data, "validation"),
+        f"sst2/dev, and the first {sentiment.VALIDATION_REVIEWS:,} of imdb/train, which are not trained on",
+        lambda data: sentiment.read_sentiment(data, "validation"),
     ),
     readers.SPAM: Labelled(
         {"sms_spam/test": lambda data: readers.read_spam(data, "test")},
@@ -71,16 +71,14 @@ DATA: dict[tuple[str, ...], Labelled] = {
         "dbpedia14_subset/validation",
         lambda data: readers.read_topics(data, "validation"),
     ),
-    inferences.ENTAILMENTS: Labelled(
+    nli.ENTAILMENTS: Labelled(
         {
-            "nli_mix/test_snli": lambda data: inferences.read_entailment_file(data, "test_snli"),
-            "nli_mix/test_mnli_dev_matched": lambda data: inferences.read_entailment_file(
-                data, "test_mnli_dev_matched"
-            ),
+            "nli_mix/test_snli": lambda data: nli.read_entailment_file(data, "test_snli"),
+            "nli_mix/test_mnli_dev_matched": lambda data: nli.read_entailment_file(data, "test_mnli_dev_matched"),
         },
         "nli_mix/validation",
-        lambda data: inferences.read_entailment(data, "validation"),
-        lambda data: inferences.read_entailment(data, "train"),
+        lambda data: nli.read_entailment(data, "validation"),
+        lambda data: nli.read_entailment(data, "train"),
     ),
     readers.CLOTHES: Labelled(
         {"fashion_mnist/test": lambda data: readers.read_clothes(data, "test")},
@@ -167,8 +165,8 @@ def _figures(evaluation: Evaluation, test: Answered) -> list[Figure]:
 
 def _into_labels(evaluation: Evaluation, entailment: Entailment) -> Figure:
     """Measure how often news are sorted right into labels of a request, as serving does it for a single one."""
-    rows = inferences.read_news(evaluation.data, min(evaluation.limit or NEWS, NEWS))
-    hypotheses = [entailment.template.replace("{}", name) for name in inferences.NEWS.values()]
+    rows = nli.read_news(evaluation.data, min(evaluation.limit or NEWS, NEWS))
+    hypotheses = [entailment.template.replace("{}", name) for name in nli.NEWS.values()]
     logits, _ = evaluation.run_texts([(text, hypothesis) for text, _ in rows for hypothesis in hypotheses], "logits")
     found = logits.reshape(len(rows), len(hypotheses), -1)[..., entailment.entails].argmax(-1)
     right = float(np.mean(found == np.array([label for _, label in rows])))

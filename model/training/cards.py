@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from model.card import Card
 from model.package import ChatTemplate, Dataset, Entailment, ImageFormat, Tagging
-from model.training import inferences, opinions, pairs, readers
+from model.training import nli, pairs, readers, sentiment
 from model.training.readers import ENGLISH, LANGUAGES
 
 OPEN_TEXT = "that of its training data, all of it free: CC BY-SA, CC BY, GFDL, CDLA-Sharing, public domain"
@@ -91,7 +91,7 @@ SENTIMENT = Card(
         Dataset(name="SST-2, phrases of the training sentences", licence="unclear: none was published"),
         IMDB,
     ),
-    labels=opinions.SENTIMENTS,
+    labels=sentiment.SENTIMENTS,
 )
 SPAM = Card(
     name="spam",
@@ -138,9 +138,9 @@ ENTAIL = Card(
         Dataset(name="GoEmotions, train, comments with one emotion", licence="CC BY 4.0"),
         Dataset(name="SQuAD 1.1, its Wikipedia paragraphs", licence="CC BY-SA 4.0"),
     ),
-    labels=inferences.ENTAILMENTS,
+    labels=nli.ENTAILMENTS,
     entailment=Entailment(
-        entails=inferences.ENTAILMENTS.index("entailment"), contradicts=inferences.ENTAILMENTS.index("contradiction")
+        entails=nli.ENTAILMENTS.index("entailment"), contradicts=nli.ENTAILMENTS.index("contradiction")
     ),
     max_input_tokens=128,
 )

@@ -64,7 +64,7 @@ def train(
     with alone_in(folder, RunError(busy)):
         if recipe.teach is not None and start_from is None and not Run(folder).checkpoint.exists():
             raise RunError(
-                f"{recipe.name}: give --start-from the folder of a run of {recipe.begins_with}, which teaches it"
+                f"{recipe.name}: give --start-from the folder of a run of {recipe.starts_from}, which teaches it"
             )
         training = Training(recipe, data, folder, start_from=start_from, size=size, compile_model=compile_model)
         training.resume()
@@ -113,7 +113,7 @@ class Training:
         self.model = build(config).to(self.device)
         self.loss = self._compiled(self.objective.loss) if compile_model else self.objective.loss
         self.optimizer = optimizer_of(
-            self.model, recipe.learning_rate, recipe.weight_decay, recipe.layer_decay, recipe.matrix_learning_rate
+            self.model, recipe.learning_rate, recipe.weight_decay, recipe.layer_decay, recipe.muon_learning_rate
         )
         self.total_steps = max(1, round(len(batches) / recipe.accumulate * recipe.epochs))
         self.step = 0  # steps done
@@ -218,14 +218,14 @@ class Training:
         self.step += 1
         if self.averaged is not None:
             # The first steps' weights are soon forgotten: those of a tenth of all steps so far count.
-            share = max(1 - self.recipe.averaging, 9 / (9 + self.step))
+            share = max(1 - self.recipe.ema_decay, 9 / (9 + self.step))
             with torch.no_grad():
                 torch._foreach_lerp_(list(self.averaged.parameters()), list(self.model.parameters()), share)
         return mean
 
     def _average(self) -> Transformer | None:
         """Return a copy of the model, to become the moving average of its weights (Polyak and Juditsky 1992)."""
-        return self._frozen() if self.recipe.averaging else None
+        return self._frozen() if self.recipe.ema_decay else None
 
     def _frozen(self) -> Transformer:
         return copy.deepcopy(self.model).requires_grad_(False)

@@ -69,17 +69,17 @@ class Optimizer(Protocol):
 
 
 def optimizer_of(
-    model: nn.Module, learning_rate: float, weight_decay: float, layer_decay: float, matrix_learning_rate: float | None
+    model: nn.Module, learning_rate: float, weight_decay: float, layer_decay: float, muon_learning_rate: float | None
 ) -> Optimizer:
     """Return AdamW for all weights or, with a rate for them, Muon for the blocks' matrices and AdamW for the rest.
 
     A group's `scale` multiplies the learning rate, by which the loop sets its `lr`.
     """
     groups = parameter_groups(model, weight_decay, layer_decay)
-    if matrix_learning_rate is None:
+    if muon_learning_rate is None:
         return _adamw(groups, learning_rate)
     matrices = {id(weight) for name, weight in model.named_parameters() if _BLOCK.search(name) and weight.dim() == 2}
-    scale = matrix_learning_rate / learning_rate
+    scale = muon_learning_rate / learning_rate
     by_muon = [{**_part(group, matrices, is_in=True), "scale": group["scale"] * scale} for group in groups]
     by_adamw = [_part(group, matrices, is_in=False) for group in groups]
     filled = [[group for group in part if group["params"]] for part in (by_muon, by_adamw)]

@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import normalize
 
 from model.training.data import Split, read_rows
-from model.training.inferences import ENTAILMENTS, read_entailment
+from model.training.nli import ENTAILMENTS, read_entailment
 from model.training.objectives.pair import UNKNOWN, Pair, turned
 from model.training.readers import SplitOrTest, bare, read_pairs
 

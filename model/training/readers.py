@@ -16,7 +16,7 @@ from model.training.data import Split, open_text, read_idx_pair, read_rows
 from model.training.errors import DataError
 from model.training.names import with_varied_names
 from model.training.objectives.answer import Question
-from model.training.requests import request_of
+from model.training.story_requests import request_of
 
 SplitOrTest = Split | Literal["test"]  # the last for evaluation alone
 

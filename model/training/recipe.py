@@ -31,7 +31,7 @@ class Recipe:
     batch_tokens: int
     learning_rate: float
     warmup_steps: int
-    begins_with: str | None = None  # the recipe whose run's weights a bundled package's run begins with
+    starts_from: str | None = None  # the recipe whose run's weights a bundled package's run begins with
     texts: Callable[[list[Any]], Sequence[str]] = list  # what of the rows a new tokenizer is trained on
     train_tokenizer: Callable[[Sequence[str], int], Tokenizer] | None = None  # none for images
     initialise: Callable[[Transformer, Objective], None] | None = None  # what to do with fresh weights
@@ -39,11 +39,11 @@ class Recipe:
     head: HeadKind | None = None  # of an encoder of texts; others have their size's
     dropout: float | None = None  # the size's own unless given
     weight_decay: float = 0.01
-    matrix_learning_rate: float | None = None  # of the blocks' matrices, by Muon; none: AdamW learns them as all else
+    muon_learning_rate: float | None = None  # of the blocks' matrices, by Muon; none: AdamW learns them as all else
     layer_decay: float = 1.0  # learning rate of each layer beside the one above it
     clip_norm: float = 1.0
     accumulate: int = 1  # batches a step
-    averaging: float = 0.0  # of the weights: what is kept of their moving average in each step; none is made of 0
+    ema_decay: float = 0.0  # of the weights: what is kept of their moving average in each step; none is made of 0
     share_of_start: float = 0.0  # what of the weights that are kept is of those it began with, 0 to 1
     checkpoint_seconds: float = 60.0  # between two checkpoints
     evaluate_every: int = 1000  # steps

@@ -15,7 +15,7 @@ from model.architectures import TextEncoder, Transformer
 from model.architectures.heads import PretrainingHead, WeightedVectorHead
 from model.card import Card
 from model.config import TransformerConfig
-from model.training import cards, inferences, opinions, pairs, readers, sentences
+from model.training import cards, nli, pairs, readers, sentences, sentiment
 from model.training.cooccurrence import cooccurrence_embeddings
 from model.training.data import Split
 from model.training.objectives import (
@@ -65,7 +65,7 @@ _PRETRAIN_ENCODER = Recipe(
     batch_tokens=65536,
     learning_rate=2e-3,
     warmup_steps=300,
-    averaging=0.998,
+    ema_decay=0.998,
     evaluate_every=500,
 )
 
@@ -73,9 +73,9 @@ _PRETRAIN_ENCODER = Recipe(
 _PRETRAIN_ENCODER_REVIEWS = replace(
     _PRETRAIN_ENCODER,
     name="pretrain-encoder-reviews",
-    begins_with="pretrain-encoder",
+    starts_from="pretrain-encoder",
     card=cards.ENCODER_OF_REVIEWS,
-    read=opinions.read_reviews,
+    read=sentiment.read_reviews,
     initialise=None,  # what it begins with has words
     epochs=4,
     learning_rate=1e-3,
@@ -102,7 +102,7 @@ def _texts_of_pairs(rows: list[Pair]) -> list[str]:
 
 def _finetune(name: str, card: Card, read: Callable[[Path, Split], list[Any]], **values: Any) -> Recipe:
     """Return a recipe that begins with the pretrained encoder, or is as large."""
-    pretrained: dict[str, Any] = {"size": "mini-encoder", "begins_with": "pretrain-encoder", "averaging": 0.99}
+    pretrained: dict[str, Any] = {"size": "mini-encoder", "starts_from": "pretrain-encoder", "ema_decay": 0.99}
     return Recipe(name=name, card=card, read=read, train_tokenizer=train_wordpiece, **{**pretrained, **values})
 
 
@@ -136,7 +136,7 @@ _INFERENCES: dict[str, Any] = {
     "dropout": 0.0,
     "batch_tokens": 4096,
     "layer_decay": 0.9,
-    "averaging": 0.998,
+    "ema_decay": 0.998,
     "evaluate_every": 500,
 }
 
@@ -146,7 +146,7 @@ _NEXT_TOKENS: dict[str, Any] = {
     "train_tokenizer": lambda texts, vocab_size: train_bpe(texts, vocab_size, [END_OF_TEXT]),
     "batch_tokens": 8300,  # sixteen blocks of 513
     "weight_decay": 0.1,
-    "averaging": 0.995,
+    "ema_decay": 0.995,
     "evaluate_every": 200,
 }
 _BOOKS_AND_STORIES = Recipe(
@@ -157,14 +157,14 @@ _BOOKS_AND_STORIES = Recipe(
     dropout=0.0,
     epochs=2,
     learning_rate=1.5e-3,
-    matrix_learning_rate=4.5e-3,
+    muon_learning_rate=4.5e-3,
     warmup_steps=150,
     **_NEXT_TOKENS,
 )
 
 _STORIES_ASKED_FOR = Recipe(
     name="sft-decoder",
-    begins_with="pretrain-decoder",
+    starts_from="pretrain-decoder",
     card=cards.STORIES_ASKED_FOR,
     read=readers.read_story_requests,
     texts=lambda rows: [text for row in rows for text in row],
@@ -172,7 +172,7 @@ _STORIES_ASKED_FOR = Recipe(
     dropout=0.1,  # the same stories are seen often
     epochs=8,
     learning_rate=1e-3,
-    matrix_learning_rate=3e-3,
+    muon_learning_rate=3e-3,
     warmup_steps=50,
     **_NEXT_TOKENS,
 )
@@ -187,10 +187,10 @@ _IMAGES = Recipe(
     epochs=18,
     batch_tokens=12800,  # 256 images
     learning_rate=2e-3,
-    matrix_learning_rate=4e-3,
+    muon_learning_rate=4e-3,
     warmup_steps=400,
     weight_decay=0.05,
-    averaging=0.998,
+    ema_decay=0.998,
     evaluate_every=430,  # about two epochs
 )
 
@@ -201,14 +201,14 @@ _SENTENCE_VECTORS = _finetune(
     texts=_texts_of_pairs,
     objective=lambda tokenizer, config: Contrastive(tokenizer, min(128, config.max_positions), temperature=0.05),
     initialise=_weigh_rare_words,
-    begins_with="finetune-score-pairs",
+    starts_from="finetune-score-pairs",
     teach=_score_pairs,
     head="embed",  # made of words more than of what is above them, so all layers learn as fast
     dropout=0.0,
     epochs=2,
     batch_tokens=8192,
     learning_rate=4e-4,
-    matrix_learning_rate=1e-3,
+    muon_learning_rate=1e-3,
     warmup_steps=50,
     evaluate_every=100,
 )
@@ -219,27 +219,27 @@ _ALL = (
     _finetune_classify(
         "finetune-classify-sentiment",
         cards.SENTIMENT,
-        opinions.read_sentiment,
-        begins_with="pretrain-encoder-reviews",
+        sentiment.read_sentiment,
+        starts_from="pretrain-encoder-reviews",
         most_texts=128,  # else the phrases, of which a thousand fit, would be learned in a tenth of the steps
         epochs=2,
         batch_tokens=16384,
         learning_rate=4e-4,
         warmup_steps=150,
-        averaging=0.995,
+        ema_decay=0.995,
         evaluate_every=300,
     ),
     _finetune_classify(
         "finetune-classify-sentences",
         cards.SENTIMENT,
         sentences.read_sentences,
-        begins_with="finetune-classify-sentiment",
+        starts_from="finetune-classify-sentiment",
         teach=sentences.label_sentences,
         most_texts=128,
         epochs=1,
         batch_tokens=8192,
         learning_rate=3e-4,
-        matrix_learning_rate=1.2e-3,
+        muon_learning_rate=1.2e-3,
         layer_decay=0.9,
         share_of_start=0.3,  # which knows more of texts that are no reviews
         evaluate_every=300,
@@ -262,22 +262,22 @@ _ALL = (
     _finetune_classify(
         "finetune-classify-entail",
         cards.ENTAIL_ALONE,
-        inferences.read_entailment,
-        begins_with="finetune-answer",  # it compares two texts, too
+        nli.read_entailment,
+        starts_from="finetune-answer",  # it compares two texts, too
         epochs=4,
         learning_rate=5e-4,
-        matrix_learning_rate=2e-3,
+        muon_learning_rate=2e-3,
         warmup_steps=200,
         **_INFERENCES,
     ),
     _finetune_classify(
         "finetune-classify-hypotheses",
         cards.ENTAIL,
-        inferences.read_hypotheses,
-        begins_with="finetune-classify-entail",
+        nli.read_hypotheses,
+        starts_from="finetune-classify-entail",
         epochs=1,
         learning_rate=4e-4,
-        matrix_learning_rate=1.5e-3,
+        muon_learning_rate=1.5e-3,
         warmup_steps=100,
         **_INFERENCES,
     ),
@@ -287,12 +287,12 @@ _ALL = (
         pairs.read_scored_pairs_both_ways,
         texts=_texts_of_pairs,
         objective=lambda tokenizer, config: ScorePairs(tokenizer, _longest_text(cards.ALIKE, config), word_dropout=0.1),
-        begins_with="finetune-classify-hypotheses",  # it compares two texts, too
+        starts_from="finetune-classify-hypotheses",  # it compares two texts, too
         dropout=0.0,
         epochs=4,
         batch_tokens=4096,
         learning_rate=6e-4,
-        matrix_learning_rate=2e-3,
+        muon_learning_rate=2e-3,
         warmup_steps=30,
         layer_decay=0.9,
         evaluate_every=50,
@@ -319,20 +319,20 @@ _ALL = (
         objective=lambda tokenizer, config: Answer(
             tokenizer, max_length=_longest_text(cards.ANSWERS, config), stride=config.max_positions // 8
         ),
-        begins_with="finetune-tag",  # it looks for names and other spans, too
+        starts_from="finetune-tag",  # it looks for names and other spans, too
         head="answer",
         dropout=0.0,  # no question is seen often, and with it a step takes 1.4 times as long on a CPU
         epochs=2,
         batch_tokens=8192,
         learning_rate=5e-4,
-        matrix_learning_rate=2e-3,
+        muon_learning_rate=2e-3,
         warmup_steps=200,
         layer_decay=0.9,
-        averaging=0.998,
+        ema_decay=0.998,
         evaluate_every=700,
     ),
     _SENTENCE_VECTORS,
-    replace(_SENTENCE_VECTORS, name="contrastive-embed-again", begins_with="contrastive-embed"),
+    replace(_SENTENCE_VECTORS, name="contrastive-embed-again", starts_from="contrastive-embed"),
     _BOOKS_AND_STORIES,
     _STORIES_ASKED_FOR,
     *TRANSLATORS,
@@ -343,7 +343,7 @@ RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
 
 def chain_of(recipe: Recipe) -> list[Recipe]:
     """Return the recipes that lead to one, itself last: each begins with the run of the one before."""
-    before = [] if recipe.begins_with is None else chain_of(RECIPES[recipe.begins_with])
+    before = [] if recipe.starts_from is None else chain_of(RECIPES[recipe.starts_from])
     return [*before, recipe]
 
 

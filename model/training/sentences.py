@@ -20,8 +20,8 @@ from model.architectures import Transformer
 from model.training.data import Split
 from model.training.errors import RunError
 from model.training.objectives import Classify
-from model.training.opinions import SENTIMENTS, read_opinions, read_sentiment
 from model.training.readers import bare, sentences_of
+from model.training.sentiment import SENTIMENTS, read_opinions, read_sentiment
 from model.training.teacher import Teacher, labels_texts, logits_of
 
 OF_A_REVIEW = 6  # sentences, drawn by chance

@@ -32,14 +32,14 @@ _TRANSLATE = Recipe(
     epochs=3.5,
     batch_tokens=6144,
     learning_rate=1.5e-3,
-    matrix_learning_rate=4.5e-3,
+    muon_learning_rate=4.5e-3,
     warmup_steps=300,
-    averaging=0.995,
+    ema_decay=0.995,
     evaluate_every=500,
 )
 
 # Longer, and the same rates.
-_LONGER = replace(_TRANSLATE, learning_rate=1e-3, matrix_learning_rate=3e-3, warmup_steps=100)
+_LONGER = replace(_TRANSLATE, learning_rate=1e-3, muon_learning_rate=3e-3, warmup_steps=100)
 
 TRANSLATORS = (
     _TRANSLATE,
@@ -48,7 +48,7 @@ TRANSLATORS = (
     replace(
         _LONGER,
         name="translate-varied",
-        begins_with="translate",
+        starts_from="translate",
         read=readers.read_mostly_pairs_from_english,
         objective=_objective(source_splits=0.15),
         dropout=0.1,
@@ -59,7 +59,7 @@ TRANSLATORS = (
     replace(
         _LONGER,
         name="translate-joined",
-        begins_with="translate-varied",
+        starts_from="translate-varied",
         read=readers.read_pairs_from_english_and_some_back,
         objective=_objective(source_splits=0.1),
         dropout=0.05,

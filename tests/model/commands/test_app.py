@@ -63,7 +63,7 @@ def test_the_whole_path_from_data_to_an_evaluated_package(
             batch_tokens=1024,
             warmup_steps=10,
             learning_rate=5e-3,
-            matrix_learning_rate=None,
+            muon_learning_rate=None,
         ),
     )
     folder, package = tmp_path / "run", tmp_path / "package"

@@ -63,16 +63,16 @@ def test_a_run_leaves_all_that_tells_how_it_went(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "matrix_learning_rate"),
+    ("name", "muon_learning_rate"),
     [("pretrain-decoder", None), ("pretrain-encoder", None), ("classify-image", 1e-2), ("translate", 1e-2)],
 )
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(
-    name: str, matrix_learning_rate: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, muon_learning_rate: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {
-        "matrix_learning_rate": matrix_learning_rate,
+        "muon_learning_rate": muon_learning_rate,
         "checkpoint_seconds": 0,
-        "averaging": 0.9,
+        "ema_decay": 0.9,
         "accumulate": 2,
         "evaluate_every": 3,
         "epochs": 16,
@@ -235,7 +235,7 @@ def test_data_that_hold_nothing_to_learn_are_refused_at_once(empty: str, purpose
 
 
 def test_what_is_kept_is_the_moving_average_of_the_weights(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"averaging": 0.5, "epochs": 2, "evaluate_every": 1, "dropout": 0.0}
+    options: dict[str, Any] = {"ema_decay": 0.5, "epochs": 2, "evaluate_every": 1, "dropout": 0.0}
     training = training_of("finetune-classify-spam", tmp_path, **options)
     training.resume()
     name = "head.output.weight"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.training import inferences, opinions, readers
+from model.training import nli, readers, sentiment
 from model.training.data import read_idx_pair
 from model.training.errors import DataError
 from tests.model.data_files import write_idx, write_named_texts, write_xz
@@ -77,8 +77,8 @@ def test_entailment_is_learned_without_what_may_not_be_sold(tmp_path: Path) -> N
     for file in ("train", "test_snli"):
         write_xz(tmp_path / "nli_mix" / f"{file}.tsv.xz", text)
 
-    assert inferences.read_entailment(tmp_path, "train") == [(("A dog.", "An animal."), 0)]
-    assert [label for _, label in inferences.read_entailment_file(tmp_path, "test_snli")] == [0, 2]
+    assert nli.read_entailment(tmp_path, "train") == [(("A dog.", "An animal."), 0)]
+    assert [label for _, label in nli.read_entailment_file(tmp_path, "test_snli")] == [0, 2]
 
 
 def test_a_label_is_a_hypothesis_that_follows_and_another_one_that_contradicts(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_a_label_is_a_hypothesis_that_follows_and_another_one_that_contradicts(t
     ]
     write_xz(tmp_path / "squad11" / "train.jsonl.xz", "\n".join(map(json.dumps, articles)))
 
-    (first, _), *train = inferences.read_hypotheses(tmp_path, "train")
-    validation = inferences.read_hypotheses(tmp_path, "validation")
+    (first, _), *train = nli.read_hypotheses(tmp_path, "train")
+    validation = nli.read_hypotheses(tmp_path, "validation")
 
     assert first == ("A dog.", "An animal.") and len(train) > 5 * len(validation) > 0
     said = {(text, label, name) for (text, hypothesis), label in train for name in NAMES if name in hypothesis}
@@ -132,7 +132,7 @@ def test_images_are_read_from_mnists_file_format(tmp_path: Path) -> None:
 def test_phrases_and_reviews_that_are_tested_on_are_not_trained_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opinions, "VALIDATION_REVIEWS", 1)
+    monkeypatch.setattr(sentiment, "VALIDATION_REVIEWS", 1)
     for file, texts in (
         ("sst2/train_phrases.tsv.xz", ["good film", "What's next?", "so dull"]),
         ("sst2/dev.tsv.xz", ["so dull ."]),
@@ -146,9 +146,9 @@ def test_phrases_and_reviews_that_are_tested_on_are_not_trained_on(
     ):
         write_xz(tmp_path / file, "".join(json.dumps({"text": text, "label": 1}) + "\n" for text in texts))
 
-    assert [text for text, _ in opinions.read_sentiment(tmp_path, "train")] == ["good film", "Fine."]
-    assert opinions.read_reviews(tmp_path, "train") == [["Fine."], ["Long."]]
-    assert [text for text, _ in opinions.read_sentiment(tmp_path, "validation")] == ["so dull .", "Held out."]
+    assert [text for text, _ in sentiment.read_sentiment(tmp_path, "train")] == ["good film", "Fine."]
+    assert sentiment.read_reviews(tmp_path, "train") == [["Fine."], ["Long."]]
+    assert [text for text, _ in sentiment.read_sentiment(tmp_path, "validation")] == ["so dull .", "Held out."]
 
 
 def test_translations_are_read_both_ways_and_nothing_tested_is_learned_as_an_answer(tmp_path: Path) -> None:

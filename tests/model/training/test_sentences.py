@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from model.training import opinions
+from model.training import sentiment
 from model.training.errors import RunError
 from model.training.objectives import Classify
 from model.training.sentences import LEANING, TEMPERATURE, OfReview, Row, label_sentences, read_sentences
@@ -27,7 +27,7 @@ ROWS: list[Row] = [
 
 
 def test_all_reviews_give_sentences_and_some_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opinions, "VALIDATION_REVIEWS", 0)
+    monkeypatch.setattr(sentiment, "VALIDATION_REVIEWS", 0)
     reviews = [(f"It was a fine film {number}. No. {'So good and well. ' * 9}", number % 2) for number in range(10)]
     lines = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in reviews)
     write_xz(tmp_path / "imdb" / "train.jsonl.xz", lines)

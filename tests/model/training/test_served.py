@@ -50,7 +50,7 @@ async def served(
         batch_tokens=512,
         warmup_steps=10,
         learning_rate=3e-3,
-        matrix_learning_rate=None,
+        muon_learning_rate=None,
         layer_decay=1.0,
         evaluate_every=10**6,
     )

@@ -20,7 +20,7 @@ from tests.model.training.tiny_runs import run, training_of
 def test_a_run_may_begin_with_anothers_weights_and_tokenizer(tmp_path: Path) -> None:
     run("pretrain-decoder", tmp_path / "first")
     first = load_trained(tmp_path / "first")[0].state_dict()
-    nothing: dict[str, Any] = {"learning_rate": 0.0, "matrix_learning_rate": None, "weight_decay": 0.0}
+    nothing: dict[str, Any] = {"learning_rate": 0.0, "muon_learning_rate": None, "weight_decay": 0.0}
     second = run("sft-decoder", tmp_path / "second", tmp_path / "first", **nothing)
 
     assert all(torch.equal(second[name], tensor) for name, tensor in first.items())
@@ -46,7 +46,7 @@ def test_a_pretrained_encoder_goes_on_with_another_head(name: str, tmp_path: Pat
         tmp_path / "tuned",
         tmp_path / "pretrained",
         learning_rate=0.0,
-        matrix_learning_rate=None,
+        muon_learning_rate=None,
         weight_decay=0.0,
     )
 
@@ -139,7 +139,7 @@ def test_weights_without_their_tokenizer_are_refused_as_a_start(tmp_path: Path) 
 
 
 def test_what_is_kept_may_lie_between_the_weights_before_and_after(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"epochs": 2, "averaging": 0.0, "share_of_start": 0.25}
+    options: dict[str, Any] = {"epochs": 2, "ema_decay": 0.0, "share_of_start": 0.25}
     run("pretrain-decoder", tmp_path / "first", epochs=1)
     before = load_trained(tmp_path / "first")[0].state_dict()
     last = run("sft-decoder", tmp_path / "second", tmp_path / "first", **options)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from model.training.requests import request_of
+from model.training.story_requests import request_of
 
 STORY = (
     "Once upon a time there was a little girl named Lily. She had a red ball. One day she saw an owl in the forest. "
