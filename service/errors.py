@@ -192,3 +192,7 @@ class DeadlineExceeded(ServiceError):
     """The request was not finished in time."""
 
     status, code = 504, "deadline_exceeded"
+
+    def headers(self) -> dict[str, str]:
+        """Keep OpenAI's clients from asking twice more for what took too long."""
+        return {"X-Should-Retry": "false"}

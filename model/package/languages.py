@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal, Self
 
 from langcodes import standardize_tag
@@ -72,6 +72,12 @@ class Languages(Part):
         alike = [name for name in self.names if standard_tag(name) == tag]
         of_any_region = [name for name in self.names if base_language(name) == base_language(language)]
         return next((names[0] for names in (longer, alike, of_any_region) if len(names) == 1), None)
+
+    @cached_property
+    def codes(self) -> dict[str, str]:
+        """Its names of languages → the shortest tags that mean these alone: deu_Latn → de."""
+        tags = {name: (base_language(name), standard_tag(name)) for name in self.names}
+        return {name: next((tag for tag in both if self.known_as(tag) == name), name) for name, both in tags.items()}
 
     def sources_for(self, target: str) -> list[str]:
         """Return the languages that it translates into another one, in order."""

@@ -44,6 +44,6 @@ async def stream(task: Task, request: AnyRequest, limits: Limits) -> AsyncGenera
 
 def check_inputs(request: AnyRequest, limits: Limits) -> None:
     """Refuse more inputs than one request may bring."""
-    count, param = request.count_inputs(), request.inputs
+    count, param = request.count_inputs(), request.counted_by()
     if count > limits.max_inputs:
         raise TooLarge(f"{param} asks for {count} answers; the limit is {limits.max_inputs} for one request", param)

@@ -76,8 +76,11 @@ def naming(**fields: str) -> Iterator[None]:
     try:
         yield
     except ServiceError as error:
-        theirs = fields.get(error.param or "")
-        if theirs is not None:
-            ours = str(error.param)
-            error.args = (error.message.replace(ours, theirs, 1), theirs.split()[0], *error.args[2:])
+        message, param = error.message, error.param
+        if param in fields:
+            message = message.replace(param, fields[param], 1)
+            param = fields[param].split()[0]
+        for ours, theirs in fields.items():  # others that it tells the value of
+            message = re.sub(rf"\b{ours} is '", f"{theirs} is '", message)
+        error.args = (message, param, *error.args[2:])
         raise

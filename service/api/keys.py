@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import json
 import logging
 import re
 import time
@@ -32,8 +33,8 @@ SCHEMES = ("bearer", "deepl-auth-key")
 TAKE_KEYS_IN_BODIES = frozenset(
     {"/translate", "/detect", "/languages", "/frontend/settings", "/suggest", "/translate_file"}
 )
-# A key is never written with escapes. In a JSON text a quote is escaped, so none of these lies within a text.
-_KEY_IN_JSON = re.compile(rb'"api_key"\s*:\s*"(?P<key>[^"\\]{1,512})"')
+# In a JSON text a quote is escaped, so none of these lies within a text.
+_KEY_IN_JSON = re.compile(rb'"api_key"\s*:\s*(?P<key>"(?:[^"\\]|\\.){1,512}")')
 # What tells a body of LibreTranslate's from a native one.
 _THEIR_TEXT, _OUR_TEXT = re.compile(rb'(?:^|&)q=|"q"\s*:'), re.compile(rb'"input"\s*:')
 _KEY_IN_FORM = re.compile(rb"(?:^|&)api_key=(?P<key>[^&]{1,512})")
@@ -125,15 +126,14 @@ class RequireKey:
         except ServiceError as refused:
             await error_response(refused)(scope, receive, send)
             return
+        observed().error_form = form or observed().error_form
         allowance = await self._keys.find(given)
         if path in PROBES:  # which say more to who has a key
             observed().client = allowance.key.name if allowance else ANONYMOUS
             await self._app(scope, receive, send)
             return
         if allowance is None:
-            observed().error_form = form or observed().error_form
-            error = Unauthorized("a valid API key is needed, as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'")
-            await error_response(error)(scope, receive, send)
+            await error_response(_unauthorized(path))(scope, receive, send)
             return
         observed().client = allowance.key.name
         if path in LOOKS:  # once a second by the page, and cheap: the key's limits are for what models do
@@ -172,6 +172,16 @@ class RequireKey:
             allowance.end(observed().tokens)
 
 
+def _unauthorized(path: str) -> Unauthorized:
+    """Return the refusal of a request without a key, which names the ways that its route has for one."""
+    ways = ["'Authorization: Bearer KEY'", "'X-API-Key: KEY'"]
+    if path in TAKE_KEYS_IN_BODIES:
+        ways.append("api_key in the body or the query")
+    if path.startswith("/v2/"):
+        ways.insert(0, "'Authorization: DeepL-Auth-Key KEY'")
+    return Unauthorized(f"a valid API key is needed, as {', '.join(ways[:-1])} or {ways[-1]}")
+
+
 def _key_in_head(headers: Headers) -> str:
     """Return the key that a request's head brings, or something that is none."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -184,4 +194,9 @@ def key_in(query: bytes, body: bytes) -> str:
     if found is None:
         return ""
     text = found["key"].decode("utf-8", "replace")
-    return unquote_plus(text) if found.re is _KEY_IN_FORM else text
+    if found.re is _KEY_IN_FORM:
+        return unquote_plus(text)
+    try:
+        return str(json.loads(text))
+    except ValueError:  # an escape that is none
+        return ""

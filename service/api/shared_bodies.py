@@ -33,5 +33,7 @@ def place_of(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
     outer = location[1:2]
     is_wrapped = outer in {(OURS,), (THEIRS,)} or (outer == ("parameters",) and len(location) > 2)
     place = location[:1] + location[2:] if is_wrapped else location
+    if is_wrapped and place[1:2] == ("generate_parameters",) and len(place) > 2:
+        place = place[:1] + place[2:]
     before = (None, *place)
     return tuple(part for at, part in enumerate(place) if not (isinstance(before[at], int) and part in QUESTIONS))

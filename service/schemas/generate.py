@@ -77,6 +77,12 @@ class GenerateRequest(SamplingRequest):
         False, description="cut the end of a text that is too long, of a model that turns texts into texts"
     )
 
+    def counted_by(self) -> str:
+        """Return the field that says how many choices it asks for."""
+        if self.count_inputs() > max(self.n, self.best_of or 1):
+            return self.inputs
+        return "best_of" if (self.best_of or 1) > self.n else "n"
+
     def count_inputs(self) -> int:
         """Return how many choices it asks for."""
         choices = max(self.n, self.best_of or 1)

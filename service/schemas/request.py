@@ -76,6 +76,10 @@ class Request(BaseModel):
                     raise PydanticCustomError(SLIP, words, {"name": name, "near": near[0]})
         return body
 
+    def counted_by(self) -> str:
+        """Return the field that says how many answers it asks for."""
+        return self.inputs
+
     def count_inputs(self) -> int:
         """Return how many answers it asks for."""
         value = getattr(self, self.inputs)

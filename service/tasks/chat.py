@@ -78,7 +78,9 @@ class Chat:
     def _values(self, given: dict[str, Any], neutral: _Neutral) -> dict[str, Any]:
         for name in given:
             if name in OURS:
-                raise InvalidRequest(f"chat_template_kwargs has {name}, which is a field of its own", "messages")
+                raise InvalidRequest(
+                    f"chat_template_kwargs has {name}, which is a field of its own", "chat_template_kwargs"
+                )
         values: dict[str, Any] = neutral.of(given, self._controls)
         return values
 

@@ -81,7 +81,7 @@ class Embed:
         if name is None:
             return ""
         if name not in prompts:
-            there = ", ".join(prompts) if prompts else "none; send the prompt itself as prompt"
+            there = ", ".join(prompts) if prompts else "none; put the prompt before the text"
             raise InvalidRequest(f"prompt_name is {name!r}; this model has {there}", "prompt_name")
         return prompts[name]
 

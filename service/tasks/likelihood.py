@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from itertools import chain
 
 import numpy as np
 
 from service.errors import InvalidRequest, TooLarge
-from service.schemas import AnyEvent, AnyRequest, DecideRequest, DecideResponse, GenerateRequest, Question, Usage
+from service.schemas import DecideRequest, DecideResponse, GenerateRequest, Question, Usage
 from service.tasks.generate import Generate
 from service.tasks.scores import softmax
-from service.tasks.task import not_for
 from service.tasks.texts import check_copies
 
 TRUTH = ("True", "False")
@@ -24,10 +22,8 @@ class DecideByLikelihood:
     def __init__(self, name: str, generate: Generate, most: int) -> None:
         self._name, self._generate, self._most = name, generate, most
 
-    async def predict(self, request: AnyRequest, client: str) -> DecideResponse:
+    async def predict(self, request: DecideRequest, client: str) -> DecideResponse:
         """Return the probabilities of each question's options."""
-        if not isinstance(request, DecideRequest):
-            raise not_for("decisions", request)
         if request.truncate:
             raise InvalidRequest("truncate is for models that read questions beside the text; send less", "truncate")
         rows = sum(_count_texts(question) for question in request.questions)
@@ -52,11 +48,6 @@ class DecideByLikelihood:
         return DecideResponse(
             model=self._name, results=results, usage=Usage(prompt_tokens=sum(prompt.tokens for prompt in prompts))
         )
-
-    async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
-        """Refuse: these answers come whole."""
-        raise not_for("decisions", request)
-        yield  # makes this an iterator, like the streams of other tasks
 
 
 def _texts(text: str, question: Question) -> list[str]:

@@ -148,7 +148,7 @@ def _of_decoder(explained: Explained, pool: Pool, trials: Pool, limits: Limits) 
     works: dict[type[AnyRequest], Work] = {}
     if way_of(manifest) == "likelihood":
         scoring = Generate(manifest, tokenizer, engine, pool, param="input")
-        works[DecideRequest] = DecideByLikelihood(manifest.name, scoring, limits.max_inputs)
+        works[DecideRequest] = Whole(DecideByLikelihood(manifest.name, scoring, limits.max_inputs).predict)
     if "generate" in manifest.tasks:
         generate = Generate(manifest, tokenizer, engine, pool, grammars=Grammars(manifest, tokenizer, trials))
         works[GenerateRequest] = generate

@@ -231,7 +231,7 @@ def check_memory(engine: Engine, sequence: Sequence) -> None:
     scheduler = engine.scheduler
     tokens, limit = tokens_of(sequence, scheduler.budget), scheduler.most_tokens(sequence)
     if tokens > limit:
-        asked = f"beam_size rows of prompt and max_tokens come to {tokens} tokens of the KV cache"
+        asked = f"prompt and output of all beams come to {tokens} tokens of the KV cache"
         raise InvalidRequest(f"{asked}; the limit is {limit}; ask for fewer beams or tokens", "beam_size")
 
 

@@ -97,9 +97,11 @@ async def one_shot_inputs(
     if truncate:
         inputs = [tuple(text[: limit * MAX_CHARACTERS_PER_TOKEN] for text in texts) for texts in inputs]
     among = len(inputs) // each
+    cut = 1 if only is None else only
     for place, texts in enumerate(inputs):
-        for text in texts:
-            check_characters(text, limit, param, which(place // each, among))
+        for part, text in enumerate(texts):
+            is_cut = len(texts) == 1 or part == cut
+            check_characters(text, limit, param if is_cut else around, which(place // each, among))
 
     def keep(place: int, encoding: Encoding) -> TextInput:
         if not encoding.ids:
@@ -109,7 +111,7 @@ async def one_shot_inputs(
         if len(encoding.ids) > limit:
             where, is_pair = which(place // each, among), len(inputs[place]) == 2
             if is_pair and around != param:
-                _check_other(encoding, 1 if only is None else only, limit, around, where)
+                _check_other(encoding, cut, limit, around, where)
             check_length(len(encoding.ids), limit, param, f" in a pair{where}" if is_pair else where)
         return TextInput(encoding.ids, encoding.segment_ids)
 

@@ -29,7 +29,7 @@ NOT_DONE: dict[str, tuple[Any, ...]] = {
     "translation_memory_id": (),
     "formality": ("default", "prefer_more", "prefer_less"),
     "split_sentences": ("1", 1, True),  # and "nonewlines" of pages, in which a line break is a space
-    "tag_handling": ("html",),
+    "tag_handling": ("html", ""),
     "ignore_tags": ("", []),
     "splitting_tags": ("", []),
     "non_splitting_tags": ("", []),
@@ -139,7 +139,9 @@ def _refuse(request: DeepLRequest) -> None:
         del said["split_sentences"]
     for name, value in said.items():
         if name in NOT_DONE and value is not None and value not in NOT_DONE[name]:
-            raise InvalidRequest(f"{name} is not known here; leave it out", name)
+            allowed = [other for other in NOT_DONE[name] if other and isinstance(other, str)]
+            instead = f", or send {' or '.join(map(repr, allowed))}" if allowed else ""
+            raise InvalidRequest(f"{name}: what it asks for is not done here; leave it out{instead}", name)
 
 
 def _languages(calls: Calls, kind: str) -> list[DeepLLanguage]:

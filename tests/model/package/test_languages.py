@@ -32,6 +32,14 @@ def test_a_language_is_known_by_all_its_names_where_they_mean_one_alone(
     assert Languages(ids={name: place for place, name in enumerate(names)}).known_as(asked) == meant
 
 
+def test_codes_are_the_shortest_tags_that_mean_one_language_alone() -> None:
+    names = ["eng_Latn", "zho_Hans", "zho_Hant", "pt", "pt_BR", "nobody's"]
+    languages = Languages(ids={name: place for place, name in enumerate(names)})
+
+    assert list(languages.codes.values()) == ["en", "zh-Hans", "zh-Hant", "pt", "pt-BR", "nobody's"]
+    assert [languages.known_as(code) for code in languages.codes.values()] == names
+
+
 def test_without_directions_it_translates_from_any_language_to_any_other() -> None:
     assert ANY_TO_ANY.translates("en", "de") and ANY_TO_ANY.translates("fr", "en")
     assert not any(ANY_TO_ANY.translates(*pair) for pair in (("en", "en"), ("en", "sv"), ("sv", "en"), (None, "en")))

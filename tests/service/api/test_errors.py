@@ -56,6 +56,8 @@ from tests.service.api.conftest import Client, OpenClient, limits, post, series
         ("/generate", {"prompt": "x", "beam_size": 65}, 422, "beam_size", "the limit is 48"),
         ("/generate", {"prompt": "x", "beam_size": 2, "n": 3}, 422, "n", "at most beam_size = 2"),
         ("/generate", {"prompt": ["x"] * 100, "n": 3}, 413, "prompt", "the limit is 256"),
+        ("/generate", {"prompt": ["x"], "n": 257}, 413, "n", "n asks for 257 answers"),
+        ("/generate", {"prompt": "x", "n": 2, "best_of": 300}, 413, "best_of", "best_of asks for 300 answers"),
         ("/translate", {"input": "x"}, 422, "target", "required"),
         ("/translate", {"input": "x", "target": "xx"}, 422, "target", "this model has de, fr, sv, en"),
         (
@@ -269,7 +271,7 @@ async def test_a_request_that_takes_too_long_is_504(open_client: OpenClient) -> 
     async with open_client("stories", settings=limits(request_timeout_s=0.001)) as client:
         response = await client.post("/generate", json={"prompt": "Once", "max_tokens": 100})
 
-    assert response.status_code == 504
+    assert response.status_code == 504 and response.headers["X-Should-Retry"] == "false"
     assert response.json()["error"]["code"] == "deadline_exceeded"
 
 

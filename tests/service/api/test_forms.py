@@ -65,6 +65,8 @@ def test_fields_that_come_again_are_lists() -> None:
         (b"", b'{"q": "x", "api_key" : "one"}', "one"),
         (b"", rb'{"q": "say \"api_key\": \"two\"", "api_key": "one"}', "one"),
         (b"", b'{"q": "api_key", "source": "x"}', ""),
+        (b"", rb'{"q": "x", "api_key": "ab\/c\u002Bd"}', "ab/c+d"),  # as PHP and .NET write them
+        (b"", rb'{"q": "x", "api_key": "ab\c"}', ""),
         (b"my_api_key=two", b'{"api_key": 5}', ""),
         (b"", b"", ""),
     ],

@@ -71,7 +71,7 @@ class LabelParameters(_Open):
 
     function_to_apply: Activation | None = None
     top_k: int | None = Field(None, ge=1, le=MAX_INT32)
-    truncation: bool = Field(True, description="cut what is too long")
+    truncation: Cuts = Field(True, description="cut what is too long")
 
 
 class TextClassification(Body):

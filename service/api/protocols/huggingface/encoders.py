@@ -140,7 +140,9 @@ async def question_answering(calls: Calls, body: QuestionAnswering) -> Any:
         )
     spans = answer.results[0].answers
     found = [{"answer": span.text, "score": span.score, "start": span.start, "end": span.end} for span in spans]
-    return found if (parameters.top_k or 1) > 1 or not found else found[0]
+    if (parameters.top_k or 1) > 1:
+        return found
+    return found[0] if found else {"answer": "", "score": 0.0, "start": 0, "end": 0}
 
 
 async def fill_mask(calls: Calls, body: FillMask) -> Any:

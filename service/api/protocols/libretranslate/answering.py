@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import ChainMap
+from collections.abc import Mapping
 
 from model.package import Languages
 from service.api.calls import Calls
@@ -23,7 +25,7 @@ LEAST = 1.0  # per cent: a language that is less likely is not told
 
 async def translate(calls: Calls, request: LibreTranslateRequest) -> LibreTranslateResponse:
     """Return the translation of each text."""
-    with naming(input="q", n_best="alternatives + 1"):
+    with naming(input="q", n_best="alternatives + 1", beam_size="alternatives"):
         asked = native(
             TranslateRequest,
             model=request.model,
@@ -34,7 +36,8 @@ async def translate(calls: Calls, request: LibreTranslateRequest) -> LibreTransl
             n_best=1 + request.alternatives,
         )
         answer = await calls.answer_as(TranslateResponse, asked, "translate")
-    detected = None if answer.detected is None else [_detected(each) for each in answer.detected]
+    codes = _codes(calls)
+    detected = None if answer.detected is None else [_detected(each, codes) for each in answer.detected]
     if isinstance(request.q, str):
         return LibreTranslateResponse(
             translatedText=answer.translations[0],
@@ -46,8 +49,15 @@ async def translate(calls: Calls, request: LibreTranslateRequest) -> LibreTransl
     )
 
 
-def _detected(found: Detected | None) -> DetectedLanguage:
-    return DetectedLanguage(confidence=_percent(found.score), language=found.language) if found else UNKNOWN
+def _codes(calls: Calls) -> Mapping[str, str]:
+    """Return models' names of languages → the codes that clients of LibreTranslate know them by."""
+    return ChainMap(*(known.codes for known in known_languages(calls)))
+
+
+def _detected(found: Detected | None, codes: Mapping[str, str]) -> DetectedLanguage:
+    if found is None:
+        return UNKNOWN
+    return DetectedLanguage(confidence=_percent(found.score), language=codes.get(found.language, found.language))
 
 
 def _percent(score: float) -> float:
@@ -59,7 +69,8 @@ async def detect(calls: Calls, request: DetectRequest) -> list[DetectedLanguage]
     calls.find(None, "translate")
     names = dict.fromkeys(name for known in known_languages(calls) for name in known.names)
     guesses = await asyncio.to_thread(lambda: Detector(names).guesses(request.q))
-    found = [DetectedLanguage(confidence=_percent(guess.score), language=guess.language) for guess in guesses]
+    codes = _codes(calls)
+    found = [DetectedLanguage(confidence=_percent(guess.score), language=codes[guess.language]) for guess in guesses]
     return [each for place, each in enumerate(found) if place == 0 or each.confidence >= LEAST]
 
 
@@ -70,7 +81,7 @@ def languages(calls: Calls, model: str | None) -> list[LibreTranslateLanguage]:
     for known in known_languages(calls, model):
         for source in known.sources:
             into = known.targets_of(source) or [name for name in known.targets if name != source]
-            targets.setdefault(source, {}).update(dict.fromkeys(into))
+            targets.setdefault(known.codes[source], {}).update(dict.fromkeys(known.codes[name] for name in into))
     return [
         LibreTranslateLanguage(code=code, name=english_name(code), targets=list(into)) for code, into in targets.items()
     ]

@@ -73,6 +73,11 @@ class ChatRequest(ChoicesRequest):
     def _one_is_none(cls, value: object) -> object:
         return None if value == 1 else value
 
+    def names(self) -> dict[str, str]:
+        """Return what this client calls fields of the task's request, where it has sent these."""
+        tokens = {} if self.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
+        return {**super().names(), **tokens}
+
     def task_request(self) -> GenerateRequest:
         """Return it in the task's words; raises `InvalidRequest`."""
         fields: dict[str, Any] = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from service.errors import InvalidRequest
 from service.schemas import Grammar
@@ -31,6 +32,13 @@ class NamedSchema(BaseModel):
     name: str | None = None
     schema_: dict[str, Any] = Field({"type": "object"}, alias="schema")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_its_schema_inside(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "schema" not in given and not given.keys() <= {"name", "description", "strict"}:
+            raise PydanticCustomError("outside", "this has fields of a schema; put the schema itself into `schema`")
+        return given
+
 
 class ResponseFormat(BaseModel):
     """Any text, any JSON object, or JSON that a schema describes."""
@@ -39,17 +47,20 @@ class ResponseFormat(BaseModel):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: NamedSchema | None = None
-    value: dict[str, Any] | None = Field(
-        None, description="with json_object: its schema, as Hugging Face's client has it"
-    )
+    value: dict[str, Any] | None = Field(None, description="the schema, as Hugging Face's client has it")
     schema_: dict[str, Any] | None = Field(None, alias="schema", description="the same, as llama.cpp has it")
 
     def grammar(self) -> Grammar | None:
         """Return it in the task's words, none for any text; raises `InvalidRequest`."""
         if self.type == "text":
             return None
+        beside = self.value or self.schema_
         if self.type == "json_object":
-            return Grammar(json_schema=self.value or self.schema_ or {"type": "object"})
-        if self.json_schema is None:
+            if self.json_schema is not None:
+                raise InvalidRequest(
+                    "response_format has a json_schema, which goes with the type json_schema", "response_format"
+                )
+            return Grammar(json_schema=beside or {"type": "object"})
+        if self.json_schema is None and not beside:
             raise InvalidRequest("response_format has the type json_schema, but no json_schema", "response_format")
-        return Grammar(json_schema=self.json_schema.schema_)
+        return Grammar(json_schema=beside if self.json_schema is None else self.json_schema.schema_)

@@ -76,12 +76,19 @@ async def test_no_characters_are_counted(client: Client) -> None:
         ({"target_lang": "SV"}, "text: Field required"),
         ({"text": ["x"], "target_lang": "XX"}, "target_lang is 'XX'; this model has de, fr, sv, en"),
         ({"text": ["x"], "source_lang": "FI", "target_lang": "SV"}, "source_lang is 'FI'; this model has"),
-        ({"text": ["x"], "target_lang": "SV", "glossary_id": "1"}, "glossary_id is not known here"),
-        ({"text": ["x"], "target_lang": "SV", "tag_handling": "xml"}, "tag_handling is not known here"),
-        ({"text": ["x"], "target_lang": "SV", "formality": "more"}, "formality is not known here"),
-        ({"text": ["x"], "target_lang": "SV", "split_sentences": "0"}, "split_sentences is not known here"),
-        ({"text": ["x"], "target_lang": "SV", "split_sentences": "nonewlines"}, "split_sentences is not known here"),
+        ({"text": ["x"], "target_lang": "SV", "glossary_id": "1"}, "glossary_id: what it asks for"),
+        ({"text": ["x"], "target_lang": "SV", "tag_handling": "xml"}, "is not done here; leave it out, or send 'html'"),
+        ({"text": ["x"], "target_lang": "SV", "formality": "more"}, "formality: what it asks for"),
+        (
+            {"text": ["x"], "target_lang": "SV", "split_sentences": "0"},
+            "split_sentences: what it asks for",
+        ),
+        (
+            {"text": ["x"], "target_lang": "SV", "split_sentences": "nonewlines"},
+            "split_sentences: what it asks for",
+        ),
         ({"text": ["x" * 9000], "target_lang": "SV"}, "text has 9000 characters"),
+        ({"text": ["x"], "source_lang": "DE", "target_lang": "DE"}, "source_lang is 'DE' and target_lang is 'DE'"),
     ],
 )
 async def test_errors_are_deepls(client: Client, body: dict[str, Any], words: str) -> None:

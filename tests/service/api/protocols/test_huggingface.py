@@ -27,6 +27,9 @@ async def client(open_client: OpenClient, make_package: MakePackage, tmp_path: P
         yield client
 
 
+SAME_LANGUAGE = {"src_lang": "sv", "tgt_lang": "sv"}
+
+
 async def piped(client: Client, pipeline: str, inputs: Any, **parameters: Any) -> Any:
     return await post(client, f"/pipeline/{pipeline}", inputs=inputs, parameters=parameters)
 
@@ -35,7 +38,9 @@ async def test_labels_are_those_of_classify(client: Client) -> None:
     (native,) = (await post(client, "/classify", input=TEXTS[0], top_k=1, activation="none"))["results"]
     (pair,) = (await post(client, "/classify", input=[TEXTS[:2]]))["results"]
 
-    found = await piped(client, "text-classification", TEXTS[0], top_k=1, function_to_apply="none")
+    found = await piped(
+        client, "text-classification", TEXTS[0], top_k=1, function_to_apply="none", truncation="only_first"
+    )
     assert found == [native["labels"]]
     texts = {"text": TEXTS[0], "text_pair": TEXTS[1]}
     assert await piped(client, "text-classification", texts) == [pair["labels"]]
@@ -123,6 +128,8 @@ async def test_one_answer_is_an_object_and_several_are_a_list(client: Client) ->
 
     assert [(x["answer"], x["score"]) for x in several] == [(x["text"], x["score"]) for x in native["answers"]]
     assert await piped(client, "question-answering", question, max_answer_len=4) == several[0]
+    nothing = await piped(client, "question-answering", {"question": "Who?", "context": ""})
+    assert nothing == {"answer": "", "score": 0, "start": 0, "end": 0}
 
 
 async def test_a_filled_mask_shows_the_text_that_it_makes(client: Client) -> None:
@@ -240,7 +247,13 @@ async def test_fields_that_nobody_knows_are_passed_over_whatever_they_are_called
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"num_return_sequences": 3}}, 422, "num_return"),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"stop_strings": ["a"]}}, 422, "stop_strings"),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"best_of": 2}}, 422, "best_of"),
-        ("/pipeline/summarization", {"inputs": "x", "parameters": {"num_beams": 0}}, 422, "generate_parameters"),
+        ("/pipeline/summarization", {"inputs": "x", "parameters": {"num_beams": 0}}, 422, "num_beams: Input"),
+        (
+            "/pipeline/translation",
+            {"inputs": "x", "parameters": SAME_LANGUAGE},
+            422,
+            "src_lang is 'sv' and tgt_lang is",
+        ),
         ("/pipeline/fill-mask", {"inputs": "x"}, 422, "inputs has a text without [MASK]"),
         ("/pipeline/text-generation", {"inputs": ["x"], "stream": True}, 422, "stream is for a single prompt"),
         ("/pipeline/text-generation", {"inputs": "x" * 9999}, 422, "inputs has"),

@@ -230,6 +230,31 @@ async def test_a_flood_of_texts_of_unknown_languages_is_refused_before_it_is_rea
     assert answers[-1].headers["Retry-After"] and later.status_code == 200
 
 
+async def test_languages_are_told_by_the_codes_that_clients_know(
+    open_client: OpenClient, translate: TinyPackage, tmp_path: Path
+) -> None:
+    languages = {"ids": {"eng_Latn": 40, "swe_Latn": 41}, "forces_target": True}
+    async with open_client(with_manifest(translate, tmp_path / "nllb", languages=languages)) as client:
+        listed = (await client.get("/languages")).json()
+        answer = await post(client, "/translate", q="I do not know why.", target="sv")
+        (found, *_) = await post(client, "/detect", q="I do not know why.")
+
+    assert {each["code"]: each["targets"] for each in listed} == {"en": ["sv"], "sv": ["en"]}
+    assert answer["detectedLanguage"]["language"] == found["language"] == "en"
+
+
+async def test_limits_of_a_key_are_told_in_libretranslates_form(
+    open_client: OpenClient, translate: TinyPackage, tmp_path: Path
+) -> None:
+    settings = keys(tmp_path, entry("a", "one", requests_per_minute=1))
+    body = {"q": DAN, "source": "en", "target": "sv", "api_key": "one"}
+    async with open_client("translate", settings=settings) as client:
+        await post(client, "/translate", **body)
+        refused = await client.post("/translate", json=body)
+
+    assert refused.status_code == 429 and isinstance(refused.json()["error"], str)
+
+
 async def test_what_models_have_translated_is_charged_when_the_last_of_them_refuses(
     open_client: OpenClient, translators: tuple[Path, Path], tmp_path: Path
 ) -> None:

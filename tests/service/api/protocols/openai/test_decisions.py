@@ -198,6 +198,14 @@ async def test_long_texts_and_too_many_answers_are_refused(open_client: OpenClie
     assert response.status_code == 413 and response.json()["error"]["param"] == "questions"
 
 
+async def test_a_question_that_is_too_long_is_told_as_one(open_client: OpenClient) -> None:
+    long = {**OPINION, "instructions": "why " * 4000}
+    async with open_client("entailment") as client:
+        error = await refused(client, "/v1/decisions", input=TEXT, questions=[long])
+
+    assert error["param"] == "questions" and "characters" in error["message"]
+
+
 async def test_an_option_without_tokens_is_refused(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
     encode = PackageTokenizer.encode
 

@@ -57,6 +57,8 @@ async def test_an_answer_that_cannot_go_on_is_cut(client: Client, path: str) -> 
         {"type": "json_schema"},
         {"type": "xml"},
         {"type": "json_schema", "json_schema": {"schema": []}},
+        {"type": "json_schema", "json_schema": SCHEMA},  # a level too high
+        {"type": "json_object", "json_schema": {"schema": SCHEMA}},
     ],
 )
 async def test_a_form_that_is_none_is_refused(client: Client, path: str, form: dict[str, Any]) -> None:
@@ -73,9 +75,10 @@ async def test_a_form_and_a_grammar_contradict_each_other(client: Client, path: 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", ["value", "schema"])  # as Hugging Face's client has it, and llama.cpp
-async def test_a_schema_beside_json_object_is_kept(client: Client, path: str, name: str) -> None:
+@pytest.mark.parametrize("kind", ["json_object", "json_schema"])
+async def test_a_schema_beside_the_type_is_kept(client: Client, path: str, name: str, kind: str) -> None:
     body = {**PATHS[path], "seed": 1, "max_tokens": 60}
     expected = await post(client, path, **body, response_format=FORM_EXAMPLE)
-    found = await post(client, path, **body, response_format={"type": "json_object", name: SCHEMA})
+    found = await post(client, path, **body, response_format={"type": kind, name: SCHEMA})
 
     assert found["choices"] == expected["choices"]
