@@ -4,7 +4,7 @@ A step is one of two kinds. Prefill brings new sequences' prompts (or sources) i
 token; decode feeds every row's newest token and chooses the next. They alternate while both have work, so running
 sequences never wait for more than one prefill, which is never more than the token budget, or one source that is longer.
 While many rows run, newcomers gather for a few decode steps: several prompts in one prefill take much less time than
-each in its own.
+each in its own. A prompt of several prefills gives every other one to shorter ones, newcomers among them.
 
 The `WaitingQueue` decides whose turn it is, the `Room` who fits, and the `Shares` whose rows pause for a while.
 """
@@ -69,6 +69,7 @@ class Scheduler:
         self._restored: dict[Sequence, list[Block]] = {}  # of the newly admitted
         self._slots = Slots(limits.max_slots)
         self._decodes = 0  # steps since the last prefill
+        self._gives_way = False  # whether the next prefill is for the shortest prompts, not for the oldest
 
     @property
     def waiting_sequences(self) -> int:
@@ -133,10 +134,10 @@ class Scheduler:
         self._decoding = [sequence for sequence in self._decoding if sequence.slots and not sequence.is_aborted]
         self._decoding += [sequence for sequence in self._prefilling if sequence.is_prefilled]
         self._prefilling = [sequence for sequence in self._prefilling if not sequence.is_prefilled]
-        if len(self._clients) < 2:
-            return self._next(self._clients, self._slots.lay_out(self._decoding))
-        # A prompt that rests half computed is laid out too, or those who decode meanwhile could spread onto its slot.
+        # Prompts that are half computed are laid out too, or who decodes or comes meanwhile could get their slots.
         copies = self._slots.lay_out(self.running)
+        if len(self._clients) < 2:
+            return self._next(self._clients, copies)
         running = {sequence.permit.client for sequence in self.running}
         present = running | self._waiting.clients
         # Clients that only wait are left out: nobody can rest in their favour until they have room.
@@ -148,11 +149,14 @@ class Scheduler:
         """Return the next step of some clients, while the others rest."""
         decoding = self._of(clients, self._decoding)
         if not decoding or self._decodes >= self._decodes_due(clients, decoding):
-            if not self._of(clients, self._prefilling):
+            if self._gives_way or not self._of(clients, self._prefilling):
                 self._admit_if_possible(clients)
             if prefilling := self._of(clients, self._prefilling):
                 self._decodes = 0
-                chunks = self._chunks(prefilling)
+                chunks = self._chunks(sorted(prefilling, key=_remaining) if self._gives_way else prefilling)
+                self._gives_way = not self._gives_way and any(
+                    _remaining(each.sequence) > each.tokens for each in chunks
+                )
                 lengths = [chunk.sequence.computed + chunk.tokens for chunk in chunks]
                 return Prefill(chunks, copies, self._extent(copies, lengths))
         if not decoding:
@@ -325,8 +329,7 @@ class Scheduler:
 
     def _chunk_tokens(self, sequence: Sequence) -> int:
         """Return how much of a prompt comes next. No single token is left for the last chunk (see `PrefixCache`)."""
-        remaining = len(sequence.prefilled_ids) - sequence.computed
-        budget = self.limits.prefill_tokens
+        remaining, budget = _remaining(sequence), self.limits.prefill_tokens
         return budget - 1 if remaining == budget + 1 else min(remaining, budget)
 
 
@@ -336,6 +339,11 @@ def _rows_if_few(sequences: abc.Sequence[Sequence]) -> int:
         return 0
     rows = len(slots_of(sequences))
     return rows if rows <= MAX_DRAFT_ROWS else 0
+
+
+def _remaining(sequence: Sequence) -> int:
+    """Return how many tokens of a prompt are still to be computed before it decodes."""
+    return len(sequence.prefilled_ids) - sequence.computed
 
 
 def _identity(sequence: Sequence) -> object:

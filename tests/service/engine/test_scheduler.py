@@ -117,6 +117,33 @@ def test_a_long_prompt_goes_in_chunks_of_the_budget() -> None:
     assert isinstance(batches[-1], Decode)
 
 
+@pytest.mark.parametrize("clients", ["aa", "ab"])
+def test_a_newcomer_does_not_wait_for_the_whole_of_a_long_prompt(clients: str) -> None:
+    scheduler = make_scheduler(prefill_tokens=16)
+    long, short = (of_client(client, make_sequence(size)) for client, size in zip(clients, (200, 4), strict=True))
+    scheduler.add(long)
+    advance(scheduler)
+    scheduler.add(short)
+
+    assert [sequences_of(advance(scheduler)) for _ in range(3)] == [[short], [short], [long]]
+    while not long.is_prefilled:
+        advance(scheduler)
+
+
+def test_a_long_prompt_has_every_other_prefill_however_many_shorter_ones_come() -> None:
+    scheduler = make_scheduler(prefill_tokens=16)
+    long = make_sequence(prompt=200)
+    scheduler.add(long)
+    prefills = []
+    while not long.is_prefilled:
+        scheduler.add(make_sequence(prompt=40, max_tokens=1))
+        batch = advance(scheduler)
+        if isinstance(batch, Prefill):
+            prefills.append(long in batch.sequences)
+
+    assert len(prefills) <= 2 * 13
+
+
 def test_a_prefill_keeps_to_its_padded_token_budget() -> None:
     scheduler = make_scheduler(prefill_tokens=16)
     for prompt in (4, 5, 6, 7):
@@ -308,7 +335,7 @@ def test_random_joins_leaves_and_aborts_never_leak(seed: int) -> None:
             continue
         assert not {copy.target for copy in batch.copies} & {copy.origin for copy in batch.copies}
         if isinstance(batch, Prefill) and len(batch.chunks) > 1:
-            longest = max(max(len(s.source_ids or ()), len(s.prompt_ids)) for s in sequences_of(batch))
+            longest = max(max(len(chunk.sequence.source_ids or ()), chunk.tokens) for chunk in batch.chunks)
             assert longest * len(batch.chunks) <= scheduler.limits.prefill_tokens
         if alive and rng.random() < 0.1:
             scheduler.abort(rng.choice(alive))
