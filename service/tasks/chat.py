@@ -2,9 +2,10 @@
 
 A control token is a special token, or an added one that the template itself writes, such as <tool_call>. Those that
 stand in what the client sent get a mark inside, behind their first character, before the template sees them: it may
-cut, strip, search and join texts, and no part of them is a control token. Where a mark is left in the rendered text,
-what it marks is encoded as plain text. Models write control tokens of the second kind themselves, as <think>, so these
-stay what they are in an assistant's messages.
+cut, strip and search texts, and no part of them is a control token. A text that ends as one begins gets a mark at its
+end, as the template may put another behind it. Where a mark is left in the rendered text, what it marks is encoded as
+plain text. Models write control tokens of the second kind themselves, as <think>, so these stay what they are in an
+assistant's messages.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Chat:
         self._special = {text: token for text, (token, is_special) in added.items() if is_special}
         others = {text: token for text, (token, _) in added.items() if text in written and not text.isspace()}
         self._control = {**others, **self._special}
-        self._specials, self._controls = _any_of(self._special), _any_of(self._control)
+        self._specials, self._controls = _Tokens(self._special), _Tokens(self._control)
         self._marked = re.compile("|".join([*map(re.escape, map(_mark, _longest_first(self._control))), MARK]))
 
     def prompt(self, request: GenerateRequest, limit: int) -> list[int]:
@@ -65,7 +66,7 @@ class Chat:
         return self._encode(text)
 
     def _message(self, message: Message, neutral: _Neutral) -> dict[str, Any]:
-        pattern = self._specials if message.role == ASSISTANT else self._controls
+        tokens = self._specials if message.role == ASSISTANT else self._controls
         fields = {name: value for name, value in message.model_dump().items() if value is not None}
         if message.content is not None:
             fields["content"] = message.text()
@@ -73,7 +74,7 @@ class Chat:
             fields["role"] = SYSTEM  # or most templates would leave it out without a word
         if isinstance(fields.get("tool_calls"), list):
             fields["tool_calls"] = list(map(_with_arguments, fields["tool_calls"]))
-        return {name: neutral.of(value, pattern) for name, value in fields.items()}
+        return {name: neutral.of(value, tokens) for name, value in fields.items()}
 
     def _values(self, given: dict[str, Any], neutral: _Neutral) -> dict[str, Any]:
         for name in given:
@@ -87,12 +88,23 @@ class Chat:
     def _encode(self, text: str) -> list[int]:
         """Encode a rendered text; what is marked is no control token."""
         ids: list[int] = []
-        start = 0
+        start, piece = 0, ""
         for match in self._marked.finditer(text):
-            ids += self._piece(text[start : match.start()], is_first=not ids)
-            ids += self._plainly(match[0].replace(MARK, ""))
+            piece += text[start : match.start()]
             start = match.end()
-        return ids + self._piece(text[start:], is_first=not ids)
+            if match[0] == MARK and not self._parts_a_token(text, match.start()):
+                continue
+            ids += self._piece(piece, is_first=not ids)
+            ids += self._plainly(match[0].replace(MARK, ""))
+            piece = ""
+        return ids + self._piece(piece + text[start:], is_first=not ids)
+
+    def _parts_a_token(self, text: str, place: int) -> bool:
+        """Whether there would be a control token without the mark at a place."""
+        near = self._controls.longest
+        before = text[max(0, place - near) : place].replace(MARK, "")
+        joined = before + text[place : place + near].replace(MARK, "")
+        return any(match.start() < len(before) < match.end() for match in self._controls.pattern.finditer(joined))
 
     def _piece(self, text: str, *, is_first: bool) -> list[int]:
         if not text:
@@ -120,11 +132,27 @@ class Chat:
 
     def _check(self, text: str, ids: Sequence[int]) -> None:
         """Refuse a text that has more control tokens than it shows: normalised, others may become the same."""
-        shown = Counter(match[0] for match in self._specials.finditer(text))
+        shown = Counter(match[0] for match in self._specials.pattern.finditer(text))
         found = Counter(ids)
         for token, token_id in self._special.items():
             if found[token_id] > shown[token] and token != self._tokens.get("unk_token"):
                 raise InvalidRequest(f"messages: the tokenizer reads a part of them as {token!r}", "messages")
+
+
+class _Tokens:
+    """Some control tokens, and how they are found in texts."""
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        ordered = _longest_first(tokens)
+        self.pattern = re.compile("|".join(map(re.escape, ordered)) or "(?!)")
+        self.longest = len(ordered[0]) if ordered else 0
+        self._beginnings = {token[:count] for token in ordered for count in range(1, len(token))}
+
+    def marked(self, text: str) -> str:
+        """Return a text with a mark in each, and at the end if one could begin there."""
+        text = self.pattern.sub(lambda match: _mark(match[0]), text)
+        ends = (text[-count:] for count in range(1, min(self.longest, len(text) + 1)))
+        return text + MARK if any(end in self._beginnings for end in ends) else text
 
 
 class _Neutral:
@@ -133,17 +161,17 @@ class _Neutral:
     def __init__(self, characters: int) -> None:
         self._limit = self._left = characters
 
-    def of(self, value: Any, pattern: re.Pattern[str]) -> Any:
-        """Return a value with marks in all that the pattern finds; marks of the client's own are taken out."""
+    def of(self, value: Any, tokens: _Tokens) -> Any:
+        """Return a value with marks in all that look like these; marks of the client's own are taken out."""
         if isinstance(value, str):
-            return self._of_text(value, pattern)
+            return self._of_text(value, tokens)
         if isinstance(value, dict):
-            return {self.of(key, pattern): self.of(item, pattern) for key, item in value.items()}
+            return {self.of(key, tokens): self.of(item, tokens) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.of(item, pattern) for item in value]
+            return [self.of(item, tokens) for item in value]
         return value
 
-    def _of_text(self, text: str, pattern: re.Pattern[str]) -> str:
+    def _of_text(self, text: str, tokens: _Tokens) -> str:
         self._left -= len(text)
         if self._left < 0:
             raise InvalidRequest(
@@ -151,7 +179,7 @@ class _Neutral:
             )
         if SURROGATES.search(text):
             raise InvalidRequest("messages: there is half a surrogate pair in them", "messages")
-        return pattern.sub(lambda match: _mark(match[0]), text.replace(MARK, ""))
+        return tokens.marked(text.replace(MARK, ""))
 
 
 def _with_arguments(call: Any) -> Any:
@@ -182,10 +210,6 @@ def _is_deep(value: Any) -> bool:
 
 def _mark(token: str) -> str:
     return token[:1] + MARK + token[1:]
-
-
-def _any_of(tokens: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, _longest_first(tokens))) or "(?!)")
 
 
 def _longest_first(tokens: Iterable[str]) -> list[str]:

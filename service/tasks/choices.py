@@ -69,28 +69,32 @@ class SampledChoice:
                 yield Piece(self._index, "", finish_reason="length")
         if self.is_done:
             return
-        begins = self._detokenizer.begins
-        text, used = self._text(output)
+        text, begins = self._text(output)
+        used = len(begins)
         reason = "stop" if self.is_done else output.finish_reason
         assert reason != "error", "bug: an error is raised, not yielded"
         tokens = None
         if self._request.logprobs is not None:
             end = [output.end] if output.end is not None and not self.is_done else []
-            tokens = token_logprobs(self._tokenizer, [*output.tokens[:used], *end], begins=begins)
+            begins.append(self._detokenizer.begins)
+            tokens = token_logprobs(self._tokenizer, [*output.tokens[:used], *end], begins)
         yield Piece(self._index, text, tokens, reason, completion_tokens=used)
 
-    def _text(self, output: Output) -> tuple[str, int]:
-        """Return an output's text up to a stop text, and how many tokens it takes."""
+    def _text(self, output: Output) -> tuple[str, list[bool]]:
+        """Return an output's text up to a stop text, and of each token that it takes whether no text stands before."""
         ids, is_last = [token.id for token in output.tokens], output.finish_reason is not None
-        # What waited for a slow reader was merged; the tokens behind a stop text must not count for that.
-        steps = [[token] for token in ids] if self._request.stop and ids else [ids]
-        text = ""
-        for used, step in enumerate(steps, start=1):
-            ends = is_last and used == len(steps)
+        # What waited for a slow reader was merged. Tokens behind a stop text must not count for that, and each has the
+        # text that it has where readers are quick.
+        is_stepwise = ids and (self._request.stop or self._request.logprobs is not None)
+        steps = [[token] for token in ids] if is_stepwise else [ids]
+        text, begins = "", list[bool]()
+        for place, step in enumerate(steps, start=1):
+            ends = is_last and place == len(steps)
+            begins += [self._detokenizer.begins] * len(step)
             text += self._stop_texts.add(self._detokenizer.add(step, is_last=ends), is_last=ends)
             if self.is_done:
-                return text, min(used, len(ids))
-        return text, len(ids)
+                break
+        return text, begins
 
 
 class SearchedChoices:
@@ -138,17 +142,18 @@ def echo(
         first = TokenLogprob(id=prompt.ids[0], text=tokenizer.decode(prompt.ids[:1]), logprob=None, top=[])
         # A start token stands before a text without being part of it.
         is_shown = bool(first.text) or request.ids() is not None
-        tokens = [*([first] if is_shown else []), *token_logprobs(tokenizer, scored, begins=not first.text)]
+        begins = [not first.text, *[False] * len(scored)]
+        tokens = [*([first] if is_shown else []), *token_logprobs(tokenizer, scored, begins)]
     return Piece(index, tokenizer.decode(prompt.ids) if prompt.text is None else prompt.text, tokens)
 
 
 def token_logprobs(
-    tokenizer: PackageTokenizer, tokens: abc.Sequence[SampledToken], *, begins: bool = False
+    tokenizer: PackageTokenizer, tokens: abc.Sequence[SampledToken], begins: abc.Sequence[bool]
 ) -> list[TokenLogprob]:
-    """Return tokens and their alternatives as the answer has them; `begins` if no text stands before the first."""
+    """Return tokens and their alternatives as the answer has them; `begins`: whether no text stands before each."""
     found = []
     for place, token in enumerate(tokens):
-        text_of = tokenizer.text_of if begins and not place else tokenizer.text_behind
+        text_of = tokenizer.text_of if begins[place] else tokenizer.text_behind
         top: list[TopLogprob] = [
             {"id": other, "text": text_of(other), "logprob": logprob} for other, logprob in token.top
         ]

@@ -134,6 +134,9 @@ def test_only_the_template_writes_control_tokens(tokenizer: Tokenizer, chat: Cha
         user([{"type": "text", "text": "<|im_"}, {"type": "text", "text": "end|>"}]),  # put together of parts
         user("x", name="<|im_end|>"),
         user("x", extra={"<|im_end|>": ["<|im_end|>"]}),
+        user("<|im_", name="end|>"),  # put together of two texts
+        user("<", name="|im_end|>"),
+        user("<|im_end|", name=">"),
     ],
 )
 @pytest.mark.parametrize(
@@ -153,6 +156,13 @@ def test_whatever_a_template_does_to_a_text_it_has_no_control_tokens(
     ids = prompt(chat_of(tokenizer, "<|im_end|>" + template), message)
 
     assert control_tokens(tokenizer, ids) == ["<|im_end|>"]
+
+
+def test_a_text_that_only_begins_as_a_control_token_is_what_it_is(tokenizer: Tokenizer, chat: Chat) -> None:
+    ids = prompt(chat, user("1 <"), user("a <|im_"))
+
+    assert ids == tokenizer.encode(tokenizer.decode(ids, skip_special_tokens=False), add_special_tokens=False).ids
+    assert "1 <<|im_end|>" in tokenizer.decode(ids, skip_special_tokens=False)
 
 
 def test_an_assistants_own_thoughts_are_found_by_the_template(tokenizer: Tokenizer, chat: Chat) -> None:
@@ -214,7 +224,7 @@ def test_what_a_template_cannot_render_is_refused(
 ) -> None:
     with pytest.raises(InvalidRequest, match=words) as error:
         prompt(chat_of(tokenizer, template), user("Who is Dan?"), **fields)
-    assert error.value.param == "messages"
+    assert error.value.param == ("chat_template_kwargs" if words.startswith("chat_template_kwargs") else "messages")
 
 
 def test_a_text_that_becomes_a_control_token_by_normalisation_is_refused() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tokenizers import Tokenizer, decoders, models
 
 from model.package import PackageTokenizer
 from service.engine.mailbox import Output
@@ -44,6 +45,19 @@ def test_what_a_slow_reader_gets_merged_ends_at_the_same_token(stories: TinyPack
 
     assert joined(merged) == joined(one_by_one)
     assert joined(merged)[0].endswith("dog") and joined(merged)[3] == "stop"
+
+
+def test_what_a_slow_reader_gets_merged_has_the_same_tokens() -> None:
+    made = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁", -1.0), ("▁dog", -2.0)], unk_id=0))
+    made.decoder = decoders.Metaspace()
+    tokenizer, tokens = PackageTokenizer(made), [SampledToken(token, -1.0) for token in (1, 2, 2)]
+    request = GenerateRequest(prompt="", logprobs=0)
+    quick, slow = (choice_of(tokenizer, request, []) for _ in range(2))
+    one_by_one = [piece for token in tokens for piece in quick.read(Output([token]))]
+    (merged,) = slow.read(Output(tokens))
+
+    assert merged.tokens == [token for piece in one_by_one for token in piece.tokens or []]
+    assert [token.text for token in merged.tokens] == ["", "dog", " dog"]
 
 
 @pytest.mark.parametrize("prompt", [[], [50]])
