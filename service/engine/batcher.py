@@ -22,7 +22,7 @@ from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.errors import EngineFailed
 from service.engine.fastest import fastest_session, packed_if_faster
 from service.engine.inputs import ImageInput, OneShotInput, TextInput, collate
-from service.engine.isolation import Failure, isolated
+from service.engine.isolation import Failure, as_exception, isolated
 from service.engine.memory import trim_heap
 from service.engine.observer import Load, Observer, Silent, Step
 from service.engine.session import Array, Provider, Session, SessionOptions
@@ -233,12 +233,14 @@ class _Lane:
                 for item, row in zip(batch, rows, strict=True):
                     _settle(item, row)
                 self._batcher.tell(batch, started)
-        except Exception as error:
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a library's may be none of `Exception`
             # Who makes the graph fail is isolated. Whatever else fails is a bug, after which nothing can be trusted, or
             # a graph that can compute nothing any more, as when a device is lost.
             logger.exception("the batcher's loop failed; all inputs end, and the replica asks to be replaced")
             self.worker.is_broken = True
-            self._fail(error)
+            self._fail(as_exception(error))
 
     def _fail(self, error: Exception) -> None:
         for item in [*self.running, *self._waiting.in_turn()]:

@@ -17,6 +17,7 @@ from service.engine.columns import take
 from service.engine.constraints import ConstraintState
 from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.drawing import draw
+from service.engine.isolation import Failure, as_exception
 from service.engine.logprobs import SampledToken, scored
 from service.engine.sampling import Logits, Row, sample, settled
 from service.engine.sequence import Sampling, Search, Sequence
@@ -154,10 +155,11 @@ def _among_others(logits: Logits, ids: Array, row: Row) -> SampledToken:
     return scored(logits, token, [row.params.logprobs])[0]
 
 
-def choose(logits: StepLogits, sequences: abc.Sequence[Sequence]) -> list[StepChoice]:
+def choose(logits: StepLogits, sequences: abc.Sequence[Sequence]) -> list[StepChoice | Failure]:
     """Choose from the logits of all slots: sampled rows together, and searched rows together.
 
-    Repeatable: the logits are left as they were, and after an error the seeded generators too.
+    Repeatable: the logits are left as they were, and after an error the seeded generators too. A row whose grammar
+    fails on its token has a failure, as the others' have taken theirs.
     """
     rows = {s.slots[0]: s.decoding.row for s in sequences if isinstance(s.decoding, Sampling)}
     seeded = [row.rng.bit_generator for row in rows.values() if row.params.seed is not None]
@@ -167,12 +169,20 @@ def choose(logits: StepLogits, sequences: abc.Sequence[Sequence]) -> list[StepCh
         tokens = logits.sample(slots, [rows[slot] for slot in slots]) if slots else []
         searches = {s: s.decoding for s in sequences if isinstance(s.decoding, Search)}
         candidates = _search(logits, searches) if searches else {}
-    except Exception:
+    except BaseException:  # a library's may be none of `Exception`
         for generator, state in zip(seeded, states, strict=True):
             generator.state = state
         raise
-    sampled = {slot: settled(rows[slot], token) for slot, token in zip(slots, tokens, strict=True)}
+    sampled = {slot: _settled(rows[slot], token) for slot, token in zip(slots, tokens, strict=True)}
     return [candidates[s] if s in candidates else sampled[s.slots[0]] for s in sequences]
+
+
+def _settled(row: Row, token: SampledToken) -> SampledToken | Failure:
+    try:
+        return settled(row, token)
+    except BaseException as error:
+        logger.exception("a grammar failed on a token; its sequence ends, and the others go on")
+        return Failure(as_exception(error))
 
 
 def choose_with_drafts(
@@ -180,7 +190,7 @@ def choose_with_drafts(
     sequences: abc.Sequence[Sequence],
     drafts: Mapping[Sequence, list[int]],
     first_rows: Mapping[int, int],
-) -> list[StepChoice]:
+) -> list[StepChoice | Failure]:
     """Choose where slots have several rows: of those of a draft as many tokens as it has guessed right, and one more.
 
     `first_rows` are those of the slots. Repeatable as `choose` is, as long as no token of a draft was taken.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Iterable
@@ -184,7 +185,9 @@ class Engine:
                 goes_on = any(sequence.slots and not sequence.is_aborted for sequence in self.scheduler.running)
                 if not goes_on and all(isinstance(result, Failure) for result in results):
                     await self._worker.run(lambda _: self._runner.warm_up(), None)
-        except Exception:
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a library's may be none of `Exception`
             # The runner answers for who makes the graphs fail. Whatever else fails is a bug, after which no state can
             # be trusted, or graphs that can compute nothing any more, as when a device is lost.
             logger.exception("the engine's loop failed; all sequences end, and the replica asks to be replaced")

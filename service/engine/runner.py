@@ -147,7 +147,7 @@ class Runner:
         of_sequence: dict[Sequence, StepChoice | Failure] = {**failed, **dict(zip(whole, choices, strict=True))}
         return [of_sequence[sequence] for sequence in sequences]
 
-    def _decode_with_drafts(self, batch: Decode) -> list[StepChoice] | None:
+    def _decode_with_drafts(self, batch: Decode) -> list[StepChoice | Failure] | None:
         """Run a step with its drafts, if that can be done."""
         first_rows = self._decode_step.feed_with_drafts(batch.sequences, batch.drafts)
         if first_rows is None:

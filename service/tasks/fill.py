@@ -55,11 +55,11 @@ class Fill:
         with self._encoder.admit(client, given, reading) as permit:
             inputs = [self._masked(item) for item in await self._encoder.inputs(permit, given, reading)]
             candidates = await self._candidates(permit, inputs, self._wanted(request))
-        results = [
-            # Where a text was cut, its last masks may be gone.
-            [Mask(*place, next(candidates)) for place, _ in zip(written, item.places, strict=False)]
-            for written, item in zip(places, inputs, strict=True)
-        ]
+        results = []
+        for written, item in zip(places, inputs, strict=True):
+            found = list(islice(candidates, len(item.places)))
+            # Where a text was cut, its last masks may be gone; a tokenizer may find one where none was written, too.
+            results.append([Mask(*place, each) for place, each in zip(written, found, strict=False)])
         return FillResponse(model=self._manifest.name, results=results, usage=Usage(prompt_tokens=count(inputs)))
 
     def _check(self, texts: list[str], places: list[list[tuple[int, int]]]) -> None:

@@ -145,7 +145,9 @@ def _written(asked: Grammar) -> str:
     if asked.json_schema is not None:
         return "%json " + json.dumps({**asked.json_schema, "x-guidance": ONE_LINE})
     if asked.regex is not None:
-        return f"/(?:{regex_to_lark(asked.regex, '')})/"
+        if (len(asked.regex) - len(asked.regex.rstrip("\\"))) % 2:
+            raise InvalidRequest("grammar: regex ends with a backslash that escapes nothing", "grammar")
+        return f"/{regex_to_lark(asked.regex, '')}/" if asked.regex else '""'  # // begins a comment
     if asked.choice is not None:
         return " | ".join(map(json.dumps, asked.choice))
     assert asked.lark is not None, "bug: a grammar is one of four"

@@ -37,6 +37,7 @@ class ReopenedTask:
         self._opening: asyncio.Task[None] | None = None
         self._open_again_at = 0.0
         self._closing: set[asyncio.Task[None]] = set()
+        self._left: LocalTask | None = None  # the task that is being closed, until another is there
         self._failed = 0  # openings since the last that did not
         self.is_given_up = False  # lost, and no other model was at work at one check since
 
@@ -98,12 +99,14 @@ class ReopenedTask:
         return self._task
 
     async def _reopen(self) -> None:
-        closing = asyncio.create_task(self._task.close())  # ends its requests, and then its threads if they return
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        if self._left is not self._task:  # or the last opening failed, and it is being closed already
+            self._left = self._task
+            closing = asyncio.create_task(self._task.close())  # ends its requests, and then its threads if they return
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
         try:
             self._task = await asyncio.to_thread(self._load)
-            self._failed = 0
+            self._failed, self._left = 0, None
         except PackageError:  # another process would not open it either, nor the others
             logger.exception("model %s could not be opened anew", self.manifest.name)
         except Exception:

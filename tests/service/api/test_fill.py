@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,24 @@ async def test_any_model_understands_berts_word_for_a_missing_one(
     assert [(each["start"], each["end"]) for each in first] == [(4, 11), (16, 22)]
     assert [(each["start"], each["end"]) for each in second] == [(4, 10), (15, 22)]
     assert [each["candidates"][0]["id"] for each in first] == [each["candidates"][0]["id"] for each in second]
+
+
+async def test_a_mask_that_the_tokenizer_finds_elsewhere_changes_no_other_texts_candidates(
+    open_client: OpenClient, make_package: MakePackage, tmp_path: Path
+) -> None:
+    written = json.loads((make_package("encoder").folder / TOKENIZER_FILE).read_text())
+    for token in written["added_tokens"]:
+        token["normalized"] = token["content"] == "[MASK]"  # so that [mask] is one, too
+    tokenizer = json.dumps(written)
+    sha256 = {**make_package("encoder").manifest.sha256, TOKENIZER_FILE: hashlib.sha256(tokenizer.encode()).hexdigest()}
+    folder = with_manifest(make_package("encoder"), tmp_path / "normalizing", sha256=sha256)
+    (folder / TOKENIZER_FILE).write_text(tokenizer)
+    async with open_client(folder) as client:
+        alone = await post(client, "/fill", input=["[MASK] dog"])
+        beside = await post(client, "/fill", input=["The [mask] [MASK] was good.", "[MASK] dog"])
+
+    assert beside["results"][1] == alone["results"][0]
+    assert beside["usage"]["prompt_tokens"] > 8
 
 
 async def test_targets_are_the_only_candidates_and_keep_their_scores_among_all(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from service.engine.beam_search import BeamParams
 from service.engine.choosing import HostLogits
+from service.engine.constraints import Constraints, ConstraintState
 from service.engine.engine import Engine
 from service.engine.errors import EngineFailed
 from service.engine.mailbox import Output
@@ -118,6 +120,47 @@ async def test_a_seeded_row_draws_the_same_beside_one_whose_choice_fails(
         )
 
     assert beside == alone and isinstance(failed, EngineFailed)
+
+
+async def test_a_grammar_that_fails_on_a_token_ends_its_own_sequence_alone(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Panic(BaseException):
+        """As of a library written in Rust."""
+
+    def fails(state: ConstraintState, token: int) -> None:
+        if state.constraints.repetition_penalty == 1.5:
+            raise Panic
+
+    monkeypatch.setattr(ConstraintState, "take", fails)
+    seeded = SamplingParams(max_tokens=8, temperature=1.0, seed=5, constraints=Constraints(repetition_penalty=1.2))
+    failing = replace(seeded, constraints=Constraints(repetition_penalty=1.5))
+    async with running(stories) as engine:
+        alone = await ids_of(engine, seeded, prompt_ids=PROMPTS[0])
+        beside, failed = await asyncio.gather(
+            ids_of(engine, seeded, prompt_ids=PROMPTS[0]),
+            collect(engine, failing, prompt_ids=PROMPTS[2]),
+            return_exceptions=True,
+        )
+
+    assert beside == alone and isinstance(failed, EngineFailed)
+
+
+async def test_a_bug_that_is_no_exception_of_pythons_leaves_nobody_waiting_either(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Panic(BaseException):
+        """As of a library written in Rust."""
+
+    def fails(*_: object) -> None:
+        raise Panic
+
+    async with running(stories) as engine:
+        monkeypatch.setattr(engine._reporter, "tell", fails)
+        with pytest.raises(EngineFailed):
+            await asyncio.wait_for(collect(engine, GREEDY, prompt_ids=[5]), 10)
+
+        assert not engine.is_progressing(60)
 
 
 async def test_a_failure_outside_the_graphs_leaves_nobody_waiting_and_is_not_healthy(

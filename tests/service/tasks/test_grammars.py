@@ -98,7 +98,9 @@ def test_a_choice_is_one_of_those_given(
 
 
 @pytest.mark.parametrize("prompt", ["", "Once"])
-@pytest.mark.parametrize("regex", ["a/b|c", r" ?[0-9]{3}(/[0-9][0-9])+ ", "", "[^a]{4}", "(?i)yes|no", "ä?ö+[.]"])
+@pytest.mark.parametrize(
+    "regex", ["a/b|c", r" ?[0-9]{3}(/[0-9][0-9])+ ", "", "[^a]{4}", "(?i)yes|no", "ä?ö+[.]", "(?x)a+ # c"]
+)
 def test_a_text_matches_its_regular_expression(
     task: LocalTask, loop: asyncio.AbstractEventLoop, regex: str, prompt: str
 ) -> None:
@@ -106,6 +108,14 @@ def test_a_text_matches_its_regular_expression(
 
     ended = [choice.text for choice in answer.choices if choice.finish_reason != "length"]
     assert ended and all(re.fullmatch(regex, text) for text in ended)
+
+
+@pytest.mark.parametrize("regex", ["ab\\", "a)|(b", "(ab", "a\\\\\\"])
+def test_what_is_no_regular_expression_is_refused(task: LocalTask, loop: asyncio.AbstractEventLoop, regex: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        loop.run_until_complete(ask(task, Grammar(regex=regex)))
+
+    assert refused.value.param == "grammar"
 
 
 @pytest.mark.parametrize("prompt", ["", "Once"])

@@ -292,6 +292,25 @@ async def test_a_model_that_cannot_be_opened_anew_waits_for_another_process_and_
     assert generator.is_progressing and not is_to_be_replaced(tasks)
 
 
+async def test_a_model_that_is_stuck_counts_once_however_often_it_cannot_be_opened(
+    tasks: list[ReopenedTask], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier, _ = tasks
+    end = await stuck(classifier)
+    with monkeypatch.context() as short_of_memory:
+        short_of_memory.setattr(classifier, "_load", lambda: 1 / 0)
+        for _ in range(2):
+            classifier.reopen()
+            await opened(classifier)
+            clock.now += 60
+
+    assert len(classifier._closing) == 1 and not classifier.is_lost
+    classifier.reopen()
+    await opened(classifier)
+    assert classifier.is_progressing
+    await end()
+
+
 async def test_a_package_that_is_broken_takes_no_process_with_it(
     tasks: list[ReopenedTask], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
