@@ -221,7 +221,7 @@ with warnings.catch_warnings():
     BOUNDS = AutoscalingConfig(**autoscaling_config(OURS, SLOTS))
 RAYS = AutoscalingConfig(min_replicas=1, max_replicas=10, target_ongoing_requests=20)
 POLICIES: dict[str, tuple[Policy, AutoscalingConfig]] = {
-    "load": (LoadPolicy(**OURS.of_policy(SLOTS)), BOUNDS),
+    "load": (LoadPolicy(**OURS.policy_options(SLOTS)), BOUNDS),
     "Ray's, its delays": (default_policy, RAYS),
     "Ray's, our delays": (default_policy, BOUNDS),
 }

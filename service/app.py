@@ -39,14 +39,14 @@ RAY_LOGS = {"encoding": "JSON", "enable_access_log": False}  # every request has
 
 def autoscaling_config(autoscaling: Autoscaling, max_slots: int) -> dict[str, Any]:
     """Return a replica's bounds, delays and policy, as Serve's configuration files have them."""
-    of_policy = autoscaling.of_policy(max_slots)
+    policy_options = autoscaling.policy_options(max_slots)
     return {
-        "policy": {"policy_function": "service.autoscaling:LoadPolicy", "policy_kwargs": of_policy},
+        "policy": {"policy_function": "service.autoscaling:LoadPolicy", "policy_kwargs": policy_options},
         "target_ongoing_requests": autoscaling.ongoing_requests,
         "look_back_period_s": LOOK_BACK_S,
         # How often replicas report is in the environment now; Ray holds the look-back period against this old field.
         "metrics_interval_s": LOOK_BACK_S / 4,
-        **autoscaling.model_dump(exclude=set(of_policy)),
+        **autoscaling.model_dump(exclude=set(policy_options)),
     }
 
 

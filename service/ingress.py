@@ -62,19 +62,23 @@ def pairs(manifests: list[Manifest]) -> dict[str, str]:
     Where nobody told the source, only one model may fit: the gateway reads the text to choose among several. What is
     not here is left to the gateway: other spellings, and all if there are too many.
     """
-    there = {each.name: each.languages for each in fitting(manifests, "translate") if each.languages is not None}
-    sources = {name for languages in there.values() for name in languages.sources}
-    targets = {name for languages in there.values() for name in languages.targets}
-    if len(there) < 2 or len(sources) * len(targets) > MAX_PAIRS:
+    languages_of = {each.name: each.languages for each in fitting(manifests, "translate") if each.languages is not None}
+    sources = {name for languages in languages_of.values() for name in languages.sources}
+    targets = {name for languages in languages_of.values() for name in languages.targets}
+    if len(languages_of) < 2 or len(sources) * len(targets) > MAX_PAIRS:
         return {}
-    known = {model: {name: there[model].known_as(name) for name in sources | targets} for model in there}
+    known = {model: {name: languages_of[model].known_as(name) for name in sources | targets} for model in languages_of}
 
     def fit(source: str, target: str) -> list[str]:
-        return [model for model in there if there[model].translates(known[model][source], known[model][target])]
+        return [
+            model
+            for model in languages_of
+            if languages_of[model].translates(known[model][source], known[model][target])
+        ]
 
     found = {f"{source}>{target}": fit(source, target) for source in sources for target in targets}
     into = {
-        f"{AUTO}>{target}": [model for model in there if known[model][target] in there[model].targets]
+        f"{AUTO}>{target}": [model for model in languages_of if known[model][target] in languages_of[model].targets]
         for target in targets
     }
     alone = {pair: models for pair, models in into.items() if len(models) == 1}

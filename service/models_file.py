@@ -73,7 +73,7 @@ class Autoscaling(BaseModel):
     hold_s: float = Field(300, gt=0, description="half-life of the highest load, by which replicas are taken away")
     schedule: tuple[ScheduledMinimum, ...] = Field((), description="windows of the week with more replicas at least")
 
-    def of_policy(self, max_slots: int) -> dict[str, Any]:
+    def policy_options(self, max_slots: int) -> dict[str, Any]:
         """Return what `service.autoscaling.LoadPolicy` is made with; the rest is Ray Serve's own."""
         values = self.model_dump(
             mode="json", include={"ongoing_requests", "queued_tokens", "slots_used", "hold_s", "schedule"}

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Set
 from pathlib import Path
 
-from service.startup import why_not
+from service.startup import bind_error
 from service.timeouts import Timeouts
 
 logger = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ def haproxy_ports(ours: Set[int] = frozenset()) -> dict[str, str]:
 
 def _free_port(page: str, port: int, ours: Set[int]) -> int:
     """Return a port if it is free, else any that is."""
-    if port not in ours and why_not("", port) is None:
+    if port not in ours and bind_error("", port) is None:
         return port
     logger.warning("port %d, of HAProxy's %s, is taken; they are at another", port, page)
     with socket.socket() as free:

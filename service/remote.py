@@ -16,11 +16,11 @@ from ray.serve.schema import ServeStatus
 
 from model.package import Manifest
 from service.api.observing import observed
-from service.api.status import StatusCache
 from service.errors import InternalError, NotReady, ServerOverloaded, ServiceError
 from service.models_file import ModelSettings
 from service.replica_groups import REPLICA
 from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
+from service.status_cache import StatusCache
 from service.tasks.task import ANONYMOUS
 from service.tracing import Carried
 

@@ -39,7 +39,7 @@ class Replica:
         from service.tasks.reopening import ReopenedTask
         from service.tracing import Tracing
 
-        self._settings, self._metrics = _of_this_process()
+        self._settings, self._metrics = _settings_and_metrics()
         self._tracing = Tracing.of(self._settings)
         loads = [partial(load_task, model, self._settings.limits, self._metrics) for model in models]
         self._tasks: list[LocalTask | ReopenedTask] = (
@@ -101,7 +101,7 @@ class Gateway:
     """All models under one address, in a process apart from them."""
 
     def __init__(self, models: Sequence[ModelSettings]) -> None:
-        self._settings, self._metrics = _of_this_process()
+        self._settings, self._metrics = _settings_and_metrics()
         self._models = models
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
@@ -111,7 +111,7 @@ class Gateway:
         return create_app(remote_tasks(self._models), self._settings, self._metrics, is_behind_serve=True)
 
 
-def _of_this_process() -> tuple[Settings, Metrics]:
+def _settings_and_metrics() -> tuple[Settings, Metrics]:
     """Read the settings here, on whichever node this is, and log and count for this node."""
     from service.metrics import SECONDS, Metrics
     from service.metrics_port import export

@@ -79,13 +79,13 @@ def first_fitting(manifests: Iterable[Manifest], kind: Kind | None) -> Manifest 
 
 def fitting(manifests: Iterable[Manifest], kind: Kind | None) -> list[Manifest]:
     """Return all models that answer requests of a kind, those first that are for it above all."""
-    there = [manifest for manifest in manifests if answers(manifest, kind)]
+    candidates = [manifest for manifest in manifests if answers(manifest, kind)]
     if kind is None:
-        return sorted(there, key=lambda manifest: manifest.image is not None)
-    return sorted(there, key=lambda manifest: manifest.task != kind)
+        return sorted(candidates, key=lambda manifest: manifest.image is not None)
+    return sorted(candidates, key=lambda manifest: manifest.task != kind)
 
 
 def translators(manifests: Iterable[Manifest], source: str | None, target: str) -> list[Manifest]:
     """Return the models that translate into a language, from another if that is told, as `fitting` sorts them."""
-    there = fitting(manifests, "translate")
-    return [each for each in there if each.languages is not None and each.languages.can_translate(source, target)]
+    candidates = fitting(manifests, "translate")
+    return [each for each in candidates if each.languages is not None and each.languages.can_translate(source, target)]

@@ -92,7 +92,7 @@ def check_devices(models: Sequence[ModelSettings]) -> None:
         )
 
 
-def on_the_devices_there_are(groups: list[ReplicaGroup], gpus: float) -> list[ReplicaGroup]:
+def place_on_devices(groups: list[ReplicaGroup], gpus: float) -> list[ReplicaGroup]:
     """Move models that may to the CPU where GPUs are too few; raises `SettingsError` for those that may not.
 
     Ray would wait for ever for a device to appear. A fraction lies on one device.
@@ -141,13 +141,13 @@ def check_ports(settings: Settings) -> None:
     for (name, port), (other, same) in combinations(ports.items(), 2):
         if port == same:
             raise SettingsError(f"{name} and {other} are both {port}; choose another, as with TRIFOLD_{name.upper()}")
-    if problem := why_not(settings.host, settings.port):
+    if problem := bind_error(settings.host, settings.port):
         raise SettingsError(f"{problem}; choose another with --host or --port, or TRIFOLD_HOST or TRIFOLD_PORT")
-    if settings.metrics_port and (problem := why_not(settings.host, settings.metrics_port)):
+    if settings.metrics_port and (problem := bind_error(settings.host, settings.metrics_port)):
         logger.warning("%s, so metrics are not served there; choose another with TRIFOLD_METRICS_PORT", problem)
 
 
-def why_not(host: str, port: int) -> str | None:
+def bind_error(host: str, port: int) -> str | None:
     """Return why an address cannot be listened on, or None."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -95,8 +95,8 @@ def create_app(
     )
     patch_fastapi(app, redirect_from_root_to_docs=False)  # /docs with its scripts, so that it works without internet
 
-    there = Tasks(tasks)
-    router = make_router(there, settings.limits, metrics, draining, needs_keys=settings.needs_keys)
+    all_tasks = Tasks(tasks)
+    router = make_router(all_tasks, settings.limits, metrics, draining, needs_keys=settings.needs_keys)
     app.include_router(router)
     app.openapi = partial(openapi, app)  # type: ignore[method-assign]  # as FastAPI's documents say it is extended
     # The one added last is passed first.
@@ -106,7 +106,7 @@ def create_app(
     app.add_middleware(AnswerUnforeseen)
     app.add_middleware(ReadForms)
     app.add_middleware(LimitBody, limits=body_limits)
-    app.add_middleware(ShedLoad, tasks=there)
+    app.add_middleware(ShedLoad, tasks=all_tasks)
     app.add_middleware(FinishRequests, draining=draining)
     if settings.needs_keys:
         app.add_middleware(RequireKey, keys=KeyRing(settings), body_limits=body_limits)
@@ -120,7 +120,7 @@ def create_app(
         routes=[route.path for route in router.routes if isinstance(route, APIRoute)],
         returns_ids=not is_behind_serve,
     )
-    app.add_middleware(ModelAddresses, names=there.by_name)
+    app.add_middleware(ModelAddresses, names=all_tasks.by_name)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

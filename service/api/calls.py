@@ -48,9 +48,9 @@ class Tasks:
         """
         if model is not None:
             return self._named(model, kind)
-        there = [task.manifest for task in self]
-        suitable = [manifest for manifest in there if suits is None or suits(manifest)]
-        fitting = first_fitting(suitable, kind) or first_fitting(there, kind)
+        manifests = [task.manifest for task in self]
+        suitable = [manifest for manifest in manifests if suits is None or suits(manifest)]
+        fitting = first_fitting(suitable, kind) or first_fitting(manifests, kind)
         if fitting is None:
             raise NoModel(f"there is no model for {kind} here; there are {self._names()}", "model")
         return self.by_name[fitting.name]

@@ -1,7 +1,7 @@
-"""The paths that the native API shares with Text Embeddings Inference: each is one route that understands both.
+"""The paths that the native API shares with another protocol: each is one route that understands both.
 
-A body is TEI's if it has TEI's field (`inputs`, `texts`) and not ours (`input`, `documents`). Then answer and errors
-are TEI's, too.
+A body is Text Embeddings Inference's if it has its field (`inputs`, `texts`) and not ours (`input`, `documents`), and
+LibreTranslate's if it has `q` and not `input`. Then answer and errors are theirs, too.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from pydantic import Discriminator, Tag
 
 from service.api.answers import json_answer
 from service.api.calls import Calls
-from service.api.error_forms import TEI
-from service.api.protocols.tei import answering
+from service.api.error_forms import LIBRETRANSLATE, TEI
+from service.api.protocols.libretranslate import answering as libretranslate
+from service.api.protocols.libretranslate.schemas import LibreTranslateRequest, LibreTranslateResponse
+from service.api.protocols.tei import answering as tei
 from service.api.protocols.tei.schemas import Rank, SimpleToken, TeiEmbedRequest, TeiRerankRequest, TeiTokenizeRequest
 from service.api.shared_bodies import OURS, THEIRS, whose
+from service.api.streaming import event_stream
 from service.schemas import (
     EmbedRequest,
     EmbedResponse,
@@ -24,6 +27,8 @@ from service.schemas import (
     RerankResponse,
     TokenizeRequest,
     TokenizeResponse,
+    TranslateRequest,
+    TranslateResponse,
 )
 
 EmbedBody = Annotated[
@@ -60,26 +65,52 @@ TOKENIZE_EXAMPLES = {
 }
 
 
+TranslateBody = Annotated[
+    Annotated[TranslateRequest, Tag(OURS)] | Annotated[LibreTranslateRequest, Tag(THEIRS)],
+    Discriminator(whose("input", "q", LIBRETRANSLATE)),
+]
+DAN = "Dan loves ice cream."
+TRANSLATE_EXAMPLES: dict[str, Any] = {
+    "native": {"summary": "a text", "value": {"input": DAN, "target": "sv"}},
+    "libretranslate": {"summary": "in LibreTranslate's form", "value": {"q": DAN, "source": "en", "target": "sv"}},
+    "html": {
+        "summary": "a page, whose tags stay",
+        "value": {"q": f'<p class="green">{DAN}</p>', "source": "auto", "target": "sv", "format": "html"},
+    },
+}
+
+
 def add_shared_routes(router: APIRouter, calls: Calls) -> None:
     """Add the routes."""
+
+    @router.post(
+        "/translate", response_model=TranslateResponse | LibreTranslateResponse, response_model_exclude_none=True
+    )
+    async def translate(request: Annotated[TranslateBody, Body(openapi_examples=TRANSLATE_EXAMPLES)]) -> Any:
+        """Translate texts of any number of sentences."""
+        if isinstance(request, LibreTranslateRequest):
+            return await json_answer(await libretranslate.translate(calls, request))
+        if request.stream:
+            return await event_stream(calls.events(request, "translate"), calls.limits.keep_alive_s)
+        return await json_answer(await calls.answer(request, "translate"))
 
     @router.post("/embed", response_model=EmbedResponse | list[list[float]])
     async def embed(request: Annotated[EmbedBody, Body(openapi_examples=EMBED_EXAMPLES)]) -> Any:
         """Map texts to vectors that are near one another where the texts mean alike."""
         if isinstance(request, TeiEmbedRequest):
-            return await json_answer(await answering.embed(calls, request))
+            return await json_answer(await tei.embed(calls, request))
         return await json_answer(await calls.answer(request, "embed"))
 
     @router.post("/rerank", response_model=RerankResponse | list[Rank], response_model_exclude_none=True)
     async def rerank(request: Annotated[RerankBody, Body(openapi_examples=RERANK_EXAMPLES)]) -> Any:
         """Sort documents by how well they fit a query."""
         if isinstance(request, TeiRerankRequest):
-            return await json_answer(await answering.rerank(calls, request))
+            return await json_answer(await tei.rerank(calls, request))
         return await json_answer(await calls.answer(request, "rerank"))
 
     @router.post("/tokenize", response_model=TokenizeResponse | list[list[SimpleToken]])
     async def tokenize(request: Annotated[TokenizeBody, Body(openapi_examples=TOKENIZE_EXAMPLES)]) -> Any:
         """Show the tokens of texts."""
         if isinstance(request, TeiTokenizeRequest):
-            return await json_answer(await answering.tokenize(calls, request))
+            return await json_answer(await tei.tokenize(calls, request))
         return await json_answer(await calls.answer(request, None))

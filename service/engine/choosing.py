@@ -117,7 +117,7 @@ class DeviceLogits:
         if states:
             return likeliest_allowed(self._host_rows(slots), states, count, partial(_likeliest, self._candidates))
         count = min(count, self._vocab_size)
-        there = self._graphs.logits_there(self._view, np.array(slots))
+        there = self._graphs.gather_logits(self._view, np.array(slots))
         log_probabilities = np.empty((len(slots), count), np.float32)
         ids = np.empty((len(slots), count), np.int64)
         bound = self._candidates.bound()

@@ -62,7 +62,7 @@ class DecodeStep:
             self._logits = np.empty(shape, cache.shape.dtype)  # takes memory as rows come
         else:
             self._logits = DeviceArray(shape, cache.shape.dtype, session.device)
-            self._there = {
+            self._device_arrays = {
                 names: DeviceArray(array.shape, array.dtype, session.device)
                 for names, array in ((LONGS, self._longs), (INTS, self._ints))
             }
@@ -109,7 +109,7 @@ class DecodeStep:
             _share_sources(self._source_slots[:bound], sequences)
         if self._on_device:
             for names, array in ((LONGS, self._longs), (INTS, self._ints)):
-                self._there[names].put(array)
+                self._device_arrays[names].put(array)
         else:
             self._total_lengths["total_length"][...] = max(positions) + 1
             if self._cache.has_cross:
@@ -228,7 +228,7 @@ class DecodeStep:
     def _device_inputs(self, first: int, rows: int) -> dict[str, Array | View]:
         slots = self._cache.max_slots
         return {
-            name: self._there[names].view(place * slots + first, (rows, 1) if names is LONGS else (rows,))
+            name: self._device_arrays[names].view(place * slots + first, (rows, 1) if names is LONGS else (rows,))
             for names in (LONGS, INTS)
             for place, name in enumerate(names)
             if name in self._inputs

@@ -87,7 +87,7 @@ class DeviceGraphs:
         """Return some rows of logits as float32 (n, vocab_size), in the processor's memory."""
         return self._copied(self._logits, "logits", logits, rows, np.dtype(np.float32))
 
-    def logits_there(self, logits: View, rows: Array) -> DeviceArray:
+    def gather_logits(self, logits: View, rows: Array) -> DeviceArray:
         """Return some rows of logits as float32 (n, vocab_size), on the device."""
         there = DeviceArray((len(rows), logits.shape[1]), np.float32, self._device)
         bound = self._logits.bound()

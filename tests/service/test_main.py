@@ -13,7 +13,7 @@ from service.models_file import Autoscaling, ModelSettings
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings
 from service.settings_errors import SettingsError
-from service.startup import check_ports, on_the_devices_there_are
+from service.startup import check_ports, place_on_devices
 from tests.conftest import TinyPackage
 
 
@@ -41,32 +41,32 @@ def test_fractions_of_a_gpu_add_up(sentiment: TinyPackage) -> None:
     for parts in ([0.5, 0.5], [0.8, 0.2], [0.9, 0.1], [0.7, 0.2, 0.1]):
         groups = [group(sentiment.folder, num_gpus=part) for part in parts]
 
-        assert on_the_devices_there_are(groups, 1) == groups
+        assert place_on_devices(groups, 1) == groups
 
 
 def test_a_model_without_its_gpu_is_refused_rather_than_waited_for(sentiment: TinyPackage) -> None:
     wanted = group(sentiment.folder, num_gpus=0.5, autoscaling=Autoscaling(min_replicas=2, max_replicas=2))
 
     with pytest.raises(SettingsError, match=r"num_gpus is 0\.5 for each of 2 replicas, .* are left: 0\.5;"):
-        on_the_devices_there_are([wanted], 0.5)
+        place_on_devices([wanted], 0.5)
 
 
 def test_a_part_of_a_gpu_is_never_of_two(sentiment: TinyPackage) -> None:
     three = [group(sentiment.folder, num_gpus=0.6) for _ in range(3)]
 
-    assert on_the_devices_there_are(three[:2], 2) == three[:2]
+    assert place_on_devices(three[:2], 2) == three[:2]
     packed = [group(sentiment.folder, num_gpus=part) for part in (0.4, 0.7, 0.3, 0.6)]
-    assert on_the_devices_there_are(packed, 2) == packed  # 0.3 beside 0.7, as Ray does it
+    assert place_on_devices(packed, 2) == packed  # 0.3 beside 0.7, as Ray does it
     with pytest.raises(SettingsError, match=r"are left: 0\.4, 0\.4;"):
-        on_the_devices_there_are(three, 2)
+        place_on_devices(three, 2)
     with pytest.raises(SettingsError, match=r"are left: 0\.4, 1;"):
-        on_the_devices_there_are([three[0], group(sentiment.folder, num_gpus=2)], 2)
+        place_on_devices([three[0], group(sentiment.folder, num_gpus=2)], 2)
 
 
 def test_a_model_that_may_runs_on_the_cpu_where_there_is_no_gpu(sentiment: TinyPackage) -> None:
     wanted = group(sentiment.folder, num_gpus=1, cpu_fallback=True)
 
-    assert [placed.settings.num_gpus for placed in on_the_devices_there_are([wanted], 0)] == [0]
+    assert [placed.settings.num_gpus for placed in place_on_devices([wanted], 0)] == [0]
 
 
 def test_a_port_that_another_has_is_refused_and_one_of_metrics_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

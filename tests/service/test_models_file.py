@@ -139,8 +139,8 @@ def test_a_schedule_that_would_not_do_what_it_says_is_refused(wrong: dict[str, A
 
 
 def test_what_a_replica_bears_in_slots_follows_from_how_many_it_has() -> None:
-    assert Autoscaling().of_policy(max_slots=32)["slots_used"] == 24
-    assert Autoscaling(slots_used=10).of_policy(max_slots=32)["slots_used"] == 10
+    assert Autoscaling().policy_options(max_slots=32)["slots_used"] == 24
+    assert Autoscaling(slots_used=10).policy_options(max_slots=32)["slots_used"] == 10
 
 
 def test_without_a_bound_there_are_at_most_as_many_replicas_as_there_must_be() -> None:

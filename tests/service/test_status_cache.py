@@ -9,13 +9,13 @@ import httpx
 import pytest
 
 from service.api.app import create_app
-from service.api.status import StatusCache
 from service.errors import NotReady
 from service.models_file import Autoscaling, ModelSettings
 from service.remote import RemoteTask, remote_tasks
 from service.replica_groups import REPLICA
 from service.schemas import ModelHealth
 from service.settings import Settings
+from service.status_cache import StatusCache
 from tests.conftest import TinyPackage
 
 
@@ -100,7 +100,7 @@ async def test_an_error_is_an_answer_too() -> None:
 
 
 async def test_a_question_that_is_never_answered_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.api.status.GIVE_UP_AFTER_S", 0.01)
+    monkeypatch.setattr("service.status_cache.GIVE_UP_AFTER_S", 0.01)
     question = Question()
     with pytest.raises(TimeoutError):
         await question.cache.get()
