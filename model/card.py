@@ -53,3 +53,4 @@ class Tokens:
     generation: Generation | None = None
     task_prompts: Mapping[TaskName, TaskPrompt] = field(default_factory=dict)
     starts_prompts: bool = True  # whether the start token goes before a prompt's text
+    ends_sources: bool = True  # whether the end goes behind a text that is turned into another

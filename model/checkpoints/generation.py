@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from tokenizers import Tokenizer
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import CONFIG_FILE, read_json
@@ -114,6 +115,18 @@ class OutputSettings:
         """Whether it summarizes without being asked to, as BART does after it was fine-tuned for that."""
         prompt = self.task_prompts.get("summarize")
         return prompt is not None and not prompt.prefix.strip()
+
+    def with_turns_end(self, tokenizer: Tokenizer) -> OutputSettings:
+        """Return these with the tokenizer's end among the ends, if the model was trained on conversations.
+
+        Checkpoints that were fine-tuned from a base model may keep its end everywhere else: a turn would not end.
+        """
+        token = self.chat_template and self.chat_template.tokens.get("eos_token")
+        end = tokenizer.token_to_id(token) if token else None
+        if end is None or end in {self.special_ids.end, *self.generation.end_ids}:
+            return self
+        ends = [*self.generation.end_ids, end]
+        return replace(self, generation=self.generation.model_copy(update={"end_ids": ends}))
 
 
 def _is_whole(value: object) -> bool:

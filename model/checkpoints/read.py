@@ -214,12 +214,13 @@ def _outputs(
     scratch: Path,
 ) -> tuple[Tokens, Card]:
     """Return the tokens of a model that generates, and a card with what it generates and how it is asked."""
-    settings = _output_settings(folder, described.config, described.made.architecture)
+    settings = _output_settings(folder, described.config, described.made.architecture).with_turns_end(tokenizer)
     if described.made.architecture == "decoder":
         end = settings.special_ids.end
         assert end is not None, "bug: what writes has an end"
         file = without_ends(file, {end, *settings.generation.end_ids}, scratch)
-    tokens = _tokens_of_outputs(file, settings)
+    ends_sources = tokenizer.encode("a").ids[-1:] == [settings.special_ids.end]
+    tokens = _tokens_of_outputs(file, settings, ends_sources=ends_sources)
     card = replace(card, chat_template=settings.chat_template)
     if described.made.architecture == "decoder":
         return tokens, replace(card, task="generate")
@@ -244,8 +245,8 @@ def _output_settings(folder: Path, config: HFConfig, architecture: Architecture)
     return read_output_settings(folder, config, is_encoder_decoder=architecture == "encoder_decoder")
 
 
-def _tokens_of_outputs(file: Path, settings: OutputSettings) -> Tokens:
-    """Return the tokens of a model that generates; its own tokenizer says what a prompt begins with."""
+def _tokens_of_outputs(file: Path, settings: OutputSettings, *, ends_sources: bool) -> Tokens:
+    """Return the tokens of a model that generates; its own tokenizer says what a text begins and ends with."""
     return Tokens(
         file,
         settings.special_ids,
@@ -253,6 +254,7 @@ def _tokens_of_outputs(file: Path, settings: OutputSettings) -> Tokens:
         settings.generation,
         dict(settings.task_prompts),
         starts_prompts=False,
+        ends_sources=ends_sources,
     )
 
 

@@ -142,6 +142,7 @@ def export_package(
             task_prompts=dict(tokens.task_prompts) if tokens else {},
             chat_template=card.chat_template,
             starts_prompts=tokens is None or tokens.starts_prompts,
+            ends_sources=tokens is None or tokens.ends_sources,
             precision=precision,
             opset=OPSET,
             onnxruntime=OLDEST_RUNTIME,

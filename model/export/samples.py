@@ -63,9 +63,10 @@ def samples_of(config: TransformerConfig, tokens: Tokens, texts: Sequence[str]) 
         drawn = np.random.default_rng(0).integers(0, config.vocab_size, (RANDOM_ROWS, 2, RANDOM_LENGTH)).tolist()
         said += [(ids, ([], tuple(output))) for ids, output in drawn]
     rows = []
+    ends = config.architecture == "encoder_decoder" and (tokens.ends_sources or tokens.languages is not None)
     for ids, (first, forced) in said:
         row = [*first, *ids][:longest]
-        if config.architecture == "encoder_decoder" and special.end is not None and row[-1] != special.end:
+        if ends and special.end is not None and row[-1] != special.end:
             row.append(special.end)
         elif config.architecture == "decoder" and tokens.starts_prompts and special.start is not None:
             row.insert(0, special.start)

@@ -174,6 +174,11 @@ class Manifest(Part):
         True,
         description="whether special_ids.start goes before a prompt's text; else only what the tokenizer puts there",
     )
+    ends_sources: bool = Field(
+        True,
+        description="whether special_ids.end goes behind a text that is turned into another, as behind one to "
+        "translate; else only what the tokenizer puts there",
+    )
     chat_template: ChatTemplate | None = Field(None, description="of a decoder that was trained on conversations")
     precision: Precision
     opset: int

@@ -114,7 +114,8 @@ class Prompts:
         def keep(place: int, encoding: Encoding) -> list[int]:
             row = self._framed(encoding.ids)
             if truncate:
-                return truncated(row, self._limit)
+                is_ended = row[-1:] == [self._manifest.special_ids.end]
+                return truncated(row, self._limit) if is_ended else row[: self._limit]
             check_length(len(row), self._limit, self._param, which(place, len(texts)))
             return row
 
@@ -124,7 +125,7 @@ class Prompts:
     def _framed(self, ids: list[int]) -> list[int]:
         """Return a text's ids with what stands before or behind them."""
         if self._has_source:
-            return self._manifest.source_of(ids)
+            return self._manifest.source_of(ids) if self._manifest.ends_sources or not ids else ids
         return [self._start, *ids] if self._manifest.starts_prompts or not ids else ids
 
     async def _conversation(self, request: GenerateRequest, permit: Permit) -> list[int]:

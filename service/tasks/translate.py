@@ -37,7 +37,9 @@ from service.tasks.texts import as_list, check_characters, expected_tokens
 
 DEFAULT_BEAM_SIZE = 4  # LibreTranslate's
 CHARACTERS_PER_ID = 2  # to encode so many takes as long as to decode one id
-SPARE_TOKENS = 10  # a short source may need more than twice its tokens
+# How long a translation may become beside its source, unless asked for longer: a factor, and tokens for short ones.
+# Vocabularies of many languages have few tokens of some, which take several for a word.
+OF_PAIRS, OF_MANY = (2, 10), (4, 20)
 
 
 class Translate:
@@ -201,7 +203,8 @@ class Translate:
 
     def _sequence(self, request: TranslateRequest, source: list[int]) -> Sequence:
         beam_size, forced_start = self._beam_size(request), self._languages.first_of_target(request.target)
-        most = self._defaults.max_tokens(request, 1, 2 * len(source) + SPARE_TOKENS)
+        factor, spare = OF_PAIRS if self._languages.directions else OF_MANY
+        most = self._defaults.max_tokens(request, 1, factor * len(source) + spare)
         params = (
             self._defaults.search(request, beam_size, most, n_best=request.n_best, forced_start=forced_start)
             if beam_size > 1

@@ -58,6 +58,13 @@ class TokenizerFiles:
         stated = self.config.get("tokenizer_class") or self.model.get("tokenizer_class") or default
         return str(stated).removesuffix("Fast")
 
+    @property
+    def own_code(self) -> str:
+        """The class in a file of the checkpoint's own that is its tokenizer; empty where there is none."""
+        asked = self.config.get("auto_map")
+        found = asked.get("AutoTokenizer") if isinstance(asked, dict) else asked
+        return ", ".join(str(name) for name in found if name) if isinstance(found, list) else str(found or "")
+
     def token(self, name: str, default: str) -> str:
         """Return a special token, as `eos_token`."""
         return _content(self.config.get(name) or self.specials.get(name) or default)

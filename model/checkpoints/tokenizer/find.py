@@ -52,6 +52,12 @@ def write_tokenizer(folder: Path, family: str, scratch: Path) -> Path:
     Raises `CheckpointError` where there are no files to make it of, or they are of a kind that is not supported.
     """
     own, files = folder / TOKENIZER_FILE, TokenizerFiles.read(folder)
+    if code := files.own_code:
+        raise CheckpointError(
+            f"{folder}: tokenizer_config.json: auto_map names the checkpoint's own code for the tokenizer, {code}, "
+            "which is not run here; if tokenizer.json alone makes the same ids, delete auto_map in a copy of the "
+            "folder, and import the copy"
+        )
     if family == "mbart" and _class_of(files, family) == "MBartTokenizer":
         raise CheckpointError(
             f"{folder}: the first mBART ends a source with its language's token, which is not supported; mBART-50 is"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.generation import OutputSettings, read_chat_template, read_output_settings
@@ -314,6 +315,18 @@ def test_a_chat_templates_tokens_are_in_either_file_and_the_tokenizers_comes_fir
     found = read_chat_template(tmp_path)
 
     assert found is not None and found.tokens == {"bos_token": "<s>", "eos_token": "<e>"}
+
+
+@pytest.mark.parametrize(("named", "ends"), [("<|im_end|>", [8]), ("</s>", []), ("<|nowhere|>", []), (None, [])])
+def test_a_turn_ends_with_the_tokenizers_end_where_that_alone_is_the_chats(
+    named: str | None, ends: list[int], tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"</s>": 7, "<|im_end|>": 8, "?": 0}, "?"))
+    config = {"chat_template": "{{ messages[0].content }}", **({"eos_token": named} if named else {})}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    settings = read(tmp_path, {"eos_token_id": 7, "bos_token_id": 1})
+
+    assert settings.with_turns_end(tokenizer).generation.end_ids == ends
 
 
 def test_an_encoder_decoder_has_no_conversations(tmp_path: Path) -> None:

@@ -136,6 +136,26 @@ async def test_what_t5_is_asked_in_words_it_answers_like_transformers(tmp_path: 
     assert translated.translations == expected(theirs, tokenizer, asked, **german)
 
 
+async def test_a_text_is_ended_only_where_the_checkpoints_tokenizer_ends_it(tmp_path: Path) -> None:
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(TEXTS, 300, special_tokens=["<pad>", "</s>"])
+    trained.save_model(str(tmp_path))
+    named = {"eos_token": "</s>", "bos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"}
+    write_json(tmp_path, tokenizer_config={"tokenizer_class": "GPT2Tokenizer", **named})
+    tokenizer = transformers.GPT2Tokenizer.from_pretrained(tmp_path, **named)
+    config = transformers.T5Config(
+        **{"vocab_size": len(tokenizer), "d_model": 24, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 3},
+        **{"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "tie_word_embeddings": False},
+    )
+    theirs = transformers.T5ForConditionalGeneration(config)
+    theirs.lm_head.weight = torch.nn.Parameter(torch.randn(config.vocab_size, 24, generator=GENERATOR) * 0.4)
+    save(theirs, tmp_path, max_length=10)
+    (generated,) = await answers(tmp_path, GenerateRequest(prompt=TEXTS))
+
+    assert tokenizer(TEXTS[0])["input_ids"][-1] != 1
+    assert [choice.text for choice in generated.choices] == expected(theirs, tokenizer, TEXTS)
+
+
 @pytest.mark.parametrize("kind", ["M2M100", "MBart50"])
 async def test_targets_of_many_to_many_translators_are_told_apart_like_in_transformers(
     kind: str, tmp_path: Path, train: Train

@@ -50,7 +50,7 @@ def spans(found: list[Entity]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("aggregation", ["none", "simple", "first", "average", "max"])
-@pytest.mark.parametrize("labels", [BIO, ["O", "I-PER", "I-LOC", "B-LOC"], ["NOUN", "VERB", "O"]])
+@pytest.mark.parametrize("labels", [BIO, [*BIO, "[PAD]"], ["O", "I-PER", "I-LOC", "B-LOC"], ["NOUN", "VERB", "O"]])
 @pytest.mark.parametrize("seed", range(4))
 def test_entities_are_those_of_transformers(
     tokenizer: Tokenizer, aggregation: Aggregation, labels: list[str], seed: int
@@ -94,6 +94,11 @@ def test_a_beginning_parts_two_entities_of_a_kind() -> None:
 
 def test_another_kind_begins_an_entity_without_saying_so() -> None:
     assert spans(tagged(["I-PER", "I-LOC", "I-LOC"])) == [("PER", "a"), ("LOC", "b c")]
+
+
+def test_the_middle_of_an_entity_may_have_a_letter_of_its_own() -> None:
+    labels = ["O", "B-PER", "M-PER", "E-PER", "S-PER"]
+    assert spans(tagged(["B-PER", "M-PER", "E-PER", "S-PER"], labels)) == [("PER", "a b c"), ("PER", "d")]
 
 
 @pytest.mark.parametrize(("begin", "end", "single"), ["BES", "BLU"])

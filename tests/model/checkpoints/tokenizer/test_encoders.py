@@ -9,6 +9,7 @@ from tokenizers import ByteLevelBPETokenizer
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.tokenizer import make_tokenizer
+from model.checkpoints.tokenizer.find import write_tokenizer
 from model.training.tokenizers import train_wordpiece
 from tests.model.checkpoints.conftest import EVERYTHING, ODD, PAGE, Train, write_json
 from tests.model.checkpoints.tokenizer.test_translators import in_fairseqs_order
@@ -150,6 +151,13 @@ def test_added_tokens_keep_their_ids(tmp_path: Path) -> None:
     write_json(tmp_path, added_tokens={"<|chat|>": 500})
     with pytest.raises(CheckpointError, match=r"'<\|chat\|>' is to have the id 500, but the vocabulary has 400"):
         make_tokenizer(tmp_path, "gpt2")
+
+
+@pytest.mark.parametrize("asked", [{"AutoTokenizer": ["own.Own", None]}, {"AutoTokenizer": "own.Own"}, ["own.Own"]])
+def test_a_tokenizer_with_code_of_its_own_is_refused_by_name(tmp_path: Path, asked: object) -> None:
+    write_json(tmp_path, tokenizer_config={"auto_map": asked})
+    with pytest.raises(CheckpointError, match=r"own code for the tokenizer, own\.Own, which is not run"):
+        write_tokenizer(tmp_path, "bert", tmp_path)
 
 
 def test_a_tokenizer_of_another_kind_says_how_to_get_a_file(tmp_path: Path) -> None:
