@@ -9,7 +9,7 @@ import yaml
 
 from deploy.checks.pods import environment, first_container
 from deploy.checks.ray_service import pods
-from service.api.routes import PROBE_TIMEOUT_S
+from service.api.probe_routes import PROBE_TIMEOUT_S
 from service.healthcheck import TIMEOUT_S
 from service.settings import Limits
 from service.timeouts import Timeouts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -15,6 +15,7 @@ from fastapi_swagger import patch_fastapi
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from service import __version__
 from service.api.addresses import ModelAddresses
@@ -99,33 +100,35 @@ def create_app(
     router = make_router(all_tasks, settings.limits, metrics, draining, needs_keys=settings.needs_keys)
     app.include_router(router)
     app.openapi = partial(openapi, app)  # type: ignore[method-assign]  # as FastAPI's documents say it is extended
-    # The one added last is passed first.
+    routes = [route.path for route in router.routes if isinstance(route, APIRoute)]
+    observe = partial(ObserveRequests, metrics=metrics, tracing=tracing, routes=routes, returns_ids=not is_behind_serve)
+    _add_middleware(app, all_tasks, settings, draining, observe)
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unforeseen_error)
+    return app
+
+
+def _add_middleware(
+    app: FastAPI, tasks: Tasks, settings: Settings, draining: Draining, observe: Callable[[ASGIApp], ASGIApp]
+) -> None:
+    """Put around the routes what a request passes; what is added last it passes first."""
     limits = settings.limits
     body_limits = BodyLimits(limits.max_body_bytes, Timeouts.of(limits).body)
     app.add_middleware(AnswerHead)
     app.add_middleware(AnswerUnforeseen)
     app.add_middleware(ReadForms)
     app.add_middleware(LimitBody, limits=body_limits)
-    app.add_middleware(ShedLoad, tasks=all_tasks)
+    app.add_middleware(ShedLoad, tasks=tasks)
     app.add_middleware(FinishRequests, draining=draining)
     if settings.needs_keys:
         app.add_middleware(RequireKey, keys=KeyRing(settings), body_limits=body_limits)
     app.add_middleware(ShowPage)
     app.add_middleware(KeepDeadline, limits=limits)
     _admit_origins(app, settings)
-    app.add_middleware(
-        ObserveRequests,
-        metrics=metrics,
-        tracing=tracing,
-        routes=[route.path for route in router.routes if isinstance(route, APIRoute)],
-        returns_ids=not is_behind_serve,
-    )
-    app.add_middleware(ModelAddresses, names=all_tasks.by_name)
-    app.add_exception_handler(ServiceError, _service_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _unforeseen_error)
-    return app
+    app.add_middleware(observe)
+    app.add_middleware(ModelAddresses, names=tasks.by_name)
 
 
 def _admit_origins(app: FastAPI, settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""The routes of the tasks that decode, whole or as server-sent events."""
+"""The routes of the tasks that decode, whole or as server-sent events, and of ids as text."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from starlette.responses import Response
 from model.package import TaskName
 from service.schemas import (
     AnyRequest,
+    DetokenizeRequest,
+    DetokenizeResponse,
     GenerateRequest,
     GenerateResponse,
     SummarizeRequest,
@@ -35,3 +37,8 @@ def add_decoder_routes(
     async def summarize(request: SummarizeRequest) -> Any:
         """Summarize texts."""
         return await (streamed(request, "summarize") if request.stream else whole(request, "summarize"))
+
+    @router.post("/detokenize", response_model=DetokenizeResponse)
+    async def detokenize(request: DetokenizeRequest) -> Any:
+        """Return the texts of token ids."""
+        return await whole(request, None)

@@ -1,0 +1,75 @@
+"""Routes that tell how the service is doing: probes, metrics, and where to begin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from fastapi import APIRouter
+from starlette.responses import JSONResponse, Response
+
+from service.api.calls import Tasks
+from service.api.live import live
+from service.api.observing import observed
+from service.api.page import VARY
+from service.draining import Draining
+from service.errors import IsDraining, NotReady
+from service.metrics import CONTENT_TYPE, Metrics
+from service.schemas import Live, Status
+from service.tasks.task import ANONYMOUS, Task
+
+PROBE_TIMEOUT_S = 5.0
+
+
+def add_probe_routes(
+    router: APIRouter, tasks: Tasks, metrics: Metrics, draining: Draining, *, needs_keys: bool
+) -> None:
+    """Add the routes; where keys are needed, probes without one learn of no model."""
+
+    async def status(asked: Iterable[Task], fails_if: Callable[[Iterable[bool]], bool]) -> Status:
+        return await _status(list(asked), fails_if, shows_models=not needs_keys or observed().client != ANONYMOUS)
+
+    @router.get("/health")
+    async def health() -> Status:
+        """Tell whether this process is alive and any of its models makes progress; if none does, it must be replaced.
+
+        One of several that makes none is opened anew in the process. The gateway has no model and asks none: that a
+        model does not answer is no reason to replace the gateway.
+        """
+        return await status((task for task in tasks if not task.is_remote), all)
+
+    @router.get("/ready")
+    async def ready() -> Status:
+        """Tell whether requests may come: every model answers, or sleeps, and the service is not shutting down."""
+        if draining.has_begun:
+            raise IsDraining()
+        return await status(tasks, any)
+
+    @router.get("/live")
+    async def node_live() -> Live:
+        """Tell how busy this node is, of its metrics the few numbers that are worth a look every second."""
+        return live(await asyncio.to_thread(metrics.present))
+
+    @router.get("/metrics", include_in_schema=False)
+    async def node_metrics() -> Response:
+        """Show the metrics of this node's processes, in Prometheus' text format."""
+        return Response(await asyncio.to_thread(metrics.exposition), media_type=CONTENT_TYPE)
+
+    @router.get("/", include_in_schema=False)
+    async def index() -> Response:
+        """Point at what there is; whoever asks for HTML gets the page instead."""
+        return JSONResponse({"name": "trifold", "docs": "docs", "models": list(tasks.by_name)}, headers=VARY)
+
+
+async def _status(asked: Sequence[Task], fails_if: Callable[[Iterable[bool]], bool], *, shows_models: bool) -> Status:
+    """Return how models are doing; raises `NotReady` if `any` of them, or `all`, are stuck."""
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            healths = await asyncio.gather(*(task.health() for task in asked))
+    except TimeoutError:
+        raise NotReady("a model does not answer") from None
+    models = {task.manifest.name: health for task, health in zip(asked, healths, strict=True)}
+    stuck = [name for name, health in models.items() if not health.is_progressing]
+    if stuck and fails_if(name in stuck for name in models):
+        raise NotReady(f"not making progress: {', '.join(stuck)}" if shows_models else "a model makes no progress")
+    return Status(models=models if shows_models else {})
