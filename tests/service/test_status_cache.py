@@ -148,7 +148,7 @@ async def test_a_model_that_does_not_answer_in_time_is_not_ready(
             await asyncio.Event().wait()
             raise AssertionError
 
-    monkeypatch.setattr("service.api.routes.PROBE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("service.api.probe_routes.PROBE_TIMEOUT_S", 0.05)
     task = remote(sentiment, Silent())
     transport = httpx.ASGITransport(create_app([task], Settings()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
