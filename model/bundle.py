@@ -11,9 +11,10 @@ from tempfile import TemporaryDirectory
 
 from model.evaluation.costs import costs
 from model.evaluation.evaluate import evaluate
-from model.export.export import export_run, take_place
+from model.export.export import export_run
 from model.package import Manifest, PackageError
 from model.package.manifest import sha256_of
+from model.package.place import check_place, take_place
 from model.training.estimate import Estimate, estimate_of
 from model.training.loop import Training, train
 from model.training.recipe import Recipe
@@ -98,6 +99,7 @@ def _hash_of(package: Path) -> str:
 
 def _install(made: Path, package: Path) -> None:
     """Put a package in another's place; all of it is copied beside before any file of the other goes."""
+    check_place(package)
     package.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=package.parent, prefix=f".{package.name}-") as beside:
         take_place(Path(shutil.copytree(made, Path(beside) / "made")), package)

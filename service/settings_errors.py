@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
-# What PyYAML lets through where a date, a number or the like is none, as 2024-13-45.
-_NOT_VALUES = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
+from model.package import yaml_text
 
 
 class SettingsError(Exception):
@@ -19,17 +17,9 @@ class SettingsError(Exception):
 def parse_yaml(path: Path, content: bytes) -> Any:
     """Return what a YAML file says; raises `SettingsError`, which shows no value of it, as it may be a secret."""
     try:
-        return yaml.safe_load(content)
-    except yaml.YAMLError as error:
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "context", None)
-        place = f", line {mark.line + 1}" if mark else ""
-        raise SettingsError(f"{path}: not YAML{place}{f': {problem}' if problem else ''}") from None
-    except RecursionError:
-        raise SettingsError(f"{path}: not YAML: nested too deeply") from None
-    except _NOT_VALUES:
-        raise SettingsError(
-            f"{path}: not YAML: a value is not what its form or tag says; put texts in quotes"
-        ) from None
+        return yaml_text.parse_yaml(content)
+    except yaml_text.NotYaml as error:
+        raise SettingsError(f"{path}: {error}") from None
 
 
 def problems(error: ValidationError) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from model.commands.choices import Data, Package, RunFolder
 from model.sizes import SIZES
@@ -40,10 +41,10 @@ def evaluate(
     calibration = Manifest.load(package).calibration
     if calibration is not None and limit is None:
         errors = ", ".join(f"{each.dataset} {each.before:.3f}, then {each.after:.3f}" for each in calibration.errors)
-        console.print(f"temperature {calibration.temperature:g}; expected calibration error: {errors}", highlight=False)
+        print(f"temperature {calibration.temperature:g}; expected calibration error: {errors}")
     dear = [cost for cost in costs(figures) if cost.is_too_much]
     for cost in dear:
-        console.print(cost.told)
+        print(cost.told)
     if dear:
         raise typer.Exit(1)
 
@@ -63,7 +64,7 @@ def verify(package: Package, run: RunFolder) -> None:
         name, (ours, theirs) = next(iter(others.items()))
         raise PackageError(f"{package}: it is of another model: its {name} is {ours}, that of {run} {theirs}")
     report = compare(model, open_package(package, manifest), tokenizer=tokenizer)
-    console.print(
+    print(
         f"{package}: {manifest.precision}, largest relative error {report.max_relative_error:.1e} "
         f"(in float32 below {TOLERANCE:.0e}), "
         f"distance {report.distance:.1e} of at most {LIMITS[manifest.precision]:.1e}"
@@ -83,7 +84,7 @@ def generate(
     """Generate or translate with a run's checkpoint in torch, slowly and without a cache: the truth."""
     from model.generate import continue_text
 
-    console.print(continue_text(run, text, language, beam_size, max_tokens), markup=False, highlight=False)
+    print(continue_text(run, text, language, beam_size, max_tokens))
 
 
 def summary(
@@ -105,9 +106,9 @@ def summary(
         check_config(folder)
         config = stated_config(folder)
     layers, total = summarise(config, rows, length)
-    table = Table("layer", "kind", "shape", "parameters", title=f"{name}: {total:,} parameters")
+    table = Table("layer", "kind", "shape", "parameters", title=Text(f"{name}: {total:,} parameters"))
     for layer in layers:
         table.add_row(layer.path, layer.kind, " × ".join(map(str, layer.shape)), f"{layer.parameters:,}")
     console.print(table)
     for kind, count in numbers.items():
-        console.print(f"in its files: {count:,} numbers of type {kind}", highlight=False)
+        print(f"in its files: {count:,} numbers of type {kind}")

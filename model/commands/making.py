@@ -46,7 +46,7 @@ def train(
 
     if not dry_run:
         run_training(RECIPES[recipe], data, out, start_from=start_from, compile_model=compile_model)
-        console.print(f"{out}: {Run(out).figures.read_text()}", highlight=False)
+        print(f"{out}: {Run(out).figures.read_text()}")
         return
     untaught = replace(RECIPES[recipe], teach=None)  # which may take minutes, and changes no size
     with tempfile.TemporaryDirectory() as folder:  # nothing is left of it
@@ -67,9 +67,7 @@ def export(
     from model.export.export import export_run
 
     manifest = export_run(run, out, precision=precision_of(precision), texts=texts_of(samples, precision))
-    console.print(
-        f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}", soft_wrap=True
-    )
+    print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
 
 
 def import_checkpoint(
@@ -97,9 +95,7 @@ def import_checkpoint(
     else:
         packages.make(checkpoint, out, options)
     manifest = Manifest.load(out)
-    console.print(
-        f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}", soft_wrap=True
-    )
+    print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
 
 
 def packages(
@@ -127,5 +123,5 @@ def packages(
         runs,
         out,
         compile_model=compile_model,
-        tell=lambda line: console.print(line, highlight=False, soft_wrap=True),
+        tell=lambda line: print(line, flush=True),
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,13 +26,12 @@ from model.locks import alone_in
 from model.package import GraphEntry, Manifest, PackageError, SpecialIds, TokenLimits, Training, Verification
 from model.package.manifest import (
     CURVES_FILE,
-    FILE_NAME,
-    FILE_PATTERN,
     TOKENIZER_FILE,
     Precision,
     in_words,
     sha256_of,
 )
+from model.package.place import check_place, take_place
 from model.training.errors import RunError
 from model.training.recipes import RECIPES
 from model.training.run import Run, load_trained
@@ -91,9 +88,10 @@ def export_package(
     `texts` are what `int8-static` finds its scales by; better those like what the model will be given than a few
     sentences of the exporter's own. `curves` is a picture of how training went, to go with it. The float32 graphs are
     compared with torch first, then those that are shipped; raises `PackageError` where they differ too much, or what is
-    known of the model does not hold together, and leaves `folder` as it was. Nothing is left of a
-    package that was there before.
+    known of the model does not hold together, or `folder` has files that are no package's, and leaves it as it was.
+    Nothing is left of a package that was there before.
     """
+    check_place(folder)
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"{folder}: another process is writing a package there; wait for it, or write into another folder"
     with ExitStack() as stack:
@@ -155,27 +153,6 @@ def export_package(
         manifest.save(made)
         take_place(made, folder)
     return Manifest.load(folder)
-
-
-def take_place(made: Path, folder: Path) -> None:
-    """Move a package's files into a folder on the same disk, the manifest last; nothing is left of one before."""
-    before, names = _files_of_package(folder), {file.name for file in made.iterdir()}
-    # Of a package that was half moved no manifest lists the weights, and its graphs would read them.
-    leftovers = set(filter(Manifest.read(made).may_be_read, (path.name for path in folder.iterdir() if path.is_file())))
-    for name in names - {FILE_NAME}:
-        (made / name).replace(folder / name)
-    for former in (before | leftovers) - names:  # another precision's weights, or how sure it was
-        (folder / former).unlink(missing_ok=True)
-    (made / FILE_NAME).replace(folder / FILE_NAME)
-
-
-def _files_of_package(folder: Path) -> set[str]:
-    """Return the files beside its manifest that a package in a folder, of whichever version, says it has."""
-    try:
-        listed = json.loads((folder / FILE_NAME).read_bytes())["sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()
-    return {name for name in listed if re.fullmatch(FILE_PATTERN, name)} if isinstance(listed, dict) else set()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from model.package.yaml_text import NotYaml, parse_yaml
 
 NOT_STATED = "not stated"
 
@@ -37,8 +37,8 @@ def _front_matter(path: Path) -> dict[str, Any]:
     if not text.startswith("---"):
         return {}
     try:
-        fields = yaml.safe_load(text.split("\n---", 1)[0].removeprefix("---"))
-    except (yaml.YAMLError, ValueError, RecursionError):  # a card is free text, and often broken
+        fields = parse_yaml(text.split("\n---", 1)[0].removeprefix("---"))
+    except NotYaml:  # a card is free text, and often broken
         return {}
     return fields if isinstance(fields, dict) else {}
 

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
-from huggingface_hub import HfApi, constants, is_offline_mode, snapshot_download
+from huggingface_hub import HfApi, constants, get_cached_repo_tree, is_offline_mode, snapshot_download
 from huggingface_hub.errors import (
+    CachedRepoTreeNotFoundError,
     GatedRepoError,
     HfHubHTTPError,
     HFValidationError,
@@ -56,8 +58,9 @@ class Hub:
 
     @property
     def address(self) -> str:
-        """Where it is."""
-        return self.endpoint or constants.ENDPOINT
+        """Where it is, without a password, as messages show it."""
+        parts = urlsplit(self.endpoint or constants.ENDPOINT)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
     @property
     def is_offline(self) -> bool:
@@ -66,7 +69,15 @@ class Hub:
 
     def describe(self, name: HubName) -> Path:
         """Return the folder with all of a model but its weights; its own name is the commit. Raises `HubError`."""
-        return self._fetch(name, name.revision, DESCRIPTION, _NoBar)
+        folder = self._fetch(name, name.revision, DESCRIPTION, _NoBar)
+        try:
+            get_cached_repo_tree(name.id, revision=folder.name, cache_dir=self.folder)
+        except CachedRepoTreeNotFoundError:  # huggingface_hub notes what there is as it downloads all that is asked for
+            raise HubUnreachable(
+                f"{name}: another program downloaded a part of it, and which files it has is not known here; start "
+                "once with a network"
+            ) from None
+        return folder
 
     def fetch_weights(self, name: HubName, folder: Path, *, allow_pickle: bool) -> None:
         """Bring the weights into the folder that `describe` returned.
@@ -152,8 +163,7 @@ class Hub:
         except LocalEntryNotFoundError as error:
             raise HubUnreachable(self._unreachable(name, error)) from None
         except HfHubHTTPError as error:
-            status = error.response.status_code
-            raise HubError(f"{name}: {self.address} answered with status {status}; try again later") from None
+            raise HubError(f"{name}: {self._refusal(error.response.status_code)}") from None
         except httpx2.HTTPError as error:
             kind = HubUnreachable if isinstance(error, httpx2.TransportError) else HubError
             raise kind(f"{name}: the download was interrupted ({error}); start again, what came is kept") from None
@@ -166,7 +176,19 @@ class Hub:
         if self.is_offline:
             return f"{name}: not all of it was downloaded before, and HF_HUB_OFFLINE forbids it now"
         cause = error.__cause__ or error
-        return f"{name}: {self.address} cannot be reached ({cause}), and not all of it was downloaded before"
+        response = getattr(cause, "response", None)
+        why = f"{self.address} cannot be reached ({(str(cause) or repr(cause)).splitlines()[0]})"
+        if response is not None:
+            why = self._refusal(response.status_code)
+        return f"{name}: {why}, and not all of it was downloaded before"
+
+    def _refusal(self, status: int) -> str:
+        advice = {
+            401: "HF_TOKEN is not valid there (it may have expired): set another, or unset it",
+            403: "HF_TOKEN may not read it",
+            429: "it asks for fewer requests: try again later, or set HF_TOKEN",
+        }.get(status, "try again later")
+        return f"{self.address} answered with status {status}; {advice}"
 
 
 def check_hashes(folder: Path, names: Iterable[str]) -> None:

@@ -12,7 +12,8 @@ from model.storage.errors import StorageError
 SCHEMES = ("https", "http", "s3", "gs")
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
-_SECRET = re.compile(r"(?<=//)[^/]*@|\?.*", re.DOTALL)  # of a text that may be no address: a password, a query
+# Of a text that may be no address: what may be a name and a password, which may have slashes, and a query.
+_SECRET = re.compile(r"(?:(?<=//)|\A(?!\w+://)).*@|[?#].*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Address:
             host = parts.hostname
         except ValueError:  # brackets that do not close
             raise StorageError(f"{_SECRET.sub('', text)}: not an address") from None
+        if "@" not in parts.netloc and ":" in parts.netloc and "@" in text:
+            raise StorageError(f"{_SECRET.sub('', text)}: write / as %2F, # as %23 and ? as %3F in a password")
         if parts.scheme not in SCHEMES or not host:
             raise StorageError(
                 f"{_SECRET.sub('', text)}: an address begins with one of {', '.join(f'{name}://' for name in SCHEMES)}"

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from model.package.manifest import NAME_PATTERN, in_words
+from model.package.yaml_text import NotYaml, parse_yaml
 from model.storage.addresses import Address
 from model.storage.errors import StorageError
 from model.storage.packages import StoredPackage
@@ -40,11 +40,16 @@ class _List(BaseModel):
 def read_list(path: Path) -> Sequence[tuple[str, StoredPackage]]:
     """Return the packages of a list with their names, all checked; raises `StorageError`."""
     try:
-        entries = _List.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))).packages
+        content = parse_yaml(path.read_bytes())
+        if not isinstance(content, dict):
+            raise StorageError(f"{path}: must have packages, a list")
+        entries = _List.model_validate(content).packages
     except ValidationError as error:
         raise StorageError(f"{path}: {in_words(error, 'list')}") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise StorageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+    except NotYaml as error:
+        raise StorageError(f"{path}: {error}") from None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from None
     names = [entry.name for entry in entries]
     for place, name in enumerate(names):
         if name in names[:place]:

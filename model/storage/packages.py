@@ -5,7 +5,6 @@ The manifest has the hash of every other file, so that one hash, of the manifest
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from model.hub.cache import alone
 from model.package import Manifest, PackageError
 from model.package.manifest import FILE_NAME, sha256_of
+from model.package.place import may_be_replaced, take_place
 from model.storage.addresses import Address
 from model.storage.archive import unpack
 from model.storage.download import Downloader
@@ -44,8 +44,10 @@ def fetch(package: StoredPackage, folder: Path, downloader: Downloader) -> bool:
     """
     package.check()
     folder = folder.absolute()
-    if folder.exists() and not (folder.is_dir() and _may_be_replaced(folder)):
+    if not may_be_replaced(folder):
         raise StorageError(f"{folder}: is there and is no package; nothing of it is replaced")
+    if folder.is_mount():
+        raise StorageError(f"{folder}: is a mount, in whose place nothing can be moved; name a folder in it")
     partial = folder.with_name(f".{folder.name}.partial")
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
@@ -59,17 +61,6 @@ def fetch(package: StoredPackage, folder: Path, downloader: Downloader) -> bool:
         raise StorageError(f"{error.filename or folder}: {error.strerror or error}") from None
 
 
-def _may_be_replaced(folder: Path) -> bool:
-    """Whether a folder is empty, or has a package, of whichever version; pages have a manifest.json, too."""
-    if not any(folder.iterdir()):
-        return True
-    try:
-        manifest = json.loads((folder / FILE_NAME).read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(manifest, dict) and {"format_version", "graphs"} <= manifest.keys()
-
-
 def _fetch(package: StoredPackage, folder: Path, partial: Path, downloader: Downloader) -> bool:
     replaced, content = partial / "replaced", partial / "package"
     brought = False
@@ -78,9 +69,12 @@ def _fetch(package: StoredPackage, folder: Path, partial: Path, downloader: Down
         content.mkdir(parents=True, exist_ok=True)
         brought = (_bring_archive if package.address.is_archive else _bring_files)(package, folder, content, downloader)
     if brought:
-        if folder.exists():
-            folder.rename(replaced)
-        content.rename(folder)
+        if folder.exists() and not any(folder.iterdir()):  # it may be where somebody works
+            take_place(content, folder)
+        else:
+            if folder.exists():
+                folder.rename(replaced)
+            content.rename(folder)
     shutil.rmtree(partial, ignore_errors=True)
     return brought
 

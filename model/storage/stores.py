@@ -7,6 +7,8 @@ Buckets are read by obstore, of the extra `stores`: one wheel, which finds crede
 from __future__ import annotations
 
 import os
+import re
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +28,11 @@ BLOCK = 2**16  # bytes that obstore gives at a time at least; those of an unfini
 TIMEOUT = httpx2.Timeout(30, connect=10)  # seconds without a byte, not for the whole file
 PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses after which the same request may succeed
 BEYOND_THE_END = 416
+LASTING = {  # what obstore says of settings that are wrong, and what is to be done
+    "incorrectly configured region": "set AWS_REGION to the bucket's",
+    "builder error": "if its endpoint is plain http, set AWS_ALLOW_HTTP=true",
+}
+_REFUSED = re.compile(r"status code: (4\d\d)")
 
 
 @dataclass(frozen=True)
@@ -51,9 +58,10 @@ def read_from(address: Address, start: int) -> Iterator[Rest]:
 def _over_http(address: Address, start: int) -> Iterator[Rest]:
     # Compressed on the way, a file would have other bytes than it is resumed by.
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={start}-"} if start else {})}
+    auth = None if address.parts.username else _netrc()  # which would take the place of the address's own
     try:
         with (
-            httpx2.Client(follow_redirects=True, timeout=TIMEOUT, auth=_netrc()) as client,
+            httpx2.Client(follow_redirects=True, timeout=TIMEOUT, auth=auth) as client,
             client.stream("GET", address.url, headers=headers) as response,
         ):
             if response.status_code == BEYOND_THE_END and start:
@@ -66,7 +74,19 @@ def _over_http(address: Address, start: int) -> Iterator[Rest]:
     except httpx2.TooManyRedirects:
         raise StorageError(f"{address}: it leads to other addresses without end") from None
     except (httpx2.TransportError, httpx2.DecodingError) as error:
+        if _is_of_certificate(error):
+            raise StorageError(
+                f"{address}: its certificate is not trusted ({error}); SSL_CERT_FILE names the authorities of your own"
+            ) from None
         raise Interrupted(str(error) or type(error).__name__) from None
+
+
+def _is_of_certificate(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _netrc() -> httpx2.Auth | None:
@@ -116,7 +136,12 @@ def _from_bucket(address: Address, start: int) -> Iterator[Rest]:
             "the identity of the pod or the machine"
         ) from None
     except exceptions.BaseError as error:
-        raise Interrupted(str(error).splitlines()[0]) from None
+        told = str(error).splitlines()[0].rpartition(" - ")[2]
+        advice = next((advice for sign, advice in LASTING.items() if sign in told), None)
+        refused = _REFUSED.search(told)
+        if advice or (refused and int(refused[1]) not in PASSING):
+            raise StorageError(f"{address}: {told}{f'; {advice}' if advice else ''}") from None
+        raise Interrupted(told) from None
 
 
 def _client_options() -> ClientConfig:

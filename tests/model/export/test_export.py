@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import json
 import os
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from model.export.samples import Samples
 from model.export.verify import LIMITS, TOLERANCE, Report, verify
 from model.package import Manifest, PackageError
 from model.package.manifest import TOKENIZER_FILE, Precision, sha256_of
+from model.package.place import MOVING
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.tokenizers import tokens_of
 from tests.conftest import CARDS, TINY, MakePackage, random_model
@@ -160,10 +162,26 @@ def test_what_an_export_left_that_was_killed_is_removed_by_the_next(tmp_path: Pa
     left = tmp_path / ".export-killed" / "tmp"
     left.mkdir(parents=True)
     (left / "encoder.onnx").write_bytes(b"half of a graph")
-    (tmp_path / "notes.txt").write_text("mine")
 
     manifest = export_package(random_model(TINY["fashion"]), None, FASHION, tmp_path, precision="float32")
-    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "manifest.json", *manifest.sha256}
+    assert {path.name for path in tmp_path.iterdir()} == {"manifest.json", *manifest.sha256}
+
+
+def test_what_was_half_put_into_its_place_may_be_replaced(tmp_path: Path) -> None:
+    for name in (MOVING, "encoder.onnx", "encoder.onnx.data"):
+        (tmp_path / name).write_bytes(b"")
+
+    manifest = export_package(random_model(TINY["fashion"]), None, FASHION, tmp_path, precision="float32")
+    assert {path.name for path in tmp_path.iterdir()} == {"manifest.json", *manifest.sha256}
+
+
+@pytest.mark.parametrize("name", ["train.data", "manifest.json", "tokenizer.json"])
+def test_a_folder_of_other_files_stays_as_it_is(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(PackageError, match="has files that are no package's; name a folder that is empty"):
+        export_package(random_model(TINY["fashion"]), None, FASHION, tmp_path, precision="float32")
+
+    assert [path.name for path in tmp_path.iterdir()] == [name] and (tmp_path / name).read_text() == "{}"
 
 
 def test_two_exports_into_one_folder_do_not_meet(tmp_path: Path) -> None:
@@ -196,7 +214,8 @@ def test_of_the_package_that_was_there_nothing_is_left_and_of_others_files_all(t
     (tmp_path / "encoder.onnx.data").write_bytes(b"")
     (tmp_path / "former.png").write_bytes(b"")
     (tmp_path / "eval_data").write_bytes(b"")
-    for former in ('{"sha256": {"former.png": "", "../outside": ""}}', '{"sha256": null}', '{"sha256": "ab"}', "["):
+    for sums in ({"former.png": "", "../outside": ""}, None, "ab"):
+        former = json.dumps({"format_version": 1, "graphs": {}, "sha256": sums})
         (tmp_path / "manifest.json").write_text(former)
         export()
         assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "manifest.json", *manifest.sha256}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -224,6 +225,40 @@ def test_offline_nothing_is_asked_and_what_is_here_does(hub: Hub, running_hub: L
 
     assert download(offline) == folder
     assert running_hub.requests == []
+
+
+def test_a_part_that_another_program_downloaded_is_not_taken_for_all(hub: Hub, add_model: AddModel) -> None:
+    add_model("tiny/bert")
+    folder = download(hub)
+    elsewhere = folder.parents[2].with_name("of another program")
+    shutil.copytree(folder.parents[2], elsewhere, symlinks=True)
+    for tree in elsewhere.glob("models--tiny--bert/trees/*"):
+        tree.unlink()
+    offline = replace(hub, folder=elsewhere, offline=True)
+    with pytest.raises(HubUnreachable, match="another program downloaded a part of it"):
+        download(offline)
+
+    download(replace(hub, folder=elsewhere))
+    assert (download(offline) / WEIGHTS).read_bytes() == (folder / WEIGHTS).read_bytes()
+
+
+@pytest.mark.parametrize(("status", "advice"), [(401, "it may have expired"), (403, "may not read it"), (429, "fewer")])
+def test_a_refusal_says_what_to_do(
+    hub: Hub, add_model: AddModel, monkeypatch: pytest.MonkeyPatch, status: int, advice: str
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_none")
+    add_model("tiny/bert").refusals = [status] * 20
+    with pytest.raises(HubError, match=rf"tiny/bert: http://\S+ answered with status {status}; .*{advice}") as caught:
+        download(hub)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_password_of_a_mirror_is_not_shown(hub: Hub) -> None:
+    with pytest.raises(HubError) as caught:
+        download(replace(hub, endpoint="http://reader:secret@127.0.0.1:9"))
+
+    assert "http://127.0.0.1:9" in str(caught.value) and "secret" not in str(caught.value)
 
 
 def test_without_a_network_what_is_here_does(hub: Hub, add_model: AddModel) -> None:

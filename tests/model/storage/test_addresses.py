@@ -11,10 +11,16 @@ GRAPH = "encoder.onnx"
 
 
 @pytest.mark.parametrize(
-    "address", ["ftp://reader:secret@store/a?signature=secret", "https://", "https://reader:secret@[::/a", "store/a"]
+    "address",
+    [
+        *("ftp://reader:secret@store/a?signature=secret", "https://", "https://reader:secret@[::/a", "store/a"),
+        *("https://reader:se/secret@store/a", "https://reader:secret#s@store/a", "reader:secret@store/a"),
+        *("https://reader:secret?s@store/a", "https://reader:12/secret@store/a"),
+    ],
 )
 def test_what_is_no_address_is_refused_and_shows_no_secret(address: str) -> None:
-    with pytest.raises(StorageError, match=r"an address begins with one of https://|not an address") as caught:
+    words = r"an address begins with one of https://|not an address|as %23 and \? as %3F in a password"
+    with pytest.raises(StorageError, match=words) as caught:
         Address.parse(address)
     assert "secret" not in str(caught.value)
 

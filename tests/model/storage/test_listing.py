@@ -27,7 +27,7 @@ def test_a_file_that_is_no_list_is_refused(tmp_path: Path, content: str) -> None
     file = tmp_path / "packages.yaml"
     file.write_text(content)
 
-    with pytest.raises(StorageError, match=r"packages\.yaml: list: Input should be"):
+    with pytest.raises(StorageError, match=r"packages\.yaml: must have packages, a list"):
         read_list(file)
 
 
@@ -41,7 +41,9 @@ def test_a_file_that_is_no_list_is_refused(tmp_path: Path, content: str) -> None
         ("[{name: a, from: 'ftp://store/a'}]", "ftp://store/a: an address begins with one of"),
         ("[{name: a, from: 'http://store/a'}]", "give its sha256"),
         ("[{name: a, from: 's3://store/a'}, {name: a, from: 's3://store/b'}]", "packages.1.name: a is there twice"),
-        ("[", "cannot be read"),
+        ("[", "packages.yaml: not YAML, line 1: while parsing a flow node"),
+        ("[" * 9000, "packages.yaml: not YAML: nested too deeply"),
+        ("!!bool x", "packages.yaml: not YAML: a value is not what"),
     ],
 )
 def test_a_list_that_is_wrong_says_where(tmp_path: Path, entries: str, problem: str) -> None:

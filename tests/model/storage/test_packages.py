@@ -257,6 +257,33 @@ def test_an_empty_folder_may_be_there(store: Store) -> None:
     assert store.is_whole()
 
 
+def test_somebody_may_work_in_the_empty_folder(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.folder.mkdir(parents=True)
+    monkeypatch.chdir(store.folder)
+
+    assert store.fetch()
+    assert Manifest.load(Path.cwd()).name == "fashion"
+
+
+def test_a_mount_is_refused_before_anything_is_downloaded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.folder.mkdir(parents=True)
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == store.folder)
+    with pytest.raises(StorageError, match="is a mount, in whose place nothing can be moved; name a folder in it"):
+        store.fetch()
+
+    assert store.hub.requests == []
+
+
+def test_a_password_in_the_address_counts_more_than_a_netrc_file(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine elsewhere login reader password other")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    store.repository.is_gated = True
+    with pytest.raises(StorageError, match="answered with status 403"):  # 401 where no password came at all
+        store.fetch(store.address.replace("//", "//reader:secret@"))
+
+
 def test_passwords_come_from_a_netrc_file(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with pytest.raises(StorageError, match=r"NETRC: .*No such file"):
@@ -402,6 +429,9 @@ def test_a_package_comes_out_of_a_bucket(store: Store, scheme: str) -> None:
         assert store.fetch(f"{scheme}://shop/fashion/resolve/main")
         assert store.is_whole()
 
+    store.repository.refusals = [405]
+    with pytest.raises(StorageError, match=rf"{scheme}://shop/fashion/.*405"):
+        store.fetch(f"{scheme}://shop/fashion/resolve/main", sha256="0" * 64)
     store.repository.refusals = [403]
     with pytest.raises(StorageError, match=rf"{scheme}://shop/fashion/.*may not be read; credentials"):
         store.fetch(f"{scheme}://shop/fashion/resolve/main", sha256="0" * 64)
