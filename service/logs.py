@@ -40,6 +40,7 @@ def configure_logs(
     Without one, or if it cannot be opened, as a socket cannot, they write to stderr. `auto` is text on a terminal, and
     JSON elsewhere.
     """
+    logging.raiseExceptions = False  # a full disk is told on stderr else, which in replicas is a log of Ray's, too
     problem, handler = None, None
     if to is not None and stream is None:
         try:

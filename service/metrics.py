@@ -32,7 +32,7 @@ from prometheus_client import (
 
 from model.package import Manifest
 from service.metrics_engine import EngineMetrics
-from service.metrics_files import NodeCollector, process_name
+from service.metrics_files import AllocatedDict, NodeCollector, process_name
 from service.metrics_process import build_info
 
 logger = logging.getLogger(__name__)
@@ -75,6 +75,7 @@ class Metrics:
         else:
             directory.mkdir(parents=True, exist_ok=True)
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
+            values.MmapedDict = AllocatedDict  # type: ignore[attr-defined]  # which it makes all its files by
             values.ValueClass = values.MultiProcessValue(process_name)
         self._declare()
         self.build.labels(**build_info()).set(1)

@@ -6,6 +6,7 @@ as many as its living processes. A journal makes folding safe against the end of
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -25,6 +26,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 logger = logging.getLogger(__name__)
 
 KINDS = ("counter", "histogram")  # whose values add up, whoever counted them
+PARTS_OF_A_KEY = 4  # as the library writes it: metric, sample, labels, help
+FIRST_BYTES = 1 << 16  # of a file, as the library makes it
 FOLDED = 0  # stands for all dead processes in the name of a file; no process has this number
 
 
@@ -48,6 +51,68 @@ def _begun(number: int | str) -> str | None:
     except OSError:
         return None
     return fields.rpartition(b")")[2].split()[19].decode()
+
+
+class AllocatedDict(MmapedDict):
+    """A file of counts that has its blocks before anything is written: on a full disk counts are kept without a file.
+
+    Else the first write into memory that has no block on the disk would end the process (SIGBUS).
+    """
+
+    def __init__(self, filename: str, read_mode: bool = False) -> None:  # the library's own
+        self.without_file: dict[str, tuple[float, float]] = {}  # value and time
+        self._has_file = True
+        try:
+            if not read_mode:
+                with Path(filename).open("ab") as file:
+                    _allocate(file.fileno(), max(os.fstat(file.fileno()).st_size, FIRST_BYTES))
+            super().__init__(filename, read_mode)
+        except OSError as error:
+            logger.warning("%s: %s; counts are kept without it", filename, error.strerror)
+            self._has_file = False
+            self._positions: dict[str, int] = {}
+
+    def _init_value(self, key: str) -> None:
+        if self._has_file:
+            end = self._used + 4 + len(key.encode()) + 8 + 16  # a length, the key and its padding, value and time
+            capacity = self._capacity
+            while end > capacity:
+                capacity *= 2
+            try:
+                if capacity > self._capacity:
+                    _allocate(self._f.fileno(), capacity)
+                super()._init_value(key)
+            except OSError as error:
+                logger.warning("%s: %s; %s is counted without it", self._fname, error.strerror, key)
+            else:
+                return
+        self.without_file[key] = 0.0, 0.0
+
+    def read_value(self, key: str) -> Any:
+        """Return a value and its time."""
+        if key not in self._positions and key not in self.without_file:
+            self._init_value(key)
+        return self.without_file[key] if key in self.without_file else super().read_value(key)
+
+    def write_value(self, key: str, value: float, timestamp: float) -> None:
+        """Set a value."""
+        if key not in self._positions and key not in self.without_file:
+            self._init_value(key)
+        if key in self.without_file:
+            self.without_file[key] = value, timestamp
+        else:
+            super().write_value(key, value, timestamp)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._has_file:
+            super().close()
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    """Let a file have a size and all of its blocks; raises `OSError`."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
 
 
 class NodeCollector(MultiProcessCollector):
@@ -79,11 +144,19 @@ def fold(directory: Path) -> None:
         dead = [path for path in directory.glob(f"{kind}_*.db") if not _is_alive(path) and _is_sound(path)]
         folded = directory / f"{kind}_{FOLDED}.db"
         if dead and dead != [folded]:
-            _write_sums(dead, folded.with_suffix(".new"))
+            try:
+                _write_sums(dead, folded.with_suffix(".new"))
+            except OSError as error:  # a full disk: each of them is read until there is room
+                logger.warning("counts of dead processes are not folded: %s", error.strerror)
+                return
             journal[folded.name] = [path.name for path in dead if path != folded]
     if journal:
         written = _journal(directory).with_suffix(".new")
-        written.write_text(json.dumps(journal))
+        try:
+            written.write_text(json.dumps(journal))
+        except OSError as error:
+            logger.warning("counts of dead processes are not folded: %s", error.strerror)
+            return
         written.replace(_journal(directory))  # from here on the sums count, and no longer what they are made of
         _finish(directory)
 
@@ -113,17 +186,22 @@ def _write_sums(paths: list[Path], target: Path) -> None:
         for key, value, _timestamp, _position in MmapedDict.read_all_values_from_file(str(path)):
             sums[key] += value
     target.unlink(missing_ok=True)  # of a fold that did not come to its journal
-    written = MmapedDict(str(target))
+    written = AllocatedDict(str(target))
     for key, value in sums.items():
         written.write_value(key, value, 0.0)
     written.close()
+    if written.without_file:
+        target.unlink(missing_ok=True)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _is_sound(path: Path) -> bool:
     """Whether a dead process's file can be read; it is removed if not, as every scrape would fail on it."""
     try:
-        list(MmapedDict.read_all_values_from_file(str(path)))
-    except (struct.error, RuntimeError, ValueError):  # too short, cut off, not text
+        keys = [json.loads(key) for key, *_ in MmapedDict.read_all_values_from_file(str(path))]
+        if not all(isinstance(key, list) and len(key) == PARTS_OF_A_KEY for key in keys):
+            raise ValueError("a key is none")
+    except (struct.error, RuntimeError, ValueError):  # too short, cut off, not text, or with a page that was lost
         logger.warning("the counts of a dead process cannot be read; they are removed", extra={"file": path.name})
         path.unlink()
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Set
 from pathlib import Path
 
@@ -73,6 +74,7 @@ def haproxy(binary: str) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
         "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(MESSAGE_BYTES),
         "TRIFOLD_HAPROXY_BINARY": binary,
+        "TRIFOLD_PYTHON": sys.executable,
     }
 
 

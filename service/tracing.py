@@ -15,7 +15,8 @@ from service.settings_errors import SettingsError
 if TYPE_CHECKING:  # the extra `otel` need not be there
     from opentelemetry.trace import Span as OpenSpan
 
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C Trace Context, 3.2
+# W3C Trace Context, 3.2: of later versions than 00 the fields that 00 has are read, and those behind them passed over.
+_TRACEPARENT = re.compile(r"((?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})(-.*)?")
 
 
 class Carried(NamedTuple):
@@ -43,10 +44,10 @@ class _Unrecorded:
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         found = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
-        if found and set(found[1]) == {"0"}:
+        if found and found[2] == "00" and found[4]:
             found = None
-        self.trace_id: str | None = found[1] if found else None
-        self.traceparent: str | None = found[0] if found else None
+        self.trace_id: str | None = found[3] if found else None
+        self.traceparent: str | None = found[1] if found else None
 
     def note(self, **values: str | float) -> None:
         """Do nothing."""

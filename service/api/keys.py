@@ -60,7 +60,7 @@ class KeyRing:
         await self._refresh()
         if not given:  # nobody's, whatever hash the keys file has
             return None
-        digest = hashlib.sha256(given.encode()).digest()
+        digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).digest()  # JSON has halves of pairs, too
         found = None
         for known, allowance in self._allowances.items():  # all, in constant time, so that timing tells nothing
             if hmac.compare_digest(digest, known):

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ IMPORTS = (
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
     yield
+    logging.raiseExceptions = True
     for name in LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [], True
@@ -96,3 +98,22 @@ def test_what_cannot_be_opened_is_told_and_does_not_stop_a_process(
     configure_logs(tmp_path / "nowhere" / "log")
 
     assert "TRIFOLD_LOG_TO" in json.loads(capfd.readouterr().err)["event"]
+
+
+def test_a_full_disk_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rays:
+        """As Ray has it in place of stderr: a log of its own, on the same disk."""
+
+        def write(self, text: str) -> None:
+            logging.getLogger("service").error(text)
+
+    monkeypatch.setattr(sys, "stderr", Rays())
+    configure_logs(Path("/dev/full"))
+    try:
+        for _ in range(3):
+            logging.getLogger("service").info("request")
+    finally:
+        (handler,) = logging.getLogger("service").handlers
+        assert isinstance(handler, logging.StreamHandler)
+        with suppress(OSError):  # what it could not write is tried once more
+            handler.stream.close()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import socket
 import threading
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.monitoring.local import free_port
-from service.__main__ import run, shut_down
+from service.__main__ import _folder, _signals, run, shut_down
 from service.models_file import Autoscaling, ModelSettings
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings
@@ -100,3 +102,29 @@ def test_a_shutdown_that_ends_in_time_is_waited_for(caplog: pytest.LogCaptureFix
     shut_down(done.set)
 
     assert done.is_set() and not caplog.records
+
+
+def test_folders_of_the_run_are_held_so_that_nobody_takes_them_for_old_files(tmp_path: Path) -> None:
+    with _folder("trifold-", str(tmp_path)) as name:
+        other = os.open(name, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):  # as systemd-tmpfiles asks before it removes
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(other)
+
+    assert not Path(name).exists()
+    with (
+        pytest.raises(SettingsError, match="nowhere: no folder can be made there: No such file"),
+        _folder("trifold-", str(tmp_path / "nowhere")),
+    ):
+        pass
+
+
+def test_a_terminal_that_is_closed_ends_the_service_too_unless_that_is_ignored() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        assert _signals() == [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
+        assert _signals() == [signal.SIGINT, signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGHUP, before)

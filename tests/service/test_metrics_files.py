@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -14,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
 from service import metrics_files
-from service.metrics_files import NodeCollector, fold, process_name
+from service.metrics_files import AllocatedDict, NodeCollector, fold, process_name
 from tests.service.api.conftest import series
 
 ALIVE = process_name()
@@ -135,7 +136,14 @@ def test_a_folder_that_is_killed_half_way_loses_and_doubles_nothing(
     assert files(tmp_path) == FOLDED and not metrics_files._journal(tmp_path).exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"\1", b"\xff\0\0\0", struct.pack("4i", 64, 0, 40, 0) + b"\xff" * 60])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"\1", b"\xff\0\0\0", struct.pack("4i", 64, 0, 40, 0) + b"\xff" * 60),
+        struct.pack("2i", 64, 0) + bytes(56),  # a page that never came to the disk
+        struct.pack("3i", 32, 0, 4) + b"[1] " + bytes(16),
+    ],
+)
 @pytest.mark.parametrize("name", ["counter_{}.db", "histogram_{}.db", "counter_0.db"])
 def test_a_dead_processes_file_that_cannot_be_read_is_removed(
     tmp_path: Path, dead: list[int], content: bytes, name: str
@@ -164,3 +172,41 @@ def test_a_journal_is_read_even_if_nobody_is_dead_any_more(tmp_path: Path, dead:
     (tmp_path / "folding.json").write_text(json.dumps({"counter_0.db": []}))
 
     assert page(tmp_path)['requests_total{model="stories"}'] == 1
+
+
+def test_on_a_full_disk_counts_are_kept_without_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    grown = AllocatedDict(str(tmp_path / "counter_1.db"))
+    grown.write_value("before", 1.0, 0.0)
+    monkeypatch.setattr(metrics_files, "_allocate", full)
+    unmade = AllocatedDict(str(tmp_path / "counter_2.db"))
+    for number in range(2000):  # more than the file has room for
+        for counts in (grown, unmade):
+            counts.write_value(f"{number:0100}", float(number), 0.0)
+    assert grown.read_value("before") == (1.0, 0.0)
+    for counts in (grown, unmade):
+        assert counts.read_value(f"{1999:0100}") == (1999.0, 0.0) and counts.read_value("new") == (0.0, 0.0)
+        counts.close()
+
+    assert len(grown.without_file) < 2000 < len(unmade.without_file)
+    assert "No space left on device" in caplog.text
+
+
+def test_what_cannot_be_folded_for_lack_of_room_is_read_as_it_is(
+    tmp_path: Path, dead: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for process in dead:
+        count(tmp_path, process, 1.0)
+    with monkeypatch.context() as disk:
+        disk.setattr(metrics_files, "_allocate", full)
+        assert page(tmp_path)['requests_total{model="stories"}'] == len(dead)
+
+    assert page(tmp_path)['requests_total{model="stories"}'] == len(dead)
+    assert files(tmp_path) == FOLDED

@@ -133,7 +133,11 @@ def test_a_protocol_that_is_not_spoken_is_named(monkeypatch: pytest.MonkeyPatch)
         (HEADERS, TRACE),
         ({}, None),
         ({"traceparent": "rubbish"}, None),
-        ({"traceparent": f"00-{'0' * 32}-{PARENT}-01"}, None),  # which the standard forbids
+        ({"traceparent": f"00-{'0' * 32}-{PARENT}-01"}, None),  # which the standard forbids, as the next three
+        ({"traceparent": f"00-{TRACE}-{'0' * 16}-01"}, None),
+        ({"traceparent": f"ff-{TRACE}-{PARENT}-01"}, None),
+        ({"traceparent": f"00-{TRACE}-{PARENT}-01-more"}, None),
+        ({"traceparent": f"01-{TRACE}-{PARENT}-01-more"}, TRACE),  # of a version to come
     ],
 )
 def test_without_a_collector_the_callers_trace_is_still_known(headers: dict[str, str], trace: str | None) -> None:

@@ -93,11 +93,12 @@ async def test_libretranslates_clients_may_send_the_key_with_the_fields(
         ]
         refused = [
             await client.post("/detect", json={"q": "x", "api_key": "two"}),
+            await client.post("/detect", content=rb'{"q": "x", "api_key": "\ud800"}'),
             await client.get("/v2/usage", headers={"Authorization": "DeepL-Auth-Key two"}),
             await client.post("/tokenize", json={"input": "x", "api_key": "one"}),
         ]
 
     assert [response.status_code for response in let_in] == [200] * len(let_in)
-    assert [response.status_code for response in refused] == [403, 403, 401]
-    assert "API key" in refused[0].json()["error"] and "API key" in refused[1].json()["message"]
+    assert [response.status_code for response in refused] == [403, 403, 403, 401]
+    assert "API key" in refused[0].json()["error"] and "API key" in refused[2].json()["message"]
     assert let_in[4].json()["keyRequired"] is True
