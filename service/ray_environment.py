@@ -61,7 +61,7 @@ SINGLE_MACHINE = {
 }
 
 
-def haproxy(binary: str) -> dict[str, str]:
+def haproxy(binary: str, python: str = sys.executable) -> dict[str, str]:
     """Return what makes HAProxy the ingress; Ray's own proxy was measured ten times slower.
 
     Ray's counts by request, which HAProxy would send to a process in Python one by one, are off: replicas count.
@@ -74,7 +74,7 @@ def haproxy(binary: str) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
         "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(MESSAGE_BYTES),
         "TRIFOLD_HAPROXY_BINARY": binary,
-        "TRIFOLD_PYTHON": sys.executable,
+        "TRIFOLD_PYTHON": python,
     }
 
 

@@ -14,7 +14,7 @@ from service.settings import Limits
 
 MARGIN_S = 10  # by which a timeout exceeds the one within it
 NOTICE_S = 30  # on a cluster, until its load balancers have noticed that a replica goes; Ray's own default
-KEEP_ALIVE_S = 90  # of idle connections; Ray's own default
+KEEP_ALIVE_S = 620  # of idle connections: longer than load balancers keep theirs (Google 600), which else have a 502
 
 
 @dataclass(frozen=True)

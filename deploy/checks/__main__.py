@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from deploy.checks.compositions import COMPOSITIONS
-from deploy.checks.entrances import PATIENCE, too_impatient
+from deploy.checks.entrances import IDLE, PATIENCE, closed_too_soon, too_impatient
 from deploy.checks.plain import plain_problems
 from deploy.checks.pods import file_problems, security_problems
 from deploy.checks.ray_service import budget_problems, environment_problems, operator_problems
@@ -37,6 +37,8 @@ def _checks(resource: Resource) -> Iterator[tuple[str, Iterator[str]]]:
     kind = resource["kind"]
     if kind in PATIENCE:
         yield "timeouts", too_impatient(PATIENCE[kind](resource))
+    if kind in IDLE:
+        yield "idle connections", closed_too_soon(IDLE[kind](resource))
     if kind == "PodDisruptionBudget":
         yield "operator", budget_problems(resource)
     if kind == "Deployment":

@@ -12,7 +12,7 @@ Resource = dict[str, Any]
 # What Ray needs at least for token authentication.
 TOKEN_SINCE = (2, 52)
 # In the environment of a container, but not in its manifest: the image has it.
-OF_IMAGE = {"TRIFOLD_HAPROXY_BINARY", "TRIFOLD_PYTHON"}  # or found beside it
+OF_IMAGE = {"TRIFOLD_HAPROXY_BINARY", "TRIFOLD_PYTHON"}
 
 
 def pods(service: Resource) -> dict[str, Resource]:

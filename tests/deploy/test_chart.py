@@ -263,6 +263,14 @@ def test_resources_that_the_values_do_not_name_stay(chart: helm_python.Chart) ->
     assert new == {bounds: {**old[bounds], "cpu": "2"} for bounds in ("requests", "limits")}
 
 
+def test_a_limit_that_is_taken_away_leaves_the_request(chart: helm_python.Chart) -> None:
+    resources = rendered(chart, workers={"cpu": {"resources": {"limits": {"cpu": None}}}})
+    (group, *_) = resources["RayService", "trifold"]["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    found = group["template"]["spec"]["containers"][0]["resources"]
+
+    assert "cpu" not in found["limits"] and found["requests"]["cpu"] and found["limits"]["memory"]
+
+
 @pytest.mark.parametrize("given", ["limits", "requests"])
 def test_what_is_a_limit_or_a_request_alone_is_both(given: str, chart: helm_python.Chart) -> None:
     resources = {given: {"cpu": "1", "memory": "40Gi"}}

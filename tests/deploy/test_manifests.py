@@ -324,6 +324,16 @@ OTHER_MISTAKES: list[tuple[str, str, Callable[[Resource], None], str]] = [
     ("gateway-api/plain", "Gateway", lambda r: r["spec"]["listeners"][0].pop("protocol"), "protocol"),
     ("gateway-api/gke", "GCPBackendPolicy", lambda r: r["spec"]["default"].pop("timeoutSec"), "30 s, and must exceed"),
     ("ingress/eks", "Ingress", lambda r: r["metadata"]["annotations"].clear(), "60 s, and must exceed"),
+    (
+        "ingress/eks",
+        "Ingress",
+        lambda r: set_key(
+            r["metadata"]["annotations"],
+            "alb.ingress.kubernetes.io/load-balancer-attributes",
+            "idle_timeout.timeout_seconds=700",
+        ),
+        "keep_alive_timeout_s is 620 s, and must exceed",
+    ),
     ("keda", "ScaledObject", lambda r: r["spec"]["triggers"][0]["metadata"].update(threshold=64), "not of type"),
     ("keda", "Deployment", lambda r: r["spec"]["template"]["spec"].pop("terminationGracePeriodSeconds"), "30 s, and"),
     (

@@ -94,7 +94,13 @@
 {{- range $from, $to := dict "limits" "requests" "requests" "limits" }}
 {{- $other := get $given $to | default dict }}
 {{- range $name, $amount := get $given $from | default dict }}
-{{- if not (hasKey $other $name) }}{{ $_ := set (get $resources $to) $name $amount }}{{ end }}
+{{- if not (or (hasKey $other $name) (kindIs "invalid" $amount)) }}{{ $_ := set (get $resources $to) $name $amount }}{{ end }}
+{{- end }}
+{{- end }}
+{{- /* null takes one away. */}}
+{{- range $bounds := list "limits" "requests" }}
+{{- range $name, $amount := get $resources $bounds }}
+{{- if kindIs "invalid" $amount }}{{ $_ := unset (get $resources $bounds) $name }}{{ end }}
 {{- end }}
 {{- end }}
 {{- $_ := set $container "resources" $resources }}
@@ -145,7 +151,11 @@
 {{- $spec := .deployment.spec }}
 {{- $overrides := .root.Values.pods }}
 {{- include "trifold.pod" (dict "template" $spec.template "image" "cpu" "overrides" $overrides "root" .root) }}
-{{- if .root.Values.keda.enabled }}{{ $_ := unset $spec "replicas" }}
+{{- if .root.Values.keda.enabled }}
+{{- /* Without a number pods that run would become one as KEDA is turned on; with it they stay until KEDA decides. */}}
+{{- $running := lookup "apps/v1" "Deployment" .root.Release.Namespace "trifold" }}
+{{- if $running }}{{ $_ := set $spec "replicas" (int $running.spec.replicas) }}
+{{- else }}{{ $_ := unset $spec "replicas" }}{{ end }}
 {{- else if hasKey $overrides "replicas" }}{{ $_ := set $spec "replicas" $overrides.replicas }}{{ end }}
 {{- end }}
 
