@@ -12,7 +12,25 @@ export function onKeyNeeded(listener) {
   listeners.add(listener);
   if (asking) listener(give, isWrong);
 }
-export const hasKey = () => sessionStorage.getItem(KEY) !== null;
+export const hasKey = () => readKey() !== null;
+
+let kept = null; // the key, where the browser keeps nothing of this site's
+function readKey() {
+  try {
+    return sessionStorage.getItem(KEY) ?? kept;
+  } catch {
+    return kept;
+  }
+}
+
+function writeKey(key) {
+  kept = key;
+  try {
+    sessionStorage.setItem(KEY, key);
+  } catch {
+    // then it lives as long as the page
+  }
+}
 
 function headers(key) {
   return key === null ? {} : { Authorization: `Bearer ${key}` };
@@ -23,7 +41,7 @@ function newKey() {
   if (!asking) isWrong = hasKey();
   asking ??= new Promise((resolve) => {
     give = (key) => {
-      sessionStorage.setItem(KEY, key.replace(/[^\x21-\x7e]/g, "")); // nothing else can be in a header, or in a key of ours
+      writeKey(key.replace(/[^\x21-\x7e]/g, "")); // nothing else can be in a header, or in a key of ours
       asking = null;
       resolve();
     };
@@ -32,12 +50,17 @@ function newKey() {
   return asking;
 }
 
+// In place of the browser's own words, which are others in each.
+function gone(error) {
+  throw error.name === "AbortError" ? error : new Refused("The server does not answer; it may be restarting: try again in a moment");
+}
+
 async function send(path, options) {
   for (;;) {
-    const key = sessionStorage.getItem(KEY);
-    const response = await fetch(path, { ...options, headers: { ...options.headers, ...headers(key) } });
+    const key = readKey();
+    const response = await fetch(path, { ...options, headers: { ...options.headers, ...headers(key) } }).catch(gone);
     if (response.status !== 401) return response;
-    if (key === sessionStorage.getItem(KEY)) await newKey(); // else another was given meanwhile
+    if (key === readKey()) await newKey(); // else another was given meanwhile
     options.signal?.throwIfAborted();
   }
 }
@@ -85,7 +108,7 @@ export async function* stream(path, body, signal) {
   let rest = "";
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done, value } = await reader.read().catch(gone);
     if (done) return;
     const lines = (rest + value).split("\n");
     rest = lines.pop();

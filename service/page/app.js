@@ -24,6 +24,12 @@ const SCREENS = [
 const main = document.getElementById("main");
 const nav = document.getElementById("screens");
 
+// By hand: the address names the screen, and #main would take its place.
+document.querySelector("a.skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+
 onKeyNeeded((give, isWrong) => {
   const input = h("input", { type: "password", autocomplete: "off", required: true });
   const form = h(
@@ -65,7 +71,6 @@ show(h("p", { class: "soft", role: "status" }, "Asking which models there are â€
 function router(screens) {
   const opened = new Map(); // a screen keeps its texts while another is shown
   return async (event) => {
-    if (event && location.hash === "#main") return;
     const screen = screens.find(({ id }) => location.hash === `#/${id}`) ?? screens[0];
     const link = nav.querySelector(`a[href="#/${screen.id}"]`);
     nav.querySelectorAll("[aria-current]").forEach((other) => other.removeAttribute("aria-current"));

@@ -1,6 +1,6 @@
 // Attention maps: every head of every layer small, and one of them large, with the tokens that look and are looked at.
 
-import { button, h } from "./dom.js";
+import { button, h, roving } from "./dom.js";
 import { halves } from "./maths.js";
 
 const LABELLED = 48; // tokens a side, up to which a large map has their texts
@@ -148,6 +148,8 @@ export function attentionView(maps, looking, seen) {
     { class: "tokens", role: "group", "aria-label": "The token that looks" },
     looking.map((text, row) => button(text, () => look(row), { class: "chip", onmouseenter: () => look(row), onfocus: () => look(row) })),
   );
+  roving(choose, ".chip")();
+  roving(grid, ".head-button")();
   const element = h(
     "div",
     { class: "attention" },

@@ -41,10 +41,25 @@ export function offer(select, values, chosen) {
   return select;
 }
 
+// Lets the keyboard go through a container's parts by arrows, of which Tab reaches one; call what it returns when they
+// are others.
+export function roving(container, selector) {
+  container.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return; // the browser's own
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const all = [...container.querySelectorAll(selector)];
+    const next = step && all[all.indexOf(document.activeElement) + step];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  });
+  return () => container.querySelectorAll(selector).forEach((each, index) => (each.tabIndex = index ? -1 : 0));
+}
+
 // Offsets in answers count characters; a JavaScript string counts some of them, such as emoji, as two.
 export const characters = (text) => Array.from(text);
 
-export const percent = (share) => `${(100 * share).toFixed(share > 0.0995 && share < 0.9995 ? 0 : 1)} %`;
+export const percent = (share) => `${(100 * share).toFixed(share > 0.0995 && share < 0.995 ? 0 : 1)} %`;
 
 // A list of names with bars and numbers, best first; what can be chosen is a button. Long names have the room.
 export function bars(rows, { label, onchoose, chosen, long } = {}) {

@@ -10,7 +10,8 @@ export const needsWindows = (text, model) => 3 * text.length + 4 > model.max_inp
 
 const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(2)} s`);
 
-// `build` gets the frame and returns what stands between the title and the calls; `ask` is run with a signal.
+// `build` gets the frame and returns what stands between the title and the calls; `ask` is run with a signal. What it
+// sets as the frame's `clear` takes results away that are another model's, or of a text before one that was refused.
 export function makeScreen(title, models, { build, ask, auto = true }) {
   const status = h("p", { class: "status", role: "status" });
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
@@ -41,6 +42,7 @@ export function makeScreen(title, models, { build, ask, auto = true }) {
   }
 
   function fail(error) {
+    frame.clear?.();
     problem.textContent = error.message;
     problem.hidden = false;
     status.textContent = "";
@@ -65,6 +67,7 @@ export function makeScreen(title, models, { build, ask, auto = true }) {
     frame.model = models.find((model) => model.id === id);
     const { description, not_for: unfit } = frame.model;
     about.textContent = (unfit ? `${description} Not for ${unfit}.` : description).replace(/\.\.$/, ".");
+    frame.clear?.();
     frame.onmodel?.();
     if (auto) frame.wish(0);
   }

@@ -1,7 +1,7 @@
 // Tokens as they stream in, each with the alternatives that stood at its place.
 
-import { stream } from "./api.js";
-import { bars, h } from "./dom.js";
+import { Refused, stream } from "./api.js";
+import { bars, h, roving } from "./dom.js";
 
 // A text that grows token by token; `others` shows what else could have stood at a token's place.
 export function tokenText(others = h("div", { class: "others", "aria-live": "polite" })) {
@@ -28,15 +28,7 @@ export function tokenText(others = h("div", { class: "others", "aria-live": "pol
     written += event.text;
   }
 
-  text.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return; // the browser's own
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const all = [...text.querySelectorAll(".token")];
-    const next = step && all[all.indexOf(document.activeElement) + step];
-    if (!next) return;
-    event.preventDefault();
-    next.focus();
-  });
+  roving(text, ".token");
 
   const clear = () => {
     written = "";
@@ -81,6 +73,7 @@ export async function run(path, body, into, signal, { box = into.text, onbegin }
       reason = event.finish_reason ?? reason;
     }
   }
+  if (!usage) throw new Refused("The answer broke off before its end");
   const seconds = (performance.now() - started) / 1000;
   return { call: { path, body, seconds, answer: { events, usage } }, first, reason, usage, seconds };
 }

@@ -15,6 +15,7 @@ export function open(models) {
 
   function build(made) {
     frame = made;
+    frame.clear = () => found.replaceChildren();
     return [field("Question", question), field("Text that holds the answer", context), found];
   }
 
@@ -23,16 +24,17 @@ export function open(models) {
     if (!text.trim() || !question.value.trim()) return frame.empty(found);
     const body = { model: frame.model.id, question: question.value, context: text, top_k: 3 };
     const call = await post("answer", body, signal);
-    const { answers } = call.answer.results[0];
+    const { answers, no_answer_score: none } = call.answer.results[0];
     const all = characters(text);
     const slice = (start, end) => all.slice(start, end).join("");
-    const [best] = answers;
+    const best = (answers[0]?.score ?? 0) > none ? answers[0] : null; // else the likeliest is that there is none
+    const rows = answers.map(({ text: name, score }) => ({ name, share: score }));
     const marked = best
       ? [slice(0, best.start), h("mark", {}, slice(best.start, best.end)), slice(best.end)]
       : [text];
     found.replaceChildren(
       h("h2", {}, "Answers"),
-      bars(answers.map(({ text: name, score }) => ({ name, share: score })), { label: "Answers, best first", long: true }),
+      bars([...(best ? [] : [{ name: "No answer in this text", share: none }]), ...rows], { label: "Answers, best first", long: true }),
       h("p", { class: "reading", dir: "auto" }, marked),
     );
     frame.told(call);

@@ -42,9 +42,8 @@ export function open(models) {
           ? [image.element]
           : [field("Text", text), samples(examples, text), ...(frame.model.zero_shot ? [labels] : [])]),
       );
-      found.replaceChildren();
-      words.replaceChildren();
     };
+    frame.clear = () => [found, words].forEach((each) => each.replaceChildren());
     return [inputs, h("div", { class: "columns" }, found, words)];
   }
 

@@ -23,6 +23,7 @@ export function open(models) {
 
   function build(made) {
     frame = made;
+    frame.clear = () => [map, matrix].forEach((each) => each.replaceChildren());
     return [field("Texts, one a line", text), h("div", { class: "columns even" }, map, matrix)];
   }
 

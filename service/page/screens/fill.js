@@ -13,6 +13,7 @@ export function open(models) {
 
   function build(made) {
     frame = made;
+    frame.clear = () => found.replaceChildren();
     return [field("Text with [MASK] for each missing word", text), samples(TEXTS, text), found];
   }
 
@@ -22,9 +23,11 @@ export function open(models) {
     const call = await post("fill", { model: frame.model.id, input, top_k: 8 }, signal);
     const masks = call.answer.results[0];
     const chosen = new Map(); // by the mask's place
+    let last = input;
     const choose = (index, word) => {
+      if (text.value !== last) return frame.wish(0); // it is another text by now
       chosen.set(index, word);
-      text.value = filled(input, masks, chosen);
+      text.value = last = filled(input, masks, chosen);
       for (const each of found.children[index].querySelectorAll("button")) {
         each.setAttribute("aria-pressed", String(each.textContent === word));
       }

@@ -24,6 +24,10 @@ export function open(models) {
 
   function build(made) {
     frame = made;
+    frame.onmodel = () => {
+      stopping?.abort();
+      [first, second].forEach((each) => each.clear());
+    };
     prompt.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) frame.wish(0);
     });
@@ -90,9 +94,13 @@ function setting(name, values) {
     hint,
   );
 
-  async function write(model, prompt, signal) {
+  function clear() {
     output.clear();
     told.textContent = "";
+  }
+
+  async function write(model, prompt, signal) {
+    clear();
     const numbers = Object.fromEntries(
       Object.entries(inputs)
         .filter(([, input]) => input.value !== "")
@@ -104,5 +112,5 @@ function setting(name, values) {
     return done;
   }
 
-  return { element, write };
+  return { element, write, clear };
 }

@@ -36,13 +36,16 @@ export function open(models) {
   function build(made) {
     frame = made;
     const words = contexts(() => frame.model, (error) => frame.problem(error));
+    frame.clear = () => {
+      answer = null;
+      for (const each of [facts, attention, more]) each.replaceChildren();
+    };
     frame.onmodel = () => {
       const { task, directions, languages } = frame.model;
       if (!text.value || Object.values(TEXTS).includes(text.value)) text.value = TEXTS[task] ?? TEXTS.classify;
       const goals = directions.length ? [...new Set(directions.map(([, end]) => end))] : languages;
       offer(target, goals.map((each) => [each, each]), goals[0]);
       targetField.hidden = task !== "translate";
-      for (const each of [facts, attention, more]) each.replaceChildren();
       words.hidden = ["generate", "translate"].includes(task);
       words.open = false; // what it shows is another model's
     };
@@ -53,9 +56,9 @@ export function open(models) {
     const { id, task } = frame.model;
     const input = text.value;
     if (!input.trim()) {
-      answer = null;
+      frame.clear();
       partField.hidden = true;
-      return frame.empty(facts, attention, more);
+      return frame.empty();
     }
     const body = { model: id, input, encoding: "base64", contributions: false };
     if (task === "translate") Object.assign(body, { target: target.value, alignment: false });
@@ -93,7 +96,7 @@ function textsOf(tokens, text) {
   return tokens.map((token) => (token.special ? token.token : shown(all.slice(token.start, token.end).join("").trim() || token.token)));
 }
 
-function shapes({ sizes, precision, max_positions: positions, dimensions }, { tokens, output_tokens: output }) {
+function shapes({ sizes, precision, max_positions: positions, max_input_tokens: most, dimensions }, { tokens, output_tokens: output }) {
   const { num_encoder_layers: encoder, num_decoder_layers: decoder, num_heads: heads, num_kv_heads: shared } = sizes;
   const layers = [[encoder, "encoder"], [decoder, "decoder"]].filter(([count]) => count);
   const rows = [
@@ -103,7 +106,7 @@ function shapes({ sizes, precision, max_positions: positions, dimensions }, { to
     ["Feed-forward", `${sizes.d_model} → ${sizes.d_ff} → ${sizes.d_model}`],
     ["Hidden states", `${output ? `(${tokens.length} + ${output.length})` : tokens.length} tokens × ${sizes.d_model}`],
     ["Vocabulary", `${sizes.vocab_size.toLocaleString("en")} tokens`],
-    ["Longest text", `${positions} tokens`],
+    ["Longest text", encoder ? `${most} tokens` : `${positions} tokens, prompt and output`],
     ["Precision", precision],
     ["Dimensions", dimensions],
   ];

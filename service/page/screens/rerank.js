@@ -20,6 +20,7 @@ export function open(models) {
 
   function build(made) {
     frame = made;
+    frame.clear = () => found.replaceChildren();
     return [field("Query", query), field("Documents, one a line", documents), found];
   }
 

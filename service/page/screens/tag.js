@@ -13,6 +13,7 @@ export function open(models) {
 
   function build(made) {
     frame = made;
+    frame.clear = () => found.replaceChildren();
     return [field("Text", text), found];
   }
 

@@ -1,7 +1,7 @@
 // Translation as one types, both ways, with the words that correspond and the next best translations.
 
 import { post } from "../api.js";
-import { button, characters, field, h, offer, textarea } from "../dom.js";
+import { button, characters, field, h, offer, roving, textarea } from "../dom.js";
 import { makeScreen } from "../screen.js";
 
 const TEXT = "The little dog sleeps under the old tree.";
@@ -25,6 +25,7 @@ export function open(models) {
   const detected = h("p", { class: "soft" });
   const before = h("p", { class: "reading partners", dir: "auto" });
   const after = h("p", { class: "reading large", dir: "auto" });
+  const settle = [before, after].map((each) => roving(each, ".pair"));
   const others = h("div", {});
   let frame;
 
@@ -53,6 +54,7 @@ export function open(models) {
 
   function build(made) {
     frame = made;
+    frame.clear = () => show({ translations: [""] }, "", {});
     frame.onmodel = () => {
       const { directions, languages } = frame.model;
       const starts = directions.length ? [...new Set(directions.map(([start]) => start))] : languages;
@@ -81,7 +83,7 @@ export function open(models) {
     const input = text.value;
     if (!input.trim()) {
       frame.empty();
-      return show({ translations: [""] }, "", {});
+      return frame.clear();
     }
     const body = { model: frame.model.id, input, source: source.value, target: target.value, alignment: true };
     if (input.length < MANY) body.n_best = 4;
@@ -100,6 +102,7 @@ export function open(models) {
     const few = input.length < MANY ? (pairs ?? []) : [];
     before.replaceChildren(...words(input, few, "source"));
     after.replaceChildren(...words(translation, few, "target"));
+    for (const each of settle) each();
     const next = (alternatives?.[0] ?? []).filter((each) => each !== translation);
     others.replaceChildren(
       ...(answer.finish_reasons ? [h("p", { class: "soft" }, "Cut: it had no end when it was twice as long as the text.")] : []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -153,3 +154,83 @@ def test_maps_that_came_while_another_screen_was_shown_have_its_colours(open_pag
         }""",
         timeout=10_000,
     )
+
+
+def test_of_a_text_that_is_refused_no_older_results_stay(open_page: OpenPage) -> None:
+    page = open_page("fill")
+    candidates = page.get_by_role("list", name="Candidates for missing word 1")
+    expect(candidates).to_be_visible()
+    page.get_by_label("Text with [MASK]").fill("Nothing is missing here.")
+
+    expect(page.get_by_role("alert")).to_contain_text("without [MASK]")
+    expect(candidates).to_have_count(0)
+
+
+def test_a_candidate_replaces_no_text_that_was_typed_since(open_page: OpenPage) -> None:
+    page = open_page("fill")
+    candidates = page.get_by_role("list", name="Candidates for missing word 1").get_by_role("button")
+    expect(candidates.first).to_be_visible()
+    text = page.get_by_label("Text with [MASK]")
+    typed = "Another text with a [MASK]."
+    page.evaluate("typed => { document.querySelector('textarea').value = typed; }", typed)  # before it is asked about
+    candidates.first.click()
+
+    expect(text).to_have_value(typed)
+
+
+def test_another_model_writes_on_nothing_of_the_one_before(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    page.get_by_role("button", name="Generate", exact=True).click()
+    expect(page.locator(".token").first).to_be_visible()
+    page.get_by_label("Model").select_option("stories")
+
+    expect(page.locator(".token")).to_have_count(0)
+    expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+
+
+def test_a_browser_that_keeps_nothing_of_the_site_shows_the_page(
+    open_page: OpenPage, packages: list[Path], tmp_path: Path
+) -> None:
+    blocked = (
+        "Object.defineProperty(window, 'sessionStorage', { get() { throw new DOMException('no', 'SecurityError'); } })"
+    )
+    with serving(packages[:1], **keys(tmp_path, entry("a", "one"))) as locked:
+        page = open_page("", at=locked)
+        page.context.add_init_script(blocked)
+        page.reload()
+        page.get_by_label("This server asks for an API key").fill("one")
+        page.get_by_role("button", name="Use it in this tab").click()
+
+        expect(page.get_by_role("heading", level=1)).to_have_text("Classify")
+        page.close()
+
+
+def test_a_server_that_is_gone_is_told_of_in_a_sentence(open_page: OpenPage) -> None:
+    page = open_page("tag")
+    expect(page.get_by_role("status")).to_contain_text("tokens")
+    page.route("**/tag", lambda route: route.abort("connectionrefused"))
+    page.get_by_label("Text").fill("Dan went home.")
+
+    expect(page.get_by_role("alert")).to_have_text(re.compile("The server does not answer; it may be restarting"))
+
+
+def test_a_stream_that_ends_before_its_end_is_no_answer(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    begun = 'data: {"index":0,"text":" Once"}\n\n'
+    page.route("**/generate", lambda route: route.fulfill(body=begun, content_type="text/event-stream"))
+    page.get_by_role("button", name="Generate", exact=True).click()
+
+    expect(page.get_by_role("alert")).to_have_text("The answer broke off before its end")
+
+
+def test_where_the_likeliest_is_no_answer_nothing_is_marked(open_page: OpenPage) -> None:
+    page = open_page("answer")
+    found = {"answers": [{"text": "Hamburg", "score": 0.2, "start": 26, "end": 33}], "no_answer_score": 0.7}
+    answer = {"model": "answers", "results": [found], "usage": {"prompt_tokens": 9, "completion_tokens": 0}}
+    page.route("**/answer", lambda route: route.fulfill(json=answer))
+    page.get_by_label("Question").fill("Who sings?")
+
+    expect(page.get_by_role("list", name="Answers, best first").get_by_role("listitem").first).to_contain_text(
+        "No answer in this text"
+    )
+    expect(page.locator("mark")).to_have_count(0)

@@ -257,6 +257,7 @@ def test_inside_says_how_large_a_model_is(open_page: OpenPage, make_package: Mak
     expect(facts).to_contain_text(f"Parameters{make_package('translate').manifest.parameters:,}")
     expect(facts).to_contain_text("Layers2 encoder + 2 decoder")
     expect(facts).to_contain_text("Heads4 × 8")
+    expect(facts).to_contain_text(f"Longest text{make_package('translate').manifest.limits.max_input_tokens} tokens")
     expect(facts).to_contain_text("Feed-forward32 → 64 → 32")
 
 
