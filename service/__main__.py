@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from model.package import PackageError
@@ -90,7 +90,8 @@ def _folder(prefix: str, place: str) -> Iterator[str]:
     with made as folder:
         held = os.open(folder, os.O_RDONLY)
         try:
-            fcntl.flock(held, fcntl.LOCK_SH)
+            with suppress(OSError):  # some file systems lock nothing
+                fcntl.flock(held, fcntl.LOCK_SH)
             yield folder
         finally:
             os.close(held)

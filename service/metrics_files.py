@@ -14,7 +14,7 @@ import os
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,9 @@ class AllocatedDict(MmapedDict):
             super().__init__(filename, read_mode)
         except OSError as error:
             logger.warning("%s: %s; counts are kept without it", filename, error.strerror)
+            with suppress(OSError):
+                if not Path(filename).stat().st_size:  # of which no reader could make anything
+                    Path(filename).unlink()
             self._has_file = False
             self._positions: dict[str, int] = {}
 

@@ -7,6 +7,7 @@ taken up again where it broke; files that came whole are kept, so the next start
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ from model.hub.names import HubName, bundled
 
 DESCRIPTION = ["*.json", "*.txt", "*.model", "*.spm", "*.jinja", "README.md", SMALL_100]
 NOT_OURS = ["onnx/*", "openvino/*", "coreml/*", "original/*"]  # the same model for other programs
+
+logger = logging.getLogger(__name__)
 
 _SHA256, _SHA1 = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
 
@@ -73,10 +76,13 @@ class Hub:
         try:
             get_cached_repo_tree(name.id, revision=folder.name, cache_dir=self.folder)
         except CachedRepoTreeNotFoundError:  # huggingface_hub notes what there is as it downloads all that is asked for
-            raise HubUnreachable(
-                f"{name}: another program downloaded a part of it, and which files it has is not known here; start "
-                "once with a network"
-            ) from None
+            logger.warning(
+                "%s: another program downloaded it, and which files it has is not known here: one that is missing in "
+                "%s, as generation_config.json, is taken for one that there is not; start once with a network to be "
+                "sure",
+                name,
+                folder,
+            )
         return folder
 
     def fetch_weights(self, name: HubName, folder: Path, *, allow_pickle: bool) -> None:

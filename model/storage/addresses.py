@@ -33,8 +33,11 @@ class Address:
             host = parts.hostname
         except ValueError:  # brackets that do not close
             raise StorageError(f"{_SECRET.sub('', text)}: not an address") from None
-        if "@" not in parts.netloc and ":" in parts.netloc and "@" in text:
-            raise StorageError(f"{_SECRET.sub('', text)}: write / as %2F, # as %23 and ? as %3F in a password")
+        try:
+            _ = parts.port
+        except ValueError:  # of a password with a slash the part before it stands where a port would
+            shown = _SECRET.sub("", text)
+            raise StorageError(f"{shown}: write / as %2F, # as %23 and ? as %3F in a password") from None
         if parts.scheme not in SCHEMES or not host:
             raise StorageError(
                 f"{_SECRET.sub('', text)}: an address begins with one of {', '.join(f'{name}://' for name in SCHEMES)}"

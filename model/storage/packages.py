@@ -43,7 +43,7 @@ def fetch(package: StoredPackage, folder: Path, downloader: Downloader) -> bool:
     same time waits. Raises `StorageError`, and `ModuleNotFoundError` for a bucket where obstore is not installed.
     """
     package.check()
-    folder = folder.absolute()
+    folder = folder.resolve()
     if not may_be_replaced(folder):
         raise StorageError(f"{folder}: is there and is no package; nothing of it is replaced")
     if folder.is_mount():
@@ -69,7 +69,7 @@ def _fetch(package: StoredPackage, folder: Path, partial: Path, downloader: Down
         content.mkdir(parents=True, exist_ok=True)
         brought = (_bring_archive if package.address.is_archive else _bring_files)(package, folder, content, downloader)
     if brought:
-        if folder.exists() and not any(folder.iterdir()):  # it may be where somebody works
+        if folder.exists() and not (folder / FILE_NAME).exists():  # somebody may work there, or keep hidden files
             take_place(content, folder)
         else:
             if folder.exists():

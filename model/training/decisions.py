@@ -17,6 +17,9 @@ from model.training.errors import RunError
 from model.training.objectives import Objective
 from model.training.recipe import Recipe
 
+# What fields of recipes were called when a run was begun that may go on.
+FORMER = {"averaging": "ema_decay", "matrix_learning_rate": "muon_learning_rate", "begins_with": "starts_from"}
+
 
 @dataclass(frozen=True)
 class Decisions:
@@ -81,7 +84,8 @@ def check_unchanged(folder: Path, then: Decisions, now: Decisions) -> None:
 
     What only one of two versions of this software notes, and is nothing there, decides nothing.
     """
-    before, after = dict(then.named()), dict(Decisions(**now.to_dict()).named())
+    before = {FORMER.get(name, name): value for name, value in then.named()}
+    after = dict(Decisions(**now.to_dict()).named())
     for name in before | after:
         is_in_both = name in before and name in after
         if before.get(name) != after.get(name) and (is_in_both or before.get(name) or after.get(name)):

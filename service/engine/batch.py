@@ -62,7 +62,7 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Decode:
-    """One token for every row of the sequences; if nobody rests, their slots are 0 … n−1.
+    """One token for every row of the sequences; unless others are between them, their slots are 0 … n−1.
 
     `drafts`: what some may go on with behind that.
     """

@@ -155,7 +155,7 @@ class Runner:
         try:
             self._decode_step.run_with_drafts()
             return choose_with_drafts(self._logits(), batch.sequences, batch.drafts, first_rows)
-        except Exception:  # who is the culprit is looked for without them
+        except BaseException:  # who is the culprit is looked for without them; a library's may be none of `Exception`
             logger.exception("a step with drafts failed, and is run again without")
             return None
 

@@ -66,7 +66,8 @@ class Scheduler:
         self._stuck: set[frozenset[str]] = set()  # of some clients, for which there was none
         self._prefilling: list[Sequence] = []  # one slot each, and their width promised
         self._decoding: list[Sequence] = []
-        self._restored: dict[Sequence, list[Block]] = {}  # of the newly admitted
+        # Of newcomers whose prompt begins as a known one: the first of those alike, and the blocks to begin with.
+        self._restored: dict[Sequence, tuple[Sequence, list[Block]]] = {}
         self._slots = Slots(limits.max_slots)
         self._decodes = 0  # steps since the last prefill
         self._gives_way = False  # whether the next prefill is for the shortest prompts, not for the oldest
@@ -134,8 +135,9 @@ class Scheduler:
         self._decoding = [sequence for sequence in self._decoding if sequence.slots and not sequence.is_aborted]
         self._decoding += [sequence for sequence in self._prefilling if sequence.is_prefilled]
         self._prefilling = [sequence for sequence in self._prefilling if not sequence.is_prefilled]
-        # Prompts that are half computed are laid out too, or who decodes or comes meanwhile could get their slots.
-        copies = self._slots.lay_out(self.running)
+        if self._restored:
+            self._restored = {s: begun for s, begun in self._restored.items() if not s.is_aborted}
+        copies = self._slots.lay_out(self._decoding, slots_of(self._prefilling))
         if len(self._clients) < 2:
             return self._next(self._clients, copies)
         running = {sequence.permit.client for sequence in self.running}
@@ -219,9 +221,9 @@ class Scheduler:
         return max(1, min(rows // ROWS_PER_DECODE, self.limits.max_decodes_between))
 
     def _drafts(self, decoding: list[Sequence]) -> dict[Sequence, list[int]]:
-        """Return what sequences may go on with, where that pays; nothing while others rest between their slots."""
+        """Return what sequences may go on with, where that pays; nothing while others are between their slots."""
         rows = _rows_if_few(decoding)
-        if not rows or not self._costs.may_pay(rows) or len(decoding) < len(self._decoding):
+        if not rows or not self._costs.may_pay(rows) or max(slots_of(decoding)) >= rows:
             return {}
         least = self._costs.least_chance(rows)
         drafts = {s: s.decoding.draft(least) for s in decoding if isinstance(s.decoding, Sampling)}
@@ -261,7 +263,7 @@ class Scheduler:
 
         One with the prompt of another that is admitted with it shares the other's work, and costs none of the budget.
         """
-        first_slot, longest = self.slots_used, 0
+        longest = 0
         distinct: dict[object, list[Sequence]] = {}
         for sequence in self._with_room(clients):
             key = _identity(sequence)
@@ -273,12 +275,14 @@ class Scheduler:
         for sequence in [sequence for group in distinct.values() for sequence in group]:
             self._waiting.take(sequence)
             sequence.permit.begin(sequence.width, sequence.waiting_tokens)
-        # Those that are computed stand side by side, so that one run of the graph takes them all; the slots begin
-        # behind all that the decoding rows may yet spread over.
+        # Those that are computed stand side by side, so that one run of the graph takes them all; the slots are behind
+        # all that the decoding rows may yet spread over.
+        spread = sum(sequence.decoding.width for sequence in self._decoding)
+        slots = self._slots.free_of(slots_of(self._prefilling))[spread:]
         groups = sorted(distinct.values(), key=lambda group: group[0].waiting_tokens)  # alike ones side by side
         admitted = [group[0] for group in groups] + [sharer for group in groups for sharer in group[1:]]
-        for place, sequence in enumerate(admitted):
-            self._slots.assign(sequence, first_slot + place)
+        for slot, sequence in zip(slots, admitted, strict=False):
+            self._slots.assign(sequence, slot)
         self._prefilling += admitted
         for group in groups:
             self._restore(group)
@@ -303,19 +307,21 @@ class Scheduler:
         if first.wants_prompt_logprobs or first.source_ids is not None:
             return
         blocks = self.prefix_cache.match(first.prefilled_ids)
-        if blocks:
-            self._restored[first] = blocks
-            for sequence in group:
-                sequence.computed = len(blocks) * BLOCK_TOKENS
+        for sequence in group if blocks else []:
+            self._restored[sequence] = first, blocks
+            sequence.computed = len(blocks) * BLOCK_TOKENS
 
     def _chunks(self, prefilling: abc.Sequence[Sequence]) -> list[Chunk]:
         """Give prompts their next chunks, as many as fit the budget; one that is longer is alone, with its sharers."""
         leaders: dict[object, Chunk] = {}
         longest = 0
         for sequence in prefilling:
-            key = (_identity(sequence), sequence.computed)
+            # Where blocks are still to be put into the slot, it has nothing of what another's has that came as far.
+            begins_with, blocks = self._restored.get(sequence, (None, []))
+            key = (_identity(sequence), sequence.computed, begins_with)
             if key in leaders:
                 leaders[key].sharers.append(sequence)
+                self._restored.pop(sequence, None)
                 continue
             tokens = self._chunk_tokens(sequence)
             longest = max(longest, tokens, len(sequence.source_ids or ()))
@@ -324,7 +330,8 @@ class Scheduler:
             stop = sequence.computed + tokens
             is_plain = sequence.source_ids is None
             stored = self.prefix_cache.add(sequence.prefilled_ids[:stop]) if is_plain else []
-            leaders[key] = Chunk(sequence, tokens, self._restored.pop(sequence, []), stored)
+            leaders[key] = Chunk(sequence, tokens, blocks, stored)
+            self._restored.pop(sequence, None)
         return list(leaders.values())
 
     def _chunk_tokens(self, sequence: Sequence) -> int:

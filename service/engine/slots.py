@@ -22,7 +22,7 @@ class Slots:
     """Owner of the slots' contents.
 
     Between a step's results and the next layout a sequence's slots are where its rows' data lies; the layout puts the
-    rows of all decoding sequences into slots 0 … n−1.
+    rows of all decoding sequences into the first slots that no half computed prompt holds: mostly 0 … n−1.
     """
 
     def __init__(self, count: int) -> None:
@@ -42,22 +42,25 @@ class Slots:
             self._contents[slot].output_ids = output_ids
         sequence.slots = [sequence.slots[row] for row in rows]
 
-    def lay_out(self, sequences: abc.Sequence[Sequence]) -> list[Copy]:
+    def lay_out(self, sequences: abc.Sequence[Sequence], held: abc.Collection[int] = ()) -> list[Copy]:
         """Give every row its slot: rows stay where they are if they can, and fill the holes if they cannot.
 
-        No copy's origin is another's target: a slot is free only if no row continues it.
+        No copy's origin is another's target: a slot is free only if no row continues it. `held` are others', which may
+        have thousands of tokens to copy, and stay.
         """
         slots = slots_of(sequences)
-        dense, self._dense = self._dense, len(slots)
-        if sorted(slots) == list(range(len(slots))):  # as at most steps
+        targets = self.free_of(held)[: len(slots)] if held else list(range(len(slots)))
+        dense, self._dense = self._dense, 1 + max(targets, default=-1)
+        if sorted(slots) == targets:  # as at most steps
             return []
+        wanted = set(targets)
         rows = [(sequence, slot) for sequence in sequences for slot in sequence.slots]
         taken: set[int] = set()
         stays: list[bool] = []
         for _, slot in rows:
-            stays.append(slot < len(rows) and slot not in taken)
+            stays.append(slot in wanted and slot not in taken)
             taken.add(slot)
-        free = [slot for slot in range(len(rows)) if slot not in taken]
+        free = [slot for slot in targets if slot not in taken]
         for sequence in sequences:
             sequence.slots = []
         copies: list[Copy] = []
@@ -69,6 +72,10 @@ class Slots:
             copies.append(self._copy(sequence, origin, target, is_kept=target < dense))
             sequence.slots.append(target)
         return copies
+
+    def free_of(self, held: abc.Collection[int]) -> list[int]:
+        """Return all slots but some, in order."""
+        return [slot for slot in range(len(self._contents)) if slot not in held]
 
     def clear(self) -> None:
         """Let go of the sequences whose data lies in slots that nobody holds any more."""

@@ -19,7 +19,7 @@ export function makeScreen(title, models, { build, ask, auto = true }) {
   const calls = callPanel();
   const frame = {
     model: models[0],
-    problem: fail,
+    problem: tell, // of a part of the screen, whose others stay
     told(...newest) {
       problem.hidden = true;
       status.replaceChildren(...newest.map(told).flatMap((text, index) => (index ? [" · ", text] : [text])));
@@ -43,6 +43,10 @@ export function makeScreen(title, models, { build, ask, auto = true }) {
 
   function fail(error) {
     frame.clear?.();
+    tell(error);
+  }
+
+  function tell(error) {
     problem.textContent = error.message;
     problem.hidden = false;
     status.textContent = "";

@@ -105,7 +105,7 @@ export function open(models) {
     for (const each of settle) each();
     const next = (alternatives?.[0] ?? []).filter((each) => each !== translation);
     others.replaceChildren(
-      ...(answer.finish_reasons ? [h("p", { class: "soft" }, "Cut: it had no end when it was twice as long as the text.")] : []),
+      ...(answer.finish_reasons ? [h("p", { class: "soft" }, "Cut: it had no end when it was much longer than the text.")] : []),
       ...(next.length
         ? [h("h3", {}, "Or"), h("ul", { class: "plain" }, next.map((each) => h("li", { dir: "auto", lang: after.lang }, each)))]
         : []),

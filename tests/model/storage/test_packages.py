@@ -265,6 +265,14 @@ def test_somebody_may_work_in_the_empty_folder(store: Store, monkeypatch: pytest
     assert Manifest.load(Path.cwd()).name == "fashion"
 
 
+def test_hidden_files_of_others_stay(store: Store) -> None:
+    (store.folder / ".git").mkdir(parents=True)
+    (store.folder / ".git" / "HEAD").write_text("ref: refs/heads/main")
+
+    assert store.fetch()
+    assert store.is_whole() and (store.folder / ".git" / "HEAD").read_text() == "ref: refs/heads/main"
+
+
 def test_a_mount_is_refused_before_anything_is_downloaded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.folder.mkdir(parents=True)
     monkeypatch.setattr(Path, "is_mount", lambda path: path == store.folder)

@@ -14,7 +14,7 @@ import pytest
 from model.package.manifest import sha256_of
 from model.training import readers
 from model.training.cards import FASHION_IMAGES
-from model.training.decisions import Decisions, check_unchanged, values_of_objective, values_of_recipe
+from model.training.decisions import FORMER, Decisions, check_unchanged, values_of_objective, values_of_recipe
 from model.training.errors import RunError
 from model.training.loop import train
 from model.training.objectives import (
@@ -217,6 +217,16 @@ def test_what_only_another_version_notes_and_is_nothing_there_decides_nothing(be
 
     with pytest.raises(RunError, match="once_there_was 3, and now it is not there"):
         check_unchanged(Path("run"), replace(begun, recipe={**begun.recipe, "once_there_was": 3}), begun)
+
+
+def test_fields_by_their_former_names_decide_the_same(begun: Decisions) -> None:
+    former = {now: then for then, now in FORMER.items()}
+    then = replace(begun, recipe={former.get(name, name): value for name, value in begun.recipe.items()})
+    assert set(FORMER) <= then.recipe.keys()
+
+    check_unchanged(Path("run"), then, begun)
+    with pytest.raises(RunError, match=r"ema_decay 0\.5, and now it is"):
+        check_unchanged(Path("run"), replace(then, recipe={**then.recipe, "averaging": 0.5}), begun)
 
 
 def test_a_run_of_an_older_version_is_refused_and_says_what_it_did_not_note(tmp_path: Path) -> None:

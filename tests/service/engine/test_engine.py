@@ -374,3 +374,19 @@ async def test_random_joins_leaves_and_aborts_never_leak_a_slot(make_package: Ma
 
         assert all(result is None or isinstance(result, asyncio.CancelledError) for result in results), results
         assert engine.scheduler.slots_used == 0
+
+
+async def test_who_asks_the_same_while_a_long_prompt_is_computed_gets_the_same(stories: TinyPackage) -> None:
+    long, other = [7 + index % 50 for index in range(100)], [9 + index % 40 for index in range(90)]
+    async with running(stories, prefill_tokens=16, prefix_cache_bytes=0) as engine:
+        alone = [await ids_of(engine, GREEDY, prompt_ids=prompt) for prompt in (long, other)]
+    async with running(stories, prefill_tokens=16) as engine:
+
+        async def later(prompt: list[int], outputs: int) -> list[int]:
+            for _ in range(outputs):
+                await asyncio.sleep(0.002)
+            return await ids_of(engine, GREEDY, prompt_ids=prompt)
+
+        found = await asyncio.gather(*(later(prompt, wait) for wait in range(8) for prompt in (long, other)))
+
+    assert found == alone * 8

@@ -68,6 +68,7 @@ SEARCH = st.builds(
 PROMPTS = st.one_of(
     st.lists(st.integers(3, 200), min_size=1, max_size=24),
     st.builds(lambda cut, tail: BEGINNING[:cut] + tail, st.integers(14, 40), st.lists(st.integers(3, 200), max_size=6)),
+    st.just([*BEGINNING, *BEGINNING][:60]),  # long, and several may come with it
 ).map(tuple)
 VISITS = st.lists(
     st.builds(

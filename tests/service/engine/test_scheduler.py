@@ -14,7 +14,7 @@ from service.engine.admission import Admission, AdmissionLimits
 from service.engine.batch import Batch, Decode, Prefill
 from service.engine.beam_search import BeamParams, Candidates
 from service.engine.kv_cache import KVBudget
-from service.engine.prefix_cache import PrefixCache
+from service.engine.prefix_cache import BLOCK_TOKENS, PrefixCache
 from service.engine.sampling import SampledToken, SamplingParams
 from service.engine.scheduler import Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
@@ -128,6 +128,43 @@ def test_a_newcomer_does_not_wait_for_the_whole_of_a_long_prompt(clients: str) -
     assert [sequences_of(advance(scheduler)) for _ in range(3)] == [[short], [short], [long]]
     while not long.is_prefilled:
         advance(scheduler)
+
+
+def test_who_asks_the_same_while_it_is_computed_has_all_of_it_in_a_slot_of_its_own() -> None:
+    scheduler = make_scheduler(max_blocks=32, prefill_tokens=32)
+    first, again = make_sequence(prompt=200), make_sequence(prompt=200)
+    scheduler.add(first)
+    advance(scheduler)
+    scheduler.add(again)
+    filled = {first: 32, again: 0}  # tokens that stand in each one's slot
+    while not (first.is_prefilled and again.is_prefilled):
+        batch = advance(scheduler)
+        for chunk in batch.chunks if isinstance(batch, Prefill) else []:
+            begin = chunk.sequence.computed - chunk.tokens
+            if chunk.restored:
+                filled[chunk.sequence] = len(chunk.restored) * BLOCK_TOKENS
+            for sequence in (chunk.sequence, *chunk.sharers):
+                assert filled[sequence] == begin
+                filled[sequence] = sequence.computed
+
+    assert not scheduler._restored
+
+
+def test_a_prompt_that_is_half_computed_stays_where_it_is_as_others_end_and_come() -> None:
+    scheduler = make_scheduler(prefill_tokens=16)
+    streams = [make_sequence(prompt=4, max_tokens=most) for most in (4, 40, 40)]
+    for sequence in streams:
+        scheduler.add(sequence)
+    advance(scheduler)
+    long = make_sequence(prompt=200)
+    scheduler.add(long)
+    while not long.slots:
+        advance(scheduler)
+    (slot,) = long.slots
+    while not long.is_prefilled:
+        scheduler.add(make_sequence(prompt=3, max_tokens=2))
+        batch = advance(scheduler)
+        assert long.slots == [slot] and all(copy.origin != slot for copy in batch.copies)
 
 
 def test_a_long_prompt_has_every_other_prefill_however_many_shorter_ones_come() -> None:
