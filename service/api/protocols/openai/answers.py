@@ -12,7 +12,7 @@ from service import schemas
 from service.api.observing import observed
 from service.schemas import Response
 
-FinishReason = Literal["stop", "length"]
+OpenAIFinishReason = Literal["stop", "length"]
 
 
 class OpenAIUsage(Response):
@@ -29,7 +29,7 @@ class OpenAIUsage(Response):
         return cls(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
 
 
-def finish_reason_of(reason: schemas.FinishReason) -> FinishReason:
+def finish_reason_of(reason: schemas.FinishReason) -> OpenAIFinishReason:
     """Return a task's reason as this protocol has it, which says of any answer that is not whole that it was cut."""
     return "stop" if reason == "stop" else "length"
 
@@ -38,7 +38,7 @@ class ChunkChoice(Response):
     """A piece of a choice; its finish reason is null until the last one, as clients expect."""
 
     index: int
-    finish_reason: FinishReason | None = None
+    finish_reason: OpenAIFinishReason | None = None
 
     @model_serializer(mode="wrap")
     def _with_finish_reason(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from typing_extensions import TypedDict
 
 from service.api.calls import Calls
-from service.api.protocols.openai.answers import Chunk, ChunkChoice, FinishReason, OpenAIUsage, finish_reason_of
+from service.api.protocols.openai.answers import Chunk, ChunkChoice, OpenAIFinishReason, OpenAIUsage, finish_reason_of
 from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.requests import ChoicesRequest
@@ -132,7 +132,7 @@ class ChatChoice(Response):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None = None
-    finish_reason: FinishReason
+    finish_reason: OpenAIFinishReason
 
 
 class ChatCompletion(Response):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from service.api.calls import Calls
-from service.api.protocols.openai.answers import Chunk, ChunkChoice, FinishReason, OpenAIUsage, finish_reason_of
+from service.api.protocols.openai.answers import Chunk, ChunkChoice, OpenAIFinishReason, OpenAIUsage, finish_reason_of
 from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.requests import ChoicesRequest
@@ -85,7 +85,7 @@ class CompletionChoice(Response):
     index: int
     text: str
     logprobs: CompletionLogprobs | None = None
-    finish_reason: FinishReason
+    finish_reason: OpenAIFinishReason
 
 
 class Completion(Response):
