@@ -181,6 +181,13 @@ WORKLOADS = [
         Workload(f"bert, {n} × {t} tokens", "sequences/s", 1.0, encoders.alike("bert", BERT, n, t), "openvino")
         for n, t in ((1, 16), (1, 128), (8, 64), (8, 128), (32, 64), (32, 256))
     ),
+    Workload(
+        "smollm2, first tokens of short prompts, p95, beside that of the long prompt before them",
+        "ms",
+        0.25,
+        workloads.newcomers,
+        is_latency=True,
+    ),
     Workload("gpt2, one stream, of the memory's bandwidth", "GB/s", 0.7, workloads.bandwidth),
     *(
         Workload(f"{name}, 8 streams, step beside session.run", "ms", most, workloads.overhead(name), is_latency=True)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -274,6 +274,47 @@ async def bandwidth(models: BenchModels, seconds: float) -> AsyncGenerator[Sides
         async def ours() -> float:
             rate = await repeated(seconds, lambda: decode_rate(engine, [prompt], GREEDY))
             return rate * weights / 1e9
+
+        yield Sides(ours, peer)
+
+
+@asynccontextmanager
+async def newcomers(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
+    """Time the first tokens of short prompts that come behind a long one, and the long one's, in the same turns.
+
+    The prompt has 5,000 tokens, the short ones 20; of these one comes every 0.3 s. All are of one client, and the
+    scheduler's limits are the ones by default.
+    """
+    limits = SchedulerLimits(prefix_cache_bytes=0, has_drafts=False)
+    package = models.package("smollm2")
+    async with engine_of(package, SessionOptions(THREADS, half_cache=models.half_cache), limits) as engine:
+        rng = np.random.default_rng(0)
+
+        async def first_token(length: int) -> float:
+            started = time.perf_counter()
+            times = [
+                time.perf_counter() - started
+                async for _ in engine.generate(replace(GREEDY, max_tokens=8), prompt_ids=random_ids(rng, length))
+            ]
+            return 1000 * times[0]
+
+        of_long: list[float] = []  # milliseconds
+
+        async def generations() -> float:
+            long = asyncio.create_task(first_token(5_000))
+            short: list[asyncio.Task[float]] = []
+            while not long.done():
+                await asyncio.sleep(0.3)
+                short.append(asyncio.create_task(first_token(20)))
+            of_long.append(await long)
+            return float(np.quantile(await asyncio.gather(*short), 0.95))
+
+        async def ours() -> float:
+            of_long.clear()
+            return await repeated(seconds, generations)
+
+        async def peer() -> float:
+            return median(of_long)
 
         yield Sides(ours, peer)
 
