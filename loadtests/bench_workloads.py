@@ -90,6 +90,25 @@ async def repeated(seconds: float, run: Callable[[], float | Awaitable[float]]) 
     return median(values)
 
 
+def of_same_turns(seconds: float, measure: Callable[[], Awaitable[tuple[float, float]]]) -> Sides:
+    """Return sides whose figures are of the same turns, and so is what neighbours took; the peer only tells its own."""
+    peers: list[float] = []
+
+    async def once() -> float:
+        ours, peer = await measure()
+        peers.append(peer)
+        return ours
+
+    async def ours() -> float:
+        peers.clear()
+        return await repeated(seconds, once)
+
+    async def peer() -> float:
+        return median(peers)
+
+    return Sides(ours, peer)
+
+
 async def decode_rate(engine: Engine, prompts: list[list[int]], params: SamplingParams) -> float:
     """Return tokens per second from the moment that all streams have their first token to the end of the last."""
 
@@ -298,32 +317,20 @@ async def newcomers(models: BenchModels, seconds: float) -> AsyncGenerator[Sides
             ]
             return 1000 * times[0]
 
-        of_long: list[float] = []  # milliseconds
-
-        async def generations() -> float:
+        async def first_tokens() -> tuple[float, float]:
             long = asyncio.create_task(first_token(5_000))
             short: list[asyncio.Task[float]] = []
             while not long.done():
                 await asyncio.sleep(0.3)
                 short.append(asyncio.create_task(first_token(20)))
-            of_long.append(await long)
-            return float(np.quantile(await asyncio.gather(*short), 0.95))
+            of_long = await long
+            return float(np.quantile(await asyncio.gather(*short), 0.95)), of_long
 
-        async def ours() -> float:
-            of_long.clear()
-            return await repeated(seconds, generations)
-
-        async def peer() -> float:
-            return median(of_long)
-
-        yield Sides(ours, peer)
+        yield of_same_turns(seconds, first_tokens)
 
 
 def overhead(name: str) -> Workload:
-    """Time all of a decode step of eight streams, and of the same steps the session's part, by a clock around it.
-
-    Both are of the same generations, and so is the time that neighbours took: the peer's turn only tells it.
-    """
+    """Time all of a decode step of eight streams, and of the same steps the session's part, by a clock around it."""
 
     @asynccontextmanager
     async def sides(models: BenchModels, seconds: float) -> AsyncGenerator[Sides, None]:
@@ -342,21 +349,11 @@ def overhead(name: str) -> Workload:
 
             session.run = timed  # type: ignore[method-assign]  # a clock for this measurement
 
-            of_session: list[float] = []  # milliseconds of a step, of each generation
-
-            async def generation() -> float:
+            async def milliseconds_of_a_step() -> tuple[float, float]:
                 spent[:] = [0.0, 0.0]
                 rate = await decode_rate(engine, prompts, GREEDY)
-                of_session.append(1000 * spent[0] / spent[1])
-                return 1000 * len(prompts) / rate
+                return 1000 * len(prompts) / rate, 1000 * spent[0] / spent[1]
 
-            async def ours() -> float:
-                of_session.clear()
-                return await repeated(seconds, generation)
-
-            async def peer() -> float:
-                return median(of_session)
-
-            yield Sides(ours, peer)
+            yield of_same_turns(seconds, milliseconds_of_a_step)
 
     return sides

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.monitoring.local import free_port
-from loadtests.hostile.processes import ROOT, end, role_of
+from loadtests.hostile.processes import ROOT, end, processes_of
 from loadtests.machine import about
 
 READY_WITHIN_S = 300.0
@@ -55,7 +55,7 @@ def main() -> None:
         wait_until_ready(port, process)
         ready_s = time.monotonic() - begun
         service = psutil.Process(process.pid)
-        computed_s = sum(map(seconds_of, everything_of(service)))
+        computed_s = sum(seconds_of(each) for _, each in processes_of(service))
         time.sleep(options.settle)
         show(footprints(service, options.seconds), ready_s, computed_s)
     finally:
@@ -86,21 +86,15 @@ def wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
 
 def footprints(service: psutil.Process, seconds: float) -> Mapping[str, Footprint]:
     """Return what each kind of process of a service takes, by its name; their own time is counted for so long."""
-    before = {process: seconds_of(process) for process in everything_of(service)}
+    before = [(name, process, seconds_of(process)) for name, process in processes_of(service)]
     time.sleep(seconds)
     found: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-    for process, computed_s in before.items():
+    for name, process, computed_s in before:
         try:
-            name = "python -m service" if process == service else role_of(process)
             found[name].append((pss_of(process.pid), (seconds_of(process) - computed_s) / seconds))
         except (psutil.NoSuchProcess, OSError):  # which has ended meanwhile
             continue
     return {name: Footprint(len(rows), *map(sum, zip(*rows, strict=True))) for name, rows in found.items()}
-
-
-def everything_of(service: psutil.Process) -> list[psutil.Process]:
-    """Return a service's process and all that it has started."""
-    return [service, *service.children(recursive=True)]
 
 
 def seconds_of(process: psutil.Process) -> float:

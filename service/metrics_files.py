@@ -91,17 +91,18 @@ class AllocatedDict(MmapedDict):
                 return
         self.without_file[key] = 0.0, 0.0
 
-    def read_value(self, key: str) -> Any:
-        """Return a value and its time."""
+    def _is_without_file(self, key: str) -> bool:
         if key not in self._positions and key not in self.without_file:
             self._init_value(key)
-        return self.without_file[key] if key in self.without_file else super().read_value(key)
+        return key in self.without_file
+
+    def read_value(self, key: str) -> Any:
+        """Return a value and its time."""
+        return self.without_file[key] if self._is_without_file(key) else super().read_value(key)
 
     def write_value(self, key: str, value: float, timestamp: float) -> None:
         """Set a value."""
-        if key not in self._positions and key not in self.without_file:
-            self._init_value(key)
-        if key in self.without_file:
+        if self._is_without_file(key):
             self.without_file[key] = value, timestamp
         else:
             super().write_value(key, value, timestamp)
@@ -142,26 +143,29 @@ def fold(directory: Path) -> None:
     for path in directory.glob("gauge_live*.db"):
         if not _is_alive(path):
             path.unlink()
+    try:
+        is_written = _write_journal(directory)
+    except OSError as error:  # a full disk: each of them is read until there is room
+        logger.warning("counts of dead processes are not folded: %s", error.strerror)
+        return
+    if is_written:
+        _finish(directory)
+
+
+def _write_journal(directory: Path) -> bool:
+    """Write sums, and the journal of what they are made of, if there is anything to fold; raises `OSError`."""
     journal: dict[str, list[str]] = {}
     for kind in KINDS:
         dead = [path for path in directory.glob(f"{kind}_*.db") if not _is_alive(path) and _is_sound(path)]
         folded = directory / f"{kind}_{FOLDED}.db"
         if dead and dead != [folded]:
-            try:
-                _write_sums(dead, folded.with_suffix(".new"))
-            except OSError as error:  # a full disk: each of them is read until there is room
-                logger.warning("counts of dead processes are not folded: %s", error.strerror)
-                return
+            _write_sums(dead, folded.with_suffix(".new"))
             journal[folded.name] = [path.name for path in dead if path != folded]
     if journal:
         written = _journal(directory).with_suffix(".new")
-        try:
-            written.write_text(json.dumps(journal))
-        except OSError as error:
-            logger.warning("counts of dead processes are not folded: %s", error.strerror)
-            return
+        written.write_text(json.dumps(journal))
         written.replace(_journal(directory))  # from here on the sums count, and no longer what they are made of
-        _finish(directory)
+    return bool(journal)
 
 
 def _finish(directory: Path) -> None:

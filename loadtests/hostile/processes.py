@@ -95,12 +95,16 @@ class Service:
         return found
 
     def _processes(self) -> Iterator[tuple[str, psutil.Process]]:
-        if self.process is None:
-            return
-        yield "python -m service", self.process
-        for child in self.process.children(recursive=True):
-            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                yield role_of(child), child
+        if self.process is not None:
+            yield from processes_of(self.process)
+
+
+def processes_of(service: psutil.Process) -> Iterator[tuple[str, psutil.Process]]:
+    """Yield a service's process and all that it has started, each with what it is for."""
+    yield "python -m service", service
+    for child in service.children(recursive=True):
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            yield role_of(child), child
 
 
 def role_of(process: psutil.Process) -> str:

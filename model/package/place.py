@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from model.package.manifest import FILE_NAME, FILE_PATTERN, Manifest, PackageError
 
@@ -16,16 +17,12 @@ def may_be_replaced(folder: Path) -> bool:
 
     The package may be of whichever version, or half moved (`MOVING`); pages have a manifest.json, too.
     """
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if not any(name == MOVING or not name.startswith(".") for name in names):
-        return not folder.exists() or folder.is_dir()
-    if MOVING in names:
+    if not folder.is_dir():
+        return not folder.exists()
+    names = {path.name for path in folder.iterdir()}
+    if MOVING in names or all(name.startswith(".") for name in names):
         return True
-    try:
-        manifest = json.loads((folder / FILE_NAME).read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(manifest, dict) and {"format_version", "graphs"} <= manifest.keys()
+    return {"format_version", "graphs"} <= _manifest_of_any_version(folder).keys()
 
 
 def check_place(folder: Path) -> None:
@@ -50,8 +47,14 @@ def take_place(made: Path, folder: Path) -> None:
 
 def _files_of_package(folder: Path) -> set[str]:
     """Return the files beside its manifest that a package in a folder, of whichever version, says it has."""
-    try:
-        listed = json.loads((folder / FILE_NAME).read_bytes())["sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()
+    listed = _manifest_of_any_version(folder).get("sha256")
     return {name for name in listed if re.fullmatch(FILE_PATTERN, name)} if isinstance(listed, dict) else set()
+
+
+def _manifest_of_any_version(folder: Path) -> dict[str, Any]:
+    """Return what a folder's manifest says, unchecked; nothing where there is none."""
+    try:
+        said = json.loads((folder / FILE_NAME).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}

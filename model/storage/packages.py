@@ -69,11 +69,11 @@ def _fetch(package: StoredPackage, folder: Path, partial: Path, downloader: Down
         content.mkdir(parents=True, exist_ok=True)
         brought = (_bring_archive if package.address.is_archive else _bring_files)(package, folder, content, downloader)
     if brought:
-        if folder.exists() and not (folder / FILE_NAME).exists():  # somebody may work there, or keep hidden files
+        if (folder / FILE_NAME).exists():
+            folder.rename(replaced)
+        if folder.exists():  # without a package: somebody may work there, or keep hidden files
             take_place(content, folder)
         else:
-            if folder.exists():
-                folder.rename(replaced)
             content.rename(folder)
     shutil.rmtree(partial, ignore_errors=True)
     return brought

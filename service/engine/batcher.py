@@ -22,7 +22,7 @@ from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.errors import EngineFailed
 from service.engine.fastest import fastest_session, packed_if_faster
 from service.engine.inputs import ImageInput, OneShotInput, TextInput, collate
-from service.engine.isolation import Failure, as_exception, isolated
+from service.engine.isolation import ENDINGS, Failure, as_exception, isolated
 from service.engine.memory import trim_heap
 from service.engine.observer import Load, Observer, Silent, Step
 from service.engine.session import Array, Provider, Session, SessionOptions
@@ -74,9 +74,11 @@ class Batcher:
         self._inputs, self._outputs = graph.inputs, graph.outputs
         self._pad = manifest.special_ids.pad
         self._ran_at = -REST_S
-        self._session, self._batch_tokens = self._opened(
-            folder / graph.file, manifest, options, batch_tokens, exact=exact
-        )
+        self._batch_tokens = batch_tokens or BATCH_TOKENS
+        self._session = self._opened(folder / graph.file, manifest, options, exact=exact)
+        if self._session.provider == "cuda":
+            self._batch_tokens = batch_tokens or BATCH_TOKENS_ON_DEVICE
+            self._session = self._packed_if_faster(self._session, folder / graph.file, manifest, options)
         self._example = _example(manifest)
         # A first run is slow: before there is a client, not for one.
         with self._session.shrinking():
@@ -92,24 +94,18 @@ class Batcher:
         """What computes the graph."""
         return self._session.provider
 
-    def _opened(
-        self, path: Path, manifest: Manifest, options: SessionOptions, batch_tokens: int | None, *, exact: bool
-    ) -> tuple[Session, int]:
-        """Return what computes the graph, and how many padded tokens a batch may have there."""
-
-        def batches(shapes: Sequence[tuple[int, int]], most: int) -> list[dict[str, Array]]:
-            return [collate(batch, self._pad, self._inputs) for batch in _measured(manifest, most, shapes)]
-
-        most = batch_tokens or BATCH_TOKENS
+    def _opened(self, path: Path, manifest: Manifest, options: SessionOptions, *, exact: bool) -> Session:
         if exact:
-            session = Session(path, options)
-        else:
-            session = fastest_session(path, options, batches(MEASURED, most), self._outputs, manifest.name)
-        if session.provider != "cuda":
-            return session, most
-        most = batch_tokens or BATCH_TOKENS_ON_DEVICE
-        found = batches(MEASURED_ON_DEVICE, most)
-        return packed_if_faster(session, path, options, found, self._outputs, manifest.name), most
+            return Session(path, options)
+        return fastest_session(path, options, self._measured(manifest, MEASURED), self._outputs, manifest.name)
+
+    def _packed_if_faster(self, own: Session, path: Path, manifest: Manifest, options: SessionOptions) -> Session:
+        batches = self._measured(manifest, MEASURED_ON_DEVICE)
+        return packed_if_faster(own, path, options, batches, self._outputs, manifest.name)
+
+    def _measured(self, manifest: Manifest, shapes: Sequence[tuple[int, int]]) -> list[dict[str, Array]]:
+        batches = _example_batches(manifest, self._batch_tokens, shapes)
+        return [collate(batch, self._pad, self._inputs) for batch in batches]
 
     async def run(self, permit: Permit, inputs: Sequence[OneShotInput]) -> list[Array]:
         """Return the answer to each of a request's inputs, as the model gives it.
@@ -233,7 +229,7 @@ class _Lane:
                 for item, row in zip(batch, rows, strict=True):
                     _settle(item, row)
                 self._batcher.tell(batch, started)
-        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+        except ENDINGS:
             raise
         except BaseException as error:  # a library's may be none of `Exception`
             # Who makes the graph fail is isolated. Whatever else fails is a bug, after which nothing can be trusted, or
@@ -265,16 +261,18 @@ def _example(manifest: Manifest) -> OneShotInput:
     return ImageInput(np.zeros((image.channels, image.size, image.size), np.float32), tokens=1)
 
 
-def _measured(manifest: Manifest, batch_tokens: int, shapes: Sequence[tuple[int, int]]) -> list[list[OneShotInput]]:
+def _example_batches(
+    manifest: Manifest, batch_tokens: int, shapes: Sequence[tuple[int, int]]
+) -> list[list[OneShotInput]]:
     """Return batches to compare graphs by, none larger than a model's may be; of several texts the last is shorter."""
     rng, image = np.random.default_rng(0), manifest.image
-    batches: list[list[OneShotInput]] = []
     if image is not None:
         tokens, shape = manifest.limits.max_positions, (image.channels, image.size, image.size)
         counts = {max(1, min(rows, batch_tokens // tokens)) for rows, _ in shapes}
         return [
             [ImageInput(rng.standard_normal(shape, np.float32), tokens) for _ in range(rows)] for rows in sorted(counts)
         ]
+    batches: list[list[OneShotInput]] = []
     for rows, tokens in shapes:
         length = min(tokens, manifest.limits.max_input_tokens, batch_tokens)
         places = [0] if manifest.task == "fill" else []

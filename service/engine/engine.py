@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Iterable
@@ -14,7 +13,7 @@ from model.package import Manifest
 from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.beam_search import BeamParams
 from service.engine.errors import EngineFailed
-from service.engine.isolation import Failure
+from service.engine.isolation import ENDINGS, Failure
 from service.engine.mailbox import Mailbox, Output
 from service.engine.observer import Ending, Load, Observer, Silent
 from service.engine.prefix_cache import BLOCK_TOKENS, PrefixCache
@@ -185,7 +184,7 @@ class Engine:
                 goes_on = any(sequence.slots and not sequence.is_aborted for sequence in self.scheduler.running)
                 if not goes_on and all(isinstance(result, Failure) for result in results):
                     await self._worker.run(lambda _: self._runner.warm_up(), None)
-        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+        except ENDINGS:
             raise
         except BaseException:  # a library's may be none of `Exception`
             # The runner answers for who makes the graphs fail. Whatever else fails is a bug, after which no state can

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 logger = logging.getLogger(__name__)
+
+ENDINGS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)  # what is to end a loop, and is no failure of one
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -321,16 +321,15 @@ class Scheduler:
             key = (_identity(sequence), sequence.computed, begins_with)
             if key in leaders:
                 leaders[key].sharers.append(sequence)
-                self._restored.pop(sequence, None)
-                continue
-            tokens = self._chunk_tokens(sequence)
-            longest = max(longest, tokens, len(sequence.source_ids or ()))
-            if leaders and (len(leaders) + 1) * longest > self.limits.prefill_tokens:
-                break
-            stop = sequence.computed + tokens
-            is_plain = sequence.source_ids is None
-            stored = self.prefix_cache.add(sequence.prefilled_ids[:stop]) if is_plain else []
-            leaders[key] = Chunk(sequence, tokens, blocks, stored)
+            else:
+                tokens = self._chunk_tokens(sequence)
+                longest = max(longest, tokens, len(sequence.source_ids or ()))
+                if leaders and (len(leaders) + 1) * longest > self.limits.prefill_tokens:
+                    break
+                stop = sequence.computed + tokens
+                is_plain = sequence.source_ids is None
+                stored = self.prefix_cache.add(sequence.prefilled_ids[:stop]) if is_plain else []
+                leaders[key] = Chunk(sequence, tokens, blocks, stored)
             self._restored.pop(sequence, None)
         return list(leaders.values())
 
