@@ -28,6 +28,7 @@ from service.engine.slots import Slots, slots_of
 from service.engine.waiting import WaitingQueue
 
 ROWS_PER_DECODE = 8  # so many rows' progress is worth letting newcomers wait for one step more
+ROWS_IN_TURN = 16  # of a client whose steps are long beside another's, who waits for the one in progress when it comes
 REFUSED_PER_SLOT = 4  # sequences that are looked at though there is no room for them
 
 
@@ -70,6 +71,7 @@ class Scheduler:
         self._restored: dict[Sequence, tuple[Sequence, list[Block]]] = {}
         self._slots = Slots(limits.max_slots)
         self._decodes = 0  # steps since the last prefill
+        self._turns = 0  # that sequences have had
         self._gives_way = False  # whether the next prefill is for the shortest prompts, not for the oldest
 
     @property
@@ -163,10 +165,30 @@ class Scheduler:
                 return Prefill(chunks, copies, self._extent(copies, lengths))
         if not decoding:
             return None
+        decoding = self._in_turn(decoding)
         self._decodes += 1
         drafts = self._drafts(decoding) if self._has_drafts else {}
         lengths = [sequence.computed + 1 + len(draft) for sequence, draft in drafts.items()]
         return Decode(decoding, copies, self._extent(copies, lengths), drafts)
+
+    def _in_turn(self, decoding: list[Sequence]) -> list[Sequence]:
+        """Return those that decode now: of a client with long steps only a few, the longest waiting ones."""
+        if len(self._clients) < 2 or len(slots_of(decoding)) <= ROWS_IN_TURN:
+            return decoding
+        rows = dict.fromkeys(self._shares.are_long(), 0)  # in this step
+        if not rows:
+            return decoding
+        chosen: set[Sequence] = set()
+        for sequence in sorted(decoding, key=lambda each: each.turn):
+            client, width = sequence.permit.client, len(sequence.slots)
+            if client in rows:
+                if rows[client] and rows[client] + width > ROWS_IN_TURN:
+                    continue
+                rows[client] += width
+                self._turns += 1
+                sequence.turn = self._turns
+            chosen.add(sequence)
+        return [sequence for sequence in decoding if sequence in chosen]
 
     def may_wait(self, batch: Batch) -> bool:
         """Whether a step is only for clients who have had more time than others who were here lately."""
@@ -214,8 +236,12 @@ class Scheduler:
         assert self.cache_tokens_used <= self.budget.tokens, "bug: more memory is promised than there is"
 
     def _decodes_due(self, clients: Set[str], decoding: abc.Sequence[Sequence]) -> int:
-        """Return how many decode steps come before the next prefill; only one before a prompt's next chunk."""
-        if self._of(clients, self._prefilling):
+        """Return how many decode steps come before the next prefill.
+
+        Only one before a prompt's next chunk, and before the first prompt of a client of whom nothing runs.
+        """
+        newcomers = self._waiting.clients - {sequence.permit.client for sequence in self.running}
+        if self._of(clients, self._prefilling) or (len(self._clients) > 1 and newcomers):
             return 1
         rows = len(slots_of(decoding))
         return max(1, min(rows // ROWS_PER_DECODE, self.limits.max_decodes_between))

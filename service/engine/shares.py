@@ -6,12 +6,13 @@ counted (start-time fair queueing, Goyal et al. 1996), and one who is ahead of t
 theirs. A client with shorter steps is charged less for them, down to a third, so of two clients the heavy one keeps at
 least a quarter of the time, even if the light one wants all of it. A client that arrives or returns has up to
 `CREDIT_S` of credit: it is not paused during short requests, and nobody is paused for it, or streams would stall
-whenever somebody arrives.
+whenever somebody arrives. Only clients with much longer steps are, but never for long at a time.
 """
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Set
 from typing import Literal
 
@@ -20,8 +21,12 @@ from service.engine.admission import SHARE
 Kind = Literal["prefill", "decode"]  # of steps
 
 CREDIT_S = 1.0  # at most, of what was not used: a few short requests
+LONGEST_REST_S = 0.25  # then a client has a step, whoever else is here
 AHEAD_S = 0.05  # at least, before anybody rests: decoding together is cheaper than in turns
 LATELY_S = 5.0  # since a client was here, for whose models the others' steps yield
+# Steps of a client alone, the shortest of which is what it needs: any of them may have been slow, as the machine had
+# other things to do, and would say that nobody need rest for it.
+STEPS_ALONE = 8
 
 
 class Shares:
@@ -31,10 +36,13 @@ class Shares:
         self._clock = clock
         self._seen: dict[str, float] = {}  # when each client was last here
         self._had: dict[str, float] = {}  # seconds; of newcomers as if they had been here
-        self._credit: dict[str, float] = {}  # seconds that each may be further ahead
-        # Rows (or tokens) and seconds of the last step of a client alone, of each kind.
-        self._alone: dict[tuple[str, Kind], tuple[int, float]] = {}
-        self._own: dict[str, float] = {}  # seconds of each client's part in its last step
+        # Seconds that each may be further ahead of others, and that those with much longer steps must be behind it.
+        self._credit: dict[str, float] = {}
+        self._went_on: dict[str, float] = {}  # when each client that is here had its last step
+        # Rows (or tokens) and seconds of the last steps of a client alone, of each kind.
+        self._alone: defaultdict[tuple[str, Kind], deque[tuple[int, float]]]
+        self._alone = defaultdict(lambda: deque(maxlen=STEPS_ALONE))
+        self._needs: dict[str, float] = {}  # seconds that each client's last step would have taken alone
         self._present: Set[str] = frozenset()
         self._least = 0.0  # of those who are here
 
@@ -45,35 +53,62 @@ class Shares:
             had = self._had.get(client, 0.0)
             self._credit[client] = min(CREDIT_S, max(0.0, self._least - had))
             self._had[client] = max(had, self._least)
+        now = self._clock()
+        self._went_on = {client: self._went_on.get(client, now) for client in present}
         self._present = present
-        self._seen |= dict.fromkeys(present, self._clock())
+        self._seen |= dict.fromkeys(present, now)
         least = min((self._had[client] for client in present), default=self._least)
         self._least = max(self._least, least)
-        return {client for client in present if self._had[client] <= least + AHEAD_S + self._credit[client]}
+        first = {
+            client
+            for client in present
+            if self._had[client] <= self._most_of(client) or now - self._went_on[client] > LONGEST_REST_S
+        }
+        self._went_on |= dict.fromkeys(first, now)
+        return first
+
+    def _most_of(self, client: str) -> float:
+        """Return how much time one of the present clients may have had before it rests."""
+        longest = self._needs.get(client, 0.0) / SHARE
+        others = [
+            self._had[o] - (self._credit[o] if self._needs.get(o, longest) < longest else 0) for o in self._present
+        ]
+        return min(others) + AHEAD_S + self._credit[client]
 
     def are_ahead(self, clients: Set[str]) -> bool:
         """Whether all of some clients have had more time than one who was here lately, and need not be in a hurry."""
-        lately = self._clock() - LATELY_S
-        least = min((had for client, had in self._had.items() if self._seen.get(client, 0.0) > lately), default=0.0)
+        least = min((self._had[client] for client in self._here_lately()), default=0.0)
         return all(self._had.get(client, 0.0) > least + AHEAD_S for client in clients)
+
+    def are_long(self) -> Set[str]:
+        """Return the present clients whose steps are much longer than those of one who was here lately."""
+        shortest = min((self._needs[client] for client in self._here_lately() if client in self._needs), default=0.0)
+        return {client for client in self._present if self._needs.get(client, 0.0) > SHARE * shortest}
+
+    def _here_lately(self) -> list[str]:
+        lately = self._clock() - LATELY_S
+        return [client for client, seen in self._seen.items() if seen > lately]
 
     def charge(self, work: Mapping[str, int], seconds: float, kind: Kind = "decode") -> None:
         """Count a decode of so many rows, or a prefill of so many tokens, of each client, which took so long.
 
         Each pays by its rows, but no less than a step of its own would take: nobody need rest for a client who would be
         no quicker alone. A step alone counts as no longer than the newest one that the client shared; else one that was
-        slow once, as the machine stood still, would be held against it for as long as the others are here.
+        slow, as the machine stood still, would be held against it for as long as the others are here.
         """
         total = sum(work.values())
+        taken = {client: seconds * count / total for client, count in work.items()}
         for client, count in work.items():
+            steps = self._alone[client, kind]
             if len(work) == 1:
-                self._alone[client, kind] = count, seconds
-            alone_count, alone_s = self._alone.get((client, kind), (1, 0.0))
-            alone = alone_s * min(1.0, count / alone_count)
-            if alone > seconds:
-                alone, self._alone[client, kind] = seconds, (count, seconds)
-            self._own[client] = max(seconds * count / total, alone)
-        longest = max(self._own.get(client, 0.0) for client in self._present | work.keys())
+                steps.append((count, seconds))
+            alike = [alone_s * min(1.0, count / rows) for rows, alone_s in steps if 2 * rows >= count]
+            self._needs[client] = min(alike, default=taken[client])
+            if self._needs[client] > seconds:
+                self._needs[client] = seconds
+                steps.append((count, seconds))
+        longest = max(self._needs.get(client, 0.0) for client in self._present | work.keys())
         for client in work:
-            own = self._own[client]
-            self._had[client] = self._had.get(client, 0.0) + own * (max(1 / SHARE, own / longest) if longest else 1.0)
+            needs = self._needs[client]
+            price = max(1 / SHARE, needs / longest) if longest else 1.0
+            self._had[client] = self._had.get(client, 0.0) + price * max(taken[client], needs)

@@ -16,7 +16,7 @@ from service.engine.beam_search import BeamParams, Candidates
 from service.engine.kv_cache import KVBudget
 from service.engine.prefix_cache import BLOCK_TOKENS, PrefixCache
 from service.engine.sampling import SampledToken, SamplingParams
-from service.engine.scheduler import Scheduler, SchedulerLimits
+from service.engine.scheduler import ROWS_IN_TURN, Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.slots import _agreement
 
@@ -42,12 +42,12 @@ def of_client(name: str, sequence: Sequence) -> Sequence:
     return sequence
 
 
-def advance(scheduler: Scheduler, rng: random.Random | None = None) -> Batch:
-    """Schedule a step, check what must hold, and update with made-up tokens."""
+def advance(scheduler: Scheduler, rng: random.Random | None = None, row_s: float = 0.0) -> Batch:
+    """Schedule a step, check what must hold, and update with made-up tokens; each row took so long."""
     batch = scheduler.schedule()
     assert batch is not None
     scheduler.check_integrity()
-    scheduler.update(batch, choices(batch, rng))
+    scheduler.update(batch, choices(batch, rng), row_s * sum(batch.work().values()))
     return batch
 
 
@@ -179,6 +179,49 @@ def test_a_long_prompt_has_every_other_prefill_however_many_shorter_ones_come() 
             prefills.append(long in batch.sequences)
 
     assert len(prefills) <= 2 * 13
+
+
+def many_beside_one() -> tuple[Scheduler, list[Sequence]]:
+    """Return a scheduler with 40 sequences of a client, beside which another has had one; and the 40."""
+    scheduler = make_scheduler(max_slots=64, prefill_tokens=512)
+    many = [of_client("many", make_sequence()) for _ in range(40)]
+    one = of_client("one", make_sequence(max_tokens=3))
+    for sequence in (one, *many):
+        scheduler.add(sequence)
+    while one.ending is None and one in scheduler.running + list(scheduler._waiting.in_turn()):
+        advance(scheduler, row_s=0.001)
+    return scheduler, many
+
+
+def test_rows_whose_steps_are_long_have_turns_while_another_client_may_come_back() -> None:
+    scheduler, many = many_beside_one()
+    before = [sequence.computed for sequence in many]
+    batches = [advance(scheduler, row_s=0.001) for _ in range(30)]
+
+    assert {len(batch.sequences) for batch in batches} == {ROWS_IN_TURN}
+    steps = [sequence.computed - begun for sequence, begun in zip(many, before, strict=True)]
+    assert max(steps) - min(steps) <= 1 and sum(steps) == 30 * ROWS_IN_TURN
+
+
+def test_a_search_that_is_wider_than_a_turn_has_one_of_its_own() -> None:
+    scheduler, _ = many_beside_one()
+    search = of_client("many", make_sequence(beam_size=20))
+    scheduler.add(search)
+    batches = [advance(scheduler, row_s=0.001) for _ in range(40)]
+    wide = [batch for batch in batches if isinstance(batch, Decode) and search in batch.sequences]
+
+    assert len(wide) > 8
+    assert all(len(batch.sequences) == 1 for batch in wide[1:])  # the first is of a single row
+
+
+def test_the_first_of_another_client_waits_for_a_single_step() -> None:
+    scheduler, _ = many_beside_one()
+    advance(scheduler, row_s=0.001)
+    newcomer = of_client("one", make_sequence())
+    scheduler.add(newcomer)
+    kinds = [advance(scheduler, row_s=0.001) for _ in range(2)]
+
+    assert any(newcomer in batch.sequences for batch in kinds)
 
 
 def test_a_prefill_keeps_to_its_padded_token_budget() -> None:

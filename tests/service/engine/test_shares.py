@@ -1,8 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from service.engine.shares import AHEAD_S, CREDIT_S, LATELY_S, Shares
+import numpy as np
+
+from service.engine.shares import AHEAD_S, CREDIT_S, LATELY_S, LONGEST_REST_S, STEPS_ALONE, Shares
 
 
 def had(shares: Shares, rows: Mapping[str, int], row_s: float, steps: int, step_s: float = 0.0) -> dict[str, float]:
@@ -62,6 +64,53 @@ def test_nobody_rests_for_those_who_come() -> None:
         shares.charge(dict.fromkeys(present, 2), 0.004)
 
 
+def few_back_beside_many(clock: Callable[[], float]) -> Shares:
+    """Return shares of which a client with long steps has had much while one with short steps was away."""
+    shares = Shares(clock)
+    had(shares, {"few": 2, "many": 60}, 0.001, 100)
+    for _ in range(100):
+        shares.first({"many"})
+        shares.charge({"many": 60}, 0.06)
+    return shares
+
+
+def test_who_has_long_steps_rests_at_once_for_one_who_comes_back_but_only_for_what_that_one_did_not_use() -> None:
+    shares = few_back_beside_many(lambda: 100.0)
+    rested = 0.0
+    while shares.first({"few", "many"}) == {"few"}:
+        shares.charge({"few": 2}, 0.002)
+        rested += 0.002
+    assert CREDIT_S - AHEAD_S < rested < 3 * CREDIT_S
+
+
+def test_nobody_rests_for_long_at_a_time() -> None:
+    now = 100.0
+    shares = few_back_beside_many(lambda: now)
+    went_on = []
+    for _ in range(1000):
+        first = shares.first({"few", "many"})
+        rows = {client: {"few": 2, "many": 60}[client] for client in first}
+        shares.charge(rows, 0.001 * sum(rows.values()))
+        now += 0.001 * sum(rows.values())
+        if "many" in first:
+            went_on.append(now)
+    rests = np.diff(went_on)
+
+    assert len(rests) > 4 and LONGEST_REST_S < max(rests) < LONGEST_REST_S + 0.1
+
+
+def test_steps_that_are_much_longer_than_those_of_one_who_was_here_lately_are_long() -> None:
+    now = 100.0
+    shares = Shares(lambda: now)
+    shares.first({"few", "more", "many"})
+    shares.charge({"few": 2, "more": 5, "many": 60}, 0.067)
+    assert shares.are_long() == {"many"}
+
+    now += LATELY_S + 1
+    shares.first({"many"})
+    assert not shares.are_long()
+
+
 def test_a_client_alone_never_rests() -> None:
     shares = Shares()
     for _ in range(100):
@@ -91,10 +140,20 @@ def test_one_slow_step_alone_is_not_held_against_a_client() -> None:
     assert seconds["a"] > 0.6 * seconds["b"]
 
 
+def test_one_slow_step_alone_does_not_bring_those_with_long_steps_back() -> None:
+    shares = Shares()
+    for seconds in [0.001] * (STEPS_ALONE - 1) + [0.1]:
+        shares.first({"few"})
+        shares.charge({"few": 2}, seconds)
+    seconds = had(shares, {"few": 2, "many": 60}, 0.0005, 10_000)
+
+    assert seconds["many"] < 0.4 * seconds["few"]
+
+
 def test_tokens_of_a_prompt_say_nothing_of_rows() -> None:
     shares = Shares()
     shares.first({"a"})
     shares.charge({"a": 1000}, 1.0, "prefill")
     shares.charge({"a": 1, "b": 1}, 0.004, "decode")
 
-    assert shares._own == {"a": 0.002, "b": 0.002}
+    assert shares._needs == {"a": 0.002, "b": 0.002}
