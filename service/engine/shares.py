@@ -21,7 +21,7 @@ from service.engine.admission import SHARE
 Kind = Literal["prefill", "decode"]  # of steps
 
 CREDIT_S = 1.0  # at most, of what was not used: a few short requests
-LONGEST_REST_S = 0.25  # then a client has a step, whoever else is here
+LONGEST_REST_S = 0.5  # then a client has a step, whoever else is here
 AHEAD_S = 0.05  # at least, before anybody rests: decoding together is cheaper than in turns
 LATELY_S = 5.0  # since a client was here, for whose models the others' steps yield
 # Steps of a client alone, the shortest of which is what it needs: any of them may have been slow, as the machine had
@@ -44,6 +44,7 @@ class Shares:
         self._alone = defaultdict(lambda: deque(maxlen=STEPS_ALONE))
         self._needs: dict[str, float] = {}  # seconds that each client's last step would have taken alone
         self._present: Set[str] = frozenset()
+        self._returned: list[str] = []  # of those, who have credit
         self._least = 0.0  # of those who are here
 
     def first(self, present: Set[str]) -> Set[str]:
@@ -51,29 +52,28 @@ class Shares:
         self._least = max(self._least, min((self._had[client] for client in present & self._present), default=0.0))
         for client in present - self._present:
             had = self._had.get(client, 0.0)
-            self._credit[client] = min(CREDIT_S, max(0.0, self._least - had))
+            used = had - self._credit.get(client, 0.0)  # what it did not use of its credit stays its own
             self._had[client] = max(had, self._least)
+            self._credit[client] = self._had[client] - max(used, self._least - CREDIT_S)
         now = self._clock()
         self._went_on = {client: self._went_on.get(client, now) for client in present}
         self._present = present
+        self._returned = [client for client in present if self._credit[client]]
         self._seen |= dict.fromkeys(present, now)
         least = min((self._had[client] for client in present), default=self._least)
         self._least = max(self._least, least)
-        first = {
-            client
-            for client in present
-            if self._had[client] <= self._most_of(client) or now - self._went_on[client] > LONGEST_REST_S
-        }
+        first = {client for client in present if self._may_go_on(client, least)}
         self._went_on |= dict.fromkeys(first, now)
         return first
 
-    def _most_of(self, client: str) -> float:
-        """Return how much time one of the present clients may have had before it rests."""
+    def _may_go_on(self, client: str, least: float) -> bool:
+        if self._seen[client] - self._went_on[client] > LONGEST_REST_S:
+            return True
         longest = self._needs.get(client, 0.0) / SHARE
-        others = [
-            self._had[o] - (self._credit[o] if self._needs.get(o, longest) < longest else 0) for o in self._present
-        ]
-        return min(others) + AHEAD_S + self._credit[client]
+        for other in self._returned:
+            if self._needs.get(other, longest) < longest:
+                least = min(least, self._had[other] - self._credit[other])
+        return self._had[client] <= least + AHEAD_S + self._credit[client]
 
     def are_ahead(self, clients: Set[str]) -> bool:
         """Whether all of some clients have had more time than one who was here lately, and need not be in a hurry."""

@@ -83,6 +83,15 @@ def test_who_has_long_steps_rests_at_once_for_one_who_comes_back_but_only_for_wh
     assert CREDIT_S - AHEAD_S < rested < 3 * CREDIT_S
 
 
+def test_what_a_client_does_not_use_of_its_credit_stays_its_own() -> None:
+    shares = few_back_beside_many(lambda: 100.0)
+    for _ in range(20):  # short requests with hardly anything between them
+        for _ in range(5):
+            assert shares.first({"few", "many"}) == {"few"}
+            shares.charge({"few": 2}, 0.002)
+        shares.first({"many"})
+
+
 def test_nobody_rests_for_long_at_a_time() -> None:
     now = 100.0
     shares = few_back_beside_many(lambda: now)
@@ -142,9 +151,9 @@ def test_one_slow_step_alone_is_not_held_against_a_client() -> None:
 
 def test_one_slow_step_alone_does_not_bring_those_with_long_steps_back() -> None:
     shares = Shares()
-    for seconds in [0.001] * (STEPS_ALONE - 1) + [0.1]:
+    for step_s in [0.001] * (STEPS_ALONE - 1) + [0.1]:
         shares.first({"few"})
-        shares.charge({"few": 2}, seconds)
+        shares.charge({"few": 2}, step_s)
     seconds = had(shares, {"few": 2, "many": 60}, 0.0005, 10_000)
 
     assert seconds["many"] < 0.4 * seconds["few"]
