@@ -96,7 +96,7 @@ def test_nobody_rests_for_long_at_a_time() -> None:
     now = 100.0
     shares = few_back_beside_many(lambda: now)
     went_on = []
-    for _ in range(1000):
+    for _ in range(3000):
         first = shares.first({"few", "many"})
         rows = {client: {"few": 2, "many": 60}[client] for client in first}
         shares.charge(rows, 0.001 * sum(rows.values()))
