@@ -142,7 +142,7 @@ class Scheduler:
         copies = self._slots.lay_out(self._decoding, slots_of(self._prefilling))
         if len(self._clients) < 2:
             return self._next(self._clients, copies)
-        running = {sequence.permit.client for sequence in self.running}
+        running = _clients_of(self.running)
         present = running | self._waiting.clients
         # Clients that only wait are left out: nobody can rest in their favour until they have room.
         first = self._shares.first(running) | (present - running)
@@ -194,7 +194,7 @@ class Scheduler:
         """Whether a step is only for clients who have had more time than others who were here lately."""
         if len(self._clients) < 2:
             return False
-        return self._shares.are_ahead({sequence.permit.client for sequence in batch.sequences})
+        return self._shares.are_ahead(_clients_of(batch.sequences))
 
     def update(self, batch: Batch, results: abc.Sequence[StepChoice | Failure | None], seconds: float = 0.0) -> None:
         """Take a step's results: of a decode a choice for each sequence, of a prefill None for each chunk.
@@ -240,8 +240,9 @@ class Scheduler:
 
         Only one before a prompt's next chunk, and before the first prompt of a client of whom nothing runs.
         """
-        newcomers = self._waiting.clients - {sequence.permit.client for sequence in self.running}
-        if self._of(clients, self._prefilling) or (len(self._clients) > 1 and newcomers):
+        if self._of(clients, self._prefilling):
+            return 1
+        if len(self._clients) > 1 and self._waiting.clients - _clients_of(self.running):
             return 1
         rows = len(slots_of(decoding))
         return max(1, min(rows // ROWS_PER_DECODE, self.limits.max_decodes_between))
@@ -363,6 +364,10 @@ class Scheduler:
         """Return how much of a prompt comes next. No single token is left for the last chunk (see `PrefixCache`)."""
         remaining, budget = _remaining(sequence), self.limits.prefill_tokens
         return budget - 1 if remaining == budget + 1 else min(remaining, budget)
+
+
+def _clients_of(sequences: abc.Sequence[Sequence]) -> set[str]:
+    return {sequence.permit.client for sequence in sequences}
 
 
 def _rows_if_few(sequences: abc.Sequence[Sequence]) -> int:

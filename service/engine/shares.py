@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Literal
 
 from service.engine.admission import SHARE
@@ -23,7 +23,7 @@ Kind = Literal["prefill", "decode"]  # of steps
 CREDIT_S = 1.0  # at most, of what was not used: a few short requests
 LONGEST_REST_S = 0.5  # then a client has a step, whoever else is here
 AHEAD_S = 0.05  # at least, before anybody rests: decoding together is cheaper than in turns
-LATELY_S = 5.0  # since a client was here, for whose models the others' steps yield
+LATELY_S = 5.0  # since a client was here, to whose models the others' steps yield, and beside whom long ones have turns
 # Steps of a client alone, the shortest of which is what it needs: any of them may have been slow, as the machine had
 # other things to do, and would say that nobody need rest for it.
 STEPS_ALONE = 8
@@ -44,7 +44,6 @@ class Shares:
         self._alone = defaultdict(lambda: deque(maxlen=STEPS_ALONE))
         self._needs: dict[str, float] = {}  # seconds that each client's last step would have taken alone
         self._present: Set[str] = frozenset()
-        self._returned: list[str] = []  # of those, who have credit
         self._least = 0.0  # of those who are here
 
     def first(self, present: Set[str]) -> Set[str]:
@@ -58,22 +57,26 @@ class Shares:
         now = self._clock()
         self._went_on = {client: self._went_on.get(client, now) for client in present}
         self._present = present
-        self._returned = [client for client in present if self._credit[client]]
         self._seen |= dict.fromkeys(present, now)
         least = min((self._had[client] for client in present), default=self._least)
         self._least = max(self._least, least)
-        first = {client for client in present if self._may_go_on(client, least)}
+        returned = [client for client in present if self._credit[client]]
+        first = {
+            client
+            for client in present
+            if self._had[client] <= self._most_of(client, least, returned)
+            or now - self._went_on[client] > LONGEST_REST_S
+        }
         self._went_on |= dict.fromkeys(first, now)
         return first
 
-    def _may_go_on(self, client: str, least: float) -> bool:
-        if self._seen[client] - self._went_on[client] > LONGEST_REST_S:
-            return True
+    def _most_of(self, client: str, least: float, returned: Iterable[str]) -> float:
+        """Return how much time a client may have had before it rests, beside one who had the least."""
         longest = self._needs.get(client, 0.0) / SHARE
-        for other in self._returned:
+        for other in returned:
             if self._needs.get(other, longest) < longest:
                 least = min(least, self._had[other] - self._credit[other])
-        return self._had[client] <= least + AHEAD_S + self._credit[client]
+        return least + AHEAD_S + self._credit[client]
 
     def are_ahead(self, clients: Set[str]) -> bool:
         """Whether all of some clients have had more time than one who was here lately, and need not be in a hurry."""
