@@ -19,7 +19,8 @@ from loadtests.bench_threads import AT_A_TIME_S, rate_of, workloads
 from loadtests.bench_workloads import PACKAGES, THREADS
 from loadtests.machine import Steal, about
 from model.package import Manifest
-from service.engine.session import SessionOptions, native_library
+from service.engine.providers import native_library
+from service.engine.session import SessionOptions
 
 BUNDLED = [PACKAGES / name for name in ("stories", "translate", "sentiment")]
 

@@ -80,7 +80,7 @@ def check_devices(models: Sequence[ModelSettings]) -> None:
     asking = [model for model in models if model.num_gpus and not model.cpu_fallback]
     if not asking:
         return
-    from service.engine.session import has_cuda  # ONNX Runtime is for replicas, unless a model needs to know
+    from service.engine.providers import has_cuda  # ONNX Runtime is for replicas, unless a model needs to know
     from service.tasks.devices import wants_device
 
     wanting = [model for model in asking if wants_device(model)]

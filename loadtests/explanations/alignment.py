@@ -18,8 +18,8 @@ from pathlib import Path
 
 from model.package import Manifest, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
+from service.engine.arrays import Array
 from service.engine.explaining.explainer import Explainer
-from service.engine.session import Array
 from service.tasks.explaining.aligner import Aligner
 from service.tasks.explaining.alignment import by_attention, by_vectors
 from service.tasks.explaining.tokens import Span, words_of, words_of_tokens

@@ -17,8 +17,9 @@ import numpy as np
 from loadtests.explanations.gradients import integrated_gradients, torch_model
 from model.package import Manifest, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
+from service.engine.arrays import Array
 from service.engine.inputs import TextInput, collate
-from service.engine.session import Array, Session, SessionOptions
+from service.engine.session import Session, SessionOptions
 from service.tasks.explaining.contributions import Trial, contributions, leaving_one_out, orders_of
 from service.tasks.scores import log_odds, softmax
 

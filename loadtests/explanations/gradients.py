@@ -17,8 +17,8 @@ from torch import Tensor
 from model.architectures import TextEncoder, build
 from model.config import TransformerConfig
 from model.package import Manifest
+from service.engine.arrays import Array
 from service.engine.inputs import TextInput
-from service.engine.session import Array
 
 STEPS = 32
 

@@ -19,13 +19,15 @@ import numpy as np
 
 from model.package import Manifest
 from service.engine.admission import Admission, AdmissionLimits, Permit
+from service.engine.arrays import Array
 from service.engine.errors import EngineFailed
 from service.engine.fastest import fastest_session, packed_if_faster
 from service.engine.inputs import ImageInput, OneShotInput, TextInput, collate
 from service.engine.isolation import ENDINGS, Failure, as_exception, isolated
 from service.engine.memory import trim_heap
 from service.engine.observer import Load, Observer, Silent, Step
-from service.engine.session import Array, Provider, Session, SessionOptions
+from service.engine.providers import Provider
+from service.engine.session import Session, SessionOptions
 from service.engine.waiting import WaitingQueue
 from service.engine.worker import REST_S, Worker
 

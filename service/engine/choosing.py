@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from service.engine.arrays import Array
 from service.engine.batch import StepChoice
 from service.engine.beam_candidates import likeliest_allowed
 from service.engine.beam_search import Candidates
@@ -21,7 +22,7 @@ from service.engine.isolation import Failure, as_exception
 from service.engine.logprobs import SampledToken, scored
 from service.engine.sampling import Logits, Row, sample, settled
 from service.engine.sequence import Sampling, Search, Sequence
-from service.engine.session import Array, Session
+from service.engine.session import Session
 from service.engine.shortlist import draw_from, length_for, temperature_of
 
 logger = logging.getLogger(__name__)

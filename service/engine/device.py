@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from service.engine.session import Array, Session, SessionOptions, View, memory_on
+from service.engine.arrays import Array, View, memory_on
+from service.engine.session import Session, SessionOptions
 from service.engine.shortlist import Shortlist
 
 GRAPHS = Path(__file__).parent / "graphs"

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from service.engine.arrays import Array, View
 from service.engine.columns import pieces
 from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.memory import MemoryShape, SlotCopy
-from service.engine.session import Array, Session, View
+from service.engine.session import Session
 
 PIECE_BYTES = 64 * 2**20
 

@@ -17,12 +17,13 @@ from service.engine.isolation import ENDINGS, Failure
 from service.engine.mailbox import Mailbox, Output
 from service.engine.observer import Ending, Load, Observer, Silent
 from service.engine.prefix_cache import BLOCK_TOKENS, PrefixCache
+from service.engine.providers import Provider
 from service.engine.reporting import Reporter
 from service.engine.runner import Runner
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
-from service.engine.session import Provider, SessionOptions
+from service.engine.session import SessionOptions
 from service.engine.slots import slots_of
 from service.engine.worker import Worker
 from service.turns import Turn

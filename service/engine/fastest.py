@@ -18,8 +18,10 @@ from statistics import geometric_mean
 
 import numpy as np
 
+from service.engine.arrays import Array
 from service.engine.packed_attention import packed_graph
-from service.engine.session import Array, Session, SessionOptions, has_openvino
+from service.engine.providers import has_openvino
+from service.engine.session import Session, SessionOptions
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.package.inputs import encoder_inputs, pad_rows
-from service.engine.session import Array
+from service.engine.arrays import Array
 
 MASK_TOKENS = 16  # what a missing word's place in the vocabulary costs, in time and memory of tokens
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from model.package import CacheShape, Manifest
 from model.package.inputs import cache_names
+from service.engine.arrays import Array, View
 from service.engine.memory import PAGE, HostMemory, Memory, MemoryShape, SlotCopy, whole_pages
-from service.engine.session import Array, Session, View
+from service.engine.session import Session
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from service.engine.session import Array, Session, View
+from service.engine.arrays import Array, View
+from service.engine.session import Session
 
 PAGE = mmap.PAGESIZE
 MAP_NORESERVE = 0x4000  # Linux's; Python's mmap has no name for it yet

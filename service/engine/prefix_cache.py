@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from service.engine.session import Array
+from service.engine.arrays import Array
 
 BLOCK_TOKENS = 16
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from model.package import Manifest
 from model.package.inputs import decoder_inputs, encoder_inputs, pad_rows
+from service.engine.arrays import Array
 from service.engine.batch import Batch, Chunk, Decode, Extent, Prefill, StepChoice
 from service.engine.choosing import DeviceLogits, HostLogits, StepLogits, choose, choose_with_drafts
 from service.engine.decode_step import DecodeStep
@@ -22,10 +23,11 @@ from service.engine.isolation import Failure, isolated
 from service.engine.kv_cache import Copy, KVCache, bytes_of_longest
 from service.engine.memory import HostMemory, Memory, MemoryShape, trim_heap
 from service.engine.prefix_cache import BLOCK_TOKENS
+from service.engine.providers import Provider
 from service.engine.sampling import Logits, SamplingParams, scored
 from service.engine.scheduler import SchedulerLimits
 from service.engine.sequence import Sampling, Sequence
-from service.engine.session import Array, Provider, Session, SessionOptions
+from service.engine.session import Session, SessionOptions
 
 logger = logging.getLogger(__name__)
 

@@ -7,28 +7,32 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal
+from typing import Literal
 from weakref import WeakSet, proxy
 
-import numpy as np
 import onnxruntime
-from numpy.typing import NDArray
 
+from service.engine.arrays import Array, View
 from service.engine.machine import sums_up_in_16_bits, usable_cores
 from service.engine.native.graph import NativeGraph, may_be_native, native_graph
-from service.engine.native.library import NoLibrary, find_library, instructions_of
+from service.engine.providers import (
+    CPU,
+    CUDA,
+    OPENVINO,
+    DeviceUnavailable,
+    Provider,
+    has_cuda,
+    native_library,
+    openvino_processors,
+    preload_cuda,
+)
 from service.engine.teams import Teams, fewer_threads, size_of
 
 logger = logging.getLogger(__name__)
 
-Array = NDArray[Any]
-Provider = Literal["cpu", "cuda", "openvino"]  # what computes a graph
-
 _DEVICE = RLock()
-CPU, CUDA, OPENVINO = "CPUExecutionProvider", "CUDAExecutionProvider", "OpenVINOExecutionProvider"
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # ONNX Runtime's name of where weights lie
 
 
@@ -64,62 +68,6 @@ class SessionOptions:
             cuda["enable_cuda_graph"] = "1"
         wanted = self.cuda and has_cuda()
         return [(CUDA, cuda), CPU] if wanted else [CPU]
-
-
-def has_cuda() -> bool:
-    """Whether the installed ONNX Runtime was built for CUDA; whether a device is there only a session shows."""
-    return CUDA in onnxruntime.get_available_providers()
-
-
-@cache
-def _openvino_processors() -> tuple[onnxruntime.OrtEpDevice, ...]:
-    """Return the processor as OpenVINO's plugin for ONNX Runtime knows it, if it is installed and takes this one."""
-    try:
-        import onnxruntime_ep_openvino as plugin
-    except ImportError:
-        return ()
-    try:
-        onnxruntime.register_execution_provider_library(OPENVINO, plugin.get_library_path())
-    except Exception as error:  # ONNX Runtime's own kinds, as of a plugin that is made for another version
-        logger.warning("OpenVINO's plugin for ONNX Runtime could not be loaded: %s", error)
-        return ()
-    processor = onnxruntime.OrtHardwareDeviceType.CPU
-    return tuple(
-        each for each in onnxruntime.get_ep_devices() if each.ep_name == OPENVINO and each.device.type == processor
-    )
-
-
-def has_openvino() -> bool:
-    """Whether OpenVINO's plugin for ONNX Runtime is installed, and takes this machine's processor."""
-    return bool(_openvino_processors())
-
-
-@cache
-def native_library() -> Path | None:
-    """Return the library of our own operators, if it can be had and takes this processor; the log says why not."""
-    try:
-        library = find_library(lambda path: onnxruntime.SessionOptions().register_custom_ops_library(str(path)))
-        logger.info("our own operators multiply integers of 8 bits and attend (%s)", instructions_of(library))
-        return library
-    except NoLibrary as reason:
-        logger.info("ONNX Runtime's operators multiply and attend, not our own: %s", reason)
-        return None
-
-
-@cache
-def preload_cuda() -> None:
-    """Load CUDA's libraries out of NVIDIA's Python packages, if they are installed so; else the system's are found."""
-    onnxruntime.preload_dlls()
-
-
-def runtime_version() -> str:
-    """Return the version of the installed ONNX Runtime."""
-    version: str = onnxruntime.__version__
-    return version
-
-
-class DeviceUnavailable(RuntimeError):
-    """A model asks for a GPU that is not there."""
 
 
 def _native(path: Path, *, half_cache: bool) -> NativeGraph | None:
@@ -231,7 +179,7 @@ class Session:
             folder = path.parent if self._native is None else path.resolve().parent
             session_options.add_session_config_entry(WEIGHTS_FOLDER, str(folder))
         if options.openvino:
-            session_options.add_provider_for_devices(_openvino_processors(), _openvino_options(options))
+            session_options.add_provider_for_devices(openvino_processors(), _openvino_options(options))
             return onnxruntime.InferenceSession(path if model is None else model, session_options)
         # On the processor, add and norm in one operator is slower than apart: it is not vectorised.
         slower = [] if options.cuda and has_cuda() else ["SkipLayerNormFusion"]
@@ -303,7 +251,7 @@ def _openvino_options(options: SessionOptions) -> dict[str, str]:
 
     https://docs.openvino.ai/2026/openvino-workflow/running-inference/inference-devices-and-modes/cpu-device.html
     """
-    abilities = _openvino_processors()[0].ep_metadata.get("OPTIMIZATION_CAPABILITIES", "").split()
+    abilities = openvino_processors()[0].ep_metadata.get("OPTIMIZATION_CAPABILITIES", "").split()
     asked = {
         "INFERENCE_PRECISION_HINT": "bf16" if "BF16" in abilities else "f32",
         "INFERENCE_NUM_THREADS": options.threads or usable_cores(),
@@ -323,27 +271,6 @@ def _recorded_as(number: int) -> onnxruntime.RunOptions:
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("gpu_graph_id", str(number))
     return options
-
-
-@dataclass(frozen=True)
-class View:
-    """Memory of a device as a graph is bound to it: numbers of a shape, one behind the other from an address."""
-
-    address: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    owner: object  # keeps the memory alive
-    device: str = "cpu"
-
-    @classmethod
-    def of(cls, array: Array) -> View:
-        """Return the view of an array, which must be C-contiguous."""
-        return cls(array.ctypes.data, array.shape, array.dtype, array)
-
-
-def memory_on(device: str, shape: Sequence[int], dtype: np.dtype[Any]) -> onnxruntime.OrtValue:
-    """Take memory of a device, of no session's arena; raises ONNX Runtime's own error where there is none left."""
-    return onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype.type, device, 0)
 
 
 class BoundSession:

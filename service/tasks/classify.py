@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from model.package import Entailment
-from service.engine.session import Array
+from service.engine.arrays import Array
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import ClassifyRequest, ClassifyResponse, Usage
 from service.tasks.encoder import Encoder, Reading, Texts

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.decisions import fits, place_of, way_of
-from service.engine.session import Array
+from service.engine.arrays import Array
 from service.errors import InvalidRequest
 from service.schemas import DecideRequest, DecideResponse, Question, Usage
 from service.tasks.encoder import Encoder, Reading, Texts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from service.engine.session import has_cuda
+from service.engine.providers import has_cuda
 from service.models_file import ModelSettings
 
 logger = logging.getLogger(__name__)

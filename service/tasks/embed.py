@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from model.package import Embedding
-from service.engine.session import Array
+from service.engine.arrays import Array
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import EmbedRequest, EmbedResponse, Usage
 from service.tasks.encoder import Encoder, Reading

@@ -10,9 +10,9 @@ import numpy as np
 
 from model.package import Manifest, PackageTokenizer
 from service.engine.admission import Permit
+from service.engine.arrays import Array
 from service.engine.batcher import Batcher
 from service.engine.inputs import TextInput
-from service.engine.session import Array
 from service.errors import EmptyInput, InvalidRequest, TooLarge
 from service.schemas import Response
 from service.settings import Limits

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.package import Aggregation
-from service.engine.session import Array
+from service.engine.arrays import Array
 from service.schemas import Entity
 from service.tasks.texts import is_mark
 

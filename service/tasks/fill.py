@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.admission import Permit
+from service.engine.arrays import Array
 from service.engine.inputs import TextInput
-from service.engine.session import Array
 from service.errors import EmptyInput, InvalidRequest, TooLarge
 from service.schemas import Candidate, FillRequest, FillResponse, Mask, Usage
 from service.tasks.encoder import Encoder, Reading, count

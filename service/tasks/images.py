@@ -11,9 +11,9 @@ import numpy as np
 from model.package import ImageFormat, Manifest
 from model.package.images import MAX_PIXELS, ImageError, decode_image, image_pixels
 from service.engine.admission import Permit
+from service.engine.arrays import Array
 from service.engine.batcher import Batcher
 from service.engine.inputs import ImageInput
-from service.engine.session import Array
 from service.errors import EmptyInput, InvalidRequest, TooLarge
 from service.schemas import ClassifyRequest, ClassifyResponse, Usage
 from service.tasks.pool import Pool

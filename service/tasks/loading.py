@@ -13,8 +13,9 @@ from service.engine.admission import AdmissionLimits
 from service.engine.batcher import Batcher
 from service.engine.engine import Engine
 from service.engine.observer import Observer
+from service.engine.providers import runtime_version
 from service.engine.scheduler import SchedulerLimits
-from service.engine.session import SessionOptions, runtime_version
+from service.engine.session import SessionOptions
 from service.metrics import Metrics
 from service.models_file import ModelSettings
 from service.schemas import (

@@ -11,8 +11,8 @@ import numpy as np
 
 from model.package import PackageTokenizer
 from service.engine.admission import Permit
+from service.engine.arrays import Array
 from service.engine.inputs import TextInput
-from service.engine.session import Array
 from service.tasks.pool import Pool
 from service.tasks.texts import CHARACTERS_PER_INPUT, PIECE
 

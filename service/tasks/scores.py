@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.package import Activation, Manifest
-from service.engine.session import Array
+from service.engine.arrays import Array
 from service.schemas import Classification, Label
 from service.turns import Turn
 

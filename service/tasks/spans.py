@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.engine.session import Array
+from service.engine.arrays import Array
 from service.schemas import Span
 from service.tasks.entities import trimmed
 from service.tasks.long_texts import LongText

@@ -22,7 +22,7 @@ def test_what_could_be_served_passes(sentiment: TinyPackage, stories: TinyPackag
 def test_a_model_for_a_gpu_is_refused_where_onnx_runtime_has_no_cuda(
     make_package: MakePackage, sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.engine.session.has_cuda", lambda: False)
+    monkeypatch.setattr("service.engine.providers.has_cuda", lambda: False)
     wanting = ModelSettings(package=make_package("sentiment", "float16").folder, num_gpus=1)
 
     with pytest.raises(SettingsError, match="num_gpus asks for CUDA, which the installed ONNX Runtime has not"):

@@ -14,11 +14,11 @@ import numpy as np
 
 from model.package import Manifest
 from model.package.inputs import cache_names, decoder_inputs, encoder_inputs, source_inputs
+from service.engine.arrays import Array
 from service.engine.explaining.anatomy import Kind
 from service.engine.explaining.graph import ExplainedGraph, Look, Seen
 from service.engine.explaining.lens import CHOSEN, COUNT, Answers
 from service.engine.inputs import TextInput, collate
-from service.engine.session import Array
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from service.engine.arrays import Array
 from service.engine.explaining.anatomy import Kind, Stack, anatomy
 from service.engine.explaining.lens import Answers, add_lens, answers
 from service.engine.explaining.onnx_graph import Addition, OnnxGraph
 from service.engine.explaining.weights import attention_weights
-from service.engine.session import Array, Session, SessionOptions
+from service.engine.session import Session, SessionOptions
 
 OWN_THREAD = SessionOptions(threads=1, spin_us=0)
 

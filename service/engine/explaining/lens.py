@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.engine.arrays import Array
 from service.engine.explaining.onnx_graph import FLOAT32, INT32, INT64, Addition, Node, OnnxGraph
-from service.engine.session import Array
 
 LOGITS = "logits"
 CHOSEN = "explained_chosen"  # input (B, P, 1): the token at each place

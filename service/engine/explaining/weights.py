@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from service.engine.arrays import Array
 from service.engine.explaining.anatomy import AttentionValues
-from service.engine.session import Array
 
 
 def attention_weights(attention: AttentionValues, values: Mapping[str, Array], past: int, length: int) -> Array:

@@ -14,9 +14,9 @@ import numpy as np
 from model.package import Manifest, PackageTokenizer
 from model.package.languages import base_language
 from service.engine.admission import Permit
+from service.engine.arrays import Array
 from service.engine.explaining.explainer import Explainer
 from service.engine.explaining.graph import NOWHERE, Look
-from service.engine.session import Array
 from service.schemas.translate import WordPair
 from service.tasks.explaining.alignment import by_attention, by_vectors, word_pairs
 from service.tasks.explaining.insights import Insights

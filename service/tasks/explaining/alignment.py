@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.engine.session import Array
+from service.engine.arrays import Array
 from service.schemas.translate import WordPair
 from service.tasks.explaining.tokens import Span
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.engine.arrays import Array
 from service.engine.inputs import TextInput
-from service.engine.session import Array
 
 ORDERS = 10  # in which tokens are taken away; half of them are the others backwards
 SEED = 20  # the same text has the same contributions

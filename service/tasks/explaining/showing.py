@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from model.package import Manifest
+from service.engine.arrays import Array
 from service.engine.explaining.anatomy import Kind
 from service.engine.explaining.explainer import Insight
 from service.engine.explaining.graph import NOWHERE, Look
-from service.engine.session import Array
 from service.errors import InvalidRequest, TooLarge
 from service.schemas import ExplainRequest
 from service.schemas.explain import Attention, AttentionMaps, Numbers, Vectors

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from service.engine.admission import Permit
+from service.engine.arrays import Array
 from service.engine.inputs import TextInput
-from service.engine.session import Array
 from service.errors import InvalidRequest
 from service.schemas import ExplainRequest, ExplainResponse, Usage
 from service.schemas.explain import Contributions

@@ -16,7 +16,7 @@ from transformers.pipelines.zero_shot_classification import ZeroShotClassificati
 from model.package import PackageTokenizer
 from model.package.manifest import FILE_NAME, TOKENIZER_FILE, sha256_of
 from model.package.tokenizer import Encoding
-from service.engine.session import Array
+from service.engine.arrays import Array
 from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, post
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.engine.session import Array
+from service.engine.arrays import Array
 from service.tasks.embed import normalized
 from tests.conftest import TEXTS, TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, post

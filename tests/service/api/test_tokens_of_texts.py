@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from service.engine.session import Array
+from service.engine.arrays import Array
 from service.tasks.scores import softmax
 from tests.conftest import TEXTS, MakePackage, TinyPackage
 from tests.service.api.conftest import OpenClient, post

@@ -14,11 +14,13 @@ import pytest
 from service.engine import batcher as module
 from service.engine import worker
 from service.engine.admission import AdmissionLimits
+from service.engine.arrays import Array
 from service.engine.batcher import BATCH_TOKENS, BATCH_TOKENS_ON_DEVICE, Batcher
 from service.engine.errors import EngineFailed, Overloaded
 from service.engine.inputs import OneShotInput, TextInput
 from service.engine.observer import Step
-from service.engine.session import Array, Provider, Session, SessionOptions
+from service.engine.providers import Provider
+from service.engine.session import Session, SessionOptions
 from service.engine.worker import REST_S, YIELDING
 from tests.conftest import MakePackage, TinyPackage
 

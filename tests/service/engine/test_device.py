@@ -15,6 +15,7 @@ import pytest
 
 from model.export.device import DEVICE_GRAPHS
 from service.engine import device_memory
+from service.engine.arrays import View
 from service.engine.beam_search import BeamParams
 from service.engine.constraints import Constraints
 from service.engine.decode_step import recorded_rows
@@ -23,9 +24,10 @@ from service.engine.device_memory import DeviceMemory
 from service.engine.engine import Engine
 from service.engine.mailbox import Output
 from service.engine.memory import HostMemory, MemoryShape, SlotCopy
+from service.engine.providers import CUDA
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
-from service.engine.session import CUDA, BoundSession, Session, SessionOptions, View
+from service.engine.session import BoundSession, Session, SessionOptions
 from tests.conftest import MakePackage, TinyPackage
 from tests.service.engine.test_engine import GREEDY, collect, until_idle
 

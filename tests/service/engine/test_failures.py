@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from service.engine.arrays import Array
 from service.engine.beam_search import BeamParams
 from service.engine.choosing import HostLogits
 from service.engine.constraints import Constraints, ConstraintState
@@ -16,7 +17,7 @@ from service.engine.errors import EngineFailed
 from service.engine.mailbox import Output
 from service.engine.observer import Silent, Step
 from service.engine.sampling import SamplingParams
-from service.engine.session import Array, BoundSession
+from service.engine.session import BoundSession
 from tests.conftest import TinyPackage
 from tests.service.engine.test_engine import GREEDY, PROMPTS, collect, ids_of, running, until_idle
 

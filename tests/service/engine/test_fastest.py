@@ -13,10 +13,12 @@ from model.export.precisions import write_graphs
 from model.package.inputs import encoder_inputs
 from model.package.manifest import Precision
 from service.engine import fastest
+from service.engine.arrays import Array
 from service.engine.batcher import Batcher
 from service.engine.fastest import GAIN, MAX_DISTANCE, Comparison, compare, fastest_session
 from service.engine.inputs import ImageInput, OneShotInput
-from service.engine.session import Array, Session, SessionOptions, has_openvino
+from service.engine.providers import has_openvino
+from service.engine.session import Session, SessionOptions
 from service.engine.standard_graph import standard_graph
 from tests.conftest import TINY, MakePackage, TinyPackage, random_model
 from tests.service.engine.test_batcher import item, run

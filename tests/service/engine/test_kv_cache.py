@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from model.package import CacheShape
+from service.engine.arrays import Array, View
 from service.engine.kv_cache import Copy, KVBudget, KVCache
 from service.engine.memory import PAGE
-from service.engine.session import Array, View
 
 SHAPE = CacheShape(num_layers=2, num_kv_heads=3, head_dim=4)
 

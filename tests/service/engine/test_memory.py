@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from service.engine.arrays import Array
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
 from service.engine.memory import PAGE, HostMemory, MemoryShape, whole_pages
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
-from service.engine.session import Array, SessionOptions
+from service.engine.session import SessionOptions
 from tests.conftest import MakePackage
 
 FIRST, ALL = 1_000, 10_000

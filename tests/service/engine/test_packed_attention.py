@@ -19,9 +19,10 @@ from model.config import TransformerConfig
 from model.export.precisions import write_graphs
 from model.package.inputs import encoder_inputs
 from service.engine import fastest
+from service.engine.arrays import Array
 from service.engine.fastest import packed_if_faster
 from service.engine.packed_attention import packed_graph
-from service.engine.session import Array, Session, SessionOptions
+from service.engine.session import Session, SessionOptions
 from tests.conftest import TINY, random_model
 from tests.service.engine.test_device import needs_gpu
 from tests.service.engine.test_fastest import ONE, batches

@@ -14,7 +14,8 @@ from model.package.inputs import encoder_inputs
 from service.engine import session as sessions
 from service.engine.machine import sums_up_in_16_bits, usable_cores
 from service.engine.memory import trim_heap
-from service.engine.session import CPU, CUDA, DeviceUnavailable, Session, SessionOptions
+from service.engine.providers import CPU, CUDA, DeviceUnavailable
+from service.engine.session import Session, SessionOptions
 from tests.conftest import MakePackage, TinyPackage
 from tests.service.engine.native.products import product
 from tests.service.engine.test_memory import resident_bytes

@@ -12,7 +12,8 @@ from model.export.precisions import write_graphs
 from model.export.samples import Sample, Samples
 from model.package.inputs import encoder_inputs, pad_rows
 from model.package.manifest import Precision
-from service.engine.session import Array, Session, SessionOptions
+from service.engine.arrays import Array
+from service.engine.session import Session, SessionOptions
 from service.engine.standard_graph import NotStandard, standard_graph
 from tests.conftest import TINY, random_model
 

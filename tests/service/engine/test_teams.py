@@ -18,6 +18,7 @@ from model.package.inputs import encoder_inputs
 from model.package.manifest import Precision
 from service.engine import session as sessions
 from service.engine import teams
+from service.engine.arrays import Array
 from service.engine.engine import Engine
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
@@ -128,7 +129,7 @@ def teams_of(session: Session) -> set[int]:
     return set(session._teams._teams)
 
 
-def inputs_of(rows: int, tokens: int) -> dict[str, sessions.Array]:
+def inputs_of(rows: int, tokens: int) -> dict[str, Array]:
     ids = np.random.default_rng(0).integers(5, 100, (rows, tokens))
     return encoder_inputs(ids, np.arange(rows) % tokens + 1, np.zeros_like(ids))
 

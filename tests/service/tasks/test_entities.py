@@ -12,7 +12,7 @@ from transformers.pipelines.token_classification import AggregationStrategy, Tok
 
 from model.package import Aggregation
 from model.training.tokenizers import train_wordpiece
-from service.engine.session import Array
+from service.engine.arrays import Array
 from service.schemas import Entity
 from service.tasks.entities import MAX_MARKS, Tags, entities, trimmed
 from service.tasks.scores import softmax

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from transformers.pipelines.document_question_answering import select_starts_ends
 
+from service.engine.arrays import Array
 from service.engine.inputs import TextInput
-from service.engine.session import Array
 from service.tasks import spans
 from service.tasks.long_texts import LongText
 from service.tasks.spans import Spans, answers, best_spans

@@ -15,10 +15,10 @@ from model.export.precisions import cache_shape, write_graphs
 from model.layers import attention as layers
 from model.layers.block import Block, Stack
 from model.package import GraphEntry, Manifest, SpecialIds
+from service.engine.arrays import Array
 from service.engine.explaining.explainer import Explainer, Insight
 from service.engine.explaining.graph import Look
 from service.engine.inputs import TextInput
-from service.engine.session import Array
 from tests.conftest import MakePackage, random_model
 from tests.model.export.test_families import FAMILIES
 

@@ -12,8 +12,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from service.engine.arrays import Array
 from service.engine.native.graph import native_graph
-from service.engine.session import Array, Session, SessionOptions
+from service.engine.session import Session, SessionOptions
 
 POSITIONS = 1200  # in the tables of turns
 OUTPUTS = ["output", "present_key", "present_value"]

@@ -9,8 +9,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from service.engine.arrays import Array
 from service.engine.native.graph import native_graph
-from service.engine.session import Array, Session, SessionOptions
+from service.engine.session import Session, SessionOptions
 
 
 def product(path: Path, depth: int, columns: int, *, by_rows: bool, bias: bool, transposed: bool = False) -> Path:

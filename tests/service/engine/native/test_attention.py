@@ -13,9 +13,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from service.engine.arrays import Array
 from service.engine.native.attention import SLOTS, SOURCE_SLOTS
 from service.engine.native.graph import native_graph
-from service.engine.session import Array, Session, SessionOptions
+from service.engine.session import Session, SessionOptions
 from tests.service.engine.native.attentions import OTHER_FORMS, OUTPUTS, Change, Form, halved, is_ours_after, ours, run
 from tests.service.engine.native.machine import needs_instructions
 from tests.service.engine.native.products import operators

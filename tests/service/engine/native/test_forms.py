@@ -10,8 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from service.engine.arrays import Array
 from service.engine.native.graph import native_graph
-from service.engine.session import Array, Session, SessionOptions
+from service.engine.session import Session, SessionOptions
 from tests.service.engine.native.machine import needs_instructions
 from tests.service.engine.native.products import assert_same, both, product
 

@@ -16,12 +16,13 @@ from model.package.inputs import encoder_inputs
 from model.package.manifest import Precision
 from service.engine import session as sessions
 from service.engine import teams
+from service.engine.arrays import Array
 from service.engine.engine import Engine
 from service.engine.native import graph as native_graphs
 from service.engine.native.graph import aligned, native_graph, panels_of
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import SchedulerLimits
-from service.engine.session import Array, Session, SessionOptions
+from service.engine.session import Session, SessionOptions
 from tests.conftest import MakePackage, TinyPackage
 from tests.service.engine.native.machine import needs_instructions
 from tests.service.engine.native.products import assert_same, both, operators, product

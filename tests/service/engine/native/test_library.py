@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.engine import session as sessions
+from service.engine import providers
 from service.engine.native import library
 from service.engine.native.library import (
     FOLDER,
@@ -25,7 +25,8 @@ from service.engine.native.library import (
     instructions_of,
     places,
 )
-from service.engine.session import Session, SessionOptions, native_library
+from service.engine.providers import native_library
+from service.engine.session import Session, SessionOptions
 from tests.conftest import MakePackage
 from tests.service.engine.native.machine import needs_compiler
 from tests.service.engine.test_teams import inputs_of
@@ -262,7 +263,7 @@ def test_without_the_library_the_graph_runs_as_it_is(
     monkeypatch.setattr(library, "COMPILERS", ())
     native_library.cache_clear()
     try:
-        with caplog.at_level("INFO", sessions.logger.name):
+        with caplog.at_level("INFO", providers.logger.name):
             session = Session(path, SessionOptions(1))
     finally:
         native_library.cache_clear()

@@ -11,7 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from service.engine.session import Array, Session, SessionOptions
+from service.engine.arrays import Array
+from service.engine.session import Session, SessionOptions
 from tests.service.engine.native.attentions import OTHER_FORMS, Change, Form, is_ours_after, ours, run
 from tests.service.engine.native.machine import needs_instructions
 from tests.service.engine.native.products import operators

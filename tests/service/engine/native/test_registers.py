@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from service.engine.native.library import instructions_of
-from service.engine.session import native_library
+from service.engine.providers import native_library
 from tests.service.engine.native.attentions import Form, halved, run
 from tests.service.engine.native.libraries import built, opened
 from tests.service.engine.native.machine import needs_avx512

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from service.engine.arrays import Array
 from service.engine.inputs import TextInput
-from service.engine.session import Array
 from service.tasks.explaining.contributions import Trial, contributions, leaving_one_out, orders_of
 
 TEXT = TextInput([1, 10, 20, 30, 2], [0] * 5)
