@@ -321,7 +321,8 @@ class Scheduler:
         # Each client's and each request's first comes first, and they are few: of the flood behind them no more is
         # looked at, or it would take milliseconds a step.
         most_refused = REFUSED_PER_SLOT * self.limits.max_slots
-        for sequence in self._waiting.in_turn(clients):
+        last = self._shares.ahead(self._waiting.clients & clients) if len(self._clients) > 1 else frozenset()
+        for sequence in self._waiting.in_turn(clients, last):
             if room.is_used_up or room.refused > most_refused:
                 return
             if room.has_place_for(sequence):

@@ -80,8 +80,15 @@ class Shares:
 
     def are_ahead(self, clients: Set[str]) -> bool:
         """Whether all of some clients have had more time than one who was here lately, and need not be in a hurry."""
-        least = min((self._had[client] for client in self._here_lately()), default=0.0)
-        return all(self._had.get(client, 0.0) > least + AHEAD_S for client in clients)
+        return clients == self._ahead_of(self._here_lately(), clients)
+
+    def ahead(self, clients: Set[str]) -> Set[str]:
+        """Return those of some clients who have had more time than another of them, and come behind it."""
+        return self._ahead_of(clients, clients)
+
+    def _ahead_of(self, others: Iterable[str], clients: Set[str]) -> Set[str]:
+        least = min((self._had.get(other, 0.0) for other in others), default=0.0)
+        return {client for client in clients if self._had.get(client, 0.0) > least + AHEAD_S}
 
     def are_long(self) -> Set[str]:
         """Return the present clients whose steps are much longer than those of one who was here lately."""

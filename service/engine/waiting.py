@@ -50,15 +50,18 @@ class WaitingQueue(Generic[Item]):
         """Who has something that waits."""
         return self._clients.keys()
 
-    def in_turn(self, clients: Set[str] | None = None) -> Iterator[Item]:
-        """Yield what waits, of all or some clients, in the order of turns; nothing may be added or taken meanwhile."""
+    def in_turn(self, clients: Set[str] | None = None, last: Set[str] = frozenset()) -> Iterator[Item]:
+        """Yield what waits, of all or some clients, in the order of turns; nothing may be added or taken meanwhile.
+
+        The first items of those who are `last` come behind the other clients'.
+        """
         queues = {
             client: _round_robin(requests.values())
             for client, requests in self._clients.items()
             if clients is None or client in clients
         }
-        for queue in queues.values():
-            yield from itertools.islice(queue, 1)
+        for client in sorted(queues, key=last.__contains__):
+            yield from itertools.islice(queues[client], 1)
         yield from _round_robin([queues[client] for client in self._later if client in queues])
 
     def take(self, item: Item) -> None:

@@ -227,6 +227,30 @@ def test_the_first_of_another_client_waits_for_a_single_step() -> None:
     assert any(newcomer in batch.sequences for batch in batches)
 
 
+def test_the_first_of_another_client_passes_prompts_of_one_that_had_more_time() -> None:
+    scheduler, _ = many_beside_one()
+    for _ in range(3):
+        scheduler.add(of_client("many", make_sequence(prompt=500)))
+    newcomer = of_client("one", make_sequence())
+    scheduler.add(newcomer)
+    prefills = [batch for _ in range(4) if isinstance(batch := advance(scheduler, row_s=0.001), Prefill)]
+
+    assert newcomer in prefills[0].sequences
+
+
+def test_a_prompt_of_one_that_had_more_time_is_not_passed_for_ever() -> None:
+    scheduler, _ = many_beside_one()
+    long = of_client("many", make_sequence(prompt=500))
+    scheduler.add(long)
+    prefills = 0
+    while not long.is_prefilled:
+        for _ in range(4):  # so that there is always one that waits
+            scheduler.add(of_client("one", make_sequence(prompt=200, max_tokens=1)))
+        prefills += isinstance(advance(scheduler, row_s=0.001), Prefill)
+
+    assert prefills < 20
+
+
 def test_a_prefill_keeps_to_its_padded_token_budget() -> None:
     scheduler = make_scheduler(prefill_tokens=16)
     for prompt in (4, 5, 6, 7):

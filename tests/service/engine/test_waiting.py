@@ -53,6 +53,12 @@ def test_a_flood_of_one_client_delays_another_by_one_item() -> None:
     assert drained(queue)[:2] == ["a0", "late"]
 
 
+def test_the_first_items_of_those_who_are_last_come_behind_the_first_of_others() -> None:
+    queue = make_queue("a1x", "a1y", "b1x", "b1y", "c1x")
+
+    assert [item.name for item in queue.in_turn(last={"a"})] == ["b1x", "c1x", "a1x", "a1y", "b1y"]
+
+
 def test_a_newcomer_does_not_overtake_for_ever() -> None:
     queue = make_queue("a1x", "a1y", "a1z")
     taken = []
