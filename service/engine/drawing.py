@@ -3,8 +3,9 @@
 A row's own parameters alone say which way is taken, so its draw is the same in any company:
 
 * temperature 0: the likeliest token.
-* no top-k and no top-p: rejection. A column is proposed by its size and its maximum, a token in it at random, and taken
-  with the ratio of its weight to the maximum's. Only the columns' maxima are computed for all of the vocabulary.
+* no top-k and no top-p: a column by the sum of its weights, and one of its tokens by their own, of all rows together.
+  Of a large vocabulary rejection: a column is proposed by its size and its maximum, a token in it at random, and taken
+  with the ratio of its weight to the maximum's, so that only the columns' maxima are computed for all tokens.
 * a small top-k: its tokens, in order, and the filters among them.
 * top-p, or a large top-k: inversion of the cumulative weights, and rejection of what is outside the smallest set that
   reaches top-p. A token that is refused shows that this set lies among the likelier ones, which are drawn from next
@@ -27,12 +28,15 @@ from service.engine.columns import (
     column_sums,
     heights,
     likeliest,
+    pieces,
     take,
     width_of,
 )
 from service.engine.sampling_params import Ids, Row, SamplingParams
 
 TRIES = 32  # proposals of a round; at worst every 64th is taken (`DEPTH`), of a flat distribution every fourth or so
+ALL_WEIGHED = 16384  # tokens of a vocabulary that are weighed sooner than some of them are proposed and refused
+PIECE_TOKENS = 65536  # of several rows, which lie in a core's second-level cache with as many weights
 IN_ORDER = 256  # tokens of a top-k that are put in order; for more, filters without an order are quicker
 
 Mask = NDArray[np.bool_]
@@ -58,12 +62,38 @@ def _way(params: SamplingParams, vocab_size: int) -> Draw:
         return _likeliest_of
     if 0 < params.top_k <= min(IN_ORDER, width_of(vocab_size)):
         return _draw_among_top_k
-    return _draw_by_bounds if params.top_p >= 1 and not 0 < params.top_k < vocab_size else _draw_by_weights
+    if params.top_p < 1 or 0 < params.top_k < vocab_size:
+        return _draw_by_weights
+    return _draw_among_all if vocab_size <= ALL_WEIGHED else _draw_by_bounds
 
 
 def _likeliest_of(logits: Floats, _rows: Sequence[Row]) -> Ids:
     ids: Ids = logits.argmax(axis=-1)
     return ids
+
+
+def _draw_among_all(logits: Floats, rows: Sequence[Row]) -> Ids:
+    """Draw by the weights of all tokens, as many rows together as fit the core's nearer cache."""
+    of_piece = PIECE_TOKENS // logits.shape[1]
+    return np.concatenate([_draw_piece(logits[piece], rows[piece]) for piece in pieces(len(rows), of_piece)])
+
+
+def _draw_piece(logits: Floats, rows: Sequence[Row]) -> Ids:
+    """Draw a column by the sum of its weights, and one of its tokens by their own."""
+    temperatures, min_p = (
+        np.array([getattr(row.params, name) for row in rows], np.float32)[:, None] for name in ("temperature", "min_p")
+    )
+    weights = _weights_at(logits, temperatures)  # (R, V)
+    if min_p.any():
+        weights *= weights >= min_p
+    sums = column_sums(weights)  # (R, W)
+    chances = np.array([row.rng.random(2) for row in rows])
+    columns = _place_of_each(sums.cumsum(axis=-1), chances[:, 0])
+    vocab_size, width = weights.shape[1], sums.shape[1]
+    ids = columns[:, None] + np.arange(0, vocab_size, width)  # (R, lines), of which the last may be beyond all tokens
+    own = np.take_along_axis(weights, np.minimum(ids, vocab_size - 1), axis=-1) * (ids < vocab_size)
+    drawn: Ids = columns + width * _place_of_each(own.cumsum(axis=-1, dtype=np.float64), chances[:, 1])
+    return drawn
 
 
 def _draw_by_bounds(logits: Floats, rows: Sequence[Row]) -> Ids:
@@ -97,7 +127,7 @@ def _draw_among_top_k(logits: Floats, rows: Sequence[Row]) -> Ids:
     temperatures = np.array([row.params.temperature for row in rows])[:, None]
     weights = _weights_of(best, best[:, :1], temperatures)
     cumulative = np.cumsum(weights * kept_by_filters(weights, rows), axis=-1)
-    places = [_invert(own, row.rng.random(1))[0] for own, row in zip(cumulative, rows, strict=True)]
+    places = _place_of_each(cumulative, np.array([row.rng.random() for row in rows]))
     drawn: Ids = ids[np.arange(len(rows)), places]
     return drawn
 
@@ -136,12 +166,18 @@ def _draw_from_weights(logits: Floats, row: Row) -> int:
 
 def _all_weights(logits: Floats, params: SamplingParams) -> Floats:
     """Return what each token weighs at the row's temperature, (V,): the likeliest 1, those beyond top-k nothing."""
-    weights: Floats = logits - logits.max()
-    with np.errstate(over="ignore"):  # of the smallest temperatures: −∞ is right
-        weights /= max(np.float32(params.temperature), np.finfo(np.float32).tiny)
-    np.exp(weights, out=weights)
+    weights = _weights_at(logits, np.float32(params.temperature))
     if 0 < params.top_k < len(logits):
         weights *= _are_top_k(logits, params.top_k)
+    return weights
+
+
+def _weights_at(logits: Floats, temperatures: Floats | np.float32) -> Floats:
+    """Return what tokens (…, V) weigh at temperatures (…, 1), the likeliest 1."""
+    weights: Floats = logits - logits.max(axis=-1, keepdims=True)
+    with np.errstate(over="ignore"):  # of the smallest temperatures: −∞ is right
+        weights /= np.maximum(temperatures, np.finfo(np.float32).tiny)
+    np.exp(weights, out=weights)
     return weights
 
 
@@ -185,3 +221,12 @@ def _invert(cumulative: Doubles, chances: Doubles) -> Ids:
     targets = np.minimum(chances * total, np.nextafter(total, 0))
     places: Ids = np.searchsorted(cumulative, targets, side="right")
     return np.minimum(places, len(cumulative) - 1)  # of numbers that are none
+
+
+def _place_of_each(cumulative: Doubles, chances: Doubles) -> Ids:
+    """Return the same for a single chance of each row: (R, n), (R,) → (R,)."""
+    totals = cumulative[:, -1]
+    targets = np.minimum(chances * totals, np.nextafter(totals, 0))
+    passed = np.count_nonzero(cumulative <= targets[:, None], axis=-1)
+    places: Ids = np.minimum(passed, cumulative.shape[1] - 1)
+    return places

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from service.engine import drawing
 from service.engine.columns import Doubles, Floats
 from service.engine.drawing import draw
 from service.engine.sampling_params import Row, SamplingParams
@@ -33,6 +34,13 @@ KINDS: list[dict[str, Any]] = [
     {"top_k": 700, "top_p": 0.6, "temperature": 1.3},
     {"top_k": 1_000_000},
 ]
+
+
+@pytest.fixture(params=["small vocabulary", "large one"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw as from vocabularies of both kinds, of which the large ones would make tests slow."""
+    if request.param == "large one":
+        monkeypatch.setattr(drawing, "ALL_WEIGHED", 0)
 
 
 def row(rng: np.random.Generator | None = None, **params: Any) -> Row:
@@ -86,20 +94,31 @@ SHAPES = ("flat", "peaked", "tied", "masked")
     top_k=st.sampled_from([0, 0, 1, 5, 60, 400, 2999]),
     top_p=st.sampled_from([1.0, 1.0, 0.999999, 0.95, 0.5, 0.1, 1e-9]),
     min_p=st.sampled_from([0.0, 0.0, 0.02, 0.7, 1.0]),
+    all_weighed=st.sampled_from([drawing.ALL_WEIGHED, 0]),
 )
 def test_only_what_the_filters_keep_is_drawn(
-    shape: str, vocab_size: int, seed: int, temperature: float, top_k: int, top_p: float, min_p: float
+    shape: str,
+    vocab_size: int,
+    seed: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    all_weighed: int,
 ) -> None:
     one = row(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
     values = logits_of(shape, 1, vocab_size, seed)
     expected, doubtful = probabilities(values[0], one.params)
 
     for _ in range(5):
-        (token,) = draw(values, [one]).tolist()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(drawing, "ALL_WEIGHED", all_weighed)
+            (token,) = draw(values, [one]).tolist()
         # What single precision takes for nothing may be drawn by no more than that.
         assert expected[token] > 0 or doubtful[token]
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.get("temperature", 1) > 1e-3], ids=str)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_draws_follow_the_distribution(shape: str, kind: dict[str, Any]) -> None:
@@ -118,6 +137,7 @@ def test_draws_follow_the_distribution(shape: str, kind: dict[str, Any]) -> None
     assert ((observed - mean) ** 2 / mean).sum() <= chi_square_at_most(len(mean) - 1) + 1e-9
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("vocab_size", [3, 64, 65, 900])
 def test_a_seed_draws_the_same_in_every_company(vocab_size: int) -> None:
     values = np.concatenate([logits_of(shape, 16, vocab_size, 2) for shape in SHAPES])
@@ -131,6 +151,7 @@ def test_a_seed_draws_the_same_in_every_company(vocab_size: int) -> None:
     assert draw(values[::-1].copy(), rows()[::-1]).tolist() == alone[::-1]
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_seed_draws_the_same_among_rows_that_ask_the_same(kind: dict[str, Any]) -> None:
     values = logits_of("flat", 64, 900, 3)
@@ -143,6 +164,7 @@ def test_a_seed_draws_the_same_among_rows_that_ask_the_same(kind: dict[str, Any]
         assert draw(values[:size], rows()[:size]).tolist() == alone[:size]
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("broken", [np.nan, -np.inf, np.inf])
