@@ -28,7 +28,7 @@ from service.engine.slots import Slots, slots_of
 from service.engine.waiting import WaitingQueue
 
 ROWS_PER_DECODE = 8  # so many rows' progress is worth letting newcomers wait for one step more
-ROWS_IN_TURN = 16  # of a client whose steps are long beside another's, who waits for the one in progress when it comes
+ROWS_IN_TURN = 16  # at least, where a client has turns: weights are read for each step, however few rows it has
 REFUSED_PER_SLOT = 4  # sequences that are looked at though there is no room for them
 
 
@@ -172,17 +172,18 @@ class Scheduler:
         return Decode(decoding, copies, self._extent(copies, lengths), drafts)
 
     def _in_turn(self, decoding: list[Sequence]) -> list[Sequence]:
-        """Return those that decode now: of a client with long steps only a few, the longest waiting ones."""
+        """Return those that decode now: of a client whose steps take long only some, the longest waiting ones."""
         if len(self._clients) < 2 or len(slots_of(decoding)) <= ROWS_IN_TURN:
             return decoding
-        rows = dict.fromkeys(self._shares.are_long(), 0)  # in this step
-        if not rows:
+        turns = {client: max(ROWS_IN_TURN, rows) for client, rows in self._shares.turns().items()}
+        if not turns:
             return decoding
+        rows = dict.fromkeys(turns, 0)  # in this step
         chosen: set[Sequence] = set()
         for sequence in sorted(decoding, key=lambda each: each.turn):
             client, width = sequence.permit.client, len(sequence.slots)
             if client in rows:
-                if rows[client] and rows[client] + width > ROWS_IN_TURN:
+                if rows[client] and rows[client] + width > turns[client]:
                     continue
                 rows[client] += width
                 self._turns += 1

@@ -23,7 +23,8 @@ Kind = Literal["prefill", "decode"]  # of steps
 CREDIT_S = 1.0  # at most, of what was not used: a few short requests
 LONGEST_REST_S = 0.5  # then a client has a step, whoever else is here
 AHEAD_S = 0.05  # at least, before anybody rests: decoding together is cheaper than in turns
-LATELY_S = 5.0  # since a client was here, to whose models the others' steps yield, and beside whom long ones have turns
+TURN_S = 0.01  # for which a client that comes waits, as rows of another decode
+LATELY_S = 5.0  # since a client was here, to whose models the others' steps yield, and beside whom they have turns
 # Steps of a client alone, the shortest of which is what it needs: any of them may have been slow, as the machine had
 # other things to do, and would say that nobody need rest for it.
 STEPS_ALONE = 8
@@ -43,6 +44,7 @@ class Shares:
         self._alone: defaultdict[tuple[str, Kind], deque[tuple[int, float]]]
         self._alone = defaultdict(lambda: deque(maxlen=STEPS_ALONE))
         self._needs: dict[str, float] = {}  # seconds that each client's last step would have taken alone
+        self._row_needs: dict[str, float] = {}  # the same of each row of its last decode
         self._present: Set[str] = frozenset()
         self._least = 0.0  # of those who are here
 
@@ -90,10 +92,16 @@ class Shares:
         least = min((self._had.get(other, 0.0) for other in others), default=0.0)
         return {client for client in clients if self._had.get(client, 0.0) > least + AHEAD_S}
 
-    def are_long(self) -> Set[str]:
-        """Return the present clients whose steps are much longer than those of one who was here lately."""
-        shortest = min((self._needs[client] for client in self._here_lately() if client in self._needs), default=0.0)
-        return {client for client in self._present if self._needs.get(client, 0.0) > SHARE * shortest}
+    def turns(self) -> Mapping[str, float]:
+        """Return how many rows at a time each present client may decode while another was here lately.
+
+        As many as take no longer than `TURN_S`, or than a few of the other's steps: for those it waits when it comes.
+        """
+        here = self._here_lately()
+        if len(here) < 2:
+            return {}
+        turn_s = max(TURN_S, SHARE * min(self._needs.get(client, 0.0) for client in here))
+        return {client: turn_s / needs for client in self._present if (needs := self._row_needs.get(client))}
 
     def _here_lately(self) -> list[str]:
         lately = self._clock() - LATELY_S
@@ -117,6 +125,8 @@ class Shares:
             if self._needs[client] > seconds:
                 self._needs[client] = seconds
                 steps.append((count, seconds))
+            if kind == "decode":
+                self._row_needs[client] = self._needs[client] / count
         longest = max(self._needs.get(client, 0.0) for client in self._present | work.keys())
         for client in work:
             needs = self._needs[client]

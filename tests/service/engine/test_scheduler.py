@@ -181,16 +181,16 @@ def test_a_long_prompt_has_every_other_prefill_however_many_shorter_ones_come() 
     assert len(prefills) <= 2 * 13
 
 
-def many_beside_one() -> tuple[Scheduler, list[Sequence]]:
+def many_beside_one(row_s: float = 0.001) -> tuple[Scheduler, list[Sequence]]:
     """Return a scheduler with 40 sequences of a client, beside which another has had one; and the 40."""
     scheduler = make_scheduler(max_slots=64, prefill_tokens=512)
     many = [of_client("many", make_sequence()) for _ in range(40)]
     one = of_client("one", make_sequence(max_tokens=3))
     for sequence in (one, *many):
         scheduler.add(sequence)
-    advance(scheduler, row_s=0.001)
+    advance(scheduler, row_s=row_s)
     while one.slots:
-        advance(scheduler, row_s=0.001)
+        advance(scheduler, row_s=row_s)
     return scheduler, many
 
 
@@ -202,6 +202,13 @@ def test_rows_whose_steps_are_long_have_turns_while_another_client_may_come_back
     assert {len(batch.sequences) for batch in batches} == {ROWS_IN_TURN}
     steps = [sequence.computed - begun for sequence, begun in zip(many, before, strict=True)]
     assert max(steps) - min(steps) <= 1 and sum(steps) == 30 * ROWS_IN_TURN
+
+
+def test_rows_whose_steps_are_short_decode_together_though_another_client_may_come_back() -> None:
+    scheduler, many = many_beside_one(row_s=0.0002)
+    batches = [advance(scheduler, row_s=0.0002) for _ in range(30)]
+
+    assert {len(batch.sequences) for batch in batches} == {len(many)}
 
 
 def test_a_search_that_is_wider_than_a_turn_has_one_of_its_own() -> None:

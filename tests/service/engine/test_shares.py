@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import pytest
 
 from service.engine.shares import AHEAD_S, CREDIT_S, LATELY_S, LONGEST_REST_S, STEPS_ALONE, Shares
 
@@ -108,16 +109,24 @@ def test_nobody_rests_for_long_at_a_time() -> None:
     assert len(rests) > 4 and LONGEST_REST_S < max(rests) < LONGEST_REST_S + 0.1
 
 
-def test_steps_that_are_much_longer_than_those_of_one_who_was_here_lately_are_long() -> None:
+def test_beside_one_who_was_here_lately_rows_decode_for_a_turn_at_a_time() -> None:
     now = 100.0
     shares = Shares(lambda: now)
-    shares.first({"few", "more", "many"})
-    shares.charge({"few": 2, "more": 5, "many": 60}, 0.067)
-    assert shares.are_long() == {"many"}
+    shares.first({"few", "many"})
+    shares.charge({"few": 2, "many": 60}, 0.062)
+    assert shares.turns() == {"few": pytest.approx(10), "many": pytest.approx(10)}  # of 1 ms each
 
     now += LATELY_S + 1
     shares.first({"many"})
-    assert not shares.are_long()
+    assert not shares.turns()
+
+
+def test_a_turn_is_no_shorter_than_three_steps_of_the_others() -> None:
+    shares = Shares()
+    shares.first({"few", "many"})
+    shares.charge({"few": 2, "many": 40}, 0.42)
+
+    assert shares.turns()["many"] == pytest.approx(6)  # 60 ms of 10 ms each
 
 
 def test_a_client_alone_never_rests() -> None:
