@@ -75,8 +75,9 @@ def test_ray_is_imported_where_the_service_is_composed() -> None:
     }
 
 
-def test_onnx_runtime_is_imported_in_one_place_a_side() -> None:
-    assert files_that_import("onnxruntime", "service") == {"service/engine/session.py"}
+def test_onnx_runtime_is_imported_where_graphs_are_opened_alone() -> None:
+    opening = {"service/engine/session.py", "service/engine/providers.py"}
+    assert files_that_import("onnxruntime", "service") == opening
     assert files_that_import("onnxruntime", "model") == {"model/export/naive.py"}
 
 

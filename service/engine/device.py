@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from service.engine.arrays import Array, View, memory_on
-from service.engine.session import Session, SessionOptions
+from service.engine.arrays import Array, View
+from service.engine.session import Session, SessionOptions, memory_on
 from service.engine.shortlist import Shortlist
 
 GRAPHS = Path(__file__).parent / "graphs"

@@ -224,7 +224,7 @@ def _invert(cumulative: Doubles, chances: Doubles) -> Ids:
 
 
 def _place_of_each(cumulative: Doubles, chances: Doubles) -> Ids:
-    """Return the same for a single chance of each row: (R, n), (R,) → (R,)."""
+    """Return where each row's cumulative weights (R, n) pass a chance (R,) of their total, as `_invert` does: (R,)."""
     totals = cumulative[:, -1]
     targets = np.minimum(chances * totals, np.nextafter(totals, 0))
     passed = np.count_nonzero(cumulative <= targets[:, None], axis=-1)

@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
-from typing import Literal
+from typing import Any, Literal
 from weakref import WeakSet, proxy
 
+import numpy as np
 import onnxruntime
 
 from service.engine.arrays import Array, View
@@ -262,6 +263,11 @@ def _openvino_options(options: SessionOptions) -> dict[str, str]:
 def _value_over(array: Array) -> onnxruntime.OrtValue:
     """Return what ONNX Runtime reads an array by; it has no copy of it, but keeps it alive."""
     return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+
+
+def memory_on(device: str, shape: Sequence[int], dtype: np.dtype[Any]) -> onnxruntime.OrtValue:
+    """Take memory of a device, of no session's arena; raises ONNX Runtime's own error where there is none left."""
+    return onnxruntime.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype.type, device, 0)
 
 
 NOT_RECORDED = -1  # ONNX Runtime's own number
