@@ -44,7 +44,7 @@ class Shares:
         self._alone: defaultdict[tuple[str, Kind], deque[tuple[int, float]]]
         self._alone = defaultdict(lambda: deque(maxlen=STEPS_ALONE))
         self._needs: dict[str, float] = {}  # seconds that each client's last step would have taken alone
-        self._row_needs: dict[str, float] = {}  # the same of each row of its last decode
+        self._row_took: dict[str, float] = {}  # seconds of each row of its last decode, whatever else the machine did
         self._present: Set[str] = frozenset()
         self._least = 0.0  # of those who are here
 
@@ -101,7 +101,7 @@ class Shares:
         if len(here) < 2:
             return {}
         turn_s = max(TURN_S, SHARE * min(self._needs.get(client, 0.0) for client in here))
-        return {client: turn_s / needs for client in self._present if (needs := self._row_needs.get(client))}
+        return {client: turn_s / took for client in self._present if (took := self._row_took.get(client))}
 
     def _here_lately(self) -> list[str]:
         lately = self._clock() - LATELY_S
@@ -126,7 +126,7 @@ class Shares:
                 self._needs[client] = seconds
                 steps.append((count, seconds))
             if kind == "decode":
-                self._row_needs[client] = self._needs[client] / count
+                self._row_took[client] = seconds / total
         longest = max(self._needs.get(client, 0.0) for client in self._present | work.keys())
         for client in work:
             needs = self._needs[client]
