@@ -129,6 +129,17 @@ def test_a_turn_is_no_shorter_than_three_steps_of_the_others() -> None:
     assert shares.turns()["many"] == pytest.approx(6)  # 60 ms of 10 ms each
 
 
+def test_turns_are_smaller_as_soon_as_steps_take_longer() -> None:
+    shares = Shares()
+    shares.first({"few", "many"})
+    shares.charge({"few": 2}, 0.001)
+    shares.charge({"many": 40}, 0.004)
+    assert shares.turns()["many"] == pytest.approx(100)
+
+    shares.charge({"many": 40}, 0.04)  # as others use the cores
+    assert shares.turns()["many"] == pytest.approx(10)
+
+
 def test_a_client_alone_never_rests() -> None:
     shares = Shares()
     for _ in range(100):
