@@ -173,7 +173,7 @@ def _all_weights(logits: Floats, params: SamplingParams) -> Floats:
 
 
 def _weights_at(logits: Floats, temperatures: Floats | np.float32) -> Floats:
-    """Return what tokens (…, V) weigh at temperatures (…, 1), the likeliest 1."""
+    """Return what tokens (…, V) weigh at temperatures (…, 1) in single precision, the likeliest 1."""
     weights: Floats = logits - logits.max(axis=-1, keepdims=True)
     with np.errstate(over="ignore"):  # of the smallest temperatures: −∞ is right
         weights /= np.maximum(temperatures, np.finfo(np.float32).tiny)
@@ -214,19 +214,20 @@ def _weights_of(logits: Floats, highest: Floats, temperatures: Doubles) -> Doubl
     return weights
 
 
+def targets_of(chances: Doubles, totals: Doubles) -> Doubles:
+    """Return the cumulative weight that each chance of a total asks for, below the total, which nothing passes."""
+    targets: Doubles = np.minimum(chances * totals, np.nextafter(totals, 0))  # a product may be rounded up to it
+    return targets
+
+
 def _invert(cumulative: Doubles, chances: Doubles) -> Ids:
     """Return where cumulative weights (n,) pass each chance of their total: (m,) → (m,). No place weighs nothing."""
-    total = cumulative[-1]
-    # A product may be rounded up to the total, which nothing passes.
-    targets = np.minimum(chances * total, np.nextafter(total, 0))
-    places: Ids = np.searchsorted(cumulative, targets, side="right")
+    places: Ids = np.searchsorted(cumulative, targets_of(chances, cumulative[-1]), side="right")
     return np.minimum(places, len(cumulative) - 1)  # of numbers that are none
 
 
 def _place_of_each(cumulative: Doubles, chances: Doubles) -> Ids:
     """Return where each row's cumulative weights (R, n) pass a chance (R,) of their total, as `_invert` does: (R,)."""
-    totals = cumulative[:, -1]
-    targets = np.minimum(chances * totals, np.nextafter(totals, 0))
-    passed = np.count_nonzero(cumulative <= targets[:, None], axis=-1)
+    passed = np.count_nonzero(cumulative <= targets_of(chances, cumulative[:, -1])[:, None], axis=-1)
     places: Ids = np.minimum(passed, cumulative.shape[1] - 1)
     return places

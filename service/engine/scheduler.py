@@ -11,7 +11,8 @@ The `WaitingQueue` decides whose turn it is, the `Room` who fits, and the `Share
 
 from __future__ import annotations
 
-from collections import abc
+import math
+from collections import Counter, abc
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
@@ -175,19 +176,18 @@ class Scheduler:
         """Return those that decode now: of a client whose steps take long only some, the longest waiting ones."""
         if len(self._clients) < 2 or len(slots_of(decoding)) <= ROWS_IN_TURN:
             return decoding
-        turns = {client: max(ROWS_IN_TURN, rows) for client, rows in self._shares.turns().items()}
+        turns = self._shares.turns()
         if not turns:
             return decoding
-        rows = dict.fromkeys(turns, 0)  # in this step
+        rows: Counter[str] = Counter()  # of each client in this step
         chosen: set[Sequence] = set()
         for sequence in sorted(decoding, key=lambda each: each.turn):
             client, width = sequence.permit.client, len(sequence.slots)
-            if client in rows:
-                if rows[client] and rows[client] + width > turns[client]:
-                    continue
-                rows[client] += width
-                self._turns += 1
-                sequence.turn = self._turns
+            if rows[client] and rows[client] + width > max(ROWS_IN_TURN, turns.get(client, math.inf)):
+                continue
+            rows[client] += width
+            self._turns += 1
+            sequence.turn = self._turns
             chosen.add(sequence)
         return [sequence for sequence in decoding if sequence in chosen]
 
@@ -322,7 +322,7 @@ class Scheduler:
         # Each client's and each request's first comes first, and they are few: of the flood behind them no more is
         # looked at, or it would take milliseconds a step.
         most_refused = REFUSED_PER_SLOT * self.limits.max_slots
-        last = self._shares.ahead(self._waiting.clients & clients) if len(self._clients) > 1 else frozenset()
+        last = self._shares.ahead_among(self._waiting.clients & clients) if len(self._clients) > 1 else frozenset()
         for sequence in self._waiting.in_turn(clients, last):
             if room.is_used_up or room.refused > most_refused:
                 return

@@ -124,7 +124,7 @@ class Sequence:
     slots: list[int] = field(default_factory=list)
     computed: int = 0  # tokens of every row in the cache
     has_source: bool = False  # a translation's source is in the cache
-    turn: int = 0  # the last that it had, where its client's sequences have turns
+    turn: int = 0  # the last that it had, where several clients have turns
     is_aborted: bool = False
     prompt_tokens: list[SampledToken] = field(default_factory=list)  # left by prefill: behind the first, with logprobs
     arrived_at: float = field(default_factory=time.perf_counter)

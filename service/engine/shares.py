@@ -84,7 +84,7 @@ class Shares:
         """Whether all of some clients have had more time than one who was here lately, and need not be in a hurry."""
         return clients == self._ahead_of(self._here_lately(), clients)
 
-    def ahead(self, clients: Set[str]) -> Set[str]:
+    def ahead_among(self, clients: Set[str]) -> Set[str]:
         """Return those of some clients who have had more time than another of them, and come behind it."""
         return self._ahead_of(clients, clients)
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.columns import Doubles, Floats
-from service.engine.drawing import kept_by_filters
+from service.engine.drawing import kept_by_filters, targets_of
 from service.engine.logprobs import SampledToken
 from service.engine.sampling_params import Ids, Row, SamplingParams
 
@@ -108,9 +108,7 @@ def _ranks(shortlist: Shortlist, rows: Sequence[Row]) -> tuple[Ids, NDArray[np.b
     cumulative = np.cumsum(weights * kept, axis=-1)
     totals = np.where(is_free, masses, cumulative[:, -1])
     chances = np.array([0.0 if greedy else row.rng.random() for row, greedy in zip(rows, is_greedy, strict=True)])
-    # A product may be rounded up to the total, which nothing passes.
-    targets = np.minimum(chances * totals, np.nextafter(totals, 0))
-    ranks: Ids = (cumulative <= targets[:, None]).sum(axis=-1)
+    ranks: Ids = (cumulative <= targets_of(chances, totals)[:, None]).sum(axis=-1)
     ranks[is_greedy] = 0
     return ranks, is_decided
 

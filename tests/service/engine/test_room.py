@@ -16,7 +16,7 @@ from service.engine.room import Room
 from service.engine.sampling import SamplingParams
 from service.engine.scheduler import Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
-from tests.service.engine.test_scheduler import choices
+from tests.service.engine.schedules import choices
 
 END = 0
 

@@ -3,82 +3,24 @@ from __future__ import annotations
 import os.path
 import random
 import weakref
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.admission import Admission, AdmissionLimits
-from service.engine.batch import Batch, Decode, Prefill
-from service.engine.beam_search import BeamParams, Candidates
-from service.engine.kv_cache import KVBudget
-from service.engine.prefix_cache import BLOCK_TOKENS, PrefixCache
-from service.engine.sampling import SampledToken, SamplingParams
-from service.engine.scheduler import ROWS_IN_TURN, Scheduler, SchedulerLimits
-from service.engine.sequence import Sampling, Search, Sequence
+from service.engine.batch import Decode, Prefill
+from service.engine.prefix_cache import BLOCK_TOKENS
+from service.engine.sampling import SampledToken
+from service.engine.sequence import Sampling, Sequence
 from service.engine.slots import _agreement
-
-END = 0
-
-
-def make_scheduler(max_blocks: int = 0, **limits: Any) -> Scheduler:
-    return Scheduler(
-        SchedulerLimits(**{"max_slots": 8, "prefill_tokens": 16, **limits}), PrefixCache(max_blocks), KVBudget(10**9)
-    )
-
-
-def make_sequence(prompt: int = 4, max_tokens: int = 100, beam_size: int = 0, source: int = 0) -> Sequence:
-    ids = [7] * prompt
-    source_ids = [7] * source or None
-    if beam_size:
-        return Sequence(ids, Search(BeamParams(max_tokens, beam_size), END), source_ids)
-    return Sequence(ids, Sampling(SamplingParams(max_tokens, stop_ids=frozenset({END})), ids), source_ids)
-
-
-def of_client(name: str, sequence: Sequence) -> Sequence:
-    sequence.permit = Admission(AdmissionLimits()).admit(name, 1, 1)
-    return sequence
-
-
-def advance(scheduler: Scheduler, rng: random.Random | None = None, row_s: float = 0.0) -> Batch:
-    """Schedule a step, check what must hold, and update with made-up tokens; each row took so long."""
-    batch = scheduler.schedule()
-    assert batch is not None
-    scheduler.check_integrity()
-    scheduler.update(batch, choices(batch, rng), row_s * sum(batch.work().values()))
-    return batch
-
-
-def choices(batch: Batch, rng: random.Random | None = None) -> list[SampledToken | Candidates | None]:
-    if isinstance(batch, Prefill):
-        return [None] * len(batch.chunks)
-    return [made_up(sequence, rng) for sequence in batch.sequences]
-
-
-def sequences_of(batch: Batch) -> list[Sequence]:
-    return batch.sequences if isinstance(batch, Decode) else [chunk.sequence for chunk in batch.chunks]
-
-
-def made_up(sequence: Sequence, rng: random.Random | None) -> SampledToken | Candidates:
-    if isinstance(sequence.decoding, Sampling):
-        return SampledToken(5 if rng is None else rng.randint(0, 9))
-    width = sequence.decoding.width
-    tokens = range(1, 20 + 2 * width) if rng is None else range(20)  # without the end, or with it
-    ids = np.array([(rng or random.Random(1)).sample(tokens, 2 * width) for _ in sequence.slots])
-    values = -np.sort(np.array([[(rng or random.Random(2)).random() * 3 for _ in row] for row in ids]))
-    return Candidates(values.astype(np.float32), ids)
-
-
-def test_who_shares_a_prompt_pays_a_part_of_it() -> None:
-    scheduler = make_scheduler()
-    for client in ("one", "other"):
-        scheduler.add(of_client(client, make_sequence(prompt=9)))
-    batch = scheduler.schedule()
-    assert isinstance(batch, Prefill) and len(batch.chunks) == 1
-
-    assert batch.work() == {"one": 4, "other": 4}
+from tests.service.engine.schedules import (
+    advance,
+    choices,
+    make_scheduler,
+    make_sequence,
+    of_client,
+    sequences_of,
+)
 
 
 def test_a_late_request_joins_the_running_batch() -> None:
@@ -179,83 +121,6 @@ def test_a_long_prompt_has_every_other_prefill_however_many_shorter_ones_come() 
             prefills.append(long in batch.sequences)
 
     assert len(prefills) <= 2 * 13
-
-
-def many_beside_one(row_s: float = 0.001) -> tuple[Scheduler, list[Sequence]]:
-    """Return a scheduler with 40 sequences of a client, beside which another has had one; and the 40."""
-    scheduler = make_scheduler(max_slots=64, prefill_tokens=512)
-    many = [of_client("many", make_sequence()) for _ in range(40)]
-    one = of_client("one", make_sequence(max_tokens=3))
-    for sequence in (one, *many):
-        scheduler.add(sequence)
-    advance(scheduler, row_s=row_s)
-    while one.slots:
-        advance(scheduler, row_s=row_s)
-    return scheduler, many
-
-
-def test_rows_whose_steps_are_long_have_turns_while_another_client_may_come_back() -> None:
-    scheduler, many = many_beside_one()
-    before = [sequence.computed for sequence in many]
-    batches = [advance(scheduler, row_s=0.001) for _ in range(30)]
-
-    assert {len(batch.sequences) for batch in batches} == {ROWS_IN_TURN}
-    steps = [sequence.computed - begun for sequence, begun in zip(many, before, strict=True)]
-    assert max(steps) - min(steps) <= 1 and sum(steps) == 30 * ROWS_IN_TURN
-
-
-def test_rows_whose_steps_are_short_decode_together_though_another_client_may_come_back() -> None:
-    scheduler, many = many_beside_one(row_s=0.0002)
-    batches = [advance(scheduler, row_s=0.0002) for _ in range(30)]
-
-    assert {len(batch.sequences) for batch in batches} == {len(many)}
-
-
-def test_a_search_that_is_wider_than_a_turn_has_one_of_its_own() -> None:
-    scheduler, _ = many_beside_one()
-    search = of_client("many", make_sequence(beam_size=20))
-    scheduler.add(search)
-    batches = [advance(scheduler, row_s=0.001) for _ in range(40)]
-    wide = [batch for batch in batches if isinstance(batch, Decode) and search in batch.sequences]
-
-    assert len(wide) > 8
-    assert all(len(batch.sequences) == 1 for batch in wide[1:])  # the first is of a single row
-
-
-def test_the_first_of_another_client_waits_for_a_single_step() -> None:
-    scheduler, _ = many_beside_one()
-    scheduler.add(of_client("many", make_sequence()))
-    while not isinstance(advance(scheduler, row_s=0.001), Prefill):  # behind which newcomers gather for some steps
-        pass
-    newcomer = of_client("one", make_sequence())
-    scheduler.add(newcomer)
-    batches = [advance(scheduler, row_s=0.001) for _ in range(2)]
-
-    assert any(newcomer in batch.sequences for batch in batches)
-
-
-def test_the_first_of_another_client_passes_prompts_of_one_that_had_more_time() -> None:
-    scheduler, _ = many_beside_one()
-    for _ in range(3):
-        scheduler.add(of_client("many", make_sequence(prompt=500)))
-    newcomer = of_client("one", make_sequence())
-    scheduler.add(newcomer)
-    prefills = [batch for _ in range(4) if isinstance(batch := advance(scheduler, row_s=0.001), Prefill)]
-
-    assert newcomer in prefills[0].sequences
-
-
-def test_a_prompt_of_one_that_had_more_time_is_not_passed_for_ever() -> None:
-    scheduler, _ = many_beside_one()
-    long = of_client("many", make_sequence(prompt=500))
-    scheduler.add(long)
-    prefills = 0
-    while not long.is_prefilled:
-        for _ in range(4):  # so that there is always one that waits
-            scheduler.add(of_client("one", make_sequence(prompt=200, max_tokens=1)))
-        prefills += isinstance(advance(scheduler, row_s=0.001), Prefill)
-
-    assert prefills < 20
 
 
 def test_a_prefill_keeps_to_its_padded_token_budget() -> None:

@@ -9,15 +9,9 @@ from collections.abc import Set
 import pytest
 
 from service.engine.batch import Decode, Prefill
+from service.engine.scheduler import ROWS_IN_TURN, Scheduler
 from service.engine.sequence import Sequence
-from tests.service.engine.test_scheduler import (
-    advance,
-    choices,
-    make_scheduler,
-    make_sequence,
-    of_client,
-    sequences_of,
-)
+from tests.service.engine.schedules import advance, choices, make_scheduler, make_sequence, of_client, sequences_of
 
 
 def test_prefills_of_one_client_leave_others_time_to_decode() -> None:
@@ -135,3 +129,90 @@ def test_that_there_is_room_for_nobody_is_remembered_of_all_who_may_ask(monkeypa
     scheduler._stuck_at = scheduler._changes, len(scheduler.running)  # as many as when there was no room, others
     scheduler._admit_if_possible({"b"})
     assert admitted[2:] == [{"a"}, {"b"}]
+
+
+def test_who_shares_a_prompt_pays_a_part_of_it() -> None:
+    scheduler = make_scheduler()
+    for client in ("one", "other"):
+        scheduler.add(of_client(client, make_sequence(prompt=9)))
+    batch = scheduler.schedule()
+    assert isinstance(batch, Prefill) and len(batch.chunks) == 1
+
+    assert batch.work() == {"one": 4, "other": 4}
+
+
+def many_beside_one(row_s: float = 0.001) -> tuple[Scheduler, list[Sequence]]:
+    """Return a scheduler with 40 sequences of a client, beside which another has had one; and the 40."""
+    scheduler = make_scheduler(max_slots=64, prefill_tokens=512)
+    many = [of_client("many", make_sequence()) for _ in range(40)]
+    one = of_client("one", make_sequence(max_tokens=3))
+    for sequence in (one, *many):
+        scheduler.add(sequence)
+    advance(scheduler, row_s=row_s)
+    while one.slots:
+        advance(scheduler, row_s=row_s)
+    return scheduler, many
+
+
+def test_rows_whose_steps_are_long_have_turns_while_another_client_may_come_back() -> None:
+    scheduler, many = many_beside_one()
+    before = [sequence.computed for sequence in many]
+    batches = [advance(scheduler, row_s=0.001) for _ in range(30)]
+
+    assert {len(batch.sequences) for batch in batches} == {ROWS_IN_TURN}
+    steps = [sequence.computed - begun for sequence, begun in zip(many, before, strict=True)]
+    assert max(steps) - min(steps) <= 1 and sum(steps) == 30 * ROWS_IN_TURN
+
+
+def test_rows_whose_steps_are_short_decode_together_though_another_client_may_come_back() -> None:
+    scheduler, many = many_beside_one(row_s=0.0002)
+    batches = [advance(scheduler, row_s=0.0002) for _ in range(30)]
+
+    assert {len(batch.sequences) for batch in batches} == {len(many)}
+
+
+def test_a_search_that_is_wider_than_a_turn_has_one_of_its_own() -> None:
+    scheduler, _ = many_beside_one()
+    search = of_client("many", make_sequence(beam_size=20))
+    scheduler.add(search)
+    batches = [advance(scheduler, row_s=0.001) for _ in range(40)]
+    wide = [batch for batch in batches if isinstance(batch, Decode) and search in batch.sequences]
+
+    assert len(wide) > 8
+    assert all(len(batch.sequences) == 1 for batch in wide[1:])  # the first is of a single row
+
+
+def test_the_first_of_another_client_waits_for_a_single_step() -> None:
+    scheduler, _ = many_beside_one()
+    scheduler.add(of_client("many", make_sequence()))
+    while not isinstance(advance(scheduler, row_s=0.001), Prefill):  # behind which newcomers gather for some steps
+        pass
+    newcomer = of_client("one", make_sequence())
+    scheduler.add(newcomer)
+    batches = [advance(scheduler, row_s=0.001) for _ in range(2)]
+
+    assert any(newcomer in batch.sequences for batch in batches)
+
+
+def test_the_first_of_another_client_passes_prompts_of_one_that_had_more_time() -> None:
+    scheduler, _ = many_beside_one()
+    for _ in range(3):
+        scheduler.add(of_client("many", make_sequence(prompt=500)))
+    newcomer = of_client("one", make_sequence())
+    scheduler.add(newcomer)
+    prefills = [batch for _ in range(4) if isinstance(batch := advance(scheduler, row_s=0.001), Prefill)]
+
+    assert newcomer in prefills[0].sequences
+
+
+def test_a_prompt_of_one_that_had_more_time_is_not_passed_for_ever() -> None:
+    scheduler, _ = many_beside_one()
+    long = of_client("many", make_sequence(prompt=500))
+    scheduler.add(long)
+    prefills = 0
+    while not long.is_prefilled:
+        for _ in range(4):  # so that there is always one that waits
+            scheduler.add(of_client("one", make_sequence(prompt=200, max_tokens=1)))
+        prefills += isinstance(advance(scheduler, row_s=0.001), Prefill)
+
+    assert prefills < 20
