@@ -18,6 +18,7 @@ from model.commands.choices import (
     CompileModel,
     Data,
     Languages,
+    Package,
     PrecisionChoice,
     RecipeName,
     RunFolder,
@@ -68,6 +69,17 @@ def export(
 
     manifest = export_run(run, out, precision=precision_of(precision), texts=texts_of(samples, precision))
     print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
+
+
+def unpack(
+    package: Package,
+    out: Annotated[Path, typer.Option(help="folder of the run; it must be empty or not there")],
+) -> None:
+    """Make a run of a package that was trained here: to train on from it, or to export it in another precision."""
+    from model.export.unpack import unpack as unpack_package
+
+    run = unpack_package(package, out)
+    print(f"{out}: weights of {package}, to begin with (train --start-from) and to export (export --run): {run.best}")
 
 
 def import_checkpoint(

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from model.export.graph import MICROSOFT, Array, Graph, Users, Weight
+from model.export.graph import MICROSOFT, Array, Graph, Part, Users, Weight
 
 ATTENTION = "GroupQueryAttention"
 NORMS = {  # and how they are called with the sum before them
@@ -107,29 +107,40 @@ class _Linear:
         return self.nodes[-1].output[0]
 
     @property
+    def width(self) -> int:
+        return self.matrix.shape[1]
+
+    @property
     def matrix(self) -> Weight:
         return self.graph.weights[self.product.input[1]]
 
+    @property
+    def bias_name(self) -> str | None:
+        return None if self.addition is None else self.addition.input[1]
+
     def bias(self) -> Array:
-        if self.addition is None:
-            return np.zeros(self.matrix.shape[1], self.matrix.dtype)
-        return self.graph.weights[self.addition.input[1]].read()
+        if self.bias_name is None:
+            return np.zeros(self.width, self.matrix.dtype)
+        return self.graph.weights[self.bias_name].read()
 
 
 def _joined(graph: Graph, linears: list[_Linear], users: Users) -> list[onnx.NodeProto]:
     """Return one product, one addition if any of them has one, and what parts their answers."""
     name = linears[0].output
     matrices = [linear.matrix for linear in linears]
-    widths = [matrix.shape[1] for matrix in matrices]
+    widths = [linear.width for linear in linears]
     graph.weights[f"{name}_weights"] = Weight(
         (matrices[0].shape[0], sum(widths)),
         matrices[0].dtype,
         lambda: np.concatenate([matrix.read().T for matrix in matrices]).T,  # in torch's order in memory
+        tuple(Part(linear.product.input[1], linear.width) for linear in linears),
     )
     nodes = [helper.make_node("MatMul", [linears[0].product.input[0], f"{name}_weights"], [f"{name}_product"])]
     if any(linear.addition is not None for linear in linears):
-        biases = graph.constant(f"{name}_biases", np.concatenate([linear.bias() for linear in linears]))
-        nodes.append(helper.make_node("Add", [f"{name}_product", biases], [f"{name}_sum"]))
+        joined = np.concatenate([linear.bias() for linear in linears])
+        parts = tuple(Part(linear.bias_name, linear.width) for linear in linears)
+        graph.weights[f"{name}_biases"] = Weight(joined.shape, joined.dtype, lambda: joined, parts)
+        nodes.append(helper.make_node("Add", [f"{name}_product", f"{name}_biases"], [f"{name}_sum"]))
     attention = _attention_of(linears, users)
     if attention is None:
         sizes = graph.constant(f"{name}_widths", np.array(widths, np.int64))

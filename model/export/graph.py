@@ -30,12 +30,21 @@ Users = dict[str, list[onnx.NodeProto | None]]  # of each value
 
 
 @dataclass(frozen=True)
+class Part:
+    """What of a joined weight was one of its own before."""
+
+    name: str | None  # none: zeros, for a product without a bias
+    width: int
+
+
+@dataclass(frozen=True)
 class Weight:
     """A constant of the graph. `read` makes it, each time anew: a model's weights never lie in memory twice."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     read: Callable[[], Array]
+    parts: tuple[Part, ...] = ()  # what it is joined of, side by side along the last axis
 
     @classmethod
     def of(cls, values: Array) -> Weight:

@@ -26,6 +26,7 @@ NUMPY = {
     torch.bool: np.bool_,
 }
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+TRANSPOSED = ".transposed"  # behind the name of a matrix that is stored with its rows as columns
 
 
 def onnx_type(dtype: torch.dtype) -> int:
@@ -208,7 +209,7 @@ class Tracer:
         columns, rows = value.shape
         if value.name in self.looked_up:
             return self.emit("Transpose", [value], (rows, columns), value.dtype, perm=[1, 0])
-        name = f"{value.name}.transposed"
+        name = f"{value.name}{TRANSPOSED}"
         self.graph.weights[name] = self.graph.weights[value.name].transposed
         return Value(self, name, (rows, columns), value.dtype)
 
