@@ -19,7 +19,8 @@ RECIPE_NAMES = [
     *("finetune-answer", "contrastive-embed", "contrastive-embed-again", "pretrain-decoder", "sft-decoder"),
     *("translate", "translate-varied", "translate-joined", "classify-image"),
 ]
-RecipeName = StrEnum("RecipeName", {name: name for name in RECIPE_NAMES})  # type: ignore[misc]  # made from the list
+OWN_LABELS = "finetune-classify"  # of texts and labels in a folder of the user's own
+RecipeName = StrEnum("RecipeName", {name: name for name in [*RECIPE_NAMES, OWN_LABELS]})  # type: ignore[misc]  # made from the list
 PrecisionName = StrEnum("PrecisionName", {name: name for name in get_args(Precision)})  # type: ignore[misc]  # made from the type
 
 INT8 = PrecisionName("int8")

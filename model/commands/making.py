@@ -14,6 +14,7 @@ from rich.table import Table
 from model.commands.choices import (
     HAS_COMPILER,
     INT8,
+    OWN_LABELS,
     AllowPickle,
     CompileModel,
     Data,
@@ -41,15 +42,22 @@ def train(
     """Train a recipe."""
     from model.training.loop import Training
     from model.training.loop import train as run_training
+    from model.training.own_labels import own_classifier
     from model.training.plan import plan
     from model.training.recipes import RECIPES
     from model.training.run import Run
 
+    if recipe == OWN_LABELS and start_from is None and not Run(out).checkpoint.exists():
+        raise typer.BadParameter(
+            f"{OWN_LABELS} needs a run to begin with; `trifold unpack model/packages/entail --out FOLDER` makes one",
+            param_hint="--start-from",
+        )
+    chosen = own_classifier(data) if recipe == OWN_LABELS else RECIPES[recipe]
     if not dry_run:
-        run_training(RECIPES[recipe], data, out, start_from=start_from, compile_model=compile_model)
+        run_training(chosen, data, out, start_from=start_from, compile_model=compile_model)
         print(f"{out}: {Run(out).figures.read_text()}")
         return
-    untaught = replace(RECIPES[recipe], teach=None)  # which may take minutes, and changes no size
+    untaught = replace(chosen, teach=None)  # which may take minutes, and changes no size
     with tempfile.TemporaryDirectory() as folder:  # nothing is left of it
         training = Training(untaught, data, Path(folder), start_from=start_from, compile_model=compile_model)
         table = Table(title=f"{recipe}, not trained", show_header=False)

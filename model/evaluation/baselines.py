@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-PairRow = tuple[tuple[str, str], int]
+Text = str | tuple[str, str]
+Row = tuple[Text, int]
 
-WORDS = 40_000  # the commonest, of either sentence and of both
+WORDS = 40_000  # the commonest, of a text, or of either sentence of a pair and of both
 EPOCHS, BATCH, RATE, DECAY = 4, 64, 2e-3, 1e-5
+LEAST_STEPS = 2_000  # few texts are seen more often, or it would be easy to beat
 
 
 def share_of_commonest(truth: Sequence[int]) -> float:
@@ -23,18 +25,18 @@ def share_of_commonest(truth: Sequence[int]) -> float:
     return Counter(truth).most_common(1)[0][1] / len(truth)
 
 
-def bag_of_words(train: Sequence[PairRow], tests: Sequence[Sequence[PairRow]]) -> list[float]:
-    """Return the accuracy on tests of a linear classifier of the words in the first, the second and both sentences."""
-    counts = Counter(word for pair, _ in train for word in _words(pair))
+def bag_of_words(train: Sequence[Row], tests: Sequence[Sequence[Row]]) -> list[float]:
+    """Return the accuracy on tests of a linear classifier of words; a pair's are marked by where they are."""
+    counts = Counter(word for text, _ in train for word in _words(text))
     common = sorted(counts, key=lambda word: (-counts[word], word))[:WORDS]  # in the same order in every process
     number = {word: index for index, word in enumerate(common)}
-    rows = [([number[word] for word in _words(pair) if word in number], label) for pair, label in train]
+    rows = [([number[word] for word in _words(text) if word in number], label) for text, label in train]
     torch.manual_seed(1)
     bag = nn.EmbeddingBag(len(number) + 1, 1 + max(label for _, label in train), mode="sum", sparse=False)
     nn.init.zeros_(bag.weight)
     optimizer = torch.optim.AdamW(bag.parameters(), lr=RATE, weight_decay=DECAY)
     rng = np.random.default_rng(1)
-    for _ in range(EPOCHS):
+    for _ in range(max(EPOCHS, -(-LEAST_STEPS * BATCH // len(rows)))):
         order = rng.permutation(len(rows))
         for start in range(0, len(rows), BATCH):
             chosen = [rows[index] for index in order[start : start + BATCH]]
@@ -45,9 +47,9 @@ def bag_of_words(train: Sequence[PairRow], tests: Sequence[Sequence[PairRow]]) -
     return [_accuracy(bag, number, test) for test in tests]
 
 
-def _accuracy(bag: nn.EmbeddingBag, number: dict[str, int], rows: Sequence[PairRow]) -> float:
+def _accuracy(bag: nn.EmbeddingBag, number: dict[str, int], rows: Sequence[Row]) -> float:
     with torch.no_grad():
-        scores = _scores(bag, [[number[word] for word in _words(pair) if word in number] for pair, _ in rows])
+        scores = _scores(bag, [[number[word] for word in _words(text) if word in number] for text, _ in rows])
     truth: NDArray[np.int64] = np.array([label for _, label in rows])
     return float((scores.argmax(-1).numpy() == truth).mean())
 
@@ -61,8 +63,10 @@ def _scores(bag: nn.EmbeddingBag, rows: Sequence[Sequence[int]]) -> torch.Tensor
     return scores
 
 
-def _words(pair: tuple[str, str]) -> list[str]:
-    """Return the different words of a pair, marked by where they stand, in an order of their own."""
-    first, second = (set(re.findall(r"\w+", text.lower())) for text in pair)
+def _words(text: Text) -> list[str]:
+    """Return the different words of a text or a pair, marked by where they stand, in an order of their own."""
+    if isinstance(text, str):
+        return sorted(set(re.findall(r"\w+", text.lower())))
+    first, second = (set(re.findall(r"\w+", part.lower())) for part in text)
     both = {f"both {word}" for word in first & second}
     return sorted({f"1 {word}" for word in first} | {f"2 {word}" for word in second} | both)

@@ -33,7 +33,7 @@ from model.package import (
 )
 from model.package.images import normalised
 from model.package.manifest import RELIABILITY_FILE, sha256_of
-from model.training import nli, readers, sentiment
+from model.training import nli, own_labels, readers, sentiment
 
 Read = Callable[[Path], Iterable[tuple[Any, int]]]
 
@@ -111,9 +111,10 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
     """
     manifest = evaluation.manifest
     labels = tuple(manifest.labels)
-    if labels not in DATA:
+    is_own = manifest.training is not None and manifest.training.recipe == own_labels.RECIPE
+    if not is_own and labels not in DATA:
         raise PackageError(f"{manifest.name}: there is no test data with its labels here")
-    data = DATA[labels]
+    data = _own(evaluation.data, labels) if is_own else DATA[labels]
     tests = [_answered(evaluation, dataset, read) for dataset, read in data.tests.items()]
     figures = [figure for test in tests for figure in _figures(evaluation, test)]
     if manifest.entailment is not None:
@@ -139,6 +140,20 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
             diagram = _draw(evaluation.folder, tests, temperature)
             return Measured(figures, fields, {RELIABILITY_FILE: diagram})
     return Measured(figures, fields)
+
+
+def _own(data: Path, labels: tuple[str, ...]) -> Labelled:
+    """Return what a classifier of labels of the user's own is tested on, in the folder it was trained on."""
+    found = own_labels.labels_of(data)
+    if found != labels:
+        raise PackageError(f"{data}: its labels are {', '.join(found)}; the package has {', '.join(labels)}")
+    name = data.resolve().name
+    return Labelled(
+        {f"{name}/test": lambda data: own_labels.read_own_texts(data, "test")},
+        f"{name}/validation",
+        lambda data: own_labels.read_own_texts(data, "validation"),
+        lambda data: own_labels.read_own_texts(data, "train"),
+    )
 
 
 def _answered(evaluation: Evaluation, dataset: str, read: Read) -> Answered:

@@ -32,6 +32,7 @@ from model.package.manifest import (
     sha256_of,
 )
 from model.package.place import check_place, take_place
+from model.training import own_labels
 from model.training.errors import RunError
 from model.training.recipes import RECIPES
 from model.training.run import Run, load_trained
@@ -49,9 +50,13 @@ def export_run(run: Path, folder: Path, *, precision: Precision, texts: Sequence
     """
     files = Run(run)
     about = files.about()
-    if about.recipe not in RECIPES:
+    if about.recipe == own_labels.RECIPE:
+        card = own_labels.card_of(about.card)
+    elif about.recipe in RECIPES:
+        card = RECIPES[about.recipe].card
+    else:
         raise RunError(f"{run}: there is no recipe {about.recipe} any more; train it with one of {', '.join(RECIPES)}")
-    card = replace(RECIPES[about.recipe].card, training_data=tuple(about.training_data))
+    card = replace(card, training_data=tuple(about.training_data))
     model, tokenizer, _ = load_trained(run)
     try:
         tokens = None if tokenizer is None else tokens_of(files.tokenizer, card)

@@ -20,6 +20,7 @@ from model.export.prepare import prepared
 from model.export.trace import TRANSPOSED
 from model.package import Manifest, PackageError
 from model.package.manifest import CURVES_FILE, TOKENIZER_FILE, sha256_of, write_whole
+from model.training import own_labels
 from model.training.errors import RunError
 from model.training.recipes import RECIPES
 from model.training.run import Run, save_whole
@@ -36,7 +37,7 @@ def unpack(package: Path, folder: Path) -> Run:
     whose precision is not in `UNPACKED`, and `RunError` where something is in `folder` already.
     """
     manifest = Manifest.load(package)
-    if manifest.training is None or manifest.training.recipe not in RECIPES:
+    if manifest.training is None or manifest.training.recipe not in {*RECIPES, own_labels.RECIPE}:
         raise PackageError(
             f"{package}: no recipe made it, so there is no run to go back to; import its checkpoint in the precision "
             "that you want"
@@ -52,6 +53,9 @@ def unpack(package: Path, folder: Path) -> Run:
         shutil.copyfile(package / CURVES_FILE, run.curves)
     about = {
         "recipe": {"name": manifest.training.recipe},
+        "card": {
+            key: getattr(manifest, key) for key in ("name", "task", "description", "licence", "not_for", "labels")
+        },
         "training_data": [dataset.model_dump() for dataset in manifest.training_data],
         "minutes_before": manifest.training.minutes,
         "unpacked_from": {"package": manifest.name, "precision": manifest.precision, "sha256": manifest.sha256},

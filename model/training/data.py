@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Literal, TextIO, TypeVar
+from typing import Any, Literal, TextIO, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +40,10 @@ def noting_files() -> Iterator[set[Path]]:
 
 
 def open_text(path: Path) -> TextIO:
-    """Open a compressed file of UTF-8; raises `DataError` where there is none."""
-    return lzma.open(_existing(path), "rt", encoding="utf-8", newline="\n")
+    """Open a file of UTF-8, compressed where its name ends with `.xz`; raises `DataError` where there is none."""
+    opened = lzma.open if path.suffix == ".xz" else open
+    # Spreadsheets put a mark before the first byte.
+    return cast(TextIO, opened(_existing(path), "rt", encoding="utf-8-sig", newline="\n"))
 
 
 def _existing(path: Path) -> Path:
@@ -76,7 +78,7 @@ class Row(dict[str, Any]):
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a `.jsonl.xz` or `.tsv.xz` file (TAB-separated, one header line, no quoting).
+    """Yield the rows of a `.jsonl` or `.tsv` file (TABs, one header line, no quoting), maybe with `.xz` behind.
 
     Raises `DataError` where there is no file, or at a line that is no row.
     """
@@ -87,7 +89,7 @@ def read_rows(path: Path) -> Iterator[Row]:
         try:
             for number, line in enumerate(file, start=1):
                 if is_table and number == 1:
-                    columns = line.rstrip("\n").split("\t")
+                    columns = line.rstrip("\r\n").split("\t")
                     continue
                 values = _fields(line, columns) if is_table else dict(json.loads(line))
                 yield Row(values, path, number)
@@ -96,7 +98,7 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def _fields(line: str, columns: list[str]) -> dict[str, str]:
-    fields = line.rstrip("\n").split("\t")
+    fields = line.rstrip("\r\n").split("\t")
     if len(fields) != len(columns):
         raise ValueError(f"{len(fields)} fields between TABs; the columns are {', '.join(columns)}")
     return dict(zip(columns, fields, strict=True))

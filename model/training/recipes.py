@@ -111,9 +111,10 @@ def _longest_text(card: Card, config: TransformerConfig) -> int:
     return min(card.max_input_tokens or config.max_positions, config.max_positions)
 
 
-def _finetune_classify(
+def finetune_classify(
     name: str, card: Card, read: Callable[[Path, Split], list[Any]], most_texts: int | None = None, **values: Any
 ) -> Recipe:
+    """Return a recipe for an encoder that gives texts one of a card's labels; `values` are fields of the recipe."""
     defaults: dict[str, Any] = {
         "texts": lambda rows: [text for text, _ in rows],
         "objective": lambda tokenizer, config: Classify(
@@ -216,7 +217,7 @@ _SENTENCE_VECTORS = _finetune(
 _ALL = (
     _PRETRAIN_ENCODER,
     _PRETRAIN_ENCODER_REVIEWS,
-    _finetune_classify(
+    finetune_classify(
         "finetune-classify-sentiment",
         cards.SENTIMENT,
         sentiment.read_sentiment,
@@ -229,7 +230,7 @@ _ALL = (
         ema_decay=0.995,
         evaluate_every=300,
     ),
-    _finetune_classify(
+    finetune_classify(
         "finetune-classify-sentences",
         cards.SENTIMENT,
         sentences.read_sentences,
@@ -244,7 +245,7 @@ _ALL = (
         share_of_start=0.3,  # which knows more of texts that are no reviews
         evaluate_every=300,
     ),
-    _finetune_classify(
+    finetune_classify(
         "finetune-classify-spam",
         cards.SPAM,
         readers.read_spam,
@@ -252,14 +253,14 @@ _ALL = (
         warmup_steps=30,
         evaluate_every=30,
     ),
-    _finetune_classify(
+    finetune_classify(
         "finetune-classify-topics",
         cards.TOPICS,
         readers.read_topics,
         epochs=4,
         evaluate_every=200,
     ),
-    _finetune_classify(
+    finetune_classify(
         "finetune-classify-entail",
         cards.ENTAIL_ALONE,
         nli.read_entailment,
@@ -270,7 +271,7 @@ _ALL = (
         warmup_steps=200,
         **_INFERENCES,
     ),
-    _finetune_classify(
+    finetune_classify(
         "finetune-classify-hypotheses",
         cards.ENTAIL,
         nli.read_hypotheses,

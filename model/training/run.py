@@ -25,6 +25,7 @@ class About:
     recipe: str
     training_data: list[Dataset]  # also of the runs whose weights it began with
     minutes_before: float  # that those took
+    card: dict[str, Any]  # as it was then
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Run:
                 recipe=content["recipe"]["name"],
                 training_data=[Dataset.model_validate(dataset) for dataset in content["training_data"]],
                 minutes_before=content["minutes_before"],
+                card=content["card"],
             )
         except (KeyError, TypeError, ValueError):  # a checkpoint of another program has a config.json, too
             raise RunError(f"{self.config}: it is not that of a training run") from None

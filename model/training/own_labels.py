@@ -1,0 +1,151 @@
+"""A classifier of texts into labels of your own: what its folder of data holds, and the recipe that follows from it.
+
+The folder has `train`, and may have `validation` and `test`: tables of texts and labels, as `.csv`, `.tsv` or `.jsonl`,
+compressed with xz (`.xz` behind that) or not. Without `validation` every tenth text of `train` is kept for it.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from model.card import Card
+from model.package import Dataset
+from model.package.manifest import NAME_PATTERN
+from model.training.data import Row, open_text, read_rows
+from model.training.errors import DataError
+from model.training.readers import SplitOrTest
+from model.training.recipe import Recipe
+from model.training.recipes import finetune_classify
+
+RECIPE = "finetune-classify"
+KINDS = tuple(f"{kind}{packed}" for kind in (".csv", ".tsv", ".jsonl") for packed in ("", ".xz"))
+KEPT = 10  # of so many texts one is kept for validation, where there is no file for it
+MOST_LABELS = 1000
+TEXTS_A_BATCH = 32  # at most
+LEAST_STEPS = 300  # of a run; few texts are seen more often
+EPOCHS = 4, 100  # least and most
+EVALUATIONS = 12  # of a run
+SHOWN = 5  # labels in a description
+
+
+def own_classifier(data: Path) -> Recipe:
+    """Return the recipe that learns the labels in a folder's texts.
+
+    Raises `DataError` where there are no texts, fewer than two labels, or more than `MOST_LABELS`.
+    """
+    labels = labels_of(data)
+    texts = read_own_texts(data, "train")
+    epochs = min(max(EPOCHS[0], LEAST_STEPS * TEXTS_A_BATCH / len(texts)), EPOCHS[1])
+    steps = max(1, round(epochs * len(texts) / TEXTS_A_BATCH))
+    return finetune_classify(
+        RECIPE,
+        _card(data, labels, len(texts)),
+        read_own_texts,
+        most_texts=TEXTS_A_BATCH,
+        epochs=epochs,
+        warmup_steps=max(1, min(50, steps // 10)),
+        evaluate_every=max(1, steps // EVALUATIONS),
+        starts_from=None,
+    )
+
+
+def labels_of(data: Path) -> tuple[str, ...]:
+    """Return the labels of a folder's training texts in their order; raises `DataError`."""
+    labels = sorted({_label(row) for row in _rows(data, "train")})
+    if not 2 <= len(labels) <= MOST_LABELS:
+        raise DataError(
+            f"{_file(data, 'train')}: its texts have {len(labels)} labels; there must be 2 to {MOST_LABELS:,} "
+            "(column label), and a text in column text"
+        )
+    return tuple(labels)
+
+
+def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
+    """Read texts with the numbers of their labels.
+
+    What is validated or tested on is not trained on, if it is in `train` too. Raises `DataError` where a file is
+    missing, a text is empty, or a label is not one of `train`'s.
+    """
+    labels = labels_of(data)
+
+    def read(part: str) -> list[tuple[str, int]]:
+        return [(_text(row), row.label(labels)) for row in _rows(data, part)]
+
+    if split == "test" or (split == "validation" and _has(data, "validation")):
+        return read(split)
+    rows = read("train")
+    kept = [] if _has(data, "validation") else rows[KEPT - 1 :: KEPT]
+    if split == "validation":
+        return kept
+    others = [row for part in ("validation", "test") if _has(data, part) for row in read(part)]
+    elsewhere = {text for text, _ in [*kept, *others]}
+    return [row for row in rows if row[0] not in elsewhere]
+
+
+def card_of(noted: dict[str, Any]) -> Card:
+    """Return the card of such a classifier from what its run noted of it."""
+    fields = {key: noted[key] for key in ("name", "task", "description", "licence", "not_for")}
+    return Card(**fields, labels=tuple(noted["labels"]), training_data=())
+
+
+def _card(data: Path, labels: tuple[str, ...], texts: int) -> Card:
+    name = re.sub(r"[^a-z0-9._-]+", "-", data.resolve().name.lower()).strip("-._")[:63]
+    shown = ", ".join(labels[:SHOWN]) + (f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else "")
+    return Card(
+        name=name if re.fullmatch(NAME_PATTERN, name) else "classifier",
+        task="classify",
+        description=f"Tells which of {len(labels)} labels a text has: {shown}.",
+        licence="that of its training data",
+        training_data=(Dataset(name=f"{data.resolve().name}, {texts:,} texts", licence="not stated"),),
+        labels=labels,
+    )
+
+
+def _file(data: Path, part: str) -> Path:
+    found = [path for path in (data / f"{part}{kind}" for kind in KINDS) if path.exists()]
+    if len(found) > 1:
+        raise DataError(f"{data}: there are {' and '.join(path.name for path in found)}; keep one of them")
+    if not found:
+        raise DataError(f"{data}: there is no {part}.csv, .tsv or .jsonl, with columns text and label")
+    return found[0]
+
+
+def _has(data: Path, part: str) -> bool:
+    return any((data / f"{part}{kind}").exists() for kind in KINDS)
+
+
+def _rows(data: Path, part: str) -> Iterator[Row]:
+    path = _file(data, part)
+    return _csv_rows(path) if ".csv" in path.suffixes else read_rows(path)
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a table with commas, quoted as RFC 4180 has it, behind one line of column names."""
+    with open_text(path) as file:
+        reader = csv.DictReader(file, strict=True)
+        try:
+            for values in reader:
+                row = Row(values, path, reader.line_num)
+                if None in values or None in values.values():
+                    raise row.error(f"it has fewer or more fields than columns: {', '.join(reader.fieldnames or ())}")
+                yield row
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DataError(f"{path}, behind line {reader.line_num}: {error}") from error
+
+
+def _text(row: Row) -> str:
+    text = row["text"]
+    if not isinstance(text, str) or not text.strip():
+        raise row.error("its text is empty")
+    return text
+
+
+def _label(row: Row) -> str:
+    label = str(row["label"])
+    if not label.strip():
+        raise row.error("its label is empty")
+    return label

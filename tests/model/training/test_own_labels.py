@@ -1,0 +1,157 @@
+"""Classifiers of texts into labels of the user's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from model.commands.app import app
+from model.export.unpack import unpack
+from model.package import Manifest
+from model.sizes import SIZES
+from model.training import own_labels
+from model.training.errors import DataError
+from model.training.own_labels import labels_of, own_classifier, read_own_texts
+from tests.conftest import TINY, MakePackage, with_manifest
+from tests.model.data_files import write_xz
+
+ROWS = [("the film was good", "praise"), ("the dog was red", "other"), ("not so good", "blame")] * 8
+
+
+def write_csv(folder: Path, part: str, rows: list[tuple[str, str]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f'"{text}",{label}\r\n' for text, label in rows]  # as spreadsheets write it, with their mark before it
+    (folder / f"{part}.csv").write_bytes("".join(["text,label\r\n", *lines]).encode("utf-8-sig"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Texts with three labels."""
+    folder = tmp_path / "My Letters"
+    write_csv(folder, "train", [(f"{text} {number}", label) for number, (text, label) in enumerate(ROWS)])
+    write_csv(folder, "test", ROWS[:6])
+    return folder
+
+
+def test_every_tenth_text_is_validated_on_where_there_is_no_file_for_it(data: Path) -> None:
+    train, validation = read_own_texts(data, "train"), read_own_texts(data, "validation")
+
+    assert labels_of(data) == ("blame", "other", "praise")
+    assert validation == [("the film was good 9", 2), ("the dog was red 19", 1)]
+    assert len(train) == len(ROWS) - len(validation) and not set(train) & set(validation)
+
+
+def test_what_is_tested_or_validated_on_is_not_trained_on(data: Path) -> None:
+    write_csv(data, "test", [("the film was good 0", "praise")])
+    write_csv(data, "validation", [("the dog was red 1", "other")])
+
+    texts = [text for text, _ in read_own_texts(data, "train")]
+
+    assert read_own_texts(data, "validation") == [("the dog was red 1", 1)]
+    assert len(texts) == len(ROWS) - 2 and not {"the film was good 0", "the dog was red 1"} & set(texts)
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl", "tsv.xz", "jsonl.xz"])
+def test_tables_of_every_kind_are_read_alike(tmp_path: Path, kind: str) -> None:
+    rows = [('a, "b"', "one"), ("c", "two")]
+    table = "text\tlabel\r\n" + "".join(f"{text}\t{label}\r\n" for text, label in rows)
+    lines = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
+    content = table if "tsv" in kind else lines
+    if kind.endswith(".xz"):
+        write_xz(tmp_path / f"train.{kind}", content)
+    else:
+        (tmp_path / f"train.{kind}").write_bytes(content.encode())
+
+    assert read_own_texts(tmp_path, "train") == [('a, "b"', 0), ("c", 1)]
+
+
+def test_commas_quotes_and_lines_within_a_text_are_the_texts(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text('label,text\none,"a, ""b""\nc"\ntwo,d\n')
+
+    assert read_own_texts(tmp_path, "train") == [('a, "b"\nc', 0), ("d", 1)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text,label\na,one\nb,one\n", r"its texts have 1 labels; there must be 2 to 1,000"),
+        ("text,label\na,one\n ,two\n", r"train\.csv, line 3: its text is empty"),
+        ("text,label\na,one\nb,\n", r"train\.csv, line 3: its label is empty"),
+        ("text,label\na,one\nb\n", r"train\.csv, line 3: it has fewer or more fields than columns: text, label"),
+        ("text,label\na,one\nb,two,three\n", r"line 3: it has fewer or more fields than columns: text, label"),
+        ("words,label\na,one\nb,two\n", r"train\.csv, line 2: there is no text; it has words, label"),
+        ('text,label\na,one\n"b,two\n', r"train\.csv, behind line 2: unexpected end of data"),
+        ("", r"its texts have 0 labels"),
+    ],
+)
+def test_a_table_that_cannot_be_learned_from_is_refused_by_line(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "train.csv").write_text(content)
+
+    with pytest.raises(DataError, match=message):
+        own_classifier(tmp_path)
+
+
+def test_a_label_that_training_has_not_is_refused(data: Path) -> None:
+    write_csv(data, "test", [("good", "praise"), ("bad", "anger")])
+
+    with pytest.raises(DataError, match=r"test\.csv, line 3: label is 'anger'; there are blame, other, praise"):
+        read_own_texts(data, "train")
+
+
+def test_a_folder_without_texts_and_one_with_two_tables_are_refused(tmp_path: Path, data: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no train\.csv, \.tsv or \.jsonl, with columns text and label"):
+        own_classifier(tmp_path)
+    (data / "train.tsv").write_text("text\tlabel\n")
+    with pytest.raises(DataError, match=r"there are train\.csv and train\.tsv; keep one of them"):
+        own_classifier(data)
+
+
+@pytest.mark.parametrize(("texts", "epochs"), [(40, 100), (960, 10), (100_000, 4)])
+def test_few_texts_are_seen_more_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: int, epochs: float
+) -> None:
+    monkeypatch.setattr(own_labels, "labels_of", lambda _data: ("a", "b"))
+    monkeypatch.setattr(own_labels, "read_own_texts", lambda _data, _split: [("text", 0)] * texts)
+
+    recipe = own_classifier(tmp_path)
+
+    assert recipe.epochs == epochs
+    assert recipe.warmup_steps <= epochs * texts / 32 / 10
+
+
+def test_own_labels_are_learned_exported_measured_and_unpacked(
+    data: Path, tmp_path: Path, make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SIZES, "mini-encoder", TINY["sentiment"])
+    start = with_manifest(
+        make_package("sentiment", "int8"),
+        tmp_path / "sentiment",
+        training={"recipe": "finetune-classify-sentences", "minutes": 2.0},
+    )
+    unpack(start, tmp_path / "start")
+
+    def run(*arguments: object, status: int = 0) -> str:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == status, result.output + repr(result.exception)
+        return result.output
+
+    learn = ("train", "finetune-classify", "--data", data, "--out", tmp_path / "run", "--no-compile")
+    assert "needs a run to begin with" in run(*learn, status=2)
+    run(*learn, "--start-from", tmp_path / "start")
+    run("export", "--run", tmp_path / "run", "--out", tmp_path / "package")
+    run("evaluate", tmp_path / "package", "--data", data)
+
+    manifest = Manifest.load(tmp_path / "package")
+    assert (manifest.name, manifest.labels) == ("my-letters", ["blame", "other", "praise"])
+    assert manifest.description == "Tells which of 3 labels a text has: blame, other, praise."
+    assert [(each.dataset, each.metric) for each in manifest.evaluation] == [("My Letters/test", "accuracy")]
+    assert manifest.evaluation[0].value >= 0.5  # a third by chance
+    assert {each.name for each in manifest.baselines} == {"always the commonest label", "bag of words, linear"}
+    assert manifest.calibration is not None and manifest.calibration.fitted_on == "My Letters/validation"
+    assert manifest.training_data[-1].name == "My Letters, 22 texts"
+    unpack(tmp_path / "package", tmp_path / "again")
+    run("export", "--run", tmp_path / "again", "--out", tmp_path / "exact", "--precision", "float32")
+    assert Manifest.load(tmp_path / "exact").labels == manifest.labels
