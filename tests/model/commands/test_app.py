@@ -200,7 +200,7 @@ def test_the_reference_of_what_is_imported_may_have_a_folder_of_another_name(mak
 
 
 def test_a_run_of_a_recipe_that_is_gone_cannot_be_packaged(tmp_path: Path) -> None:
-    about = {"recipe": {"name": "sing"}, "training_data": [], "minutes_before": 0.0, "began_with": None}
+    about = {"recipe": {"name": "sing"}, "training_data": [], "minutes_before": 0.0, "card": {}}
     (tmp_path / "config.json").write_text(json.dumps(about))
     result = CliRunner().invoke(app, ["export", "--run", str(tmp_path), "--out", str(tmp_path)])
 
