@@ -38,6 +38,7 @@ from model.training import nli, own_labels, readers, sentiment
 Read = Callable[[Path], Iterable[tuple[Any, int]]]
 
 WRONG_ANSWERS = 5  # of each data set
+LEAST_FITTED = 100  # rows of validation data that tell a temperature; of few without a mistake it would be next to 0
 MAX_INPUT_LENGTH = 200  # characters of those
 NEWS = 1000  # that are sorted into labels of a request
 
@@ -108,6 +109,7 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
     """Measure accuracy on the test data that have these labels, and F1 where one of two labels is to be found.
 
     Of all rows, not of `limit` ones, also what the card has: serving applies the temperature, and it should be right.
+    Where too few are there to tell one, or none of them is wrong, there is none.
     """
     manifest = evaluation.manifest
     labels = tuple(manifest.labels)
@@ -123,22 +125,24 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
         return Measured(figures)
     validation = _answered(evaluation, data.validation, data.read_validation)
     is_softmax = manifest.activation == "softmax"  # else scores are no probabilities of labels that exclude one another
-    temperature = fit_temperature(validation.logits, validation.truth) if is_softmax else 1.0
+    is_fitted = is_softmax and len(validation.truth) >= LEAST_FITTED and not validation.is_right.all()
+    temperature = fit_temperature(validation.logits, validation.truth) if is_fitted else 1.0
     fields: dict[str, Any] = {
         "baselines": _baselines(evaluation, data, tests),
         "slices": [part for test in tests for part in slices(test, labels)],
         "wrong_answers": [answer for test in tests for answer in wrong_answers(test, labels, temperature)],
+        "calibration": None,
     }
-    if is_softmax:
+    if is_fitted:
         fields["calibration"] = Calibration(
             temperature=round(temperature, 4),
             fitted_on=data.validation,
             rows=len(validation.truth),
             errors=[_calibration_error(test, temperature) for test in tests],
         )
-        if not evaluation.is_reference:
-            diagram = _draw(evaluation.folder, tests, temperature)
-            return Measured(figures, fields, {RELIABILITY_FILE: diagram})
+    if is_softmax and not evaluation.is_reference:
+        diagram = _draw(evaluation.folder, tests, temperature)
+        return Measured(figures, fields, {RELIABILITY_FILE: diagram})
     return Measured(figures, fields)
 
 
@@ -254,7 +258,7 @@ def _draw(folder: Path, tests: Sequence[Answered], temperature: float) -> str:
     manifest = Manifest.read(folder)
     listed = {file: sha256 for file, sha256 in manifest.sha256.items() if file != RELIABILITY_FILE}
     manifest.model_copy(update={"sha256": listed}).save(folder)
-    ways = {"before": 1.0, f"over {temperature:.2f}": temperature}
+    ways = {"before": 1.0} | ({f"over {temperature:.2f}": temperature} if temperature != 1.0 else {})
     draw_reliability(
         {
             test.dataset: {

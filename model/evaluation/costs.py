@@ -16,6 +16,7 @@ MAX_COSTS = {
     "entity": 0.003,
     "exact": 0.003,
     "Spearman": 0.003,
+    "zero-shot": 0.003,
 }
 MAX_PERPLEXITY_RISE = 0.01
 ROUNDING = 1e-9

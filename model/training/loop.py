@@ -292,7 +292,9 @@ class Training:
             if self.recipe.initialise is not None:
                 self.recipe.initialise(self.model, self.objective)
             if self.start is not None:  # its weights take the place of fresh ones, and what it has not stays fresh
-                begin_with(self.model, self.start)
+                assert self.start_from is not None
+                labels = Run(self.start_from).about().card["labels"]
+                begin_with(self.model, self.start, has_its_labels=tuple(labels) == self.recipe.card.labels)
                 if self.recipe.share_of_start:
                     self.began = self._frozen()
             self.averaged = self._average()

@@ -1,14 +1,15 @@
 """A classifier of texts into labels of your own: what its folder of data holds, and the recipe that follows from it.
 
 The folder has `train`, and may have `validation` and `test`: tables of texts and labels, as `.csv`, `.tsv` or `.jsonl`,
-compressed with xz (`.xz` behind that) or not. Without `validation` every tenth text of `train` is kept for it.
+compressed with xz (`.xz` behind that) or not. Without `validation` a tenth of each label's texts is kept for it.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from model.training.recipes import finetune_classify
 
 RECIPE = "finetune-classify"
 KINDS = tuple(f"{kind}{packed}" for kind in (".csv", ".tsv", ".jsonl") for packed in ("", ".xz"))
-KEPT = 10  # of so many texts one is kept for validation, where there is no file for it
+KEPT = 10  # of so many texts of a label one is kept for validation, where there is no file for it
 MOST_LABELS = 1000
 TEXTS_A_BATCH = 32  # at most
 LEAST_STEPS = 300  # of a run; few texts are seen more often
@@ -68,7 +69,7 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
     """Read texts with the numbers of their labels.
 
     What is validated or tested on is not trained on, if it is in `train` too. Raises `DataError` where a file is
-    missing, a text is empty, or a label is not one of `train`'s.
+    missing, a text is empty, a label is not one of `train`'s, or nothing is left of one to train or to validate on.
     """
     labels = labels_of(data)
 
@@ -78,12 +79,32 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
     if split == "test" or (split == "validation" and _has(data, "validation")):
         return read(split)
     rows = read("train")
-    kept = [] if _has(data, "validation") else rows[KEPT - 1 :: KEPT]
+    kept = [] if _has(data, "validation") else _a_part_of_each_label(rows)
     if split == "validation":
+        if not kept:
+            raise DataError(
+                f"{_file(data, 'train')}: no label has {KEPT} texts, of which one would be kept for validation; put "
+                "some into validation.csv"
+            )
         return kept
     others = [row for part in ("validation", "test") if _has(data, part) for row in read(part)]
     elsewhere = {text for text, _ in [*kept, *others]}
-    return [row for row in rows if row[0] not in elsewhere]
+    left = [row for row in rows if row[0] not in elsewhere]
+    missing = sorted(set(range(len(labels))) - {label for _, label in left})
+    if missing:
+        raise DataError(f"{_file(data, 'train')}: every text with label {labels[missing[0]]!r} is tested on, too")
+    return left
+
+
+def _a_part_of_each_label(rows: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Return every tenth text of each label: labels may come in turn, or one behind the other."""
+    seen = Counter[int]()
+    kept = []
+    for text, label in rows:
+        seen[label] += 1
+        if seen[label] % KEPT == 0:
+            kept.append((text, label))
+    return kept
 
 
 def card_of(noted: dict[str, Any]) -> Card:
@@ -145,7 +166,7 @@ def _text(row: Row) -> str:
 
 
 def _label(row: Row) -> str:
-    label = str(row["label"])
-    if not label.strip():
-        raise row.error("its label is empty")
-    return label
+    label = row["label"]
+    if isinstance(label, bool) or not isinstance(label, str | int) or not str(label).strip():
+        raise row.error(f"its label is {label!r}; it must be a text or a whole number")
+    return str(label)

@@ -10,12 +10,14 @@ from model.architectures import Transformer
 from model.config import TransformerConfig
 from model.training.errors import RunError
 
+OUTPUT = "head.output."  # what the names of the weights begin with that a label has each of its own
 
-def begin_with(model: Transformer, other: Transformer) -> None:
-    """Take another model's weights but those of a head that it has not, or that has another number of labels."""
+
+def begin_with(model: Transformer, other: Transformer, *, has_its_labels: bool = True) -> None:
+    """Take another model's weights but those of a head that it has not, or that has other labels."""
     ours, theirs = model.state_dict(), other.state_dict()
     for name in ours.keys() & theirs.keys():
-        if ours[name].shape == theirs[name].shape:
+        if ours[name].shape == theirs[name].shape and (has_its_labels or not name.startswith(OUTPUT)):
             ours[name].copy_(theirs[name])
 
 

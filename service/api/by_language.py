@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from service.api.observing import observed
 from service.languages import READ, SURE, Detector, Guess
 from service.schemas import Detected, FinishReason, TranslateRequest, TranslateResponse, Usage
 from service.schemas.translate import AUTO
-from service.tasks.markup import text_of
-from service.tasks.pool import AdmittingPool
+from service.tasks.markup import SCANNED, text_of
+from service.tasks.pool import SMALL, AdmittingPool
 from service.tasks.task import Task, engine_errors
 from service.tasks.texts import as_list
 
-MAX_TEXTS = 4096  # that may wait to be read: a second's worth
+MAX_WAITING = 4096  # milliseconds of reading that may wait, as they are reckoned
+READ_OF_PAGE = 2_000  # characters of a page of nothing but tags that are read in a millisecond
+PIECE = 50  # milliseconds after which it is another request's turn; more for a single page
 
 Ask = Callable[[Task, TranslateRequest], Awaitable[TranslateResponse]]
 
@@ -32,23 +34,44 @@ class Chooser:
     """Reads texts in a thread: 256 of them take 50 ms, and 2 s more when the process reads for the first time."""
 
     def __init__(self) -> None:
-        self._pool = AdmittingPool("languages", MAX_TEXTS)
+        self._pool = AdmittingPool("languages", MAX_WAITING)
 
     async def choose(self, request: TranslateRequest, translators: Sequence[Task]) -> list[TranslatorChoice]:
         """Return for each text which of several translators into its target knows its language.
 
         Raises `ServerOverloaded` where too many texts wait to be read.
         """
-        with engine_errors():
-            texts = len(as_list(request.input))
-            return await self._pool.admit(observed().client, texts, _choose, request, translators)
+        texts, is_html = as_list(request.input), request.format == "html"
+        costs = [cost_of(text, is_html) for text in texts]
+        choices: list[TranslatorChoice] = []
+        with engine_errors(), self._pool.admit(observed().client, sum(costs)) as permit:
+            for start, end in _pieces(costs):
+                some = texts[start:end]
+                choices += await self._pool.run(permit, SMALL + 1, _choose, some, is_html, request.target, translators)
+        return choices
 
 
-def _choose(request: TranslateRequest, translators: Sequence[Task]) -> list[TranslatorChoice]:
+def cost_of(text: str, is_html: bool) -> int:
+    """Return how many milliseconds it takes at most to tell a text's language."""
+    return 1 + (min(len(text), SCANNED) // READ_OF_PAGE if is_html else 0)
+
+
+def _pieces(costs: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the places of texts, from and to, that are read before others have their turn."""
+    start = cost = 0
+    for place, more in enumerate(costs):
+        if place > start and cost + more > PIECE:
+            yield start, place
+            start, cost = place, 0
+        cost += more
+    yield start, len(costs)
+
+
+def _choose(texts: Sequence[str], is_html: bool, target: str, translators: Sequence[Task]) -> list[TranslatorChoice]:
     manifests = [task.manifest for task in translators]
     detector = Detector(name for each in manifests if each.languages for name in each.languages.names)
-    texts = [text_of(text, READ) if request.format == "html" else text[:READ] for text in as_list(request.input)]
-    return [_choice(detector.guesses(text), request.target, translators) for text in texts]
+    read = [text_of(text, READ) if is_html else text[:READ] for text in texts]
+    return [_choice(detector.guesses(text), target, translators) for text in read]
 
 
 def _choice(guesses: Sequence[Guess], target: str, translators: Sequence[Task]) -> TranslatorChoice:

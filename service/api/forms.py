@@ -16,9 +16,10 @@ from service.api.error_forms import LIBRETRANSLATE
 from service.api.middleware import error_response, replay
 from service.api.observing import observed, route_path
 from service.api.protocols.huggingface.bodies import IMAGES
-from service.errors import TooLarge
+from service.errors import TooLarge, WrongForm
 
 FORM = "application/x-www-form-urlencoded"
+IN_PARTS = "multipart/form-data"  # as a page's own script may send it
 LIBRETRANSLATES = frozenset({"/translate", "/detect", "/suggest", "/translate_file"})
 TAKE_FORMS = {"POST": LIBRETRANSLATES | {"/v2/translate"}, "GET": frozenset({"/v2/languages"})}
 TAKE_IMAGES = frozenset({"/", "/pipeline/image-classification"})  # of Hugging Face's client, as the body itself
@@ -48,7 +49,14 @@ class ReadForms:
             await self._app(scope, receive, send)
             return
         body = (await receive()).get("body", b"")
-        is_form = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower() == FORM
+        kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
+        if kind == IN_PARTS:
+            observed().error_form = LIBRETRANSLATE if path in LIBRETRANSLATES else observed().error_form
+            await error_response(WrongForm(f"the body is {IN_PARTS}; send JSON or {FORM}", "body"))(
+                scope, receive, send
+            )
+            return
+        is_form = kind == FORM
         if body[:1] == b"{" or not (is_form if body else scope["query_string"]):
             await self._app(scope, replay(body, receive), send)
             return

@@ -36,8 +36,10 @@ TAKE_KEYS_IN_BODIES = frozenset(
 # In a JSON text a quote is escaped, so none of these lies within a text.
 _KEY_IN_JSON = re.compile(rb'"api_key"\s*:\s*(?P<key>"(?:[^"\\]|\\.){1,512}")')
 # What tells a body of LibreTranslate's from a native one.
-_THEIR_TEXT, _OUR_TEXT = re.compile(rb'(?:^|&)q=|"q"\s*:'), re.compile(rb'"input"\s*:')
-_KEY_IN_FORM = re.compile(rb"(?:^|&)api_key=(?P<key>[^&]{1,512})")
+_THEIR_TEXT, _OUR_TEXT = re.compile(rb'"q"\s*:'), re.compile(rb'"input"\s*:')
+_KEY_IN_FORM = re.compile(
+    rb"&api_key=(?P<key>[^&]{1,512})"
+)  # of a form with & before it, too: sought four times as fast
 
 
 class KeyRing:
@@ -150,7 +152,7 @@ class RequireKey:
         if given or path not in TAKE_KEYS_IN_BODIES:
             return given, receive, None
         body = await self._body_limits.read(scope, receive)
-        is_theirs = not _OUR_TEXT.search(body) and any(map(_THEIR_TEXT.search, (scope["query_string"], body)))
+        is_theirs = not _OUR_TEXT.search(body) and any(map(_has_their_text, (scope["query_string"], body)))
         return key_in(scope["query_string"], body), replay(body, receive), LIBRETRANSLATE if is_theirs else None
 
     async def _within(self, allowance: Allowance, scope: Scope, receive: Receive, send: Send) -> None:
@@ -177,7 +179,7 @@ def _unauthorized(path: str) -> Unauthorized:
     ways = ["'Authorization: Bearer KEY'", "'X-API-Key: KEY'"]
     if path in TAKE_KEYS_IN_BODIES:
         ways.append("api_key in the body or the query")
-    if path.startswith("/v2/"):
+    if path.startswith("/v2/") and path != "/v2/rerank":  # which is Cohere's
         ways.insert(0, "'Authorization: DeepL-Auth-Key KEY'")
     return Unauthorized(f"a valid API key is needed, as {', '.join(ways[:-1])} or {ways[-1]}")
 
@@ -188,9 +190,13 @@ def _key_in_head(headers: Headers) -> str:
     return headers.get("x-api-key") or (token.strip() if scheme.lower() in SCHEMES else "")
 
 
+def _has_their_text(given: bytes) -> bool:
+    return given.startswith(b"q=") or b"&q=" in given or _THEIR_TEXT.search(given) is not None
+
+
 def key_in(query: bytes, body: bytes) -> str:
     """Return the `api_key` of a query string, a form or a JSON object, which need not be read for it, or nothing."""
-    found = _KEY_IN_FORM.search(query) or _KEY_IN_JSON.search(body) or _KEY_IN_FORM.search(body)
+    found = _KEY_IN_FORM.search(b"&" + query) or _KEY_IN_JSON.search(body) or _KEY_IN_FORM.search(b"&" + body)
     if found is None:
         return ""
     text = found["key"].decode("utf-8", "replace")

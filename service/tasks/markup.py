@@ -13,6 +13,7 @@ from html import unescape as unescaped
 
 from service.tasks.sentences import LETTER, TooManySentences, cost_of, room_for, split
 
+SCANNED = 200_000  # characters of a page in which its first text is looked for: 0.1 s where they are nothing but tags
 # Their contents are no text: the standard's raw text, and what is said in no language.
 RAW = frozenset({"iframe", "noembed", "noframes", "plaintext", "script", "style", "xmp"})
 KEPT = RAW | {"code", "kbd", "math", "pre", "samp", "svg", "template", "textarea", "var"}
@@ -76,9 +77,9 @@ def parts_of(page: str, language: str, most: int) -> list[str]:
 
 
 def text_of(page: str, most: int) -> str:
-    """Return the first characters of a page's text."""
+    """Return the first characters of a page's text, as far as it begins within `SCANNED` characters."""
     found, size = [], 0
-    for piece, is_text in pieces(page):
+    for piece, is_text in pieces(page[:SCANNED]):
         if is_text:
             found.append(unescape(piece))
             size += len(found[-1])

@@ -114,9 +114,6 @@ class AdmittingPool(Pool):
         super().__init__(name)
         self._admission = Admission(AdmissionLimits(max_waiting_slots=most))
 
-    async def admit(
-        self, client: str, slots: int, function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
-    ) -> Result:
-        """Call a function for a client in the thread; raises `Overloaded` where that would be more than may wait."""
-        with self._admission.admit(client, slots, 0) as permit:
-            return await self.run(permit, SMALL + 1, function, *args, **kwargs)
+    def admit(self, client: str, slots: int) -> Permit:
+        """Let a client's work in; raises `Overloaded` where that would be more than may wait."""
+        return self._admission.admit(client, slots, 0)

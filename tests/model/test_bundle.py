@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from model.bundle import make_packages
 from model.commands.app import app
+from model.evaluation import classifiers
 from model.evaluation.costs import MAX_COSTS
 from model.export.export import export_run
 from model.package import Manifest, PackageError
@@ -73,7 +74,8 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make encoders tiny, and their runs short."""
+    """Make encoders tiny, their runs short, and a temperature of a few rows good enough."""
+    monkeypatch.setattr(classifiers, "LEAST_FITTED", 2)
     monkeypatch.setitem(SIZES, "mini-encoder", replace(TINY["sentiment"], dropout=0.0))
     for name in {step.name for package in ("entail", "entities", "answers") for step in chain_of(recipe(package))}:
         monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=2))

@@ -10,7 +10,7 @@ import pytest
 from model.evaluation import classifiers
 from model.evaluation.baselines import bag_of_words, share_of_commonest
 from model.evaluation.calibration import expected_calibration_error, fit_temperature, probabilities
-from model.evaluation.classifiers import Answered, slices, wrong_answers
+from model.evaluation.classifiers import LEAST_FITTED, Answered, slices, wrong_answers
 from model.evaluation.evaluate import evaluate
 from model.package import Manifest
 from model.package.manifest import RELIABILITY_FILE
@@ -26,8 +26,8 @@ WORDS = sorted({word for text in TEXTS for word in text.split()})
 def data(tmp_path: Path) -> Path:
     """Messages of one to five words, as likely spam as not."""
     rng = np.random.default_rng(0)
-    for split in ("validation", "test"):
-        texts = [" ".join(rng.choice(WORDS, rng.integers(1, 6))) for _ in range(60)]
+    for split, count in (("validation", LEAST_FITTED), ("test", 60)):
+        texts = [" ".join(rng.choice(WORDS, rng.integers(1, 6))) for _ in range(count)]
         rows = "".join(f"{text}\t{readers.SPAM[rng.integers(2)]}\n" for text in texts)
         write_xz(tmp_path / "data" / "sms_spam" / f"{split}.tsv.xz", f"text\tlabel\n{rows}")
     return tmp_path / "data"
@@ -44,7 +44,7 @@ def test_a_card_tells_what_the_answers_are_worth(sentiment: TinyPackage, data: P
     temperature = fit_temperature(logits["validation"], truth["validation"])
     calibration = manifest.calibration
     assert calibration is not None and calibration.temperature == pytest.approx(temperature, rel=0.01)
-    assert (calibration.fitted_on, calibration.rows) == ("sms_spam/validation", 60)
+    assert (calibration.fitted_on, calibration.rows) == ("sms_spam/validation", LEAST_FITTED)
     (error,) = calibration.errors
     expected = [
         expected_calibration_error(probabilities(logits["test"], each), truth["test"]) for each in (1.0, temperature)
@@ -61,6 +61,19 @@ def test_a_card_tells_what_the_answers_are_worth(sentiment: TinyPackage, data: P
     assert len(manifest.wrong_answers) == 5
     assert all(of[each.input] == each.truth != each.answer for each in manifest.wrong_answers)
     assert (package.folder / "reliability.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_validation_data_that_are_few_tell_no_temperature(
+    sentiment: TinyPackage, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = balanced(sentiment, WORDS, tmp_path / "spam")
+    evaluate(package.folder, data)
+    monkeypatch.setattr(classifiers, "LEAST_FITTED", LEAST_FITTED + 1)
+    evaluate(package.folder, data)
+
+    manifest = Manifest.load(package.folder)
+    assert manifest.calibration is None and manifest.temperature == 1.0
+    assert manifest.slices and manifest.baselines and (package.folder / RELIABILITY_FILE).exists()
 
 
 def test_a_bounded_evaluation_leaves_the_card_as_it_was(sentiment: TinyPackage, data: Path, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ def figures(metric: str, exact: float, value: float) -> list[Figure]:
         ("F1 of spam", 0.98, 0.97, True),
         ("entity F1", 0.6, 0.59, True),
         ("exact match", 0.3, 0.29, True),
+        ("zero-shot accuracy into 4 labels", 0.48, 0.477, False),
+        ("zero-shot accuracy into 4 labels", 0.48, 0.47, True),
     ],
 )
 def test_a_precision_may_cost_so_much(metric: str, exact: float, value: float, too_much: bool) -> None:

@@ -193,7 +193,7 @@ def test_a_reference_stays_as_it_is(sentiment: TinyPackage, make_package: MakePa
     evaluate(package, tmp_path / "data", reference=reference)
 
     assert {path.name: path.read_bytes() for path in reference.iterdir()} == before
-    assert (package / RELIABILITY_FILE).exists() and Manifest.load(package).calibration is not None
+    assert (package / RELIABILITY_FILE).exists() and Manifest.load(package).slices
 
 
 def test_a_bounded_data_set_is_named_so(sentiment: TinyPackage, tmp_path: Path) -> None:

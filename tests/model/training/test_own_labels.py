@@ -18,7 +18,8 @@ from model.training.own_labels import labels_of, own_classifier, read_own_texts
 from tests.conftest import TINY, MakePackage, with_manifest
 from tests.model.data_files import write_xz
 
-ROWS = [("the film was good", "praise"), ("the dog was red", "other"), ("not so good", "blame")] * 8
+ROWS = [("the film was good", "praise"), ("the dog was red", "other"), ("not so good", "blame")] * 11
+ORDER = [(text, ("blame", "other", "praise").index(label)) for text, label in ROWS[:3]]
 
 
 def write_csv(folder: Path, part: str, rows: list[tuple[str, str]]) -> None:
@@ -36,12 +37,28 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_tenth_text_is_validated_on_where_there_is_no_file_for_it(data: Path) -> None:
+def test_every_tenth_text_of_a_label_is_validated_on_where_there_is_no_file_for_it(data: Path) -> None:
     train, validation = read_own_texts(data, "train"), read_own_texts(data, "validation")
 
     assert labels_of(data) == ("blame", "other", "praise")
-    assert validation == [("the film was good 9", 2), ("the dog was red 19", 1)]
+    assert validation == [(f"{text} {27 + place}", label) for place, (text, label) in enumerate(ORDER)]
     assert len(train) == len(ROWS) - len(validation) and not set(train) & set(validation)
+
+
+def test_labels_of_which_few_texts_are_there_are_trained_on_whole(tmp_path: Path) -> None:
+    write_csv(tmp_path, "train", [*((f"good {number}", "often") for number in range(20)), ("bad", "once")])
+
+    assert [label for _, label in read_own_texts(tmp_path, "validation")] == [0, 0]
+    assert ("bad", 1) in read_own_texts(tmp_path, "train")
+
+
+def test_nothing_left_to_train_or_to_validate_on_is_told(tmp_path: Path) -> None:
+    write_csv(tmp_path, "train", [("good", "often"), ("fine", "often"), ("bad", "once")])
+    with pytest.raises(DataError, match=r"no label has 10 texts, of which one would be kept for validation"):
+        read_own_texts(tmp_path, "validation")
+    write_csv(tmp_path, "test", [("bad", "once")])
+    with pytest.raises(DataError, match=r"every text with label 'once' is tested on, too"):
+        read_own_texts(tmp_path, "train")
 
 
 def test_what_is_tested_or_validated_on_is_not_trained_on(data: Path) -> None:
@@ -79,7 +96,7 @@ def test_commas_quotes_and_lines_within_a_text_are_the_texts(tmp_path: Path) -> 
     [
         ("text,label\na,one\nb,one\n", r"its texts have 1 labels; there must be 2 to 1,000"),
         ("text,label\na,one\n ,two\n", r"train\.csv, line 3: its text is empty"),
-        ("text,label\na,one\nb,\n", r"train\.csv, line 3: its label is empty"),
+        ("text,label\na,one\nb,\n", r"train\.csv, line 3: its label is ''; it must be a text or a whole number"),
         ("text,label\na,one\nb\n", r"train\.csv, line 3: it has fewer or more fields than columns: text, label"),
         ("text,label\na,one\nb,two,three\n", r"line 3: it has fewer or more fields than columns: text, label"),
         ("words,label\na,one\nb,two\n", r"train\.csv, line 2: there is no text; it has words, label"),
@@ -91,6 +108,14 @@ def test_a_table_that_cannot_be_learned_from_is_refused_by_line(tmp_path: Path, 
     (tmp_path / "train.csv").write_text(content)
 
     with pytest.raises(DataError, match=message):
+        own_classifier(tmp_path)
+
+
+@pytest.mark.parametrize("label", ["null", "true", "1.5", '""'])
+def test_what_is_no_label_is_no_label_in_json_either(tmp_path: Path, label: str) -> None:
+    (tmp_path / "train.jsonl").write_text(f'{{"text": "a", "label": 1}}\n{{"text": "b", "label": {label}}}\n')
+
+    with pytest.raises(DataError, match=r"train\.jsonl, line 2: its label is .*; it must be a text or a whole number"):
         own_classifier(tmp_path)
 
 
@@ -150,8 +175,8 @@ def test_own_labels_are_learned_exported_measured_and_unpacked(
     assert [(each.dataset, each.metric) for each in manifest.evaluation] == [("My Letters/test", "accuracy")]
     assert manifest.evaluation[0].value >= 0.5  # a third by chance
     assert {each.name for each in manifest.baselines} == {"always the commonest label", "bag of words, linear"}
-    assert manifest.calibration is not None and manifest.calibration.fitted_on == "My Letters/validation"
-    assert manifest.training_data[-1].name == "My Letters, 22 texts"
+    assert manifest.calibration is None  # of three texts it would be no more than a guess
+    assert manifest.training_data[-1].name == "My Letters, 30 texts"
     unpack(tmp_path / "package", tmp_path / "again")
     run("export", "--run", tmp_path / "again", "--out", tmp_path / "exact", "--precision", "float32")
     assert Manifest.load(tmp_path / "exact").labels == manifest.labels

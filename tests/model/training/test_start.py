@@ -168,3 +168,17 @@ def test_a_resumed_run_remembers_what_it_keeps_a_share_of(tmp_path: Path, monkey
 
     whole, resumed = (load_trained(tmp_path / name)[0].state_dict() for name in ("whole", "resumed"))
     assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())
+
+
+def test_the_output_of_other_labels_is_not_begun_with(tmp_path: Path) -> None:
+    run("finetune-classify-sentiment", tmp_path / "sentiment", epochs=1)
+    before = load_trained(tmp_path / "sentiment")[0].state_dict()
+    spam = training_of("finetune-classify-spam", tmp_path / "spam", tmp_path / "sentiment")
+    spam.resume()
+    again = training_of("finetune-classify-sentiment", tmp_path / "again", tmp_path / "sentiment")
+    again.resume()
+
+    output = "head.output.weight"
+    assert torch.equal(again.model.state_dict()[output], before[output])
+    assert not torch.equal(spam.model.state_dict()[output], before[output])
+    assert torch.equal(spam.model.state_dict()["embeddings.words.weight"], before["embeddings.words.weight"])

@@ -43,6 +43,15 @@ async def test_a_form_that_is_wrong_is_told_so_in_libretranslates_form(client: C
     assert many.status_code == 413 and many.json() == {"error": "the form has more than 1024 fields"}
 
 
+async def test_a_form_in_parts_is_refused_by_its_name(client: Client) -> None:
+    for path in ("/translate", "/detect", "/v2/translate"):
+        response = await client.post(path, files={"q": (None, DAN), "target": (None, "sv")})
+        assert response.status_code in {400, 422}, path
+        assert "the body is multipart/form-data; send JSON or application/x-www-form-urlencoded" in response.text
+    refused = await client.post("/translate", files={"q": (None, DAN)})
+    assert isinstance(refused.json()["error"], str)  # as LibreTranslate says it
+
+
 async def test_other_routes_take_json_alone(client: Client) -> None:
     response = await client.post("/tokenize", data={"input": "x"})
 

@@ -252,6 +252,15 @@ async def test_no_body_within_the_limits_stops_the_event_loop(
     assert not too_long
 
 
+async def test_no_body_stops_the_event_loop_while_its_key_is_sought(open_client: OpenClient) -> None:
+    content = json.dumps({"x": "a" * SIZE}).encode()
+    async with open_client("translate", settings={"api_keys": ["secret"]}) as client:
+        with frozen():
+            stall, status = await shortest_of_tries(client, "/translate", content)
+
+    assert status == 401 and stall < MAX_STALL_S
+
+
 async def shortest_of_tries(client: Client, path: str, content: bytes) -> tuple[float, int]:
     """Return the shortest stall of a few requests alike, in seconds at the processor's usual pace, and the status."""
     shortest, status = math.inf, 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.tasks.markup import parts_of, pieces, text_of
+from service.tasks.markup import SCANNED, parts_of, pieces, text_of
 from service.tasks.sentences import TooManySentences
 
 PAGE = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
@@ -139,6 +139,12 @@ def test_what_stays_ends_where_its_element_must(page: str, read: list[str]) -> N
 def test_entities_are_characters_to_the_translator() -> None:
     assert parts_of("<p>Caf&eacute; &amp; more. A &lt; B!</p>", "en", 9)[::2] == ["", "Café & more.", "A < B!", ""]
     assert text_of("<title>One &amp; two</title><p>three", 11) == "One & two t"
+
+
+def test_the_first_text_of_a_page_is_looked_for_in_its_beginning_alone() -> None:
+    head = "<style>" + "a { color: red } " * 4_000 + "</style>"
+    assert text_of(f"{head}<p>three", 9) == "three"
+    assert text_of("<b>" * (SCANNED // 3) + "<p>three", 9) == ""
 
 
 def test_sentences_of_a_page_are_counted() -> None:

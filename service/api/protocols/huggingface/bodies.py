@@ -10,10 +10,11 @@ from pydantic_core import PydanticCustomError
 
 from model.package import Activation, Aggregation
 from service.api.protocols.nulls import NullsLeftOut
-from service.schemas.decoding import DecodingRequest
+from service.schemas.decoding import MAX_SUPPRESSED, DecodingRequest
 from service.schemas.generate import GenerateRequest
-from service.schemas.request import MAX_INT32, Text, Texts
+from service.schemas.request import MAX_INT32, Ids, Text, Texts
 from service.schemas.rerank import MAX_DOCUMENTS
+from service.schemas.sampling import StopText
 
 
 def _refused(value: object) -> object:
@@ -32,6 +33,7 @@ OnlyOne = Annotated[Any, BeforeValidator(_refused_but_one)]  # which is what the
 IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF", b"II*\0", b"MM\0*")
 OF_DRAWING = frozenset({"typical_p", "epsilon_cutoff", "eta_cutoff"})
 LanguageCode = Annotated[str, Field(max_length=32)]
+StopTexts = Annotated[list[StopText], Field(max_length=16, fail_fast=True)]
 Truncation = Literal["do_not_truncate", "longest_first", "only_first"]
 
 
@@ -238,6 +240,7 @@ class GenerationParameters(_Open):
     early_stopping: bool | Literal["never"] | None = None
     repetition_penalty: float | None = Field(None, ge=0.01, le=10)
     no_repeat_ngram_size: int | None = Field(None, ge=0, le=MAX_INT32)
+    suppress_tokens: Annotated[Ids, Field(max_length=MAX_SUPPRESSED)] | None = None
     do_sample: NotDone = None
     num_beam_groups: OnlyOne = None
     num_return_sequences: OnlyOne = None
@@ -247,11 +250,22 @@ class GenerationParameters(_Open):
     penalty_alpha: NotDone = None
     epsilon_cutoff: NotDone = None
     eta_cutoff: NotDone = None
+    encoder_no_repeat_ngram_size: NotDone = None
+    encoder_repetition_penalty: OnlyOne = None
+    eos_token_id: NotDone = None
+    exponential_decay_length_penalty: NotDone = None
+    forced_eos_token_id: NotDone = None
+    guidance_scale: OnlyOne = None
+    max_time: NotDone = None
+    prefix: NotDone = None
+    sequence_bias: NotDone = None
+    top_a: NotDone = None
 
     def native(self, kind: type[DecodingRequest]) -> dict[str, Any]:
         """Return the fields of a native request."""
         names = {"max_length": "max_tokens", "max_new_tokens": "max_tokens", "num_beams": "beam_size"}
         names |= {"min_length": "min_tokens", "min_new_tokens": "min_tokens"}
+        names |= {"suppress_tokens": "suppress_ids", "stop_sequences": "stop"}
         given = self.model_dump(exclude_none=True)
         fields = {names.get(name, name): value for name, value in given.items()}
         return {name: value for name, value in fields.items() if name in kind.model_fields}
@@ -313,7 +327,8 @@ class TextGenerationParameters(GenerationParameters):
     seed: int | None = Field(None, ge=0, lt=2**63)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
-    stop: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=16, fail_fast=True)] | None = None
+    stop_sequences: StopTexts | None = None  # what clients called `stop` before
+    stop: StopTexts | None = None
     return_full_text: bool | None = None
     details: NotDone = None
     decoder_input_details: NotDone = None
@@ -325,6 +340,7 @@ class TextGenerationParameters(GenerationParameters):
     min_length: NotDone = None
     grammar: NotDone = None
     adapter_id: NotDone = None
+    tools: NotDone = None
     truncate: NotDone = None
 
     @model_validator(mode="before")

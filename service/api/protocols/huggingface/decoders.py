@@ -26,6 +26,7 @@ NAMES = {
     "max_tokens": "max_new_tokens",
     "min_tokens": "min_new_tokens",
     "beam_size": "num_beams",
+    "suppress_ids": "suppress_tokens",
     "prompt": "inputs",
     "input": "inputs",
     "echo": "return_full_text",
@@ -89,6 +90,10 @@ async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGen
 
 def _generation(calls: Calls, body: TextGeneration) -> GenerateRequest:
     fields = body.parameters.native()
+    if body.parameters.do_sample and (body.parameters.num_beams or 1) > 1:
+        raise InvalidRequest("do_sample is true and num_beams more than 1; a search draws no tokens here", "do_sample")
+    if body.parameters.do_sample and body.parameters.temperature == 0:
+        raise InvalidRequest("do_sample is true and temperature 0; leave one of them out", "temperature")
     if body.parameters.do_sample and "temperature" not in fields:  # also where the package would be greedy
         package = calls.find(body.model, "generate").manifest.generation_for("generate")
         fields["temperature"] = package.temperature or SAMPLED

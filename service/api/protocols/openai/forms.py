@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from service.api.protocols.nulls import NullsLeftOut
 from service.errors import InvalidRequest
 from service.schemas import Grammar
 
@@ -24,7 +25,7 @@ FORM_EXAMPLE = {
 }
 
 
-class NamedSchema(BaseModel):
+class NamedSchema(NullsLeftOut):
     """A JSON schema; whether it is said to be strict or not, it is kept."""
 
     model_config = ConfigDict(serialize_by_alias=True)

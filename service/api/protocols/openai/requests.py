@@ -45,6 +45,12 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "truncate_prompt_tokens": (),
     "return_tokens_as_token_ids": (),
     "json_schema": (),
+    "repeat_penalty": (1, 1.0),
+    "typical_p": (1, 1.0),
+    "mirostat": (0,),
+    "dry_multiplier": (0, 0.0),
+    "logits_processors": (),
+    "logprob_token_ids": (),
 }
 ALWAYS = ("skip_special_tokens", "spaces_between_special_tokens")  # fields that are refused only where they say no
 

@@ -91,7 +91,7 @@ class Sentences(BaseModel):
     sentences: Texts = Field(examples=[["The dog was not bad.", "It rains."]])
 
 
-class SimilarityParameters(BaseModel):
+class SimilarityParameters(NullsLeftOut):
     """How the sentences are read."""
 
     truncate: bool | None = TRUNCATE

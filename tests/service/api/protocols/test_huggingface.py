@@ -110,6 +110,20 @@ async def test_where_nothing_is_drawn_nothing_is_cut_off(client: Client) -> None
     assert (await client.post("/pipeline/text-generation", json=asked)).status_code == 422
 
 
+async def test_what_ends_an_output_and_what_never_comes_have_their_older_names(client: Client) -> None:
+    (whole,) = await piped(client, "text-generation", "Once", max_new_tokens=9, do_sample=False)
+    end = whole["generated_text"][2:5]
+    first = (await post(client, "/generate", prompt="Once", max_tokens=1, temperature=0, logprobs=0))["choices"][0]
+    never = [first["logprobs"][0]["id"]]
+
+    (ended,) = await piped(client, "text-generation", "Once", max_new_tokens=9, do_sample=False, stop_sequences=[end])
+    (other,) = await piped(client, "text-generation", "Once", max_new_tokens=1, do_sample=False, suppress_tokens=never)
+    native = await post(client, "/generate", prompt="Once", max_tokens=1, temperature=0, suppress_ids=never)
+
+    assert whole["generated_text"].startswith(ended["generated_text"]) and end not in ended["generated_text"]
+    assert other["generated_text"] == native["choices"][0]["text"] != first["text"]
+
+
 async def test_entities_have_the_key_that_their_aggregation_has(client: Client) -> None:
     for aggregation, key in (("none", "entity"), ("simple", "entity_group")):
         (native,) = (await post(client, "/tag", input=TEXTS[2], aggregation=aggregation))["results"]
@@ -247,6 +261,10 @@ async def test_fields_that_nobody_knows_are_passed_over_whatever_they_are_called
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"num_return_sequences": 3}}, 422, "num_return"),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"stop_strings": ["a"]}}, 422, "stop_strings"),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"best_of": 2}}, 422, "best_of"),
+        ("/pipeline/text-generation", {"inputs": "x", "parameters": {"sequence_bias": [[[5], 1.0]]}}, 422, "sequence_"),
+        ("/pipeline/text-generation", {"inputs": "x", "parameters": {"guidance_scale": 1.5}}, 422, "guidance_scale"),
+        ("/pipeline/text-generation", {"inputs": "x", "parameters": {"do_sample": True, "num_beams": 2}}, 422, "beams"),
+        ("/pipeline/text-generation", {"inputs": "x", "parameters": {"do_sample": True, "temperature": 0}}, 422, "0;"),
         ("/pipeline/summarization", {"inputs": "x", "parameters": {"num_beams": 0}}, 422, "num_beams: Input"),
         (
             "/pipeline/translation",

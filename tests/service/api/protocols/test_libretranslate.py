@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.api.by_language import _pieces, cost_of
 from tests.conftest import TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, events_of, post, series
 from tests.service.api.protocols.conftest import DAN, GERMAN
@@ -219,7 +220,7 @@ async def test_alternatives_widen_the_search_of_a_package_that_is_greedy(
 async def test_a_flood_of_texts_of_unknown_languages_is_refused_before_it_is_read(
     open_client: OpenClient, translators: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.api.by_language.MAX_TEXTS", 4)
+    monkeypatch.setattr("service.api.by_language.MAX_WAITING", 4)
     async with open_client(*translators) as client:
         body = {"input": [GERMAN] * 3, "target": "en"}
         answers = await asyncio.gather(*(client.post("/translate", json=body) for _ in range(4)))
@@ -228,6 +229,24 @@ async def test_a_flood_of_texts_of_unknown_languages_is_refused_before_it_is_rea
     statuses = sorted(answer.status_code for answer in answers)
     assert statuses[0] == 200 and statuses[-1] == 429 == answers[-1].status_code
     assert answers[-1].headers["Retry-After"] and later.status_code == 200
+
+
+@pytest.mark.parametrize(("form", "refused"), [("text", 0), ("html", 2)])
+async def test_a_page_of_tags_counts_as_what_it_takes_to_read(
+    open_client: OpenClient, translators: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, form: str, refused: int
+) -> None:
+    monkeypatch.setattr("service.api.by_language.MAX_WAITING", 8)
+    body = {"input": "1<b>" * 2_000 + GERMAN, "target": "en", "format": form}  # five milliseconds' worth of tags
+    async with open_client(*translators) as client:
+        answers = await asyncio.gather(*(client.post("/translate", json=body) for _ in range(3)))
+
+    assert [answer.status_code for answer in answers].count(429) == refused
+
+
+def test_a_piece_of_reading_ends_where_others_have_their_turn() -> None:
+    assert list(_pieces([1] * 120)) == [(0, 50), (50, 100), (100, 120)]
+    assert list(_pieces([101, 101, 1])) == [(0, 1), (1, 2), (2, 3)]
+    assert cost_of("x" * 10**6, is_html=False) == 1 and cost_of("x" * 10**6, is_html=True) == 101
 
 
 async def test_languages_are_told_by_the_codes_that_clients_know(

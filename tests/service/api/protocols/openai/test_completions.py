@@ -207,10 +207,22 @@ async def test_fields_that_ask_for_nothing_are_passed_over(client: Client) -> No
         "skip_special_tokens": True,
         "bad_words": [],
         "include_stop_str_in_output": False,
+        "repeat_penalty": 1.0,
+        "typical_p": 1,
+        "mirostat": 0,
     }
     more = await post(client, "/v1/completions", prompt="Once", **GREEDY, **harmless)
 
     assert more["choices"] == plain["choices"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("repeat_penalty", 1.1), ("mirostat", 2), ("logits_processors", ["a"])])
+async def test_what_other_servers_have_and_would_change_the_answer_is_refused(
+    client: Client, name: str, value: object
+) -> None:
+    error = await refused(client, "/v1/completions", prompt="Once", **{name: value})
+
+    assert error["param"] == name and "leave it out" in error["message"]
 
 
 async def test_an_error_of_a_stream_is_an_answer_in_openais_form(client: Client) -> None:
