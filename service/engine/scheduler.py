@@ -11,6 +11,7 @@ The `WaitingQueue` decides whose turn it is, the `Room` who fits, and the `Share
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter, abc
 from collections.abc import Iterator, Set
@@ -18,15 +19,19 @@ from dataclasses import dataclass
 
 from service.engine.admission import three_quarters
 from service.engine.batch import Batch, Chunk, Decode, Extent, Prefill, StepChoice
+from service.engine.beam_search import Candidates
 from service.engine.drafting import MAX_DRAFT_ROWS, Costs
-from service.engine.isolation import Failure
+from service.engine.isolation import ENDINGS, Failure
 from service.engine.kv_cache import Copy, KVBudget
 from service.engine.prefix_cache import BLOCK_TOKENS, Block, PrefixCache
 from service.engine.room import Room, tokens_of
+from service.engine.sampling import SampledToken
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.shares import Shares
 from service.engine.slots import Slots, slots_of
 from service.engine.waiting import WaitingQueue
+
+logger = logging.getLogger(__name__)
 
 ROWS_PER_DECODE = 8  # so many rows' progress is worth letting newcomers wait for one step more
 ROWS_IN_TURN = 16  # at least, where a client has turns: weights are read for each step, however few rows it has
@@ -217,8 +222,20 @@ class Scheduler:
                 if isinstance(each, Failure):
                     sequence.fail()
                 elif not sequence.is_aborted:
-                    beams = sequence.decoding.beams if isinstance(sequence.decoding, Search) else []
-                    self._slots.advance(sequence, sequence.advance(each), beams)
+                    self._advance(sequence, each)
+
+    def _advance(self, sequence: Sequence, choice: SampledToken | Candidates) -> None:
+        """Let a sequence take its choice; of a search its grammar is asked only now, and may fail as all else may."""
+        try:
+            rows = sequence.advance(choice)
+        except ENDINGS:
+            raise
+        except BaseException:
+            logger.exception("a sequence failed on what was chosen for it; it ends, and the others go on")
+            sequence.fail()
+            return
+        beams = sequence.decoding.beams if isinstance(sequence.decoding, Search) else []
+        self._slots.advance(sequence, rows, beams)
 
     def _update_prefilled(self, batch: Prefill, results: abc.Sequence[StepChoice | Failure | None]) -> None:
         for chunk, result in zip(batch.chunks, results, strict=True):

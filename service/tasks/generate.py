@@ -57,7 +57,7 @@ class Generate:
             raise not_for("generate", request)
         drawn = _drawn(request)
         prompts, pieces = await self.run(drawn, client)
-        chosen = best(pieces, drawn.n, request) if drawn.n > request.n else pieces
+        chosen = pieces if drawn is request else best(pieces, drawn.n, request)
         return GenerateResponse(
             model=self._manifest.name,
             choices=[_choice(index, of_choice, request) for index, of_choice in enumerate(chosen)],
@@ -82,7 +82,7 @@ class Generate:
         """Yield pieces of all choices as they come, then the usage."""
         if not isinstance(request, GenerateRequest):
             raise not_for("generate", request)
-        if _drawn(request) is not request:
+        if request.best_of is not None and request.best_of > request.n:
             raise InvalidRequest("best_of chooses when all choices are there; leave it out to stream", "best_of")
         request = self._with_stop_texts(request)
         completion_tokens = 0
@@ -191,7 +191,7 @@ class Generate:
 
 def _drawn(request: GenerateRequest) -> GenerateRequest:
     """Return a request for all choices that are to be drawn, with what the best of them are known by."""
-    if request.best_of is None or request.best_of <= request.n:
+    if request.best_of is None or request.best_of == 1:
         return request
     return request.model_copy(update={"n": request.best_of, "logprobs": request.logprobs or 0})
 

@@ -43,8 +43,15 @@ PARTS = re.compile(r"\[(?:\\.|[^\]\\])*+(?:\]|\\?\Z)|\\(?:[xuU]\{[^}]*+(?:\}|\Z)
 SPELT = re.compile(
     r"\[?\\(?:[av]|(?:x|u00|U0{6})(?:0[0-7bBeEfF]|1[0-9a-fA-F]|7[fF])|[xuU]\{0*(?:[0-7bBeEfF]|1[0-9a-fA-F]|7[fF])\})\]?"
 )
-# Masks allow every way to encode a text, so nothing is ever encoded for them.
-OPTIONS = '%llguidance {"no_forcing": true}\n'
+# Masks allow every way to encode a text, so nothing is ever encoded for them. It stands last, where it moves no line of
+# the client's.
+OPTIONS = '\n%llguidance {"no_forcing": true}'
+# Of Lark what is no rule: texts, patterns, comments. And llguidance's names of tokens, which are no client's to know.
+QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*+"|/(?!/)(?:\\.|[^/\\\n])++/|//[^\n]*+')
+TOKEN = re.compile(r"<\[[^\]\n]{0,40}+\]>|<\|?[A-Za-z_][^>\n]{0,40}+>")
+
+
+SPACE = '" " '
 
 
 class Grammars:
@@ -116,7 +123,8 @@ class Grammars:
                 return vocabulary.grammar(lark)
             except GrammarError as error:
                 complaint = str(error)
-        return " ".join(complaint.split())[:SHOWN]
+        lines = [line for line in complaint.splitlines() if "%llguidance" not in line]
+        return " ".join(" ".join(lines).split())[:SHOWN]
 
     def _begins_text(self, prompt_ids: Sequence[int]) -> bool:
         """Whether an output's first space is not shown, as its prompt has no text."""
@@ -153,6 +161,10 @@ def _written(asked: Grammar) -> str:
     assert asked.lark is not None, "bug: a grammar is one of four"
     if "%llguidance" in asked.lark:
         raise InvalidRequest("grammar: lark has %llguidance, whose options are ours to choose; leave it out", "grammar")
+    if (token := TOKEN.search(QUOTED.sub("", asked.lark))) is not None:
+        raise InvalidRequest(
+            f"grammar: lark names a token, {token[0]}; write the text that it says in quotes", "grammar"
+        )
     return asked.lark
 
 
@@ -191,9 +203,11 @@ def _check_counts(schema: object) -> None:
 def lark_of(asked: Grammar, form: str | None = None, *, behind_space: bool = False) -> str:
     """Return a whole grammar, perhaps with a space before it that the text will not show."""
     form = _form_of(asked) if form is None else form
+    if asked.choice is not None:  # as one terminal: of a rule's alternatives the limits allow fewer
+        return f"start: {SPACE if behind_space else ''}FORM\nFORM: {form}{OPTIONS}"
     if asked.lark is None:
-        return OPTIONS + (f'start: " " form\nform: {form}' if behind_space else f"start: {form}")
+        return (f"start: {SPACE}form\nform: {form}" if behind_space else f"start: {form}") + OPTIONS
     if not behind_space:
-        return OPTIONS + form
-    outer = {"name": "spaced", "lark_grammar": f'{OPTIONS}start: " " @form'}
+        return form + OPTIONS
+    outer = {"name": "spaced", "lark_grammar": f"start: {SPACE}@form{OPTIONS}"}
     return json.dumps({"grammars": [outer, {"name": "form", "lark_grammar": form}]})

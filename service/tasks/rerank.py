@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.errors import EmptyInput
+from service.errors import EmptyInput, InvalidRequest
 from service.schemas import Document, Ranked, RerankRequest, RerankResponse, Usage
 from service.tasks.encoder import Encoder, Reading
 from service.tasks.scores import activate
@@ -23,6 +23,10 @@ class Rerank:
         if not documents:
             raise EmptyInput("documents is empty; send at least one document", "documents")
         check_characters(request.query, self._encoder.limit, "query")
+        if request.activation == "softmax":
+            raise InvalidRequest(
+                "activation is softmax, by which a score alone is always 1; send sigmoid or none", "activation"
+            )
         pairs = [(request.query, document) for document in documents]
         reading = Reading(truncate=request.truncate, param="documents", around="query")
         with self._encoder.admit(client, pairs, reading) as permit:

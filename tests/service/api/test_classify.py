@@ -156,6 +156,13 @@ async def test_a_text_is_cut_and_a_hypothesis_is_not(open_client: OpenClient, ma
     assert scores(cut["results"][0])[label] == pytest.approx(against, abs=1e-5)
 
 
+async def test_a_score_alone_has_no_softmax(open_client: OpenClient) -> None:
+    async with open_client("ranker") as client:
+        response = await client.post("/rerank", json={"query": "a", "documents": ["b", "c"], "activation": "softmax"})
+
+    assert response.status_code == 422 and response.json()["error"]["param"] == "activation"
+
+
 async def test_what_leaves_no_room_to_a_text_is_named(open_client: OpenClient) -> None:
     label, query = {"input": "Hi.", "labels": ["red " * 70]}, {"query": "red " * 70, "documents": ["a dog"]}
     for package, path, body, param in (

@@ -11,6 +11,7 @@ import pytest
 
 from model.package import PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
+from service.schemas.grammar import MAX_CHOICES
 from tests.conftest import MakePackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, events_of, post
 from tests.service.api.test_text_to_text import BART, T5
@@ -77,6 +78,22 @@ async def test_a_model_that_turns_texts_into_texts_follows_a_grammar(
     assert ended and all(json.loads(text) == {} for text in ended)
 
 
+async def test_as_many_choices_as_may_be_sent_can_be_chosen_from(client: Client) -> None:
+    choices = [f"{number:04d}" for number in range(MAX_CHOICES)]
+    body = {"prompt": "Once", "n": 4, "temperature": 1.5, "seed": 1, "max_tokens": 20}
+    found = (await post(client, "/generate", **body, grammar={"choice": choices}))["choices"]
+
+    assert {choice["finish_reason"] for choice in found} == {"stop"}
+    assert all(choice["text"] in choices for choice in found)
+
+
+async def test_what_says_a_token_in_quotes_is_a_text(client: Client) -> None:
+    lark = 'start: "<|a|>" /<[5]>/ // <[7]>'
+    (choice,) = (await post(client, "/generate", prompt="Once", max_tokens=40, grammar={"lark": lark}))["choices"]
+
+    assert choice["text"] == "<|a|><5>"
+
+
 async def test_a_grammar_that_the_tokens_cannot_write_says_so(client: Client, make_package: MakePackage) -> None:
     texts = PackageTokenizer.load(make_package("stories").folder / TOKENIZER_FILE).token_bytes().texts
     braces = [token for token, text in enumerate(texts) if text and b"{" in text]  # T5 has none of them
@@ -104,6 +121,9 @@ async def test_a_grammar_that_the_tokens_cannot_write_says_so(client: Client, ma
         ({"json_schema": {"allOf": [{"type": "string"}, {"type": "null"}]}}, "nsatisfiable"),
         ({"json_schema": {"type": "object", "x-guidance": {"lenient": True}, "dependentSchemas": {}}}, "dependent"),
         ({"lark": "begin: /a/"}, "start"),
+        ({"lark": 'start: "a" b\nb: c'}, "at 2(4)"),  # as the client counts its lines
+        ({"lark": "start: <[5]>"}, "lark names a token, <[5]>"),
+        ({"lark": 'start: "<|a|>" <|endoftext|>'}, "lark names a token, <|endoftext|>"),
     ],
 )
 async def test_what_is_no_grammar_is_refused(client: Client, grammar: dict[str, Any], said: str) -> None:

@@ -147,6 +147,30 @@ async def test_a_grammar_that_fails_on_a_token_ends_its_own_sequence_alone(
     assert beside == alone and isinstance(failed, EngineFailed)
 
 
+async def test_a_search_that_fails_on_what_was_chosen_for_it_ends_alone(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Panic(BaseException):
+        """As of a library written in Rust."""
+
+    def fails(state: ConstraintState, token: int) -> ConstraintState:
+        raise Panic
+
+    monkeypatch.setattr(ConstraintState, "continued", fails)
+    failing = BeamParams(max_tokens=8, beam_size=2, constraints=Constraints(repetition_penalty=1.5))
+    async with running(stories) as engine:
+        alone = await ids_of(engine, GREEDY, prompt_ids=PROMPTS[0])
+        beside, failed = await asyncio.gather(
+            ids_of(engine, GREEDY, prompt_ids=PROMPTS[0]),
+            collect(engine, failing, prompt_ids=PROMPTS[2]),
+            return_exceptions=True,
+        )
+        await until_idle(engine)
+
+        assert beside == alone and isinstance(failed, EngineFailed)
+        assert engine.is_progressing(60) and await ids_of(engine, GREEDY, prompt_ids=PROMPTS[0]) == alone
+
+
 async def test_a_bug_that_is_no_exception_of_pythons_leaves_nobody_waiting_either(
     stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ async def test_the_best_of_several_are_the_likeliest_by_token(client: Client) ->
     body = {"prompt": ["Once", "The dog"], **SEEDED, "logprobs": 0}
     all_ = (await post(client, "/v1/completions", **body, n=6))["choices"]
     best = await post(client, "/v1/completions", **{**body, "logprobs": None}, n=2, best_of=6)
+    every = await post(client, "/v1/completions", **{**body, "logprobs": None}, n=6, best_of=6)
 
     def likelihood(choice: dict[str, Any]) -> float:
         scores: list[float] = choice["logprobs"]["token_logprobs"]
@@ -102,6 +103,9 @@ async def test_the_best_of_several_are_the_likeliest_by_token(client: Client) ->
         ranked = sorted(all_[6 * prompt : 6 * prompt + 6], key=likelihood, reverse=True)
         texts = [choice["text"] for choice in best["choices"][2 * prompt : 2 * prompt + 2]]
         assert texts == [choice["text"] for choice in ranked[:2]]
+        assert [each["text"] for each in every["choices"][6 * prompt : 6 * prompt + 6]] == [
+            choice["text"] for choice in ranked
+        ]
     assert [choice["index"] for choice in best["choices"]] == [0, 1, 2, 3]
     assert "logprobs" not in best["choices"][0]
     assert best["usage"]["completion_tokens"] > 2 * 2 * 20  # those that were drawn count
