@@ -132,7 +132,7 @@ def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool, is_one_machi
     http-request set-var(txn.default) var(txn.pair) if has_pair !has_language_twice !has_more_escaped_letters
     # How long the body is, unless it comes in chunks.
     http-request set-var(txn.size) req.body_size if takes_model !{{ req.hdr(transfer-encoding) -m found }}
-    # As text a body ends at its first zero: UTF-16, which Python reads too, is not seen whole.
+    # As text a body ends at its first zero: UTF-16 is not seen whole, and the gateway refuses it.
     acl may_take_default req.body,length,sub(txn.size) eq 0
     http-request set-var(txn.model) var(txn.default) if takes_model !is_named may_take_default !has_key
     http-request set-var(txn.model) var(txn.default) if takes_model !is_named may_take_default has_null !has_key_twice
