@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from service.schedule import scheduled_minimum
 
 MARGIN = 0.7  # of what the remaining replicas bear, they may be loaded with when one goes
+HARDLY_ANY = 1e-6  # replicas' worth of load, which keeps the last one
 
 
 class Context(Protocol):
@@ -34,7 +35,8 @@ class LoadPolicy:
     load is the largest of the three sums, each over what one replica bears; so it is counted in replicas. It takes
     effect at once upwards, but no more than doubles the replicas in one decision. Downwards the highest load of late
     counts, which fades with a half-life of `hold_s`, and one replica goes at a time, if the others then still have a
-    margin. So neither a lull between two waves nor the drain of a queue takes away what the next wave needs.
+    margin. So neither a lull between two waves nor the drain of a queue takes away what the next wave needs. The last
+    replica may go once none was asked anything, however short, since it last told of its load.
 
     While replicas start, which takes minutes where a node has to come first, what waits grows whatever is decided. So
     of what exceeds the running replicas only the share counts that is theirs, as the starting ones will take the rest.
@@ -74,7 +76,8 @@ class LoadPolicy:
     def _load(self, context: Context) -> float:
         metrics = context.aggregated_metrics or {}
         shares = [sum(metrics.get(name, {}).values()) / bears for name, bears in self.bears.items()]
-        return max([context.total_num_requests / self.ongoing_requests, *shares])
+        least = HARDLY_ANY if sum(metrics.get("asked", {}).values()) else 0.0
+        return max([context.total_num_requests / self.ongoing_requests, least, *shares])
 
     @staticmethod
     def wanted(load: float, held: float, replicas: int) -> int:

@@ -10,8 +10,10 @@ a prompt, a key or an id.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -66,6 +68,9 @@ class Metrics:
 
     def __init__(self, directory: Path | None = None, seconds: Sequence[float] = SECONDS) -> None:
         self._directory, self._seconds = directory, seconds
+        # A word for the node, or for the process if it counts alone; it gives nobody its name.
+        where = f"{socket.gethostname()} {directory or os.getpid()}"
+        self.node = hashlib.sha256(where.encode()).hexdigest()[:8]
         self.models: set[str] = set()  # of this process, which share its memory
         self._page, self._present = _Shared(self._read_page), _Shared(self._read_present)
         self._registry = CollectorRegistry()
@@ -85,7 +90,9 @@ class Metrics:
     def _declare(self) -> None:
         model, task = ["model"], ["model", "task"]
         self.requests = self._counter("requests", "Answered requests, by HTTP status.", [*task, "code"])
-        self.request_seconds = self._histogram("request_seconds", "From a request's arrival to its last byte.", task)
+        self.request_seconds = self._histogram(
+            "request_seconds", "From a request's arrival to its last byte, of all but 429.", task
+        )
         self.in_progress = self._gauge("requests_in_progress", "Requests that have begun, by their route.", ["route"])
         self.client_requests = self._counter(
             "client_requests", "Answered requests by the name of their API key and HTTP status.", ["client", "code"]

@@ -25,6 +25,7 @@ from service.tasks.task import ANONYMOUS
 from service.tracing import Carried
 
 CONTROLLER_S = 0.5  # in which it says what is deployed, or nobody waits for it
+ILL = frozenset({"UNHEALTHY", "DEPLOY_FAILED"})  # of what Serve calls the states of deployments
 
 # Apart from other threads: a controller that does not answer holds this one, and who asks next waits for it or leaves.
 _asking_the_controller = ThreadPoolExecutor(1, "controller")
@@ -174,4 +175,4 @@ def health_by_controller(status: ServeStatus, application: str) -> ModelHealth:
     except KeyError:
         raise NotReady("a model is not deployed yet") from None
     replicas = cast("dict[str, int]", deployment.replica_states)
-    return ModelHealth(is_progressing=deployment.status != "UNHEALTHY", is_asleep=not replicas.get("RUNNING"))
+    return ModelHealth(is_progressing=deployment.status not in ILL, is_asleep=not replicas.get("RUNNING"))

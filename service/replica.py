@@ -46,6 +46,7 @@ class Replica:
             [loads[0]()] if len(loads) == 1 else [ReopenedTask(load) for load in loads]
         )
         self._by_name = {task.manifest.name: task for task in self._tasks}
+        self._asked = 0  # requests that had begun when Serve's controller was last told
         _settle_memory()
         sys.setswitchinterval(SWITCH_S)
 
@@ -81,9 +82,14 @@ class Replica:
         return self._by_name[model]
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Tell Serve's controller, for `service.autoscaling`; models of one process share what it can bear."""
+        """Tell Serve's controller, for `service.autoscaling`; models of one process share what it can bear.
+
+        All but `asked` is of the moment, at which hardly any short request is there.
+        """
         healths = [await task.health() for task in self._tasks]
+        before, self._asked = self._asked, sum(task.asked for task in self._tasks)
         return {
+            "asked": float(self._asked != before),
             "queued_tokens": sum(health.queued_tokens for health in healths),
             "slots_used": sum(health.slots_used for health in healths),
         }

@@ -64,7 +64,8 @@ class Budget:
 # Every model has series of first tokens, and those of encoders stand at 0: they count only where they move.
 # 2 s and 1 s must be bounds of the histograms (`service/metrics.py`), whose names have a decimal or not.
 FIRST_TOKENS = "trifold_time_to_first_token_seconds"
-ANSWERS, ONE_SHOT = "trifold_request_seconds", 'task!~"generate|summarize|translate|unknown"'
+ANSWERS, ONE_SHOT = "trifold_request_seconds", 'task!~"generate|summarize|translate|explain|unknown"'
+OF_A_MODEL = 'model!="unknown"'  # of others only what fails is counted; TrifoldIngressFails tells of these
 BUDGETS = (
     Budget(
         "TrifoldErrorBudgetBurns",
@@ -72,9 +73,9 @@ BUDGETS = (
         "trifold_request_errors",
         0.001,
         "failed",
-        'sum by ({scope}, model) (rate(trifold_requests_total{{code=~"5.."}}[{window}]))'
-        " or 0 * sum by ({scope}, model) (rate(trifold_requests_total[{window}]))",
-        "sum by ({scope}, model) (rate(trifold_requests_total[{window}]))",
+        f'sum by ({{scope}}, model) (rate(trifold_requests_total{{{{code=~"5..", {OF_A_MODEL}}}}}[{{window}}]))'
+        f" or 0 * sum by ({{scope}}, model) (rate(trifold_requests_total{{{{{OF_A_MODEL}}}}}[{{window}}]))",
+        f"sum by ({{scope}}, model) (rate(trifold_requests_total{{{{{OF_A_MODEL}}}}}[{{window}}]))",
     ),
     Budget(
         "TrifoldLatencyBudgetBurns",

@@ -12,7 +12,7 @@ from service.api.answering import answer, check_inputs, stream
 from service.api.observing import observed
 from service.errors import EmptyInput, NoModel, NotFound, WrongTask
 from service.routing import Kind, answers, first_fitting, translators
-from service.schemas import AnyEvent, AnyRequest, Response, TranslateRequest, TranslateResponse
+from service.schemas import AnyEvent, AnyRequest, ExplainRequest, Response, TranslateRequest, TranslateResponse
 from service.schemas.translate import AUTO
 from service.settings import Limits
 from service.tasks.task import Task
@@ -94,7 +94,10 @@ class Calls:
                 choices = await self._chooser.choose(request, several)
                 return await by_language.answer(request, choices, self._translated)
             return await answer(self._translator(request), request, self.limits)
-        return await answer(self.find(request.model, kind), request, self.limits)
+        task = self.find(request.model, kind)
+        if isinstance(request, ExplainRequest):  # which takes as long as many answers of its model's own task
+            observed().task = "explain"
+        return await answer(task, request, self.limits)
 
     async def answer_as(self, expected: type[Answer], request: AnyRequest, kind: Kind | None) -> Answer:
         """Answer a request whole, by what its task answers with; raises a `ServiceError`."""

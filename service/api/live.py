@@ -19,7 +19,7 @@ OF_A_MODEL = {
 }
 
 
-def live(reading: Reading) -> Live:
+def live(reading: Reading, node: str) -> Live:
     """Add up what the metrics say of the present, by model."""
     models: defaultdict[str, Counter[str]] = defaultdict(Counter)
     requests = 0
@@ -29,4 +29,9 @@ def live(reading: Reading) -> Live:
                 models[sample.labels["model"]][field] += int(sample.value)
             elif sample.name == IN_PROGRESS and sample.labels["route"] in ROUTES:
                 requests += int(sample.value)
-    return Live(at=reading.at, requests=requests, models={name: LiveModel(**fields) for name, fields in models.items()})
+    return Live(
+        at=reading.at,
+        node=node,
+        requests=requests,
+        models={name: LiveModel(**fields) for name, fields in models.items()},
+    )

@@ -33,6 +33,7 @@ from service.tracing import Span, Tracing
 logger = logging.getLogger(__name__)
 
 CLIENT_LEFT = "499"  # the code that nginx made usual for a client that left before its answer
+REFUSED = "429"
 UNKNOWN = "unknown"
 OTHER = "other"  # of paths that are no routes
 PROBES = ("/health", "/ready")  # of load balancers and orchestrators: without keys, limits and spans
@@ -136,7 +137,8 @@ class ObserveRequests:
                 request.reason, code, is_whole = InternalError.code, str(InternalError.status), True
                 raise
             finally:
-                if request.reason is not None or request.model != UNKNOWN or request.has_left:
+                is_told = request.reason is not None or request.model != UNKNOWN or request.has_left
+                if is_told and route_path(scope) not in PROBES:
                     told = str(request.error_status or code) if is_whole else CLIENT_LEFT
                     self._tell(scope, request, told, time.perf_counter() - started, span)
 
@@ -160,7 +162,8 @@ class ObserveRequests:
         if request.client != ANONYMOUS:
             metrics.client_requests.labels(request.client, code).inc()
             metrics.client_tokens.labels(request.client).inc(request.tokens)
-        metrics.request_seconds.labels(request.model, request.task).observe(seconds)
+        if code != REFUSED:  # in no time: they would hide how long the others take
+            metrics.request_seconds.labels(request.model, request.task).observe(seconds)
         about: dict[str, str | float] = {"model": request.model, "task": request.task, "code": code}
         if request.client != ANONYMOUS:
             about["client"] = request.client

@@ -48,7 +48,7 @@ def add_probe_routes(
     @router.get("/live")
     async def node_live() -> Live:
         """Tell how busy this node is, of its metrics the few numbers that are worth a look every second."""
-        return live(await asyncio.to_thread(metrics.present))
+        return live(await asyncio.to_thread(metrics.present), metrics.node)
 
     @router.get("/metrics", include_in_schema=False)
     async def node_metrics() -> Response:

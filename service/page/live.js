@@ -6,6 +6,7 @@ import { h, svg } from "./dom.js";
 const EVERY_MS = 1000;
 const AFTER_ERROR_MS = 5000;
 const KEPT = 60; // values of the curve
+const PATIENCE_S = 10; // for which another node's readings are passed over, where several answer in turn
 const ABSENT = { running: 0, waiting: 0, slots_used: 0, slots: 0, tokens: 0 }; // of a model that this node has not
 
 function curve(values) {
@@ -51,10 +52,12 @@ export function startLive(element, models) {
 
   function show(now) {
     if (now.at === before?.at) return; // a reading is shared by all who ask within a second
+    const last = now.node === before?.node ? before : null; // counters of one node alone have a difference
+    if (before && !last && now.at - before.at < PATIENCE_S) return;
     const of = (id) => now.models[id] ?? ABSENT;
     const rate = (id) => {
-      const counted = of(id).tokens - (before?.models[id] ?? of(id)).tokens;
-      return counted > 0 ? Math.round(counted / (now.at - before.at)) : 0; // a counter begins anew with its node
+      const counted = of(id).tokens - (last?.models[id] ?? of(id)).tokens;
+      return counted > 0 ? Math.round(counted / (now.at - last.at)) : 0; // a counter begins anew with its node
     };
     const total = models.reduce((sum, { id }) => sum + rate(id), 0);
     const waiting = models.reduce((sum, { id }) => sum + of(id).waiting, 0);

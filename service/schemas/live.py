@@ -21,5 +21,6 @@ class Live(Response):
     """How busy this node is, a second old at most."""
 
     at: float = Field(description="when it was so, in Unix time")
+    node: str = Field(description="which node it is, as a word that says no more: another's counters are others")
     requests: int = Field(0, description="in progress, of those that ask a model")
     models: dict[str, LiveModel]

@@ -60,6 +60,11 @@ class ReopenedTask:
         return self._task.is_full_for(client)
 
     @property
+    def asked(self) -> int:
+        """How many requests have begun since it was opened."""
+        return self._task.asked
+
+    @property
     def is_progressing(self) -> bool:
         """Whether it is idle, or finishes steps."""
         return self._task.is_progressing

@@ -130,10 +130,12 @@ class LocalTask:
         self.manifest = manifest
         self._tokenizer, self._engine, self._pool, self._work = tokenizer, engine, pool, work
         self._stuck_after_s = stuck_after_s
+        self.asked = 0  # requests that have begun
         self._pools: abc.Sequence[Closing] = (pool, *other_pools)
 
     async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
         """Answer a request: about tokens here, any other by the work."""
+        self.asked += 1
         with engine_errors():
             if isinstance(request, TokenizeRequest):
                 return await self._tokenize(request, client)
@@ -143,6 +145,7 @@ class LocalTask:
 
     async def stream(self, request: AnyRequest, client: str = ANONYMOUS) -> AsyncGenerator[AnyEvent, None]:
         """Answer piece by piece."""
+        self.asked += 1
         async with aclosing(self._work.stream(request, client)) as events:
             with engine_errors():
                 async for event in events:

@@ -88,6 +88,9 @@ def test_the_last_replica_goes_when_nothing_is_asked_and_stays_while_anything_is
     assert POLICY(context(policy_state=remembered, target_num_replicas=1))[0] == 0
     assert POLICY(context(policy_state=remembered, target_num_replicas=1, total_num_requests=0.1))[0] == 1
     assert POLICY(context(policy_state=remembered, target_num_replicas=2))[0] == 2
+    asked = {"asked": {"a": 0.2, "b": 0.0}}  # by a request that was over when the load was looked at
+    assert POLICY(context(policy_state=remembered, target_num_replicas=1, aggregated_metrics=asked))[0] == 1
+    assert POLICY(context(target_num_replicas=0, aggregated_metrics=asked))[0] == 1
 
 
 def test_a_clock_that_is_set_back_changes_no_peak() -> None:

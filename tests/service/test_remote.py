@@ -139,7 +139,7 @@ async def test_what_a_handle_raises_is_the_clients_error(
     assert type(told.value) is expected and "secret" not in told.value.message
 
 
-@pytest.mark.parametrize("status", ["HEALTHY", "UNHEALTHY"])
+@pytest.mark.parametrize("status", ["HEALTHY", "UNHEALTHY", "DEPLOY_FAILED"])
 def test_a_model_whose_replicas_fail_is_not_well_though_it_sleeps(status: str) -> None:
     deployments = {REPLICA: SimpleNamespace(status=status, replica_states={})}
     known: Any = SimpleNamespace(applications={"a": SimpleNamespace(deployments=deployments)})

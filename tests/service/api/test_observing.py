@@ -109,6 +109,41 @@ async def test_probes_and_scrapes_are_not_requests(open_client: OpenClient) -> N
     assert not [name for name in seen if name.startswith("requests_total")]
 
 
+async def test_a_probe_that_fails_is_no_request_either(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client("stories") as client:
+        monkeypatch.setattr(LocalTask, "is_progressing", False)
+        refused = await client.get("/ready")
+        seen = await scrape(client)
+
+    assert refused.status_code == 503
+    assert not [name for name in seen if name.startswith(("requests_total", "rejections_total", "request_seconds"))]
+
+
+async def test_what_was_refused_at_once_does_not_hide_how_long_others_take(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client("sentiment") as client:
+        await client.post("/classify", json={"input": "good"})
+        monkeypatch.setattr(LocalTask, "is_full_for", lambda *_: True)
+        refused = await client.post("/classify", json={"input": "good"})
+        seen = await scrape(client)
+
+    assert refused.status_code == 429
+    assert seen['requests_total{code="429",model="sentiment",task="classify"}'] == 1
+    assert seen['request_seconds_count{model="sentiment",task="classify"}'] == 1
+
+
+async def test_explanations_are_a_task_of_their_own(open_client: OpenClient) -> None:
+    async with open_client("sentiment") as client:
+        answer = await client.post("/explain", json={"input": "good"})
+        seen = await scrape(client)
+
+    assert answer.status_code == 200, answer.text
+    assert seen['request_seconds_count{model="sentiment",task="explain"}'] == 1
+
+
 async def test_a_request_that_fails_is_counted_as_ours(
     open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.conftest import MakePackage, with_manifest
 from tests.service.api.test_keys import entry, keys
@@ -272,6 +273,22 @@ def test_the_strip_shows_what_the_server_does(open_page: OpenPage) -> None:
         page.get_by_role("button", name="Generate", exact=True).click()
     assert len(asked.value.body()) < 2000
     expect(page.locator(".live li", has_text="chat")).to_contain_text(re.compile("[1-9][0-9]* tokens/s"))
+
+
+def test_the_strip_takes_no_rate_from_the_counters_of_two_nodes(open_page: OpenPage) -> None:
+    page, asked = open_page("generate"), []
+
+    def another_node(route: Route) -> None:  # each idle, and each with tokens of its own behind it
+        asked.append(time.time())
+        tokens = 5_000_000 * (len(asked) % 2)
+        busy = {"running": 0, "waiting": 0, "slots_used": 0, "slots": 64, "tokens": tokens}
+        node = {"node": str(tokens), "at": asked[-1], "requests": 0, "models": {"chat": busy}}
+        route.fulfill(json=node)
+
+    page.route("**/live", another_node)
+    while len(asked) < 5:
+        assert "· 0 tokens/s" in page.locator(".told").inner_text()
+        page.wait_for_timeout(200)
 
 
 def test_everything_is_reached_by_the_keyboard(open_page: OpenPage) -> None:
