@@ -226,6 +226,7 @@ class Scheduler:
 
     def _advance(self, sequence: Sequence, choice: SampledToken | Candidates) -> None:
         """Let a sequence take its choice; of a search its grammar is asked only now, and may fail as all else may."""
+        beams = sequence.decoding.beams if isinstance(sequence.decoding, Search) else []  # as they are before
         try:
             rows = sequence.advance(choice)
         except ENDINGS:
@@ -234,7 +235,6 @@ class Scheduler:
             logger.exception("a sequence failed on what was chosen for it; it ends, and the others go on")
             sequence.fail()
             return
-        beams = sequence.decoding.beams if isinstance(sequence.decoding, Search) else []
         self._slots.advance(sequence, rows, beams)
 
     def _update_prefilled(self, batch: Prefill, results: abc.Sequence[StepChoice | Failure | None]) -> None:
