@@ -167,7 +167,7 @@ def test_own_labels_are_learned_exported_measured_and_unpacked(
     assert "needs a run to begin with" in run(*learn, status=2)
     run(*learn, "--start-from", tmp_path / "start")
     run("export", "--run", tmp_path / "run", "--out", tmp_path / "package")
-    run("evaluate", tmp_path / "package", "--data", data)
+    told = run("evaluate", tmp_path / "package", "--data", data)
 
     manifest = Manifest.load(tmp_path / "package")
     assert (manifest.name, manifest.labels) == ("my-letters", ["blame", "other", "praise"])
@@ -175,6 +175,7 @@ def test_own_labels_are_learned_exported_measured_and_unpacked(
     assert [(each.dataset, each.metric) for each in manifest.evaluation] == [("My Letters/test", "accuracy")]
     assert manifest.evaluation[0].value >= 0.5  # a third by chance
     assert {each.name for each in manifest.baselines} == {"always the commonest label", "bag of words, linear"}
+    assert "My Letters/test: bag of words, linear has an accuracy of " in told
     assert manifest.calibration is None  # of three texts it would be no more than a guess
     assert manifest.training_data[-1].name == "My Letters, 30 texts"
     unpack(tmp_path / "package", tmp_path / "again")
