@@ -38,12 +38,13 @@ def evaluate(
     for figure in figures:
         table.add_row(figure.dataset, figure.metric, f"{figure.value:g}", figure.precision)
     console.print(table)
-    calibration = Manifest.load(package).calibration
+    manifest = Manifest.load(package)
+    calibration = manifest.calibration
     if calibration is not None and limit is None:
         errors = ", ".join(f"{each.dataset} {each.before:.3f}, then {each.after:.3f}" for each in calibration.errors)
         print(f"temperature {calibration.temperature:g}; expected calibration error: {errors}")
     if limit is None:
-        for baseline in Manifest.load(package).baselines:
+        for baseline in manifest.baselines:
             print(f"{baseline.dataset}: {baseline.name} has an accuracy of {baseline.accuracy:g}")
     dear = [cost for cost in costs(figures) if cost.is_too_much]
     for cost in dear:

@@ -53,9 +53,7 @@ def unpack(package: Path, folder: Path) -> Run:
         shutil.copyfile(package / CURVES_FILE, run.curves)
     about = {
         "recipe": {"name": manifest.training.recipe},
-        "card": {
-            key: getattr(manifest, key) for key in ("name", "task", "description", "licence", "not_for", "labels")
-        },
+        "card": {field: getattr(manifest, field) for field in own_labels.CARD_FIELDS},
         "training_data": [dataset.model_dump() for dataset in manifest.training_data],
         "minutes_before": manifest.training.minutes,
         "unpacked_from": {"package": manifest.name, "precision": manifest.precision, "sha256": manifest.sha256},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ LEAST_STEPS = 300  # of a run; few texts are seen more often
 EPOCHS = 4, 100  # least and most
 EVALUATIONS = 12  # of a run
 SHOWN = 5  # labels in a description
+CARD_FIELDS = ("name", "task", "description", "licence", "not_for", "labels")  # of a card, as of a manifest
 
 
 def own_classifier(data: Path) -> Recipe:
@@ -56,7 +57,11 @@ def own_classifier(data: Path) -> Recipe:
 
 def labels_of(data: Path) -> tuple[str, ...]:
     """Return the labels of a folder's training texts in their order; raises `DataError`."""
-    labels = sorted({_label(row) for row in _rows(data, "train")})
+    return _labels_in(data, _rows(data, "train"))
+
+
+def _labels_in(data: Path, rows: Iterable[Row]) -> tuple[str, ...]:
+    labels = sorted({_label(row) for row in rows})
     if not 2 <= len(labels) <= MOST_LABELS:
         raise DataError(
             f"{_file(data, 'train')}: its texts have {len(labels)} labels; there must be 2 to {MOST_LABELS:,} "
@@ -71,10 +76,11 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
     What is validated or tested on is not trained on, if it is in `train` too. Raises `DataError` where a file is
     missing, a text is empty, a label is not one of `train`'s, or nothing is left of one to train or to validate on.
     """
-    labels = labels_of(data)
+    train = list(_rows(data, "train"))
+    labels = _labels_in(data, train)
 
     def read(part: str) -> list[tuple[str, int]]:
-        return [(_text(row), row.label(labels)) for row in _rows(data, part)]
+        return [(_text(row), row.label(labels)) for row in (train if part == "train" else _rows(data, part))]
 
     if split == "test" or (split == "validation" and _has(data, "validation")):
         return read(split)
@@ -109,8 +115,8 @@ def _a_part_of_each_label(rows: Sequence[tuple[str, int]]) -> list[tuple[str, in
 
 def card_of(noted: dict[str, Any]) -> Card:
     """Return the card of such a classifier from what its run noted of it."""
-    fields = {key: noted[key] for key in ("name", "task", "description", "licence", "not_for")}
-    return Card(**fields, labels=tuple(noted["labels"]), training_data=())
+    fields = {field: noted[field] for field in CARD_FIELDS}
+    return Card(**{**fields, "labels": tuple(noted["labels"])}, training_data=())
 
 
 def _card(data: Path, labels: tuple[str, ...], texts: int) -> Card:

@@ -51,7 +51,7 @@ class ReadForms:
         body = (await receive()).get("body", b"")
         kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
         if kind == IN_PARTS:
-            observed().error_form = LIBRETRANSLATE if path in LIBRETRANSLATES else observed().error_form
+            _answer_as_its_protocol(path)
             await error_response(WrongForm(f"the body is {IN_PARTS}; send JSON or {FORM}", "body"))(
                 scope, receive, send
             )
@@ -64,8 +64,7 @@ class ReadForms:
         if scope["method"] == "GET":
             await self._app({**scope, "query_string": encoded}, replay(b"", receive), send)
             return
-        if path in LIBRETRANSLATES:
-            observed().error_form = LIBRETRANSLATE
+        _answer_as_its_protocol(path)
         try:
             translated = as_json(encoded) if len(encoded) <= SHORT else await asyncio.to_thread(as_json, encoded)
         except ValueError:
@@ -75,6 +74,12 @@ class ReadForms:
         headers = MutableHeaders(scope=scope)
         headers["content-type"], headers["content-length"] = "application/json", str(len(translated))
         await self._app(scope, replay(translated, receive), send)
+
+
+def _answer_as_its_protocol(path: str) -> None:
+    """Let errors of a form be LibreTranslate's on the routes that are native ones, too."""
+    if path in LIBRETRANSLATES:
+        observed().error_form = LIBRETRANSLATE
 
 
 def as_json(encoded: bytes) -> bytes:

@@ -49,8 +49,6 @@ OPTIONS = '\n%llguidance {"no_forcing": true}'
 # Of Lark what is no rule: texts, patterns, comments. And llguidance's names of tokens, which are no client's to know.
 QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*+"|/(?!/)(?:\\.|[^/\\\n])++/|//[^\n]*+')
 TOKEN = re.compile(r"<\[[^\]\n]{0,40}+\]>|<\|?[A-Za-z_][^>\n]{0,40}+>")
-
-
 SPACE = '" " '
 
 

@@ -24,6 +24,10 @@ from tests.service.engine.test_engine import GREEDY, PROMPTS, collect, ids_of, r
 POISON = 7  # the graphs fail on every row that holds this token
 
 
+class Panic(BaseException):
+    """As of a library written in Rust."""
+
+
 def poison(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the decoder fail whenever the poisonous token is fed."""
     step = engine._runner._decode_step
@@ -126,9 +130,6 @@ async def test_a_seeded_row_draws_the_same_beside_one_whose_choice_fails(
 async def test_a_grammar_that_fails_on_a_token_ends_its_own_sequence_alone(
     stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Panic(BaseException):
-        """As of a library written in Rust."""
-
     def fails(state: ConstraintState, token: int) -> None:
         if state.constraints.repetition_penalty == 1.5:
             raise Panic
@@ -150,9 +151,6 @@ async def test_a_grammar_that_fails_on_a_token_ends_its_own_sequence_alone(
 async def test_a_search_that_fails_on_what_was_chosen_for_it_ends_alone(
     stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Panic(BaseException):
-        """As of a library written in Rust."""
-
     def fails(state: ConstraintState, token: int) -> ConstraintState:
         raise Panic
 
@@ -174,9 +172,6 @@ async def test_a_search_that_fails_on_what_was_chosen_for_it_ends_alone(
 async def test_a_bug_that_is_no_exception_of_pythons_leaves_nobody_waiting_either(
     stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Panic(BaseException):
-        """As of a library written in Rust."""
-
     def fails(*_: object) -> None:
         raise Panic
 
