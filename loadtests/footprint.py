@@ -27,6 +27,7 @@ from rich.table import Table
 
 from deploy.monitoring.local import free_port
 from loadtests.hostile.processes import ROOT, end, processes_of
+from loadtests.interrupts import end_as_by_ctrl_c
 from loadtests.machine import about
 
 READY_WITHIN_S = 300.0
@@ -45,6 +46,7 @@ class Footprint:
 def main() -> None:
     """Start a service, look at it, print what it takes, and end it."""
     options = parse(sys.argv[1:])
+    end_as_by_ctrl_c()
     port = free_port()
     command = [sys.executable, "-m", "service", "--port", str(port)]
     command += ["--models", str(options.models)] if options.models else []
@@ -91,9 +93,10 @@ def footprints(service: psutil.Process, seconds: float) -> Mapping[str, Footprin
     found: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     for name, process, computed_s in before:
         try:
-            found[name].append((pss_of(process.pid), (seconds_of(process) - computed_s) / seconds))
+            taken = pss_of(process.pid), (seconds_of(process) - computed_s) / seconds
         except (psutil.NoSuchProcess, OSError):  # which has ended meanwhile
             continue
+        found[name].append(taken)
     return {name: Footprint(len(rows), *map(sum, zip(*rows, strict=True))) for name, rows in found.items()}
 
 

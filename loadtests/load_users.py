@@ -81,7 +81,7 @@ class Asker(FastHttpUser):
                 counted.by_task[kind].errors[str(answer.status_code)] += 1
                 answer.failure(f"{answer.status_code}: {answer.text[:200] if answer.text else answer.error}")
                 return
-            stream = self.read(answer, started) if streams else Stream(usage=answer.json()["usage"])
+            stream = self.read(answer, started) if streams else whole_answer(answer)
             if stream.error:
                 counted.by_task[kind].errors[stream.error] += 1
                 answer.failure(stream.error)
@@ -97,6 +97,14 @@ class Asker(FastHttpUser):
         except (OSError, HTTPParseError) as error:
             stream.error = type(error).__name__
         return stream
+
+
+def whole_answer(answer: Any) -> Stream:
+    """Return the usage of an answer in one piece; one that has none, as another program's, has an error."""
+    try:
+        return Stream(usage=answer.json()["usage"])
+    except (ValueError, LookupError, TypeError) as error:
+        return Stream(error=f"no answer of this service: {type(error).__name__}")
 
 
 def answered(stream: Stream, seconds: float) -> Answered:

@@ -123,4 +123,5 @@ class Shape(LoadTestShape):
         run_s = float(options.run_time or 120)
         if seconds >= run_s:
             return None
-        return users_at(options.load, seconds, run_s, options.num_users or 1), options.spawn_rate or 10.0
+        users = users_at(options.load, seconds, run_s, options.num_users or 1)
+        return users, users if options.rate else options.spawn_rate or 1.0  # a rate is to be kept from the start

@@ -185,6 +185,8 @@ class Thresholds:
             total = outcomes.total()
             yield f"nothing was answered: {total.sent} sent, {dict(total.failures)}, {total.refused} refused"
         for task, outcome in sorted(outcomes.by_task.items()):
+            if outcome.sent and not outcome.seconds and (self.latency_s, self.first_token_s) != (None, None):
+                yield f"{task}: none of {outcome.sent} was answered, so there is no latency"
             failures = outcome.failures
             errors = failures.total() / max(1, outcome.requests + outcome.unfinished)
             refused = outcome.refused / max(1, outcome.requests)

@@ -16,7 +16,6 @@ import asyncio
 import json
 import os
 import re
-import signal
 import statistics
 import subprocess
 import sys
@@ -37,6 +36,7 @@ from loadtests.hostile.phases import wait_until_ready
 from loadtests.hostile.processes import Service, Usage, make_keys, started
 from loadtests.hostile.report import WORDS
 from loadtests.hostile.verdicts import Verdict
+from loadtests.interrupts import end_as_by_ctrl_c
 from loadtests.machine import about
 
 SHARE = 0.8  # of the knee
@@ -69,7 +69,7 @@ class Look:
 def main() -> None:
     """Load for as long as asked, print what was held, and exit with 1 if it has grown or a request has failed."""
     options = parse(sys.argv[1:])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the service is ended then, too
+    end_as_by_ctrl_c()
     os.environ["RAY_ROTATION_MAX_BYTES"] = str(LOG_BYTES)  # what is set already stays, in `service.ray_environment`
     try:
         with started(keys := make_keys("sides"), options.threads, prefix_cache_mib=PREFIX_CACHE_MIB) as service:

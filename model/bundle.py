@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import torch
 
 from model.evaluation.costs import costs
 from model.evaluation.evaluate import evaluate
@@ -21,6 +27,10 @@ from model.training.recipe import Recipe
 from model.training.recipes import PACKAGES, RECIPES, chain_of
 from model.training.run import Run
 
+TOLD_EVERY = 60.0  # seconds between lines on how far runs beside one another are
+Tell = Callable[[str], None]
+Chains = Mapping[str, Sequence[Recipe]]  # by package
+
 
 def make_packages(
     names: Sequence[str],
@@ -29,11 +39,13 @@ def make_packages(
     out: Path,
     *,
     compile_model: bool,
-    tell: Callable[[str], None] = lambda _line: None,
+    jobs: int = 1,
+    tell: Tell = lambda _line: None,
 ) -> None:
     """Train, export and evaluate packages by name into folders under `out`; what was interrupted is resumed.
 
     Every recipe's run is a folder under `runs`, and so are its packages in float32 and int8, until they are compared.
+    `jobs` runs go on at a time, each in a process of its own if there are more than one: a GPU has room for several.
     `tell` is given lines on how far all of it is. Raises `PackageError` at the end where int8 costs one more than it
     may; it stays under `runs`, and those in `out` are as they were.
     """
@@ -41,32 +53,107 @@ def make_packages(
     steps = list({step.name: step for chain in chains.values() for step in chain}.values())
     tell(f"{len(names)} packages, {len(steps)} runs; counting what they take")
     estimate = estimate_of(steps, data, runs)
-    trained: set[str] = set()
-    too_dear: list[str] = []
-    for name, chain in chains.items():
-        start: Path | None = None
-        for step in chain:
-            if step.name not in trained:
-                tell(f"{name}: {step.name}, run {len(trained) + 1} of {len(steps)}; left of all: {estimate.told()}")
-                _train(step, data, runs, start, estimate, compile_model=compile_model)
-                trained.add(step.name)
-            start = runs / step.name
-        too_dear += make_package(chain[-1], data, runs, out / name)
+    if jobs == 1:
+        too_dear = _one_after_another(chains, data, runs, out, estimate, tell, compile_model=compile_model)
+    else:
+        too_dear = _beside_one_another(chains, data, runs, out, estimate, tell, jobs, compile_model=compile_model)
     if too_dear:
         raise PackageError("; ".join(too_dear))
 
 
-def _train(
-    recipe: Recipe, data: Path, runs: Path, start: Path | None, estimate: Estimate, *, compile_model: bool
-) -> None:
+def _one_after_another(
+    chains: Chains, data: Path, runs: Path, out: Path, estimate: Estimate, tell: Tell, *, compile_model: bool
+) -> list[str]:
+    """Make the packages in this process, with a progress bar; return what int8 costs too much, in words."""
+    trained: set[str] = set()
+    too_dear: list[str] = []
+    for name, chain in chains.items():
+        for step in chain:
+            if step.name not in trained:
+                run = f"run {len(trained) + 1} of {len(estimate.flops)}"
+                tell(f"{name}: {step.name}, {run}; left of all: {estimate.told()}")
+                _train(step, data, runs, compile_model=compile_model, estimate=estimate)
+                trained.add(step.name)
+        too_dear += make_package(chain[-1], data, runs, out / name)
+    return too_dear
+
+
+def _beside_one_another(
+    chains: Chains, data: Path, runs: Path, out: Path, estimate: Estimate, tell: Tell, jobs: int, *, compile_model: bool
+) -> list[str]:
+    """Make the packages in up to `jobs` processes at a time, a run as soon as what it begins with is there."""
+    waiting = {step.name: step for chain in chains.values() for step in chain}
+    makes = {chain[-1].name: name for name, chain in chains.items()}
+    running: dict[Future[list[str]], str] = {}
+    trained: set[str] = set()
+    too_dear: list[str] = []
+    with _processes(jobs) as pool:
+        while waiting or running:
+            for step in [step for step in waiting.values() if step.starts_from is None or step.starts_from in trained]:
+                running[pool.submit(_train_named, step.name, data, runs, compile_model=compile_model)] = step.name
+                del waiting[step.name]
+            for future in wait(running, TOLD_EVERY, FIRST_COMPLETED).done:
+                ended = running.pop(future)
+                too_dear += future.result()
+                tell(f"{ended}: done")
+                if ended in RECIPES:
+                    trained.add(ended)
+                    if ended in makes:
+                        package = out / makes[ended]
+                        running[pool.submit(_make_named, ended, data, runs, package)] = f"package {package.name}"
+            estimate.look(runs)
+            unfinished = sum(chain[-1].name not in trained for chain in chains.values())
+            left = estimate.told(beside=max(1, min(jobs, unfinished)))
+            tell(f"{len(trained)} of {len(estimate.flops)} runs are done; left of all: {left}")
+    return too_dear
+
+
+@contextmanager
+def _processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield a pool of processes that share the cores, a new one for each task; they end at once if anything fails."""
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    before = os.environ.get("TQDM_DISABLE")
+    os.environ["TQDM_DISABLE"] = "1"  # several bars would overwrite one another; read when a process begins
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,), max_tasks_per_child=1)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in active_children():
+            process.terminate()  # an interrupted run is resumed
+        raise
+    else:
+        pool.shutdown()
+    finally:
+        del os.environ["TQDM_DISABLE"]
+        if before is not None:
+            os.environ["TQDM_DISABLE"] = before
+
+
+def _train_named(name: str, data: Path, runs: Path, *, compile_model: bool) -> list[str]:
+    _train(RECIPES[name], data, runs, compile_model=compile_model)
+    return []
+
+
+def _make_named(name: str, data: Path, runs: Path, package: Path) -> list[str]:
+    return make_package(RECIPES[name], data, runs, package)
+
+
+def _train(recipe: Recipe, data: Path, runs: Path, *, compile_model: bool, estimate: Estimate | None = None) -> None:
+    """Train a recipe into its folder under `runs`, from the run that it begins with, and note how far it is."""
+
     def report(training: Training) -> Mapping[str, str]:
+        if estimate is None:
+            return {}
         estimate.note(recipe.name, training.step / training.total_steps, training.seconds)
         return {"left of all": estimate.told()}
 
     folder = runs / recipe.name
+    start = None if recipe.starts_from is None else runs / recipe.starts_from
     train(recipe, data, folder, start_from=start, compile_model=compile_model, report=report)
-    last = Run(folder).last_line()
-    estimate.note(recipe.name, 1.0, last["seconds"] if last else 0.0)
+    if estimate is not None:
+        last = Run(folder).last_line()
+        estimate.note(recipe.name, 1.0, last["seconds"] if last else 0.0)
 
 
 def make_package(recipe: Recipe, data: Path, runs: Path, package: Path) -> list[str]:

@@ -23,7 +23,7 @@ from service.ray_environment import ADMIN_SOCKET, own_port, prepare_single_machi
 from service.settings import Settings, variable
 from service.settings_errors import SettingsError
 from service.startup import check_cpus, check_ports, check_start, place_on_devices
-from service.timeouts import Timeouts
+from service.timeouts import Timeouts, check_haproxy
 
 logger = logging.getLogger("trifold")
 
@@ -102,6 +102,7 @@ def _serve(settings: Settings, started: float, haproxy_folder: Path) -> None:
     groups = check_start(settings, models)
     check_ports(settings)
     timeouts = Timeouts.of(settings.limits)
+    check_haproxy(timeouts)  # before Ray reads them
     fallback = own_port()
     ours = {settings.port, settings.metrics_port, settings.ray_metrics_port}
     if not prepare_single_machine(timeouts, fallback, haproxy_folder, ours):

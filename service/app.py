@@ -26,9 +26,9 @@ from service.replica_groups import (
     replica_groups,
     takes_gateway,
 )
-from service.settings import Settings, variable
+from service.settings import Settings
 from service.settings_errors import SettingsError, problems
-from service.timeouts import Timeouts
+from service.timeouts import Timeouts, check_haproxy
 
 MAX_GATEWAY_REQUESTS = 4096
 LOOK_BACK_S = 4.0  # over which a replica's load is averaged
@@ -123,13 +123,7 @@ def _check_written_elsewhere(settings: Settings) -> None:
         raise SettingsError(
             f"TRIFOLD_PORT is {settings.port}; on a cluster Serve's configuration says {PORT_OF_CLUSTER}"
         )
-    for name, needed in Timeouts.of(settings.limits).haproxy().items():
-        given = variable(name)
-        if given is not None and float(given) < float(needed):
-            raise SettingsError(
-                f"limits of requests (TRIFOLD_LIMITS__…) need {name}: {needed}, and it is {given}; set that too, and "
-                "all that deploy/reference.md lists beside it under Timeouts"
-            )
+    check_haproxy(Timeouts.of(settings.limits))
 
 
 def _models_of(arguments: dict[str, Any]) -> list[ModelSettings]:

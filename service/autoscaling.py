@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from service.schedule import scheduled_minimum
 
 MARGIN = 0.7  # of what the remaining replicas bear, they may be loaded with when one goes
+SEEN_WITHIN_S = 4.0  # of the first start: a load that has just come is seen whole only then, as it is a mean of late
 HARDLY_ANY = 1e-6  # replicas' worth of load, which keeps the last one
 
 
@@ -40,6 +41,7 @@ class LoadPolicy:
 
     While replicas start, which takes minutes where a node has to come first, what waits grows whatever is decided. So
     of what exceeds the running replicas only the share counts that is theirs, as the starting ones will take the rest.
+    But what was there as the first of them began counts whole, as far as it still is: it did not grow by waiting.
 
     `schedule` has windows of the week (`service.schedule`) in which there are so many replicas at least.
     """
@@ -59,21 +61,33 @@ class LoadPolicy:
 
     def __call__(self, context: Context) -> tuple[int, dict[str, Any]]:
         """Return the wanted number of replicas, and the load that is remembered with its time."""
-        load, now = self.load(context), context.current_time or 0.0
+        now = context.current_time or 0.0
+        needed, began = self._needed(context, now)
+        load = max(self._discounted(context), min(self._load(context), needed))
         peak, since = context.policy_state.get("peak", (0.0, now))
         passed = max(0.0, now - since)  # the clock may have been set back
         held = max(load, peak * 0.5 ** (passed / self.hold_s))
         wanted = self.wanted(load, held, context.target_num_replicas)
-        return max(wanted, scheduled_minimum(self.schedule, now)), {"peak": (held, now)}
+        state = {"peak": (held, now), "needed": (needed, began)}
+        return max(wanted, scheduled_minimum(self.schedule, now)), state
 
-    def load(self, context: Context) -> float:
-        """Return the load, in replicas, without what those that start will take of it."""
+    def _needed(self, context: Context, now: float) -> tuple[float, float | None]:
+        """Return the load as the first of the starting replicas began to start, and when that was; none starts: now."""
+        needed, began = context.policy_state.get("needed", (0.0, None))
+        if not 0 < context.current_num_replicas < context.target_num_replicas:
+            return self._load(context), None
+        began = now if began is None else began
+        return (self._load(context) if now - began <= SEEN_WITHIN_S else needed), began
+
+    def _discounted(self, context: Context) -> float:
+        """Return the load without what the starting replicas will take of it."""
         load, running, target = self._load(context), context.current_num_replicas, context.target_num_replicas
         if not 0 < running < target or load <= running:
             return load
         return running + (load - running) * running / target
 
     def _load(self, context: Context) -> float:
+        """Return the load, in replicas."""
         metrics = context.aggregated_metrics or {}
         shares = [sum(metrics.get(name, {}).values()) / bears for name, bears in self.bears.items()]
         least = HARDLY_ANY if sum(metrics.get("asked", {}).values()) else 0.0

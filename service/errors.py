@@ -90,6 +90,10 @@ class NotFound(ServiceError):
     status, code = 404, "not_found"
 
 
+class UnknownModel(NotFound):
+    """The model that was named is not here."""
+
+
 class NoModel(NotFound):
     """No model here does what is asked."""
 
@@ -128,6 +132,10 @@ class WrongForm(InvalidRequest):
 
 class EmptyInput(InvalidRequest):
     """A list of inputs is empty, or a text that must have tokens."""
+
+
+class TooLong(InvalidRequest):
+    """A text has more tokens than the model reads."""
 
 
 class WrongTask(InvalidRequest):

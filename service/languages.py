@@ -17,7 +17,7 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from model.package.languages import base_language
 
 READ = 1_000  # characters of a text that are read: enough to be sure, and at most a millisecond
-SURE = 0.9  # a score by which a text is taken to be in the very language that it is to be translated into
+SURE = 0.9  # a score by which a text is taken to be in a language, whatever was asked
 NOWHERE = "XX"  # the region of mBART's languages that have none, as en_XX
 
 _reading = Lock()
@@ -47,9 +47,16 @@ class Detector:
 
         Takes 0.1 to 1 ms, and 2 s when a process asks for the first time.
         """
-        ranked = [(code, score) for code, score in _identifier().rank(text[:READ]) if code in self._names]
-        total = sum(score for _, score in ranked) or 1.0
-        return [Guess(self._names[code], score / total) for code, score in ranked]
+        return self.read(text)[0]
+
+    def read(self, text: str) -> tuple[list[Guess], str | None]:
+        """Return the guesses, and which language the text is surely in, of all that py3langid knows; None if unsure."""
+        ranked = _identifier().rank(text[:READ])
+        first, surely = ranked[0]
+        ours = [(code, score) for code, score in ranked if code in self._names]
+        total = sum(score for _, score in ours) or 1.0
+        guesses = [Guess(self._names[code], score / total) for code, score in ours]
+        return guesses, self._names.get(first, first) if surely >= SURE and text.strip() else None
 
 
 async def prepare() -> None:

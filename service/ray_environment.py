@@ -53,6 +53,9 @@ MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(64 * 2**20),
     "TOKENIZERS_PARALLELISM": "false",
 }
+# Where another program fills the machine's memory Ray would end workers to make room: controller, proxies and replicas
+# of a service that holds a gigabyte. The kernel ends the largest process, and Serve starts again what it ended.
+KEPT_WORKERS = {"RAY_memory_monitor_refresh_ms": "0"}
 FALLBACK_PORT = "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT"
 # There is no load balancer before a single machine that must first notice that a replica goes; Ray waits 30 s for it.
 SINGLE_MACHINE = {
@@ -144,7 +147,16 @@ def prepare_single_machine(timeouts: Timeouts, fallback: socket.socket, folder: 
     port = str(fallback.getsockname()[1])
     of_machine = {**haproxy_files(folder), **haproxy_ports(ours), FALLBACK_PORT: port}
     ingress = {**haproxy(binary), **timeouts.haproxy(), **of_machine} if binary else {}
-    settings = {**SINGLE_MACHINE, **CONTROL, **LOAD_REPORTS, **LOGS, **REPLACING, **MEMORY, **ingress}
+    settings = {
+        **SINGLE_MACHINE,
+        **CONTROL,
+        **LOAD_REPORTS,
+        **LOGS,
+        **REPLACING,
+        **MEMORY,
+        **KEPT_WORKERS,
+        **ingress,
+    }
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     return binary is not None

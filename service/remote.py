@@ -25,6 +25,7 @@ from service.tasks.task import ANONYMOUS
 from service.tracing import Carried
 
 CONTROLLER_S = 0.5  # in which it says what is deployed, or nobody waits for it
+HEALTH_S = 2.0  # in which a replica says how it is, or has as many requests as it takes, and the question waits
 ILL = frozenset({"UNHEALTHY", "DEPLOY_FAILED"})  # of what Serve calls the states of deployments
 
 # Apart from other threads: a controller that does not answer holds this one, and who asks next waits for it or leaves.
@@ -99,8 +100,14 @@ class RemoteTask:
         self._was_deployed = True
 
     async def _ask_health(self) -> ModelHealth:
-        with _remote_errors():
-            return cast("ModelHealth", await self._handle.health.remote(self.manifest.name))
+        answer = self._handle.health.remote(self.manifest.name)
+        try:
+            with _remote_errors():
+                async with asyncio.timeout(HEALTH_S):
+                    return cast("ModelHealth", await answer)
+        except TimeoutError:
+            answer.cancel()
+            return health_by_controller(await self._status.get(), self._application)
 
     def is_full_for(self, client: str) -> bool:
         """Say no: its replica knows, and refuses; few requests come this way (`service.ingress`)."""

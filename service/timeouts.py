@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Self
 
-from service.settings import Limits
+from service.settings import Limits, variable
+from service.settings_errors import SettingsError
 
 MARGIN_S = 10  # by which a timeout exceeds the one within it
 NOTICE_S = 30  # on a cluster, until its load balancers have noticed that a replica goes; Ray's own default
@@ -67,3 +68,21 @@ class Timeouts:
             "RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S": str(self.haproxy_server),
             "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": str(self.haproxy_server),
         }
+
+
+def check_haproxy(timeouts: Timeouts) -> None:
+    """Refuse HAProxy's timeouts in the environment that Ray cannot read, or that end requests early.
+
+    Raises `SettingsError`.
+    """
+    for name, needed in timeouts.haproxy().items():
+        given = variable(name)
+        if not given:
+            continue
+        if not given.isdecimal():
+            raise SettingsError(f"{name} is {given!r}; it is a whole number of seconds, here at least {needed}")
+        if int(given) < int(needed):
+            raise SettingsError(
+                f"limits of requests (TRIFOLD_LIMITS__…) need {name}: {needed}, and it is {given}; set that too, and "
+                "all that deploy/reference.md lists beside it under Timeouts"
+            )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import signal
 import sys
 from argparse import Namespace
 from collections.abc import Collection, Iterator
@@ -24,6 +23,7 @@ from loadtests.chaos.cluster import cluster
 from loadtests.chaos.scenarios import WITH_GPUS, WORKERS, Plan
 from loadtests.chaos.watch import Found
 from loadtests.hostile.processes import make_keys
+from loadtests.interrupts import end_as_by_ctrl_c
 
 NAMES = ("nodes", "node", "power", "head", "model")
 
@@ -31,7 +31,7 @@ NAMES = ("nodes", "node", "power", "head", "model")
 def main() -> None:
     """Run the scenarios, print the table, and exit with 1 if a verdict does not hold."""
     options = parse(sys.argv[1:])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the hosts are ended then, too
+    end_as_by_ctrl_c()
     console = Console(width=None if sys.stdout.isatty() else 150)
     found: list[Found] = []
     try:

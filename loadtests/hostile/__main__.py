@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import signal
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -26,12 +25,13 @@ from loadtests.hostile.phases import Plan, Run, run
 from loadtests.hostile.processes import STRANGER, Keys, Service, make_keys, started
 from loadtests.hostile.report import as_json, holds, tables
 from loadtests.hostile.wire import loopback
+from loadtests.interrupts import end_as_by_ctrl_c
 
 
 def main() -> None:
     """Run everything, print the tables, and exit with 1 if a verdict does not hold."""
     options = parse(sys.argv[1:])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the service is ended then, too
+    end_as_by_ctrl_c()
     plan = Plan(options.seconds, options.baseline_seconds, options.settle_seconds, options.kill_every, options.seed)
     try:
         with service_of(options) as (service, keys):

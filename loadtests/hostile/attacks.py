@@ -6,8 +6,9 @@ import asyncio
 import random
 import socket
 import struct
+import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from loadtests.hostile.bodies import Body
@@ -46,12 +47,26 @@ class Kind:
     attack: Attack
 
 
-Tally = defaultdict[str, Counter[str]]  # by kind: how often each thing came of it
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one attack, and when it was underway, by `time.monotonic()`."""
+
+    what: str
+    began: float
+    ended: float
+
+
+Tally = defaultdict[str, list[Outcome]]  # by kind
 
 
 def make_tally() -> Tally:
     """Return an empty one."""
-    return defaultdict(Counter)
+    return defaultdict(list)
+
+
+def counted(outcomes: Iterable[Outcome]) -> Counter[str]:
+    """Return how often each thing came of attacks."""
+    return Counter(outcome.what for outcome in outcomes)
 
 
 def kinds(bodies: Sequence[Body], *, has_keys: bool) -> list[Kind]:
@@ -91,17 +106,16 @@ async def slow_socket(kind: Kind, target: Target, seed: int, tally: Tally) -> No
 
 
 async def attack_once(kind: Kind, target: Target, rng: random.Random, tally: Tally) -> None:
-    """Attack, and count what came of it."""
+    """Attack, and note what came of it."""
+    began, what = time.monotonic(), UNDERWAY
     try:
-        outcome = await kind.attack(target, rng)
-    except asyncio.CancelledError:
-        tally[kind.name][UNDERWAY] += 1
-        raise
+        what = await kind.attack(target, rng)
     except TimeoutError:
-        outcome = "no answer"
+        what = "no answer"
     except (OSError, EOFError):
-        outcome = "reset"
-    tally[kind.name][outcome] += 1
+        what = "reset"
+    finally:
+        tally[kind.name].append(Outcome(what, began, time.monotonic()))
 
 
 def _sending(body: Body) -> Attack:

@@ -24,18 +24,24 @@ class Probe:
 
 
 async def probe(model: str, address: Address, found: Probe) -> None:
-    """Ask one model's health without end, on a connection that stays open."""
+    """Ask one model's health without end, on a connection that stays open.
+
+    Probes that were due while one waited count from when they were due: one stall is not a single slow probe.
+    """
     request = Request(f"/models/{model}/health", method="GET")
+    due = time.monotonic()
     with Connection(address) as connection:
         while True:
-            started = time.monotonic()
             try:
                 answer = await connection.ask(request, TIMEOUT_S)
                 found.failures += answer.status != 200
             except (OSError, EOFError):
                 found.failures += 1
-            found.seconds.append(time.monotonic() - started)
-            await asyncio.sleep(max(0.0, EVERY_S - found.seconds[-1]))
+            answered = time.monotonic()
+            while due <= answered:
+                found.seconds.append(answered - due)
+                due += EVERY_S
+            await asyncio.sleep(due - answered)
 
 
 async def metrics_page(address: Address, key: str | None) -> str:
@@ -47,11 +53,10 @@ async def metrics_page(address: Address, key: str | None) -> str:
     return answer.body.decode()
 
 
-def held(page: str) -> dict[str, float]:
-    """Return what the models hold, by metric and model, where it is not nothing."""
-    return {
-        f"{sample.name} {sample.labels['model']}": sample.value
-        for family in text_string_to_metric_families(page)
-        for sample in family.samples
-        if sample.name in HELD and sample.value
-    }
+def held(page: str) -> dict[str, float] | None:
+    """Return what the models hold, by metric and model, where it is not nothing; None of a page without these."""
+    families = text_string_to_metric_families(page)
+    samples = [sample for family in families for sample in family.samples if sample.name in HELD]
+    if {sample.name for sample in samples} != set(HELD):
+        return None
+    return {f"{sample.name} {sample.labels['model']}": sample.value for sample in samples if sample.value}

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
+from loadtests.hostile.attacks import counted
 from loadtests.hostile.phases import Phase, Run
 from loadtests.hostile.polite import Sample
 from loadtests.hostile.verdicts import answered
@@ -54,7 +55,7 @@ def hostile_table(run: Run) -> Table:
     """Return a line for each kind: what came of it, beside what should."""
     table = _table("Hostile clients", "kind", "sent", "should be (or 429)", "was")
     for kind in run.kinds:
-        outcomes = run.tally[kind.name]
+        outcomes = counted(run.tally[kind.name])
         was = ", ".join(f"{outcome}: {count}" for outcome, count in outcomes.most_common())
         table.add_row(kind.name, str(outcomes.total()), kind.expected.replace(" ", ", "), was)
     return table
@@ -101,7 +102,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "verdicts": [asdict(verdict) for verdict in run.verdicts],
         "alone": _phase(run.alone),
         "beside": _phase(run.beside),
-        "hostile": {name: dict(outcomes) for name, outcomes in run.tally.items()},
+        "hostile": {name: dict(counted(outcomes)) for name, outcomes in run.tally.items()},
         "kills": [asdict(kill) for kill in run.kills],
         "before": [asdict(usage) for usage in run.before],
         "after": [asdict(usage) for usage in run.after],

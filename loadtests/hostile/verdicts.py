@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadtests.hostile.attacks import UNDERWAY, Kind, Tally
+from loadtests.hostile.attacks import UNDERWAY, Kind, Outcome, Tally
 from loadtests.hostile.polite import Sample
 from loadtests.hostile.processes import Kill, Usage, by_role
 from loadtests.outcomes import percentile
@@ -138,7 +138,7 @@ def rays_own(before: Sequence[Usage], after: Sequence[Usage]) -> Verdict:
 def nothing_held(held: dict[str, float] | None) -> Verdict:
     """Allow no slot and no place in a queue to be held when nobody asks; None where the service did not tell."""
     if held is None:
-        return Verdict("no slot held", False, "the metrics page did not answer")
+        return Verdict("no slot held", False, "the metrics page did not answer, or has none of them")
     gauges = [f"{name} {value:g}" for name, value in held.items()]
     return Verdict("no slot held", not held, f"{len(held)} gauges that are not 0{_listed(gauges)}")
 
@@ -153,22 +153,29 @@ def still_right(samples: Sequence[Sample]) -> Verdict:
 def replicas_killed(
     kills: Sequence[Kill], before: Sequence[Usage], after: Sequence[Usage], *, is_wanted: bool
 ) -> Verdict:
-    """Ask for at least one kill, or the run shows nothing about kills; tell of replicas that went otherwise."""
+    """Ask for at least one kill, or the run shows nothing about kills, and that no replica ended otherwise."""
     stayed = {usage.pid for usage in after} | {kill.pid for kill in kills}
     gone = [usage.role for usage in before if usage.role.startswith("replica") and usage.pid not in stayed]
     found = f"{len(kills)}{_listed([kill.model for kill in kills])}; {len(gone)} ended otherwise{_listed(gone)}"
-    return Verdict("replicas killed", bool(kills) if is_wanted else None, found)
+    return Verdict("replicas killed", bool(kills) and not gone if is_wanted else None, found)
 
 
 def hostile_answered(kinds: Sequence[Kind], tally: Tally, kills: Sequence[Kill]) -> Verdict:
-    """Allow nothing to come of hostile requests that should not, but what a kill makes of any request."""
+    """Allow nothing to come of hostile requests that should not, but what a kill makes of those then underway."""
     allowed = {kind.name: {*kind.expected.split(), "429", UNDERWAY} for kind in kinds}
-    counts = [(name, outcome, count) for name, outcomes in tally.items() for outcome, count in outcomes.items()]
-    odd = [(name, outcome, count) for name, outcome, count in counts if outcome not in allowed[name]]
-    unexplained = [outcome for _, outcome, _ in odd if not kills or outcome not in BY_KILLS]
-    total, sent = (sum(count for _, _, count in of) for of in (odd, counts))
-    found = f"{total} of {sent}{_listed([f'{name}: {count} × {outcome}' for name, outcome, count in odd])}"
+    all_outcomes = [(name, outcome) for name, outcomes in tally.items() for outcome in outcomes]
+    odd = [(name, outcome) for name, outcome in all_outcomes if outcome.what not in allowed[name]]
+    unexplained = [outcome for _, outcome in odd if outcome.what not in BY_KILLS or not _is_of_kill(outcome, kills)]
+    counts = Counter((name, outcome.what) for name, outcome in odd)
+    listed = _listed([f"{name}: {count} × {what}" for (name, what), count in counts.items()])
+    without = f"{len(unexplained)} of them without a kill"
+    found = f"{len(odd)} of {len(all_outcomes)}{listed}, {without}"
     return Verdict("hostile ones not answered as they should be", not unexplained, found)
+
+
+def _is_of_kill(outcome: Outcome, kills: Sequence[Kill]) -> bool:
+    """Say whether an attack was underway as a replica was killed, or shortly afterwards."""
+    return any(outcome.began - AFTER_KILL_S <= kill.at <= outcome.ended for kill in kills)
 
 
 def _listed(items: Sequence[str]) -> str:

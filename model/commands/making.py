@@ -125,6 +125,7 @@ def packages(
     only: Annotated[
         list[str] | None, typer.Option(help="a package, bundled or not; may be given more than once")
     ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="runs at a time, which share the cores; a GPU has room for 4")] = 1,
     compile_model: CompileModel = HAS_COMPILER,
 ) -> None:
     """Make the bundled packages from nothing: train what each begins with and itself, export, evaluate.
@@ -143,5 +144,6 @@ def packages(
         runs,
         out,
         compile_model=compile_model,
+        jobs=jobs,
         tell=lambda line: print(line, flush=True),
     )

@@ -33,20 +33,31 @@ class Estimate:
         """Take in how far a run has come in its seconds."""
         self.shares[recipe], self.seconds[recipe] = share, seconds
 
+    def look(self, runs: Path) -> None:
+        """Take in how far every run has come by its log."""
+        for recipe in self.flops:
+            run = Run(runs / recipe)
+            last = run.last_line()
+            if last is not None:  # its steps are those of the tokenizer it began with
+                self.note(recipe, min(1.0, last["step"] / run.decisions().steps), last["seconds"])
+
     def left(self) -> float | None:
-        """Return the seconds that are left of all runs, at the rate of what is done; none before the first steps."""
+        """Return the seconds that are left of all runs, at the rate of what is done; none before the first steps.
+
+        They are those of one run after the other.
+        """
         done = sum(self.flops[name] * share for name, share in self.shares.items())
         spent = sum(self.seconds.values())
         if not done or not spent:
             return None
         return sum(flops * (1 - self.shares.get(name, 0.0)) for name, flops in self.flops.items()) * spent / done
 
-    def told(self) -> str:
-        """Return what is left in words."""
+    def told(self, beside: int = 1) -> str:
+        """Return what is left in words, where so many runs go on beside one another."""
         left = self.left()
         if left is None:
             return "unknown before the first steps"
-        hours, minutes = divmod(round(left / 60), 60)
+        hours, minutes = divmod(round(left / beside / 60), 60)
         return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
@@ -66,9 +77,5 @@ def estimate_of(recipes: Sequence[Recipe], data: Path, runs: Path) -> Estimate:
             runs.mkdir(parents=True, exist_ok=True)
             write_whole(path, json.dumps(counted, indent=2) + "\n")
     estimate = Estimate({recipe.name: counted[recipe.name]["flops"] for recipe in recipes})
-    for recipe in recipes:
-        run = Run(runs / recipe.name)
-        last = run.last_line()
-        if last is not None:  # its steps are those of the tokenizer it began with
-            estimate.note(recipe.name, min(1.0, last["step"] / run.decisions().steps), last["seconds"])
+    estimate.look(runs)
     return estimate

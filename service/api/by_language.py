@@ -71,17 +71,23 @@ def _choose(texts: Sequence[str], is_html: bool, target: str, translators: Seque
     manifests = [task.manifest for task in translators]
     detector = Detector(name for each in manifests if each.languages for name in each.languages.names)
     read = [text_of(text, READ) if is_html else text[:READ] for text in texts]
-    return [_choice(detector.guesses(text), target, translators) for text in read]
+    return [_choice(*detector.read(text), target, translators) for text in read]
 
 
-def _choice(guesses: Sequence[Guess], target: str, translators: Sequence[Task]) -> TranslatorChoice:
+def _choice(guesses: Sequence[Guess], surely: str | None, target: str, translators: Sequence[Task]) -> TranslatorChoice:
+    if surely is not None and not any(_translates(task, surely, target) for task in translators):
+        return TranslatorChoice(translators[0], AUTO, None)  # which refuses it, or finds that it is the target's own
     is_there = guesses and guesses[0].score >= SURE and _translates_into(translators[0], guesses[0].language, target)
     for guess in guesses if not is_there else ():
         for task in translators:
-            languages = task.manifest.languages
-            if languages is not None and languages.can_translate(guess.language, target):
+            if _translates(task, guess.language, target):
                 return TranslatorChoice(task, guess.language, guess)
     return TranslatorChoice(translators[0], AUTO, None)  # which finds that it is in the target's language already
+
+
+def _translates(task: Task, source: str, target: str) -> bool:
+    languages = task.manifest.languages
+    return languages is not None and languages.can_translate(source, target)
 
 
 def _translates_into(task: Task, language: str, target: str) -> bool:

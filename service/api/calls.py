@@ -10,7 +10,7 @@ from model.package import Manifest
 from service.api import by_language
 from service.api.answering import answer, check_inputs, stream
 from service.api.observing import observed
-from service.errors import EmptyInput, NoModel, NotFound, WrongTask
+from service.errors import EmptyInput, NoModel, UnknownModel, WrongTask
 from service.routing import Kind, answers, first_fitting, translators
 from service.schemas import AnyEvent, AnyRequest, ExplainRequest, Response, TranslateRequest, TranslateResponse
 from service.schemas.translate import AUTO
@@ -20,6 +20,8 @@ from service.tasks.texts import as_list
 
 Suits = Callable[[Manifest], bool]
 Answer = TypeVar("Answer", bound=Response)
+# What clients send as a model's name who only know an address: Hugging Face's, and by the manuals of its servers.
+PLACEHOLDERS = frozenset({"dummy", "tgi", "text-embeddings-inference"})
 SHOWN = 100  # an error repeats so many characters of an unknown name
 
 
@@ -46,7 +48,7 @@ class Tasks:
 
         Those that a request `suits` come before others that fit.
         """
-        if model is not None:
+        if model is not None and not self._says_nothing(model):
             return self._named(model, kind)
         manifests = [task.manifest for task in self]
         suitable = [manifest for manifest in manifests if suits is None or suits(manifest)]
@@ -55,6 +57,16 @@ class Tasks:
             raise NoModel(f"there is no model for {kind} here; there are {self._names()}", "model")
         return self.by_name[fitting.name]
 
+    def _says_nothing(self, model: str) -> bool:
+        """Tell whether a name is one that clients send who only know an address: a word for any model, or the address.
+
+        The address says which model is meant, or, at the service's own, what is asked.
+        """
+        if model in self.by_name:
+            return False
+        is_address = observed().address is not None and model.startswith(("http://", "https://"))
+        return is_address or model in PLACEHOLDERS
+
     def translators(self, source: str | None, target: str) -> list[Task]:
         """Return the tasks that translate into a language, from another if that is told; the first that fits first."""
         manifests = (task.manifest for task in self)
@@ -62,7 +74,7 @@ class Tasks:
 
     def _named(self, model: str, kind: Kind | None) -> Task:
         if model not in self.by_name:
-            raise NotFound(f"there is no model {model[:SHOWN]!r}; there are {self._names()}", "model")
+            raise UnknownModel(f"there is no model {model[:SHOWN]!r}; there are {self._names()}", "model")
         task = self.by_name[model]
         if not answers(task.manifest, kind):
             raise WrongTask(f"model {model!r} is for {' and '.join(task.manifest.tasks)}, not for {kind}", "model")

@@ -16,7 +16,9 @@ from service.errors import (
     RateLimited,
     ServerOverloaded,
     ServiceError,
+    TooLong,
     Unauthorized,
+    UnknownModel,
     WrongForm,
     WrongTask,
 )
@@ -101,10 +103,22 @@ class ErrorForm:
         return next((self.statuses[kind] for kind in type(error).__mro__ if kind in self.statuses), error.status)
 
 
+# What clients that have other models to turn to look for: litellm in the message, LangChain's in the code.
+_OPENAI_CODES: Mapping[type[ServiceError], str] = {
+    TooLong: "context_length_exceeded",
+    UnknownModel: "model_not_found",
+    NoModel: "model_not_found",
+    Unauthorized: "invalid_api_key",
+}
+_TOO_LONG = "This model's maximum context length is exceeded: "
+
+
 def _openai(error: ServiceError) -> dict[str, Any]:
     kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
     kind = kinds.get(error.status, "server_error" if error.status >= 500 else "invalid_request_error")
-    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+    code = _OPENAI_CODES.get(type(error), error.code)
+    message = _TOO_LONG + error.message if isinstance(error, TooLong) else error.message
+    return {"error": {"message": message, "type": kind, "param": error.param, "code": code}}
 
 
 def _tei(error: ServiceError) -> dict[str, Any]:

@@ -55,6 +55,7 @@ class Generate:
         """Return the continuations of every prompt."""
         if not isinstance(request, GenerateRequest):
             raise not_for("generate", request)
+        _check_best_of(request)
         drawn = _drawn(request)
         prompts, pieces = await self.run(drawn, client)
         chosen = pieces if drawn is request else best(pieces, drawn.n, request)
@@ -82,6 +83,7 @@ class Generate:
         """Yield pieces of all choices as they come, then the usage."""
         if not isinstance(request, GenerateRequest):
             raise not_for("generate", request)
+        _check_best_of(request)
         if request.best_of is not None and request.best_of > request.n:
             raise InvalidRequest("best_of chooses when all choices are there; leave it out to stream", "best_of")
         request = self._with_stop_texts(request)
@@ -109,8 +111,6 @@ class Generate:
 
     def _check(self, request: GenerateRequest) -> None:
         self._defaults.check(request)
-        if request.best_of is not None and request.best_of < request.n:
-            raise InvalidRequest(f"best_of is {request.best_of}, less than n, {request.n}", "best_of")
         beam_size = self._beam_size(request)
         if request.max_tokens == 0 and (not request.echo or beam_size > 1):
             raise InvalidRequest("max_tokens is 0, which goes with echo and no beam search; ask for 1", "max_tokens")
@@ -187,6 +187,11 @@ class Generate:
 
     def _max_tokens(self, request: GenerateRequest, prompt: Prompt) -> int:
         return max(1, self._defaults.max_tokens(request, len(prompt.ids)))
+
+
+def _check_best_of(request: GenerateRequest) -> None:
+    if request.best_of is not None and request.best_of < request.n:
+        raise InvalidRequest(f"best_of is {request.best_of}, less than n, {request.n}", "best_of")
 
 
 def _drawn(request: GenerateRequest) -> GenerateRequest:

@@ -14,7 +14,7 @@ from model.package.languages import base_language
 from model.package.tokenizer import Encoding
 from service.engine.admission import Permit
 from service.errors import InvalidRequest, TooLarge
-from service.languages import READ, SURE, Detector, Guess, prepare
+from service.languages import READ, SURE, Detector, Guess, english_name, prepare
 from service.schemas import TranslateRequest
 from service.schemas.translate import AUTO
 from service.tasks.markup import parts_of, text_of
@@ -24,6 +24,7 @@ from service.tasks.texts import as_list, check_characters, check_length, encode_
 
 SPECIAL_TOKENS = 4  # around a sentence, at most
 SPARE_AT_CUTS = 8  # where a sentence is cut that is too long
+IN_SENTENCE = " in a sentence"
 NAMED = 8  # languages that a message names, of the many that some models know
 
 
@@ -85,11 +86,9 @@ class Sources:
         left = self._max_sentences
         given = as_list(request.input)
         for place, text in enumerate(given):
-            where = _where(place, len(given))
+            of = which(place, len(given))
             try:
-                texts.append(
-                    await self._pool.run(permit, len(text), self._read_one, request, text, max(left, 1), where)
-                )
+                texts.append(await self._pool.run(permit, len(text), self._read_one, request, text, max(left, 1), of))
             except TooManySentences:
                 left = -1
             else:
@@ -98,16 +97,16 @@ class Sources:
                 raise TooLarge(f"input has more than {self._max_sentences} sentences; send several requests", "input")
         return texts
 
-    def _read_one(self, request: TranslateRequest, text: str, most: int, where: str) -> SourceText:
+    def _read_one(self, request: TranslateRequest, text: str, most: int, of: str) -> SourceText:
         is_page = request.format == "html"
         guess = None
         if request.source == AUTO:
-            guess = self._guess(text_of(text, READ) if is_page else text, request.target)
+            guess = self._guess(text_of(text, READ) if is_page else text, request.target, of)
         source = guess.language if guess else request.source
         if source == request.target:
             return SourceText(source, guess, ["", text], [0, 0])
         parts = (parts_of if is_page else split)(text, base_language(source), most)
-        parts = self._with_long_ones_cut(request, source, parts, where)
+        parts = self._with_long_ones_cut(request, source, parts, IN_SENTENCE + of)
         starts = list(accumulate(map(len, parts[:-1]), initial=0))
         if base_language(request.target) not in WITHOUT_SPACES:
             parts[1:-1:2] = [gap or " " for gap in parts[1:-1:2]]
@@ -138,12 +137,21 @@ class Sources:
         """Return what the encoder reads of a sentence."""
         return self._manifest.source_of(ids, self._languages.first_of_source(source, target))
 
-    def _guess(self, text: str, target: str) -> Guess | None:
-        """Return the likeliest language that is translated into the target, or the target if it is that for sure."""
-        guesses = self._detector.guesses(text)
+    def _guess(self, text: str, target: str, of: str = "") -> Guess | None:
+        """Return the likeliest language that is translated into the target, or the target if it is that for sure.
+
+        Raises `InvalidRequest` for a text that is for sure in another: it would be translated as if it were in these.
+        """
+        guesses, surely = self._detector.read(text)
         if guesses and guesses[0].language == target and guesses[0].score >= SURE:
             return guesses[0]
         possible = self._languages.sources_for(target)
+        if surely is not None and base_language(surely) not in {base_language(each) for each in possible}:
+            raise InvalidRequest(
+                f"input{of} is in {english_name(surely)}, and this model translates {_named(possible)} "
+                f"into {target}; if it is in one of these, name it as the source",
+                "source",
+            )
         if len(possible) == 1:
             return next((guess for guess in guesses if guess.language in possible), Guess(possible[0], 0.0))
         return next((guess for guess in guesses if guess.language in possible), None)
@@ -176,7 +184,7 @@ def as_written(request: TranslateRequest) -> Callable[[str], str]:
 
 
 def _where(place: int, among: int) -> str:
-    return " in a sentence" + which(place, among)
+    return IN_SENTENCE + which(place, among)
 
 
 def _one_of(found: str | None, asked: str, known: list[str], param: str) -> str:

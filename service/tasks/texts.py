@@ -10,7 +10,7 @@ from model.package import PackageTokenizer
 from model.package.tokenizer import Encoding
 from service.engine.admission import Permit
 from service.engine.inputs import TextInput
-from service.errors import EmptyInput, InvalidRequest, TooLarge
+from service.errors import EmptyInput, InvalidRequest, TooLarge, TooLong
 from service.tasks.pool import Pool
 
 Kept = TypeVar("Kept")
@@ -153,9 +153,7 @@ def check_size(characters: int, limit: int, param: str, where: str = "") -> None
     """Refuse a text of so many characters, before it is put together."""
     most = limit * MAX_CHARACTERS_PER_TOKEN
     if characters > most:
-        raise InvalidRequest(
-            f"{param} has {characters} characters{where}; the limit is {limit} tokens, or {most}", param
-        )
+        raise TooLong(f"{param} has {characters} characters{where}; the limit is {limit} tokens, or {most}", param)
 
 
 def check_copies(characters: int, param: str) -> None:
@@ -174,7 +172,7 @@ def check_copies(characters: int, param: str) -> None:
 def check_length(tokens: int, limit: int, param: str, where: str = "") -> None:
     """Refuse a text of too many tokens."""
     if tokens > limit:
-        raise InvalidRequest(f"{param} has {tokens} tokens{where}; the limit is {limit}", param)
+        raise TooLong(f"{param} has {tokens} tokens{where}; the limit is {limit}", param)
 
 
 def check_ids(ids: Sequence[int], vocab_size: int, param: str) -> None:

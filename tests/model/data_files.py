@@ -34,3 +34,10 @@ def write_named_texts(folder: Path, split: str) -> None:
     for name, (columns, one, other) in files.items():
         rows = "\n".join((one, other)[number // 2 % 2] for number in range(60))
         write_xz(folder / name / f"{split}.tsv.xz", f"{columns}\n{rows}\n")
+
+
+def write_spam(folder: Path) -> None:
+    """Write short messages of both labels for training, validation and test."""
+    rows = "Win a prize now.\tspam\nSee you at nine.\tham\n" * 10
+    for split in ("train", "validation", "test"):
+        write_xz(folder / "sms_spam" / f"{split}.tsv.xz", f"text\tlabel\n{rows}")

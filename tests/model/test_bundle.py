@@ -28,9 +28,10 @@ from model.training.recipe import Recipe
 from model.training.recipes import PACKAGES, RECIPES, chain_of
 from model.training.run import Run
 from tests.conftest import TEXTS, TINY
-from tests.model.data_files import write_named_texts, write_xz
+from tests.model.data_files import write_named_texts, write_spam, write_xz
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}  # a script finds what lies beside it, else
 CONTEXT = "Dan loves ice cream. The little dog plays in the garden."
 
 
@@ -213,25 +214,63 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from model.bundle import make_packages
+from model.evaluation import classifiers
 from model.sizes import SIZES
 from model.training.recipe import Recipe
 from model.training.recipes import RECIPES
 from tests.conftest import TINY
 SIZES["mini-encoder"] = replace(TINY["sentiment"], dropout=0.0)
-for name, epochs in (("pretrain-encoder", 5), ("finetune-tag", 60)):
+classifiers.LEAST_FITTED = 2
+for name, epochs in (("pretrain-encoder", 5), ("finetune-tag", 60), ("finetune-classify-spam", 2)):
     short = {"epochs": epochs, "batch_tokens": 256, "checkpoint_seconds": 0.5, "evaluate_every": 10**6}
     RECIPES[name] = replace(RECIPES[name], **short)
-data, runs, out = map(Path, sys.argv[1:])
-make_packages(["entities"], data, runs, out, compile_model=False, tell=print)
+if __name__ == "__main__":
+    data, runs, out = map(Path, sys.argv[1:4])
+    jobs, names = int(sys.argv[4]), sys.argv[5:]
+    make_packages(names, data, runs, out, compile_model=False, jobs=jobs, tell=lambda line: print(line, flush=True))
 """
 
 
-def test_what_was_killed_goes_on_where_it_stood(data: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def script(tmp_path: Path) -> list[str]:
+    """The command of it; other processes import the file anew, and find the same small recipes."""
+    path = tmp_path / "make_tiny_packages.py"
+    path.write_text(SCRIPT)
+    return [sys.executable, str(path)]
+
+
+def test_runs_go_on_beside_one_another_each_after_what_it_begins_with(
+    data: Path, tmp_path: Path, script: list[str]
+) -> None:
     runs, out = tmp_path / "runs", tmp_path / "packages"
-    command = [sys.executable, "-c", SCRIPT, *map(str, (data, runs, out))]
+    write_spam(data)
+    command = [*script, *map(str, (data, runs, out)), "2", "entities", "spam"]
+
+    made = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+
+    assert made.returncode == 0, made.stderr
+    told = [line for line in made.stdout.splitlines() if line.endswith(": done")]
+    assert told[0] == "pretrain-encoder: done" and len(told) == 5
+    for run, package in (("finetune-tag", "entities"), ("finetune-classify-spam", "spam")):
+        assert told.index(f"{run}: done") < told.index(f"package {package}: done")
+        assert Manifest.load(out / package).evaluation
+    assert "3 of 3 runs are done; left of all: 0 min" in made.stdout
+
+
+def test_if_one_run_fails_the_others_end_and_it_is_told(data: Path, tmp_path: Path, script: list[str]) -> None:
+    command = [*script, *map(str, (data, tmp_path / "runs", tmp_path / "packages")), "2", "entities", "fashion"]
+
+    made = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False)
+
+    assert made.returncode == 1 and "fashion_mnist" in made.stderr
+
+
+def test_what_was_killed_goes_on_where_it_stood(data: Path, tmp_path: Path, script: list[str]) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "packages"
+    command = [*script, *map(str, (data, runs, out)), "1", "entities"]
     second = Run(runs / "finetune-tag")
 
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
     while second.last_line() is None and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)  # in the middle of the second run
@@ -242,7 +281,7 @@ def test_what_was_killed_goes_on_where_it_stood(data: Path, tmp_path: Path) -> N
     first = (runs / "pretrain-encoder" / "best.pt").read_bytes()
     about = second.config.read_text()
     assert killed_at is not None and second.checkpoint.exists() and not out.exists()
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
 
     assert result.returncode == 0, result.stderr
     assert "run 2 of 2; left of all: " in result.stdout and "unknown" not in result.stdout  # known by the first attempt

@@ -41,12 +41,45 @@ def test_the_heaviest_signal_decides(values: dict[str, Any], wanted: int) -> Non
     assert POLICY(context(**values))[0] == wanted
 
 
+SOMETIME_AGO = {"needed": (0.0, -60.0)}  # the first of the starting replicas began then, and nothing was there
+
+
 def test_what_starting_replicas_will_take_does_not_ask_for_more() -> None:
-    waiting = {"total_num_requests": 80.0, "target_num_replicas": 4}
+    waiting = {"total_num_requests": 80.0, "target_num_replicas": 4, "policy_state": SOMETIME_AGO}
 
     assert POLICY(context(**waiting, current_num_replicas=4))[0] == 8
     assert POLICY(context(**waiting, current_num_replicas=2))[0] == 5  # 2, and half of the six that exceed them
-    assert POLICY(context(total_num_requests=19.0, target_num_replicas=4, current_num_replicas=2))[0] == 3
+    fewer = {**waiting, "total_num_requests": 19.0}
+    assert POLICY(context(**fewer, current_num_replicas=2))[0] == 3
+
+
+def decided(*requests: float) -> list[int]:
+    """Return what is wanted at each second, beginning with one replica, while none of the others is ready."""
+    state: dict[str, Any] = {}
+    target, wanted = 1, []
+    for now, ongoing in enumerate(requests):
+        asked = context(
+            total_num_requests=ongoing,
+            target_num_replicas=target,
+            current_num_replicas=1,
+            policy_state=state,
+            current_time=float(now),
+        )
+        target, state = POLICY(asked)
+        wanted.append(target)
+    return wanted
+
+
+def test_a_load_that_stays_gets_all_its_replicas_before_the_first_of_them_is_ready() -> None:
+    assert decided(*[40.0] * 6) == [2, 4, 4, 4, 4, 4]
+
+
+def test_a_queue_that_grows_while_replicas_start_does_not_ask_for_a_replica_for_each_who_waits() -> None:
+    assert decided(*[20.0] * 6, 40.0, 60.0)[-2:] == [3, 3]  # 4 and 6 by the number of requests
+
+
+def test_what_has_left_again_asks_for_no_replica() -> None:
+    assert decided(40.0, 20.0, 20.0) == [2, 2, 2]
 
 
 MORNING = {"begin": "07:30", "end": "10:00", "days": ["mon", "tue"], "time_zone": "Europe/Berlin", "min_replicas": 5}

@@ -19,6 +19,7 @@ from tests.conftest import TinyPackage
 
 class Handle:
     predict: Any
+    health: Any
 
     def options(self, **_: object) -> Handle:
         return self
@@ -64,6 +65,37 @@ async def test_models_that_sleep_share_one_question_to_the_controller(
     healths = await asyncio.gather(*(task.health() for task in tasks))
 
     assert [health.is_asleep for health in healths] == [True] * 3 and len(asked) == 1
+
+
+class Waiting:
+    """A question that waits behind the requests of a busy replica."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+
+    def __await__(self) -> Any:
+        return asyncio.Event().wait().__await__()
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+@pytest.mark.parametrize("status", ["HEALTHY", "UNHEALTHY"])
+async def test_of_a_replica_whose_requests_leave_no_room_for_questions_the_controller_tells(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    question, handle = Waiting(), Handle()
+    handle.health = SimpleNamespace(remote=lambda _name: question)
+    deployments = {REPLICA: SimpleNamespace(status=status, replica_states={"RUNNING": 1})}
+    applications = {"sentiment": SimpleNamespace(deployments=deployments)}
+    monkeypatch.setattr("service.remote.HEALTH_S", 0.01)
+    monkeypatch.setattr("service.remote.serve.get_deployment_handle", lambda *_, **__: handle)
+    monkeypatch.setattr("service.remote.serve.status", lambda: SimpleNamespace(applications=applications))
+    (task,) = remote_tasks([ModelSettings(package=sentiment.folder, name="sentiment")])
+
+    health = await task.health()
+
+    assert question.is_cancelled and (health.is_asleep, health.is_progressing) == (False, status == "HEALTHY")
 
 
 class Answering(Handle):

@@ -132,6 +132,8 @@ def test_a_cluster_without_keys_is_built_only_when_that_is_said_to_be_meant(
         ({"TRIFOLD_PORT": "9000"}, "TRIFOLD_PORT is 9000; on a cluster Serve's configuration says 8000"),
         ({"TRIFOLD_LIMITS__REQUEST_TIMEOUT_S": "300"}, "need RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S: 320, and it is 140"),
         ({"TRIFOLD_LIMITS__STALL_TIMEOUT_S": "90"}, "need RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S: 100, and it is 40"),
+        ({"RAY_SERVE_HAPROXY_TIMEOUT_SERVER_S": "soon"}, "TIMEOUT_SERVER_S is 'soon'; it is a whole number of seconds"),
+        ({"RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S": "200.5"}, "TIMEOUT_CLIENT_S is '200.5'; it is a whole number"),
     ],
 )
 def test_a_setting_that_is_written_elsewhere_too_is_refused_alone(

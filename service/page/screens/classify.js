@@ -43,7 +43,10 @@ export function open(models) {
           : [field("Text", text), samples(examples, text), ...(frame.model.zero_shot ? [labels] : [])]),
       );
     };
-    frame.clear = () => [found, words].forEach((each) => each.replaceChildren());
+    frame.clear = () => {
+      [found, words].forEach((each) => each.replaceChildren());
+      words.classList.remove("stale");
+    };
     return [inputs, h("div", { class: "columns" }, found, words)];
   }
 
@@ -75,7 +78,11 @@ export function open(models) {
     );
     [...found.querySelectorAll("button")].find((each) => each.textContent === held)?.focus(); // where it was
     frame.told(call);
-    if (explains(model)) await explain(call, input, signal);
+    if (explains(model)) {
+      words.classList.add("stale"); // of the text before, until this one is explained
+      await explain(call, input, signal);
+      words.classList.remove("stale");
+    }
   }
 
   const explains = (model) => !model.image_size && !model.zero_shot;

@@ -15,6 +15,7 @@ from loadtests.hostile import __main__ as command
 from loadtests.hostile import attacks, phases, polite, warmup
 from loadtests.hostile.attacks import slow_kinds
 from loadtests.hostile.phases import Plan, Run, run
+from loadtests.hostile.probe import HELD
 from loadtests.hostile.processes import ROOT, Keys, Service
 from loadtests.hostile.report import as_json, holds, tables
 from loadtests.hostile.verdicts import Verdict
@@ -36,7 +37,8 @@ def _haste(monkeypatch: pytest.MonkeyPatch) -> None:
 def answer(line: str, body: bytes) -> bytes:
     """Answer as a service that holds nothing, always the same."""
     if "/metrics" in line:
-        return b'HTTP/1.1 200 OK\r\nContent-Length: 39\r\n\r\ntrifold_kv_slots_used{model="embed"} 0.0'[:-1]
+        page = "".join(f'{name}{{model="embed"}} 0\n' for name in HELD).encode()
+        return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page)
     if b'"stream": true' in body:
         return event_answer('{"index": 0, "text": "a"}', "[DONE]")
     return json_answer({"results": []})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -21,6 +22,37 @@ trifold_sequences_waiting{model="sentiment"} 2.0
 
 def test_what_is_held_is_read_from_the_metrics_page() -> None:
     assert held(PAGE) == {"trifold_kv_slots_used stories": 3.0, "trifold_sequences_waiting sentiment": 2.0}
+
+
+def test_a_page_without_what_is_held_tells_nothing() -> None:
+    assert held(PAGE.replace("trifold_sequences_waiting", "trifold_sequences_queued")) is None
+
+
+async def test_a_stall_is_found_by_all_probes_that_were_due_meanwhile(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loadtests.hostile.probe.EVERY_S", 0.02)
+    asked = 0
+    goes_on = asyncio.Event()
+
+    def answer(_line: str, _body: bytes) -> bytes:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            time.sleep(0.5)
+        if asked == 3:
+            goes_on.set()
+        return json_answer({})
+
+    stand_in.answer = answer
+    found = Probe()
+    probing = asyncio.create_task(probe("stories", stand_in.address, found))
+    await asyncio.wait_for(goes_on.wait(), 10)
+    probing.cancel()
+    await asyncio.gather(probing, return_exceptions=True)
+
+    late = [seconds for seconds in found.seconds if seconds > 0.2]
+    assert len(late) >= 10 and late == sorted(late, reverse=True)
 
 
 async def test_probes_ask_on_one_connection_and_count_what_fails(

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from loadtests.hostile.attacks import UNDERWAY, Kind, Target, make_tally
+from loadtests.hostile.attacks import UNDERWAY, Kind, Outcome, Target, make_tally
 from loadtests.hostile.polite import Sample
 from loadtests.hostile.processes import Kill, Usage
 from loadtests.hostile.verdicts import (
@@ -114,10 +114,10 @@ def test_a_run_that_was_to_kill_and_did_not_has_shown_nothing() -> None:
     assert replicas_killed([], [], [], is_wanted=False).holds is None
 
 
-def test_a_replica_that_went_without_being_killed_is_told_of() -> None:
+def test_a_replica_that_went_without_being_killed_fails_the_run() -> None:
     verdict = replicas_killed([Kill(0.0, "stories", 1)], BEFORE, [Usage("replica stories", 3, 1, 1)], is_wanted=True)
 
-    assert verdict.found == "1 (stories); 1 ended otherwise (replica stories)"
+    assert (verdict.holds, verdict.found) == (False, "1 (stories); 1 ended otherwise (replica stories)")
 
 
 async def nothing(_target: Target, _rng: random.Random) -> str:
@@ -125,15 +125,20 @@ async def nothing(_target: Target, _rng: random.Random) -> str:
 
 
 def test_hostile_requests_that_are_not_answered_as_they_should_be_are_named() -> None:
-    tally = make_tally()
-    tally["bomb"].update({"422": 3, "429": 2, UNDERWAY: 1, "500": 1})
+    tally, bomb = make_tally(), Kind("bomb", "413 422", nothing)
+    of_kill = Outcome("500", 9.0, 11.0)
+    tally["bomb"] = [*(Outcome(what, 0.0, 0.1) for what in ("422", "422", "422", "429", "429", UNDERWAY)), of_kill]
+    kills = [Kill(10.0, "stories", 1)]
 
-    bomb, kills = Kind("bomb", "413 422", nothing), [Kill(0.0, "stories", 1)]
     verdict = hostile_answered([bomb], tally, kills)
 
-    assert (verdict.holds, verdict.found) == (True, "1 of 7 (bomb: 1 × 500)")  # as of a replica that was killed
+    assert (verdict.holds, verdict.found) == (True, "1 of 7 (bomb: 1 × 500), 0 of them without a kill")
     assert hostile_answered([bomb], tally, []).holds is False
-    tally["slow body"]["held"] += 1
+    tally["bomb"].append(Outcome("500", 12.1, 12.2))
+    assert hostile_answered([bomb], tally, kills).found.endswith("(bomb: 2 × 500), 1 of them without a kill")
+    assert hostile_answered([bomb], tally, kills).holds is False
+    tally["bomb"].pop()
+    tally["slow body"].append(Outcome("held", 9.0, 11.0))
     assert hostile_answered([bomb, Kind("slow body", "408", nothing)], tally, kills).holds is False
 
 

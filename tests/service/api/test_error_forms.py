@@ -3,25 +3,33 @@ from __future__ import annotations
 import pytest
 
 from service.api.error_forms import NATIVE, OPENAI, error_form
-from service.errors import InternalError, InvalidRequest, RateLimited, ServiceError, Unauthorized
+from service.errors import InternalError, InvalidRequest, RateLimited, ServiceError, TooLong, Unauthorized, UnknownModel
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "kind"),
+    ("error", "status", "kind", "code"),
     [
-        (InvalidRequest("n is 0", "n"), 400, "invalid_request_error"),
-        (Unauthorized("a key is needed"), 401, "authentication_error"),
-        (RateLimited("too many"), 429, "rate_limit_error"),
-        (InternalError("ours"), 500, "server_error"),
+        (InvalidRequest("n is 0", "n"), 400, "invalid_request_error", "invalid_request"),
+        (Unauthorized("a key is needed"), 401, "authentication_error", "invalid_api_key"),
+        (RateLimited("too many"), 429, "rate_limit_error", "rate_limited"),
+        (InternalError("ours"), 500, "server_error", "internal_error"),
+        (UnknownModel("there is no model 'a'", "model"), 404, "invalid_request_error", "model_not_found"),
     ],
 )
 def test_an_error_has_the_status_and_type_that_openais_clients_expect(
-    error: ServiceError, status: int, kind: str
+    error: ServiceError, status: int, kind: str, code: str
 ) -> None:
     assert OPENAI.status(error) == status
-    assert OPENAI.body(error) == {
-        "error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}
-    }
+    assert OPENAI.body(error)["error"] == {**error.body()["error"], "type": kind, "code": code}
+
+
+def test_a_text_that_is_too_long_is_told_in_the_words_that_openais_clients_look_for() -> None:
+    error = TooLong("prompt has 700 tokens; the limit is 511", "prompt")
+
+    told = OPENAI.body(error)["error"]
+
+    assert told["code"] == "context_length_exceeded" and error.body()["error"]["code"] == "invalid_request"
+    assert told["message"] == "This model's maximum context length is exceeded: prompt has 700 tokens; the limit is 511"
 
 
 def test_the_path_tells_the_form_before_the_body_is_read() -> None:

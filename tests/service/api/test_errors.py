@@ -57,6 +57,7 @@ from tests.service.api.conftest import Client, OpenClient, limits, post, series
         ("/generate", {"prompt": "x", "beam_size": 2, "n": 3}, 422, "n", "at most beam_size = 2"),
         ("/generate", {"prompt": ["x"] * 100, "n": 3}, 413, "prompt", "the limit is 256"),
         ("/generate", {"prompt": ["x"], "n": 257}, 413, "n", "n asks for 257 answers"),
+        ("/generate", {"prompt": "x", "n": 3, "best_of": 2}, 422, "best_of", "best_of is 2, less than n, 3"),
         ("/generate", {"prompt": "x", "n": 2, "best_of": 300}, 413, "best_of", "best_of asks for 300 answers"),
         ("/translate", {"input": "x"}, 422, "target", "required"),
         ("/translate", {"input": "x", "target": "xx"}, 422, "target", "this model has de, fr, sv, en"),

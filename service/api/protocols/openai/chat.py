@@ -53,9 +53,6 @@ EXAMPLES = {
 }
 
 
-PLACEHOLDER = "dummy"
-
-
 class ChatRequest(ChoicesRequest):
     """A conversation to continue."""
 
@@ -167,21 +164,13 @@ class ChatChunk(Chunk):
     choices: Annotated[list[ChatChunkChoice], Field(max_length=1)]
 
 
-def _named(request: ChatRequest, calls: Calls) -> ChatRequest:
-    """Return a request without the name that Hugging Face's client gives all models at an address."""
-    is_placeholder = request.model == PLACEHOLDER not in calls.tasks.by_name
-    return request.model_copy(update={"model": None}) if is_placeholder else request
-
-
 async def chat_completion(request: ChatRequest, calls: Calls) -> ChatCompletion:
     """Answer a request by the task of generation."""
-    request = _named(request, calls)
     return ChatCompletion.model_construct(**await whole(calls, request, "chat", "chatcmpl", _choice))
 
 
 async def chat_chunks(request: ChatRequest, calls: Calls) -> AsyncGenerator[ChatChunk, None]:
     """Yield an answer's chunks; raises a `ServiceError`."""
-    request = _named(request, calls)
     begun: set[int] = set()  # choices, by their index
 
     async def piece(event: GenerateEvent, turn: Turn) -> ChatChunkChoice:

@@ -42,20 +42,32 @@ class NamedSchema(NullsLeftOut):
 
 
 class ResponseFormat(BaseModel):
-    """Any text, any JSON object, or JSON that a schema describes."""
+    """Any text, any JSON object, JSON that a schema describes, or what a regular expression matches."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 
-    type: Literal["text", "json_object", "json_schema"]
+    type: Literal["text", "json_object", "json_schema", "json", "regex"] = Field(
+        description="the last two are those of Hugging Face's client, with a value"
+    )
     json_schema: NamedSchema | None = None
-    value: dict[str, Any] | None = Field(None, description="the schema, as Hugging Face's client has it")
+    value: dict[str, Any] | str | None = Field(
+        None, description="the schema, or the regular expression, as Hugging Face's client has it"
+    )
     schema_: dict[str, Any] | None = Field(None, alias="schema", description="the same, as llama.cpp has it")
 
     def grammar(self) -> Grammar | None:
         """Return it in the task's words, none for any text; raises `InvalidRequest`."""
         if self.type == "text":
             return None
+        if self.type == "regex" or isinstance(self.value, str):
+            if self.type != "regex" or not isinstance(self.value, str):
+                raise InvalidRequest(
+                    "response_format: the type regex, and no other, has a text as value", "response_format"
+                )
+            return Grammar(regex=self.value)
         beside = self.value or self.schema_
+        if self.type == "json" and not beside:
+            raise InvalidRequest("response_format has the type json, but no value", "response_format")
         if self.type == "json_object":
             if self.json_schema is not None:
                 raise InvalidRequest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from service.api.protocols.nulls import NullsLeftOut
 from service.api.protocols.openai.forms import ResponseFormat
@@ -52,6 +52,7 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "logits_processors": (),
     "logprob_token_ids": (),
 }
+TOOLS = {"tools": "tool_choice", "functions": "function_call"}  # which need not be there where none is to be chosen
 ALWAYS = ("skip_special_tokens", "spaces_between_special_tokens")  # fields that are refused only where they say no
 
 
@@ -74,8 +75,9 @@ class OpenAIRequest(NullsLeftOut):
     def check_refused(self) -> None:
         """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
         sent = self.model_extra or {}
+        unused = {tools for tools, choice in TOOLS.items() if sent.get(choice) == "none"}
         for name, harmless in REFUSED.items():
-            if name in sent and not _is_among(sent[name], (*harmless, *ASKS_NOTHING)):
+            if name in sent and name not in unused and not _is_among(sent[name], (*harmless, *ASKS_NOTHING)):
                 raise InvalidRequest(f"{name} is not supported; leave it out", name)
         for name in ALWAYS:
             if not sent.get(name, True):
@@ -95,6 +97,13 @@ class ChoicesRequest(SamplingRequest, OpenAIRequest):  # the last one's configur
     @classmethod
     def _all_tokens(cls, value: object) -> object:
         return 0 if value == -1 else value  # vLLM's word for all
+
+    @model_validator(mode="before")
+    @classmethod
+    def _likeliest_alone(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("top_p") == 0 and not isinstance(given["top_p"], bool):
+            return {**{name: value for name, value in given.items() if name != "top_p"}, "top_k": 1}
+        return given
 
     @field_validator("seed", mode="before")
     @classmethod

@@ -90,6 +90,18 @@ async def test_a_text_that_is_in_the_targets_language_stays_as_it_is(client: Cli
     assert [found["language"] for found in answer["detectedLanguage"]] == ["en", "de"]
 
 
+async def test_a_text_in_a_language_that_is_not_translated_is_refused_by_its_name(client: Client) -> None:
+    russian = "Я не знаю, почему им никто не сказал об этом."
+    theirs = await client.post("/translate", json={"q": [GERMAN, russian], "target": "en"})
+    native = await client.post("/translate", json={"input": russian, "target": "en"})
+    named = await client.post("/translate", json={"q": russian, "source": "de", "target": "en"})
+
+    assert [theirs.status_code, native.status_code, named.status_code] == [400, 422, 200]
+    error = native.json()["error"]
+    assert error["param"] == "source" and error["message"].startswith("input is in Russian, and this model translates ")
+    assert "is in Russian" in theirs.json()["error"]
+
+
 PAGE = (
     '<!-- Dan --><p class="green" title="Dan">Dan loves <b>ice &amp; cream</b>.</p><script>if (1 < 2) {}</script>'
     '<p translate="no">Dan</p> <code>x</code><br/>The dog was good. Dan!'

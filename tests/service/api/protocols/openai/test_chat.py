@@ -102,6 +102,22 @@ async def test_fields_that_ask_for_nothing_are_passed_over(client: Client) -> No
     assert more["choices"] == plain["choices"]
 
 
+async def test_tools_that_are_not_to_be_used_are_passed_over(client: Client) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    plain = await post(client, "/v1/chat/completions", messages=MESSAGES, **GREEDY)
+    unused = await post(client, "/v1/chat/completions", messages=MESSAGES, **GREEDY, tools=tools, tool_choice="none")
+
+    assert unused["choices"] == plain["choices"]
+
+
+async def test_a_top_p_of_nothing_leaves_the_likeliest_token(client: Client) -> None:
+    greedy = {**GREEDY, "temperature": 1, "top_p": 0}
+    plain = await post(client, "/v1/chat/completions", messages=MESSAGES, **GREEDY)
+    likeliest = await post(client, "/v1/chat/completions", messages=MESSAGES, **greedy)
+
+    assert likeliest["choices"] == plain["choices"]
+
+
 async def test_without_a_template_there_is_no_model_for_chat(open_client: OpenClient) -> None:
     async with open_client("stories") as client:
         response = await client.post("/v1/chat/completions", json={"messages": MESSAGES})
@@ -114,7 +130,9 @@ async def test_hugging_faces_client_converses_at_a_models_address(client: Client
     body = {"messages": MESSAGES, **GREEDY}
     named = await post(client, "/models/chat/v1/chat/completions", **body, model="chat")
     placeholder = await post(client, "/models/chat/v1/chat/completions", **body, model="dummy")
+    address = await post(client, "/models/chat/v1/chat/completions", **body, model="http://service/models/chat")
     other = await client.post("/models/chat/v1/chat/completions", json={**body, "model": "other"})
 
     assert placeholder["choices"] == named["choices"] and placeholder["model"] == "chat"
+    assert address["choices"] == named["choices"] and address["model"] == "chat"
     assert other.status_code == 404

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -59,6 +60,9 @@ async def test_an_answer_that_cannot_go_on_is_cut(client: Client, path: str) -> 
         {"type": "json_schema", "json_schema": {"schema": []}},
         {"type": "json_schema", "json_schema": SCHEMA},  # a level too high
         {"type": "json_object", "json_schema": {"schema": SCHEMA}},
+        {"type": "json"},
+        {"type": "json", "value": "a+"},
+        {"type": "regex", "value": SCHEMA},
     ],
 )
 async def test_a_form_that_is_none_is_refused(client: Client, path: str, form: dict[str, Any]) -> None:
@@ -75,10 +79,18 @@ async def test_a_form_and_a_grammar_contradict_each_other(client: Client, path: 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", ["value", "schema"])  # as Hugging Face's client has it, and llama.cpp
-@pytest.mark.parametrize("kind", ["json_object", "json_schema"])
+@pytest.mark.parametrize("kind", ["json_object", "json_schema", "json"])
 async def test_a_schema_beside_the_type_is_kept(client: Client, path: str, name: str, kind: str) -> None:
     body = {**PATHS[path], "seed": 1, "max_tokens": 60}
     expected = await post(client, path, **body, response_format=FORM_EXAMPLE)
     found = await post(client, path, **body, response_format={"type": kind, name: SCHEMA})
 
     assert found["choices"] == expected["choices"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_an_expression_in_hugging_faces_form_is_kept(client: Client, path: str) -> None:
+    form = {"type": "regex", "value": "[ab]{3}"}
+    (choice,) = (await post(client, path, **PATHS[path], response_format=form))["choices"]
+
+    assert re.fullmatch("[ab]{3}", text_of(choice))
