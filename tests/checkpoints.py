@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import torch
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Tokenizer
 
@@ -19,6 +20,7 @@ def save_translator(folder: Path) -> None:
     """Write a translator into `opus-mt-en-de`, with the files of those that are published."""
     import transformers
 
+    torch.manual_seed(0)  # other weights may end every text at once
     folder = folder / "opus-mt-en-de"
     folder.mkdir()
     (folder / "training.txt").write_text("\n".join(TEXTS * 5))
@@ -58,6 +60,7 @@ def save_checkpoints(folder: Path) -> None:
     """Write a classifier and a generator into `bert` and `gpt2`."""
     import transformers  # slow, and only needed here
 
+    torch.manual_seed(0)
     wordpiece, bpe = train_wordpiece(TEXTS, 120), train_bpe(TEXTS, 300, [END_OF_TEXT])
     bert = transformers.BertConfig(
         vocab_size=wordpiece.get_vocab_size(),

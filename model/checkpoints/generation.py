@@ -167,6 +167,11 @@ def read_output_settings(folder: Path, config: Values, *, is_encoder_decoder: bo
     _check_kinds(folder / CONFIG_FILE, {"prefix": config.get("prefix")})
     read = _reader(folder, source, is_encoder_decoder=is_encoder_decoder)
     prefix = _set(config).get("prefix", "")
+    if prefix and not is_encoder_decoder:
+        raise CheckpointError(
+            f"{folder}: {CONFIG_FILE}: prefix is {reprlib.repr(prefix)}; a decoder's texts get none here, so "
+            "delete it in a copy of the folder, import the copy, and send the prefix with each text"
+        )
     prompts, languages = _prompts(per_task, stated, prefix, read) if is_encoder_decoder else ({}, None)
     return OutputSettings(
         _special_ids(folder, {**config, **_set(stated)}, is_encoder_decoder=is_encoder_decoder),

@@ -23,6 +23,10 @@ from model.checkpoints.weights import open_weights
 from model.config import TransformerConfig
 from model.package import SpecialIds, Tagging
 
+# Classes of tokenizers, without -Tokenizer and -TokenizerFast, whose models are not given the types of texts.
+WITHOUT_TYPES = frozenset(
+    "Albert Bart Barthez Bertweet Camembert DistilBert GPT2 Longformer MPNet Roberta XLMRoberta".split()  # noqa: SIM905
+)
 NO_LIMIT = 1_000_000  # what tokenizers state that know no longest text: far more
 
 
@@ -96,9 +100,14 @@ def tokens_of_reader(
 
 
 def _reads_types(folder: Path) -> bool:
-    """Tell whether a model is given the types of its texts: files may name its inputs, and not these among them."""
-    inputs = _option(folder, "model_input_names")
-    return not isinstance(inputs, list) or "token_type_ids" in inputs
+    """Tell whether a model is given the types of its texts.
+
+    Files may name its inputs, and not these among them, or a class of tokenizer that makes none.
+    """
+    inputs, kind = _option(folder, "model_input_names"), _option(folder, "tokenizer_class")
+    if isinstance(inputs, list):
+        return "token_type_ids" in inputs
+    return not isinstance(kind, str) or kind.removesuffix("Fast").removesuffix("Tokenizer") not in WITHOUT_TYPES
 
 
 def _normalized(tokenizer: Tokenizer, text: str) -> str:

@@ -73,9 +73,7 @@ class Hub:
     def describe(self, name: HubName) -> Path:
         """Return the folder with all of a model but its weights; its own name is the commit. Raises `HubError`."""
         folder = self._fetch(name, name.revision, DESCRIPTION, _NoBar)
-        try:
-            get_cached_repo_tree(name.id, revision=folder.name, cache_dir=self.folder)
-        except CachedRepoTreeNotFoundError:  # huggingface_hub notes what there is as it downloads all that is asked for
+        if not self.is_whole(name, folder):
             logger.warning(
                 "%s: another program downloaded it, and which files it has is not known here: one that is missing in "
                 "%s, as generation_config.json, is taken for one that there is not; start once with a network to be "
@@ -84,6 +82,17 @@ class Hub:
                 folder,
             )
         return folder
+
+    def is_whole(self, name: HubName, folder: Path) -> bool:
+        """Tell whether all is known to be in the folder that `describe` returned; another program may have left a part.
+
+        huggingface_hub notes what there is as it downloads all that is asked for.
+        """
+        try:
+            get_cached_repo_tree(name.id, revision=folder.name, cache_dir=self.folder)
+        except CachedRepoTreeNotFoundError:
+            return False
+        return True
 
     def fetch_weights(self, name: HubName, folder: Path, *, allow_pickle: bool) -> None:
         """Bring the weights into the folder that `describe` returned.

@@ -147,7 +147,9 @@ class Packages:
         def make(out: Path) -> None:
             self._import(self._download(source, described, options), served_name(source), out, options)
 
-        found = self.cache.get_or_make(_key(source, described.name, options), make, self.report)
+        # What is made of a part, as it may be, is another package than that of a later start with a network.
+        revision = described.name if self.hub.is_whole(source, described) else f"{described.name}, perhaps a part"
+        found = self.cache.get_or_make(_key(source, revision, options), make, self.report)
         # Only now that there is a package of it, which a start without a network will look for.
         self.cache.remember(source, described.name)
         return found

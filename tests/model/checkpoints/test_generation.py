@@ -51,6 +51,11 @@ def test_an_id_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
         read(tmp_path, ENDS | {"pad_token_id": -1, "decoder_start_token_id": 0}, seq2seq=True)
 
 
+def test_a_decoder_whose_texts_would_begin_with_a_prefix_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"config\.json: prefix is 'Once '; a decoder's texts get none here"):
+        read(tmp_path, ENDS, prefix="Once ")
+
+
 def test_a_decoder_without_padding_is_padded_with_its_end(tmp_path: Path) -> None:
     assert read(tmp_path, {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": -1}).special_ids.pad == 2
 

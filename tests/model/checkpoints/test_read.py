@@ -253,8 +253,16 @@ def test_special_tokens_that_the_model_does_not_have_are_refused_before_any_work
 def test_a_model_that_is_not_given_the_types_of_texts_has_pairs_of_one(bert: Path, tmp_path: Path) -> None:
     tokenizer = read_tokenizer(bert / TOKENIZER_FILE)
     assert set(tokenizer.encode("a", "a").type_ids) == {0, 1}
-    for names, types in ((["input_ids", "attention_mask"], {0}), (["input_ids", "token_type_ids"], {0, 1})):
-        (bert / "tokenizer_config.json").write_text(json.dumps({"model_input_names": names}))
+    both, distil = ["input_ids", "token_type_ids"], {"tokenizer_class": "DistilBertTokenizerFast"}
+    cases: list[tuple[dict[str, Any], set[int]]] = [
+        ({"model_input_names": ["input_ids", "attention_mask"]}, {0}),
+        ({"model_input_names": both}, {0, 1}),
+        (distil, {0}),
+        ({**distil, "model_input_names": both}, {0, 1}),
+        ({"tokenizer_class": "BertTokenizer"}, {0, 1}),
+    ]
+    for said, types in cases:
+        (bert / "tokenizer_config.json").write_text(json.dumps(said))
         _, tokens, _, _ = read_checkpoint(bert, "tiny", "MIT", scratch=tmp_path)
         assert tokens is not None
         assert set(read_tokenizer(tokens.file).encode("a", "a").type_ids) == types

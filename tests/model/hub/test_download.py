@@ -239,8 +239,10 @@ def test_what_another_program_downloaded_is_told_to_be_perhaps_a_part(
     offline = replace(hub, folder=elsewhere, offline=True)
     assert (download(offline) / WEIGHTS).read_bytes() == (folder / WEIGHTS).read_bytes()
     assert "tiny/bert: another program downloaded it, and which files it has is not known here" in caplog.text
+    assert not offline.is_whole(BERT, download(offline)) and hub.is_whole(BERT, folder)
 
     download(replace(hub, folder=elsewhere))
+    assert offline.is_whole(BERT, download(offline))
     caplog.clear()
     download(offline)
     assert caplog.text == ""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from service.engine.beam_search import BeamSearch
+from service.metrics_engine import FLUSH_S
 from tests.service.api.conftest import Client, OpenClient, events_of, post, series
 
 
@@ -151,6 +152,7 @@ async def test_nothing_is_decoded_behind_a_stop_text(open_client: OpenClient) ->
         whole = await post(client, "/generate", **{**body, "max_tokens": 12, "min_tokens": 12})
         stop = whole["choices"][0]["text"][4:8]
         await post(client, "/generate", **body, stop=stop)
+        await asyncio.sleep(2 * FLUSH_S)  # until all of it is counted
         seen = series((await client.get("/metrics")).text)
 
     assert seen['generated_tokens_total{model="stories"}'] < 12 + 30

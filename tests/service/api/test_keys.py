@@ -186,7 +186,7 @@ async def test_a_key_is_revoked_and_another_let_in_without_a_restart(tmp_path: P
     before = await ring.find("one")
     assert before is not None and await ring.find("two") is not None
 
-    keys(tmp_path, entry("a", "one", requests_per_minute=5), entry("c", "three"))
+    keys(tmp_path, entry("a", "one", requests_per_minute=5), entry("other", "three"))  # longer
     assert await ring.find("two") is not None  # nobody has looked yet
     clock.now += 1.0
     # Whoever comes first after a change is judged by it too.

@@ -61,7 +61,7 @@ async def test_comments_go_out_while_a_stream_waits() -> None:
     parts = await read(await event_stream(aiter(events), SOON))
 
     first, *comments, second, third, done = parts
-    assert 3 <= len(comments) <= 25 and set(comments) == {": keep-alive\n\n"}
+    assert 1 <= len(comments) <= 25 and set(comments) == {": keep-alive\n\n"}
     assert first == second == third and first.startswith("data: {")
     assert done == "data: [DONE]\n\n"
 
@@ -73,7 +73,7 @@ async def test_a_busy_stream_has_no_comments() -> None:
 
 
 async def test_a_response_begins_with_a_comment_when_the_first_event_is_late() -> None:
-    parts = await read(await event_stream(aiter(Events(SOON * 1.5)), SOON))
+    parts = await read(await event_stream(aiter(Events(SOON * 25)), SOON))
 
     assert parts[0] == ": keep-alive\n\n"
     assert parts[-1] == "data: [DONE]\n\n"

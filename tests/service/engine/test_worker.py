@@ -63,8 +63,8 @@ async def test_a_thread_that_waits_keeps_nothing_of_what_it_was_given(monkeypatc
 
 async def test_a_worker_does_not_rest_while_its_loop_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     resting = Resting(monkeypatch)
-    assert await resting.worker.run(len, "abc") == 3
     resting.worker.wake()
+    assert await resting.worker.run(len, "abc") == 3
     await asyncio.sleep(0.2)
     assert resting.rests == 0
     resting.work_is_over.set()

@@ -13,6 +13,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.conftest import MakePackage, with_manifest
 from tests.service.api.test_keys import entry, keys
 from tests.service.page.conftest import OpenPage, Scheme, serving
+from tests.service.page.test_streams import change_requests
 
 pytestmark = pytest.mark.browser
 
@@ -157,6 +158,7 @@ def test_two_settings_stand_side_by_side(open_page: OpenPage) -> None:
 def test_a_conversation_goes_on(open_page: OpenPage) -> None:
     page = open_page("chat")
     page.get_by_label("Most tokens").fill("5")
+    change_requests(page, seed=1, min_tokens=5, top_k=1)  # of which the last one can be seen
     for said in ("Who is Dan?", "And who is Ann?"):
         page.get_by_label("Message").fill(said)
         page.get_by_label("Message").press("Enter")
@@ -277,6 +279,7 @@ def test_the_strip_shows_what_the_server_does(open_page: OpenPage) -> None:
 
 def test_the_strip_takes_no_rate_from_the_counters_of_two_nodes(open_page: OpenPage) -> None:
     page, asked = open_page("generate"), []
+    expect(page.locator(".told")).to_contain_text("· 0 tokens/s")
 
     def another_node(route: Route) -> None:  # each idle, and each with tokens of its own behind it
         asked.append(time.time())
