@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -22,7 +23,7 @@ from model.package import Manifest, PackageError
 from model.package.manifest import sha256_of
 from model.package.place import check_place, take_place
 from model.training.estimate import Estimate, estimate_of
-from model.training.loop import Training, train
+from model.training.loop import Report, Training, train
 from model.training.recipe import Recipe
 from model.training.recipes import PACKAGES, RECIPES, chain_of
 from model.training.run import Run
@@ -65,6 +66,11 @@ def _one_after_another(
     chains: Chains, data: Path, runs: Path, out: Path, estimate: Estimate, tell: Tell, *, compile_model: bool
 ) -> list[str]:
     """Make the packages in this process, with a progress bar; return what int8 costs too much, in words."""
+
+    def report(training: Training) -> Mapping[str, str]:
+        estimate.note(training.recipe.name, training.step / training.total_steps, training.seconds)
+        return {"left of all": estimate.told()}
+
     trained: set[str] = set()
     too_dear: list[str] = []
     for name, chain in chains.items():
@@ -72,7 +78,9 @@ def _one_after_another(
             if step.name not in trained:
                 run = f"run {len(trained) + 1} of {len(estimate.flops)}"
                 tell(f"{name}: {step.name}, {run}; left of all: {estimate.told()}")
-                _train(step, data, runs, compile_model=compile_model, estimate=estimate)
+                _train(step.name, data, runs, compile_model=compile_model, report=report)
+                last = Run(runs / step.name).last_line()
+                estimate.note(step.name, 1.0, last["seconds"] if last else 0.0)
                 trained.add(step.name)
         too_dear += make_package(chain[-1], data, runs, out / name)
     return too_dear
@@ -84,17 +92,17 @@ def _beside_one_another(
     """Make the packages in up to `jobs` processes at a time, a run as soon as what it begins with is there."""
     waiting = {step.name: step for chain in chains.values() for step in chain}
     makes = {chain[-1].name: name for name, chain in chains.items()}
-    running: dict[Future[list[str]], str] = {}
+    running: dict[Future[Any], str] = {}
     trained: set[str] = set()
     too_dear: list[str] = []
     with _processes(jobs) as pool:
         while waiting or running:
             for step in [step for step in waiting.values() if step.starts_from is None or step.starts_from in trained]:
-                running[pool.submit(_train_named, step.name, data, runs, compile_model=compile_model)] = step.name
+                running[pool.submit(_train, step.name, data, runs, compile_model=compile_model)] = step.name
                 del waiting[step.name]
             for future in wait(running, TOLD_EVERY, FIRST_COMPLETED).done:
                 ended = running.pop(future)
-                too_dear += future.result()
+                too_dear += future.result() or []
                 tell(f"{ended}: done")
                 if ended in RECIPES:
                     trained.add(ended)
@@ -130,30 +138,16 @@ def _processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
             os.environ["TQDM_DISABLE"] = before
 
 
-def _train_named(name: str, data: Path, runs: Path, *, compile_model: bool) -> list[str]:
-    _train(RECIPES[name], data, runs, compile_model=compile_model)
-    return []
-
-
 def _make_named(name: str, data: Path, runs: Path, package: Path) -> list[str]:
+    """Make the package of a recipe's run; other processes are told names, as recipes have functions."""
     return make_package(RECIPES[name], data, runs, package)
 
 
-def _train(recipe: Recipe, data: Path, runs: Path, *, compile_model: bool, estimate: Estimate | None = None) -> None:
-    """Train a recipe into its folder under `runs`, from the run that it begins with, and note how far it is."""
-
-    def report(training: Training) -> Mapping[str, str]:
-        if estimate is None:
-            return {}
-        estimate.note(recipe.name, training.step / training.total_steps, training.seconds)
-        return {"left of all": estimate.told()}
-
-    folder = runs / recipe.name
+def _train(name: str, data: Path, runs: Path, *, compile_model: bool, report: Report | None = None) -> None:
+    """Train a recipe into its folder under `runs`, from the run that it begins with."""
+    recipe = RECIPES[name]
     start = None if recipe.starts_from is None else runs / recipe.starts_from
-    train(recipe, data, folder, start_from=start, compile_model=compile_model, report=report)
-    if estimate is not None:
-        last = Run(folder).last_line()
-        estimate.note(recipe.name, 1.0, last["seconds"] if last else 0.0)
+    train(recipe, data, runs / name, start_from=start, compile_model=compile_model, report=report)
 
 
 def make_package(recipe: Recipe, data: Path, runs: Path, package: Path) -> list[str]:

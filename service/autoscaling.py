@@ -62,8 +62,9 @@ class LoadPolicy:
     def __call__(self, context: Context) -> tuple[int, dict[str, Any]]:
         """Return the wanted number of replicas, and the load that is remembered with its time."""
         now = context.current_time or 0.0
-        needed, began = self._needed(context, now)
-        load = max(self._discounted(context), min(self._load(context), needed))
+        whole = self._load(context)
+        needed, began = self._needed(context, whole, now)
+        load = max(self._discounted(context, whole), min(whole, needed))
         peak, since = context.policy_state.get("peak", (0.0, now))
         passed = max(0.0, now - since)  # the clock may have been set back
         held = max(load, peak * 0.5 ** (passed / self.hold_s))
@@ -71,17 +72,19 @@ class LoadPolicy:
         state = {"peak": (held, now), "needed": (needed, began)}
         return max(wanted, scheduled_minimum(self.schedule, now)), state
 
-    def _needed(self, context: Context, now: float) -> tuple[float, float | None]:
+    @staticmethod
+    def _needed(context: Context, load: float, now: float) -> tuple[float, float | None]:
         """Return the load as the first of the starting replicas began to start, and when that was; none starts: now."""
         needed, began = context.policy_state.get("needed", (0.0, None))
         if not 0 < context.current_num_replicas < context.target_num_replicas:
-            return self._load(context), None
+            return load, None
         began = now if began is None else began
-        return (self._load(context) if now - began <= SEEN_WITHIN_S else needed), began
+        return (load if now - began <= SEEN_WITHIN_S else needed), began
 
-    def _discounted(self, context: Context) -> float:
+    @staticmethod
+    def _discounted(context: Context, load: float) -> float:
         """Return the load without what the starting replicas will take of it."""
-        load, running, target = self._load(context), context.current_num_replicas, context.target_num_replicas
+        running, target = context.current_num_replicas, context.target_num_replicas
         if not 0 < running < target or load <= running:
             return load
         return running + (load - running) * running / target

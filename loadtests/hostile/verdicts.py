@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadtests.hostile.attacks import UNDERWAY, Kind, Outcome, Tally
+from loadtests.hostile.attacks import UNDERWAY, Kind, Tally
 from loadtests.hostile.polite import Sample
 from loadtests.hostile.processes import Kill, Usage, by_role
 from loadtests.outcomes import percentile
@@ -36,15 +36,16 @@ def nothing_wrong(samples: Sequence[Sample]) -> Verdict:
 def errors_only_near_kills(samples: Sequence[Sample], kills: Sequence[Kill]) -> Verdict:
     """Allow errors of polite users only within two seconds of a kill."""
     errors = [sample for sample in samples if sample.error]
-    outside = [error for error in errors if not _is_near(error.at, kills)]
+    outside = [error for error in errors if not _is_of_kill(error.at, error.at, kills)]
     kinds = sorted({f"{error.user}: {error.error}" for error in outside})
     where = f"{len(outside)} of them not within {AFTER_KILL_S:g} s of a kill{_listed(kinds)}"
     found = f"{len(errors)}, {where}; {retries(samples)}"
     return Verdict("errors of polite users", not outside, found)
 
 
-def _is_near(at: float, kills: Sequence[Kill]) -> bool:
-    return any(0 <= at - kill.at <= AFTER_KILL_S for kill in kills)
+def _is_of_kill(began: float, ended: float, kills: Sequence[Kill]) -> bool:
+    """Say whether anything of a time is within two seconds of a kill."""
+    return any(began - AFTER_KILL_S <= kill.at <= ended for kill in kills)
 
 
 def retries(samples: Sequence[Sample]) -> str:
@@ -165,17 +166,16 @@ def hostile_answered(kinds: Sequence[Kind], tally: Tally, kills: Sequence[Kill])
     allowed = {kind.name: {*kind.expected.split(), "429", UNDERWAY} for kind in kinds}
     all_outcomes = [(name, outcome) for name, outcomes in tally.items() for outcome in outcomes]
     odd = [(name, outcome) for name, outcome in all_outcomes if outcome.what not in allowed[name]]
-    unexplained = [outcome for _, outcome in odd if outcome.what not in BY_KILLS or not _is_of_kill(outcome, kills)]
+    unexplained = [
+        outcome
+        for _, outcome in odd
+        if outcome.what not in BY_KILLS or not _is_of_kill(outcome.began, outcome.ended, kills)
+    ]
     counts = Counter((name, outcome.what) for name, outcome in odd)
     listed = _listed([f"{name}: {count} × {what}" for (name, what), count in counts.items()])
     without = f"{len(unexplained)} of them without a kill"
     found = f"{len(odd)} of {len(all_outcomes)}{listed}, {without}"
     return Verdict("hostile ones not answered as they should be", not unexplained, found)
-
-
-def _is_of_kill(outcome: Outcome, kills: Sequence[Kill]) -> bool:
-    """Say whether an attack was underway as a replica was killed, or shortly afterwards."""
-    return any(outcome.began - AFTER_KILL_S <= kill.at <= outcome.ended for kill in kills)
 
 
 def _listed(items: Sequence[str]) -> str:

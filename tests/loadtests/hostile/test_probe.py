@@ -20,6 +20,16 @@ trifold_sequences_waiting{model="sentiment"} 2.0
 """
 
 
+async def probed(stand_in: StandIn, until: asyncio.Event) -> Probe:
+    """Return what probes found until something happened."""
+    found = Probe()
+    probing = asyncio.create_task(probe("stories", stand_in.address, found))
+    await asyncio.wait_for(until.wait(), 10)
+    probing.cancel()
+    await asyncio.gather(probing, return_exceptions=True)
+    return found
+
+
 def test_what_is_held_is_read_from_the_metrics_page() -> None:
     assert held(PAGE) == {"trifold_kv_slots_used stories": 3.0, "trifold_sequences_waiting sentiment": 2.0}
 
@@ -45,11 +55,7 @@ async def test_a_stall_is_found_by_all_probes_that_were_due_meanwhile(
         return json_answer({})
 
     stand_in.answer = answer
-    found = Probe()
-    probing = asyncio.create_task(probe("stories", stand_in.address, found))
-    await asyncio.wait_for(goes_on.wait(), 10)
-    probing.cancel()
-    await asyncio.gather(probing, return_exceptions=True)
+    found = await probed(stand_in, goes_on)
 
     late = [seconds for seconds in found.seconds if seconds > 0.2]
     assert len(late) >= 10 and late == sorted(late, reverse=True)
@@ -69,11 +75,7 @@ async def test_probes_ask_on_one_connection_and_count_what_fails(
         return last or json_answer({})
 
     stand_in.answer = answer
-    found = Probe()
-    probing = asyncio.create_task(probe("stories", stand_in.address, found))
-    await asyncio.wait_for(have_all.wait(), 10)
-    probing.cancel()
-    await asyncio.gather(probing, return_exceptions=True)
+    found = await probed(stand_in, have_all)
 
     assert stand_in.seen[0].head.startswith("GET /models/stories/health HTTP/1.1")
     assert len(stand_in.transports) == 1 and found.failures == 1 and len(found.seconds) >= 6

@@ -59,11 +59,9 @@ class ResponseFormat(BaseModel):
         """Return it in the task's words, none for any text; raises `InvalidRequest`."""
         if self.type == "text":
             return None
-        if self.type == "regex" or isinstance(self.value, str):
-            if self.type != "regex" or not isinstance(self.value, str):
-                raise InvalidRequest(
-                    "response_format: the type regex, and no other, has a text as value", "response_format"
-                )
+        if (self.type == "regex") != isinstance(self.value, str):
+            raise InvalidRequest("response_format: the type regex has a text as value, others none", "response_format")
+        if isinstance(self.value, str):
             return Grammar(regex=self.value)
         beside = self.value or self.schema_
         if self.type == "json" and not beside:
