@@ -24,6 +24,7 @@ HEADS_OF: dict[Architecture, tuple[HeadKind, ...]] = {
     "encoder_decoder": ("words", "classify"),
     "vision": ("classify",),
 }
+MAX_WAVES = 2**28  # numbers of a table of sines, of 4 bytes each
 
 
 _hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)  # else most of the time to read a manifest
@@ -393,8 +394,10 @@ class TransformerConfig(_Checked):
         heads, positions = self.attention.num_heads, self.positions
         if self.attention.head_dim is None:
             self._check("d_model", self.d_model % heads == 0, f"a multiple of attention.num_heads ({heads})")
-        even = not positions.kind.startswith("sinusoidal") or self.d_model % 2 == 0
-        self._check("d_model", even, "even, for sinusoidal positions pair sines with cosines")
+        if positions.kind.startswith("sinusoidal"):
+            self._check("d_model", self.d_model % 2 == 0, "even, for sinusoidal positions pair sines with cosines")
+            most = MAX_WAVES // self.d_model  # no weights would show that the table is larger than the memory
+            self._check("max_positions", self.max_positions <= most, f"at most {most}, for so wide a table of sines")
         if positions.kind == "rotary":
             turning = positions.rotary_dim if positions.rotary_dim is not None else self.head_dim
             fits = turning % 2 == 0 and 2 <= turning <= self.head_dim

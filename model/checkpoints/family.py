@@ -110,6 +110,8 @@ def load(
             continue
         if target not in parameters:
             raise CheckpointError(f"{name}: this configuration has no {target}")
+        if not part.is_floating_point():
+            raise CheckpointError(f"{name}: its numbers are {part.dtype}; weights are floating-point numbers")
         if part.shape != parameters[target].shape:
             expected = tuple(parameters[target].shape)
             raise CheckpointError(f"{name}: the shape is {tuple(part.shape)}; {target} needs {expected}")

@@ -90,12 +90,21 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object; raises `CheckpointError` naming it."""
+    content = read_any_json(path)
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: must hold a JSON object")
+    return content
+
+
+def read_any_json(path: Path) -> Any:
+    """Read a file of JSON; raises `CheckpointError` naming it."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text)
+        if "\\ud" in text.lower():  # half of a pair may be escaped alone, and is no character
+            json.dumps(content, ensure_ascii=False).encode()
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent}: there is no {path.name}; a checkpoint has one") from None
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path}: must hold a JSON object")
     return content

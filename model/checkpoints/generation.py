@@ -333,9 +333,9 @@ def _prompts(
         others = {key: value for key, value in values.items() if key != "prefix"}
         direction = TRANSLATION.fullmatch(name)
         if name == SUMMARIZATION:
-            prefix = values.get("prefix", stated_prefix)
+            prefix = values["prefix"] if values.get("prefix") is not None else stated_prefix
             prompts["summarize"] = TaskPrompt(prefix=prefix, generation=read({**stated, **others}))
-        elif direction and "prefix" in values:
+        elif direction and values.get("prefix") is not None:
             prefixes[direction[1], direction[2]] = values["prefix"]
             if "translate" not in prompts:
                 prompts["translate"] = TaskPrompt(generation=read({**stated, **others}))

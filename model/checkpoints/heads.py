@@ -135,12 +135,12 @@ def _classifier(config: HFConfig) -> Purpose:
 def _activation(config: HFConfig) -> Activation | None:
     """Return what makes scores of logits, where a checkpoint says it."""
     problem, old = config.get("problem_type"), config.get("sbert_ce_default_activation_function")
-    if problem is not None and problem not in PROBLEMS:
+    if problem is not None and problem not in list(PROBLEMS):
         raise CheckpointError(unsupported("problem_type", problem, f"it must be one of {', '.join(PROBLEMS)}"))
     named = (config.get("sentence_transformers") or {}).get("activation_fn", old)
     if named is None or (named == IDENTITY and num_labels(config) > 1):  # their default, and nobody's choice
         return None if problem is None else PROBLEMS[problem]
-    if named not in CROSS_ENCODERS:
+    if named not in list(CROSS_ENCODERS):
         allowed = ", ".join(CROSS_ENCODERS)
         raise CheckpointError(unsupported("sentence_transformers", named, f"only {allowed} are supported"))
     return CROSS_ENCODERS[named]

@@ -16,7 +16,7 @@ from model.checkpoints.bart import BART, MBART
 from model.checkpoints.bert import BERT
 from model.checkpoints.deberta import DEBERTA
 from model.checkpoints.distilbert import DISTILBERT
-from model.checkpoints.errors import CheckpointError
+from model.checkpoints.errors import CheckpointError, broken_values
 from model.checkpoints.family import Family, HFConfig, load
 from model.checkpoints.files import CONFIG_FILE, SMALL_100, read_config
 from model.checkpoints.gemma import GEMMA3
@@ -72,11 +72,12 @@ def check_config(folder: Path) -> tuple[Family, HFConfig]:
 
     Needs neither weights nor tokenizer; raises `CheckpointError`, also for outputs chosen in ways that are not known.
     """
-    described = _described(folder)
-    if described.made.head.kind == "words":
-        _output_settings(folder, described.config, described.made.architecture)
-    if described.made.vision is not None:
-        read_image_format(folder, described.made.vision)
+    with broken_values(folder):
+        described = _described(folder)
+        if described.made.head.kind == "words":
+            _output_settings(folder, described.config, described.made.architecture)
+        if described.made.vision is not None:
+            read_image_format(folder, described.made.vision)
     return described.family, described.config
 
 
@@ -85,7 +86,8 @@ def stated_config(folder: Path) -> TransformerConfig:
 
     Those of T5 1.1 state that the output matrix is the model's own; `read_checkpoint` asks the numbers.
     """
-    described = _described(folder)
+    with broken_values(folder):
+        described = _described(folder)
     made, is_own = described.made, described.config.get("tie_word_embeddings") is False
     return replace(made, head=replace(made.head, tied=False)) if is_own and made.head.kind == "words" else made
 
@@ -105,9 +107,11 @@ def read_checkpoint(
     without any summarizes, if it was made for that, or turns texts into texts. What takes pictures has no tokens.
     `scratch` is a folder for a tokenizer that must be made; it has to stay until that is copied.
     """
-    described = _described(folder)
-    tokens, card = _tokens_and_card(folder, described, name, licence, languages, scratch)
+    with broken_values(folder):
+        described = _described(folder)
+        tokens, card = _tokens_and_card(folder, described, name, licence, languages, scratch)
     with (
+        broken_values(folder),
         open_weights(folder, allow_pickle=allow_pickle) as tensors,
         dense_weights(described.layout, allow_pickle=allow_pickle) as dense,
     ):
@@ -117,7 +121,7 @@ def read_checkpoint(
 
 def check_description(folder: Path, languages: tuple[str, str] | None = None) -> None:
     """Raise `CheckpointError` for what `read_checkpoint` refuses, as far as it shows without weights."""
-    with TemporaryDirectory() as scratch:
+    with TemporaryDirectory() as scratch, broken_values(folder):
         _tokens_and_card(folder, _described(folder), "checked", "", languages, Path(scratch))
 
 
@@ -134,10 +138,10 @@ class _Described:
 def _described(folder: Path) -> _Described:
     config: HFConfig = read_config(folder)
     name = config.get("model_type")
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise CheckpointError(f"{folder}: the family {name!r} is not supported; one of {', '.join(FAMILIES)} is")
-    config, layout = with_library(folder, config)
     with _config_errors(folder):
+        config, layout = with_library(folder, config)
         made = FAMILIES[name].to_config(config)
         check_head(config, made.head.kind)
     return _Described(FAMILIES[name], config, layout.shape(made) if layout else made, layout)
@@ -178,8 +182,9 @@ def _tokens_and_card(
 
 
 def _check_ids(folder: Path, tokens: Tokens, made: TransformerConfig) -> None:
-    """Raise `CheckpointError` for what the model has no vector for: ids of special tokens, types of texts."""
-    for name, token in tokens.special_ids.model_dump().items():
+    """Raise `CheckpointError` for what the model has no vector for: ids of tokens, types of texts."""
+    of_outputs = tokens.generation.token_ids() if tokens.generation else ()
+    for name, token in (*tokens.special_ids.model_dump().items(), *of_outputs):
         if token is not None and token >= made.vocab_size:
             raise CheckpointError(
                 f"{folder}: the id of the token for {name} is {token}; the model's go from 0 to {made.vocab_size - 1}"

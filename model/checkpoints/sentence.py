@@ -7,7 +7,6 @@ alone, and a head of `transformers`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from model.checkpoints.errors import CheckpointError
+from model.checkpoints.errors import CheckpointError, broken_values
+from model.checkpoints.files import CONFIG_FILE, read_any_json, read_json
 from model.config import Activation, Pooling, TransformerConfig
 from model.package import Embedding
 from model.package.manifest import in_words
@@ -80,18 +80,19 @@ class SentenceLayout:
 
 def read_layout(folder: Path) -> SentenceLayout | None:
     """Return how a folder's vectors are made, or None where it does not say; raises `CheckpointError`."""
-    library = _library(folder)
-    if not (folder / MODULES_FILE).is_file() or library.get("model_type") == "CrossEncoder":
-        return None
-    parts = _parts(folder)
-    transformer = _transformer(folder)
-    return SentenceLayout(
-        pooling=_pooling(parts["Pooling"] / "config.json"),
-        embedding=_embedding(folder, library, normalize="Normalize" in parts),
-        dense=_dense(parts["Dense"]) if "Dense" in parts else None,
-        max_tokens=transformer.get("max_seq_length"),
-        lower_case=bool(transformer.get("do_lower_case")),
-    )
+    with broken_values(folder):
+        library = _library(folder)
+        if not (folder / MODULES_FILE).is_file() or library.get("model_type") == "CrossEncoder":
+            return None
+        parts = _parts(folder)
+        transformer = _transformer(folder)
+        return SentenceLayout(
+            pooling=_pooling(parts["Pooling"] / CONFIG_FILE),
+            embedding=_embedding(folder, library, normalize="Normalize" in parts),
+            dense=_dense(parts["Dense"]) if "Dense" in parts else None,
+            max_tokens=transformer.get("max_seq_length"),
+            lower_case=bool(transformer.get("do_lower_case")),
+        )
 
 
 def _embedding(folder: Path, library: Mapping[str, Any], *, normalize: bool) -> Embedding:
@@ -128,11 +129,11 @@ def _library(folder: Path) -> Mapping[str, Any]:
 def _listed(folder: Path) -> list[tuple[str, str, Any]]:
     """Return each part's class, folder and settings, in their order."""
     try:
-        listed = json.loads((folder / MODULES_FILE).read_text(encoding="utf-8"))
+        listed = read_any_json(folder / MODULES_FILE)
         ordered = sorted(listed, key=lambda part: part["idx"])
         found = [(str(part["type"]), str(part["path"]), part.get("kwargs")) for part in ordered]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(f"{folder / MODULES_FILE}: cannot be read: {error}") from None
+    except (AttributeError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder / MODULES_FILE}: cannot be read: {error!r}") from None
     for _, place, _ in found:
         if Path(place).is_absolute() or ".." in Path(place).parts:
             raise CheckpointError(f"{folder / MODULES_FILE}: {place!r} is no folder within the checkpoint's")
@@ -189,7 +190,7 @@ def _pooling(path: Path) -> Pooling:
 
 
 def _dense(folder: Path) -> Dense:
-    path = folder / "config.json"
+    path = folder / CONFIG_FILE
     values = _read(
         path,
         ("in_features", "out_features", "bias", "activation_function"),
@@ -199,21 +200,20 @@ def _dense(folder: Path) -> Dense:
     )
     if missing := [name for name in ("in_features", "out_features") if name not in values]:
         raise CheckpointError(f"{path}: there is no {missing[0]}")
-    width, activation = values["in_features"], values.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if activation not in DENSE_ACTIVATIONS:
+    widths = values["in_features"], values["out_features"]
+    if not all(type(width) is int and width >= 1 for width in widths):
+        raise CheckpointError(f"{path}: in_features and out_features are {widths}; they must be whole numbers from 1")
+    activation = values.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if activation not in list(DENSE_ACTIVATIONS):
         allowed = ", ".join(DENSE_ACTIVATIONS)
         raise CheckpointError(f"{path}: activation_function is {activation!r}; only {allowed} are supported")
-    return Dense(folder, width, values["out_features"], DENSE_ACTIVATIONS[activation], values.get("bias", True))
+    return Dense(folder, *widths, DENSE_ACTIVATIONS[activation], values.get("bias", True))
 
 
 def _read(path: Path, known: tuple[str, ...], **allowed: tuple[object, ...]) -> Mapping[str, Any]:
     """Read a JSON object of known fields, and of those that may have the values allowed."""
-    try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        items = values.items()
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{path}: cannot be read: {error}") from None
-    for name, value in items:
+    values = read_json(path)
+    for name, value in values.items():
         if name not in known and value not in allowed.get(name, ()):
             raise CheckpointError(f"{path}: {name} is {value!r}, which is not supported")
     return values

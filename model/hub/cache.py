@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
@@ -81,7 +82,7 @@ class PackageCache:
         """Note what a branch or tag means today."""
         place = self._note(name)
         place.parent.mkdir(parents=True, exist_ok=True)
-        partial = place.with_name(f"{place.name}.{os.getpid()}")
+        partial = place.with_name(f"{place.name}.{uuid4().hex}")  # ids of processes are of one container
         partial.write_text(commit)
         partial.rename(place)
 

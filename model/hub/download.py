@@ -222,14 +222,16 @@ def check_hashes(folder: Path, names: Iterable[str]) -> None:
 
 
 def _is_named_by_its_hash(blob: Path) -> bool:
-    """Tell whether a file's content fits its name: SHA-256 for large files, git's SHA-1 for others."""
+    """Tell whether a file's content fits its name: SHA-256 for large files, git's SHA-1 for others, or a plain one."""
     if _SHA256.fullmatch(blob.name):
-        digest = hashlib.sha256()
+        digests = [hashlib.sha256()]
     elif _SHA1.fullmatch(blob.name):
-        digest = hashlib.sha1(f"blob {blob.stat().st_size}\0".encode(), usedforsecurity=False)
+        of_git = f"blob {blob.stat().st_size}\0".encode()
+        digests = [hashlib.sha1(start, usedforsecurity=False) for start in (of_git, b"")]  # mirrors have the second
     else:
         return True
     with blob.open("rb") as file:
         while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest() == blob.name
+            for digest in digests:
+                digest.update(block)
+    return blob.name in {digest.hexdigest() for digest in digests}

@@ -115,6 +115,13 @@ def test_sinusoidal_positions_need_an_even_width() -> None:
         replace(BASE, d_model=33, attention=AttentionConfig(3))
 
 
+def test_a_table_of_sines_that_would_fill_the_memory_is_refused() -> None:
+    most = 2**28 // BASE.d_model
+    assert replace(BASE, max_positions=most).max_positions == most
+    with pytest.raises(ConfigError, match=f"max_positions is {most + 1}; it must be at most {most}, for so wide"):
+        replace(BASE, max_positions=most + 1)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "allowed"),
     [

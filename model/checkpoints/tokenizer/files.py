@@ -13,6 +13,7 @@ from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import CONFIG_FILE, read_json
 
 MAX_COUNTED_TOKENS = 100_000  # of a kind that a file only counts
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -81,7 +82,7 @@ class TokenizerFiles:
     def vocabulary(self, name: str) -> dict[str, int]:
         """Read a JSON file of tokens and their ids, which must be without gaps; raises `CheckpointError`."""
         ids = read_json(self.path(name))
-        if sorted(ids.values()) != list(range(len(ids))):
+        if {*map(type, ids.values())} - {int} or sorted(ids.values()) != list(range(len(ids))):
             raise CheckpointError(f"{self.folder / name}: the ids are not 0 to {len(ids) - 1}, each once")
         return ids
 
@@ -105,15 +106,22 @@ class TokenizerFiles:
             (tokenizer.add_special_tokens if token.special else tokenizer.add_tokens)([token])
 
     def add_what_is_missing(self, tokenizer: Tokenizer) -> bool:
-        """Add the tokens that a `tokenizer.json` does not know as such and these files name; tells if there were any.
+        """Add the tokens that a `tokenizer.json` does not know so as these files have them; tells if there were any.
 
-        As transformers does: fine-tunes name control tokens here, beside the file of the model they began with. Those
-        without a place, which would get new ids, are for no model. Raises `CheckpointError` as `add_tokens` does.
+        As transformers does: fine-tunes name control tokens here, beside the file of the model they began with, or what
+        is stripped around one. Those without a place, which would get new ids, are for no model. Raises
+        `CheckpointError` as `add_tokens` does.
         """
-        known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-        missing = [(place, token) for place, token in self._placed() if token.content not in known]
+        known = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+        # In added_tokens.json is no more than names and places.
+        missing = [
+            (place, token)
+            for place, token in self._placed()
+            if token.content not in known
+            or (token.content not in self.added and _flags(token) != _flags(known[token.content]))
+        ]
         placed = {token.content for _, token in missing}
-        named = [each for each in self._named() if each not in known | placed]
+        named = [each for each in self._named() if each not in known.keys() | placed]
         special = [each for each in named if tokenizer.token_to_id(each) is not None]
         self._add(tokenizer, special, missing)
         return bool(missing or special)
@@ -125,7 +133,6 @@ class TokenizerFiles:
 
     def _placed(self) -> list[tuple[int, AddedToken]]:
         """Return the tokens that the files add, with their ids, in order."""
-        flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
         try:
             added = {int(key): value for key, value in self.option("added_tokens_decoder", {}).items()}
             named = self._named()
@@ -133,11 +140,15 @@ class TokenizerFiles:
                 is_special = content in named
                 added.setdefault(place, {"content": content, "special": is_special, "normalized": not is_special})
             return [
-                (place, AddedToken(entry["content"], **{flag: entry[flag] for flag in flags if flag in entry}))
+                (place, AddedToken(entry["content"], **{flag: entry[flag] for flag in FLAGS if flag in entry}))
                 for place, entry in sorted(added.items())
             ]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{self.folder}: added tokens have a form that is not known: {error!r}") from None
+
+
+def _flags(token: AddedToken) -> dict[str, bool]:
+    return {flag: getattr(token, flag) for flag in FLAGS}
 
 
 def _content(token: Any) -> str:

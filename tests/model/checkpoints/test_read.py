@@ -241,6 +241,48 @@ def test_json_that_is_nested_without_end_is_refused(name: str, folder: Path) -> 
         check_description(folder)
 
 
+BROKEN: list[tuple[str, dict[str, Any], str]] = [
+    ("config.json", {"model_type": []}, r"the family \[\] is not supported"),
+    ("config.json", {"architectures": 7}, r"config\.json: architectures is 7; it must name one class"),
+    ("config.json", {"eos_token_id": "\ud800"}, r"config\.json: cannot be read: .*surrogates not allowed"),
+    ("generation_config.json", {"suppress_tokens": [10**7]}, r"the token for suppress_ids is 10000000; the model's go"),
+    ("tokenizer_config.json", {"pad_token": {"text": "a"}}, "added tokens have a form that is not known"),
+    (
+        "tokenizer.json",
+        {"model": {"type": "WordPiece", "vocab": {}, "unk_token": "?"}},
+        "tokenizer.json: cannot be rea",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "words"), BROKEN)
+def test_values_of_another_form_are_refused_in_a_sentence(
+    name: str, fields: dict[str, Any], words: str, folder: Path
+) -> None:
+    if not (folder / name).is_file():
+        (folder / name).write_text("{}")
+    change(folder / name, **fields)
+
+    with pytest.raises(CheckpointError, match=words):
+        check_description(folder)
+
+
+def test_a_panic_within_the_library_of_tokenizers_is_a_refusal(bert: Path) -> None:
+    content = json.loads((bert / TOKENIZER_FILE).read_text())
+    content["post_processor"]["special_tokens"] = {}
+    (bert / TOKENIZER_FILE).write_text(json.dumps(content))
+
+    with pytest.raises(CheckpointError, match=r"a value that cannot be used \(PanicException: "):
+        check_description(bert)
+
+
+def test_weights_that_are_no_floating_point_numbers_are_refused(folder: Path, read: Read) -> None:
+    save_file({name: tensor.to(torch.int8) for name, tensor in load_file(folder / WEIGHTS).items()}, folder / WEIGHTS)
+
+    with pytest.raises(CheckpointError, match=r"its numbers are torch\.int8; weights are floating-point numbers"):
+        read()
+
+
 def test_special_tokens_that_the_model_does_not_have_are_refused_before_any_work(folder: Path) -> None:
     (folder / WEIGHTS).unlink()
     change(folder / "config.json", eos_token_id=50256, bos_token_id=50256)

@@ -174,6 +174,7 @@ def test_a_cross_encoder_names_what_makes_scores(tmp_path: Path) -> None:
         ),
         (None, {"1_Pooling": {"twist": 3}}, "twist is 3, which is not supported"),
         (["Transformer", "Pooling", "Dense"], {"2_Dense": {"in_features": 32}}, "there is no out_features"),
+        (["Transformer", "Pooling", "Dense"], {"2_Dense": {"in_features": 32, "out_features": 1.5}}, "whole numbers"),
         (
             None,
             {"config_sentence_transformers": {"default_prompt_name": "query"}},

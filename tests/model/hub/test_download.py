@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -12,7 +13,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from model.checkpoints.errors import CheckpointError
-from model.hub.download import Hub
+from model.hub.download import Hub, check_hashes
 from model.hub.errors import HubError, HubUnreachable
 from model.hub.names import HubName
 from tests.local_hub import LocalHub
@@ -168,6 +169,18 @@ def test_a_file_that_differs_from_its_hash_is_named_and_downloaded_again(
 
     assert (folder / file).read_bytes() == content
     assert len(running_hub.asked_for(file)) == 2
+
+
+@pytest.mark.parametrize("start", [b"blob 2\0", b""])
+def test_a_hash_may_be_that_of_git_or_of_the_content_alone(start: bytes, tmp_path: Path) -> None:
+    blob = tmp_path / hashlib.sha1(start + b"{}", usedforsecurity=False).hexdigest()
+    (tmp_path / "config.json").symlink_to(blob.name)
+
+    blob.write_bytes(b"{}")
+    check_hashes(tmp_path, ["config.json"])
+    blob.write_bytes(b"[]")
+    with pytest.raises(HubError, match="its content differs from its hash"):
+        check_hashes(tmp_path, ["config.json"])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
 from model.checkpoints.errors import CheckpointError
@@ -112,6 +112,26 @@ def test_a_token_that_other_files_alone_name_is_one_in_texts_as_in_transformers(
     assert own.encode("a?!", add_special_tokens=False).ids == [2, 3]  # ?! is a word that it does not know
     ids = tokenizer.encode("a?!", add_special_tokens=False).ids
     assert ids == [2, 3, 3] == theirs("a?!", add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize("flags", [{"lstrip": True}, {"rstrip": True}, {"single_word": True}, {"special": True}])
+def test_flags_of_an_added_token_are_those_of_the_configuration_as_in_transformers(
+    flags: dict[str, bool], folder: Path
+) -> None:
+    own = read_tokenizer(folder / TOKENIZER_FILE)
+    own.pre_tokenizer = pre_tokenizers.Split(" ", "isolated")
+    own.add_tokens([AddedToken("<x>", normalized=False)])
+    own.save(str(folder / TOKENIZER_FILE))
+    stated = {"4": {"content": "<x>", "normalized": False, **flags}}
+    named = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>"}
+    tokenizer = written(folder, **named, added_tokens_decoder=stated)
+    theirs = AutoTokenizer.from_pretrained(folder)
+    text = "a <x> a<x>a"
+
+    ids = tokenizer.encode(text).ids
+    assert ids == theirs(text)["input_ids"]
+    assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+    assert (ids, tokenizer.decode(ids)) != (own.encode(text).ids, own.decode(own.encode(text).ids))
 
 
 def test_a_token_that_would_have_another_id_is_refused(folder: Path) -> None:
