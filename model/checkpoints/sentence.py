@@ -133,7 +133,7 @@ def _listed(folder: Path) -> list[tuple[str, str, Any]]:
         ordered = sorted(listed, key=lambda part: part["idx"])
         found = [(str(part["type"]), str(part["path"]), part.get("kwargs")) for part in ordered]
     except (AttributeError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{folder / MODULES_FILE}: cannot be read: {error!r}") from None
+        raise CheckpointError(f"{folder / MODULES_FILE}: cannot be read: {error}") from None
     for _, place, _ in found:
         if Path(place).is_absolute() or ".." in Path(place).parts:
             raise CheckpointError(f"{folder / MODULES_FILE}: {place!r} is no folder within the checkpoint's")
