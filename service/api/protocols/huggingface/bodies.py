@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -316,6 +316,27 @@ class Translation(Body):
     parameters: TranslationParameters = TranslationParameters()
 
 
+class OutputForm(_Open):
+    """The form that an output has to have."""
+
+    type: Literal["json", "json_schema", "regex"]
+    value: dict[str, Any] | Text = Field(description="a schema (of `json_schema` one with a name), or an expression")
+
+    @model_validator(mode="after")
+    def _value_is_of_its_type(self) -> Self:
+        if isinstance(self.value, str) != (self.type == "regex"):
+            raise PydanticCustomError("form", "`value` should be a text for `regex`, and an object for others")
+        return self
+
+    def grammar(self) -> dict[str, Any]:
+        """Return it as a native request has it."""
+        if self.type == "regex":
+            return {"regex": self.value}
+        assert isinstance(self.value, dict)
+        inner = self.value.get("schema") if self.type == "json_schema" else None
+        return {"json_schema": inner if isinstance(inner, dict) else self.value}
+
+
 class TextGenerationParameters(GenerationParameters):
     """How prompts are continued: TGI's names and those of transformers."""
 
@@ -330,7 +351,7 @@ class TextGenerationParameters(GenerationParameters):
     stop_sequences: StopTexts | None = None  # what clients called `stop` before
     stop: StopTexts | None = None
     return_full_text: bool | None = None
-    details: NotDone = None
+    details: bool | None = None
     decoder_input_details: NotDone = None
     best_of: OnlyOne = None
     top_n_tokens: NotDone = None
@@ -338,7 +359,7 @@ class TextGenerationParameters(GenerationParameters):
     watermark: NotDone = None
     max_length: NotDone = None  # which would count the prompt, too
     min_length: NotDone = None
-    grammar: NotDone = None
+    grammar: OutputForm | None = None
     adapter_id: NotDone = None
     tools: NotDone = None
     truncate: NotDone = None
@@ -353,6 +374,8 @@ class TextGenerationParameters(GenerationParameters):
     def native(self, kind: type[DecodingRequest] = GenerateRequest) -> dict[str, Any]:
         """Return the fields of a native request; without `do_sample` it is as the package says."""
         fields = super().native(kind)
+        if self.grammar is not None:
+            fields["grammar"] = self.grammar.grammar()
         return {**fields, "temperature": 0} if self.do_sample is False else fields
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -13,14 +13,21 @@ from service.api.invalid import naming, native
 from service.api.protocols.huggingface.bodies import Summarization, TextGeneration, Translation
 from service.errors import InvalidRequest
 from service.schemas import (
+    Choice,
     GenerateEvent,
     GenerateRequest,
     GenerateResponse,
     SummarizeRequest,
     SummarizeResponse,
+    TokenLogprob,
     TranslateRequest,
     TranslateResponse,
+    UsageEvent,
 )
+from service.schemas.decoding import FinishReason
+from service.tasks.texts import as_list
+
+TGIFinishReason = Literal["length", "eos_token", "stop_sequence"]
 
 NAMES = {
     "max_tokens": "max_new_tokens",
@@ -29,7 +36,7 @@ NAMES = {
     "suppress_ids": "suppress_tokens",
     "prompt": "inputs",
     "input": "inputs",
-    "echo": "return_full_text",
+    "logprobs": "details",
     "target": "tgt_lang",
     "source": "src_lang",
 }
@@ -47,33 +54,92 @@ class StreamedToken(BaseModel):
     special: bool = False
 
 
+class StreamDetails(BaseModel):
+    """How a text that was streamed has ended."""
+
+    finish_reason: TGIFinishReason
+    generated_tokens: int
+    input_length: int
+    seed: int | None
+
+
 class StreamedText(BaseModel):
-    """A piece of the text; the last one has the whole."""
+    """A piece of the text; the last one has the whole, and the details if they are asked for."""
 
     index: int
     token: StreamedToken
     generated_text: str | None = None
+    details: StreamDetails | None = None
 
 
 async def text_generation(calls: Calls, body: TextGeneration) -> Any:
     """Return the continuation of each prompt."""
+    asked = _generation(calls, body)
+    if body.parameters.details:
+        asked = asked.model_copy(update={"logprobs": 0})
     with naming(**NAMES):
-        answer = await calls.answer_as(GenerateResponse, _generation(calls, body), "generate")
-    return [{"generated_text": choice.text} for choice in answer.choices]
+        answer = await calls.answer_as(GenerateResponse, asked, "generate")
+    before = as_list(body.inputs) if body.parameters.return_full_text else [""] * len(answer.choices)
+    texts = [{"generated_text": prompt + choice.text} for prompt, choice in zip(before, answer.choices, strict=True)]
+    if not body.parameters.details:
+        return texts
+    ends = _ends(calls, body)
+    return [
+        {**text, "details": _details(choice, body.parameters.seed, ends)}
+        for text, choice in zip(texts, answer.choices, strict=True)
+    ]
+
+
+def _details(choice: Choice, seed: int | None, ends: set[int | None]) -> dict[str, Any]:
+    """Return a text's tokens with their log probabilities, and why it ended; TGI has an end among its tokens."""
+    tokens = choice.logprobs or []
+    return {
+        "finish_reason": _finish_reason(choice.finish_reason, tokens, ends),
+        "generated_tokens": len(tokens),
+        "seed": seed,
+        "prefill": [],
+        "tokens": [
+            {"id": token.id, "text": token.text, "logprob": token.logprob, "special": token.id in ends}
+            for token in tokens
+        ],
+    }
+
+
+def _finish_reason(reason: FinishReason, tokens: Sequence[TokenLogprob], ends: set[int | None]) -> TGIFinishReason:
+    if reason != "stop":
+        return "length"
+    return "eos_token" if tokens and tokens[-1].id in ends else "stop_sequence"
+
+
+def _ends(calls: Calls, body: TextGeneration) -> set[int | None]:
+    """Return the tokens that end an output."""
+    manifest = calls.find(body.model, "generate").manifest
+    return {manifest.special_ids.end, *manifest.generation_for("generate").end_ids}
 
 
 async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGenerator[StreamedText, None]:
     """Yield the continuation of a prompt piece by piece, as TGI does."""
     if not isinstance(body.inputs, str):
         raise InvalidRequest("stream is for a single prompt; send inputs as a text", "stream")
-    asked = _generation(calls, body).model_copy(update={"stream": True, "echo": False})
-    if asked.beam_size in {None, 1}:  # of what is searched there are none
+    asked = _generation(calls, body).model_copy(update={"stream": True})
+    if asked.beam_size in {None, 1} or body.parameters.details:  # of what is searched there are none
         asked = asked.model_copy(update={"logprobs": 0})
-    text = body.inputs if body.parameters.return_full_text else ""
+    text, ends = body.inputs if body.parameters.return_full_text else "", _ends(calls, body)
     index = 0
+    ended, reason = None, None
     with naming(**NAMES):
         async with aclosing(calls.events(asked, "generate")) as events:
             async for event in events:
+                if isinstance(event, UsageEvent):  # behind all pieces
+                    assert ended is not None and reason is not None, "bug: the last piece has a reason"
+                    if body.parameters.details:
+                        ended.details = StreamDetails(
+                            finish_reason=reason,
+                            generated_tokens=index,
+                            input_length=event.usage.prompt_tokens,
+                            seed=body.parameters.seed,
+                        )
+                    yield ended
                 if not isinstance(event, GenerateEvent):
                     continue
                 text += event.text
@@ -85,7 +151,11 @@ async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGen
                     logprob=last.logprob or 0.0 if last else 0.0,
                     special=last is None and not event.text,  # what was searched is a text without tokens
                 )
-                yield StreamedText(index=index, token=token, generated_text=text if event.finish_reason else None)
+                if event.finish_reason is None:
+                    yield StreamedText(index=index, token=token)
+                else:
+                    ended = StreamedText(index=index, token=token, generated_text=text)
+                    reason = _finish_reason(event.finish_reason, event.logprobs or [], ends)
 
 
 def _generation(calls: Calls, body: TextGeneration) -> GenerateRequest:
@@ -101,7 +171,6 @@ def _generation(calls: Calls, body: TextGeneration) -> GenerateRequest:
         GenerateRequest,
         model=body.model,
         prompt=body.inputs,
-        echo=bool(body.parameters.return_full_text),
         **fields,
     )
 

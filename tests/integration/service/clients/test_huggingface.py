@@ -72,6 +72,16 @@ def test_texts_are_continued_whole_and_streamed(service: str) -> None:
     assert text == "".join(pieces) == native["choices"][0]["text"]
 
 
+def test_details_come_with_a_text(service: str) -> None:
+    client = client_of(service, "/models/stories")
+    whole = client.text_generation("Once", max_new_tokens=4, do_sample=False, details=True)
+    *_, last = client.text_generation("Once", max_new_tokens=4, do_sample=False, details=True, stream=True)
+
+    assert whole.details is not None and last.details is not None
+    assert whole.details.finish_reason == last.details.finish_reason == "length"
+    assert (len(whole.details.tokens), last.details.generated_tokens) == (4, 4)
+
+
 async def test_texts_are_continued_without_waiting(service: str) -> None:
     async with AsyncInferenceClient(f"{service}/models/stories", token="any") as client:
         stream = await client.text_generation("Once", max_new_tokens=5, do_sample=False, stream=True)

@@ -186,6 +186,58 @@ async def test_texts_are_continued_whole_and_in_pieces(client: Client) -> None:
     assert "".join(piece["token"]["text"] for piece in pieces) == text == pieces[-1]["generated_text"]
 
 
+async def test_details_are_the_tokens_and_why_the_text_ended_whole_and_in_pieces(client: Client) -> None:
+    native = await post(client, "/generate", prompt="Once", max_tokens=5, temperature=0, logprobs=0)
+    (choice,) = native["choices"]
+    asked = {"do_sample": False, "details": True, "seed": 3}
+    (whole,) = await piped(client, "text-generation", "Once", max_new_tokens=5, return_full_text=True, **asked)
+    tokens = [{name: each[name] for name in ("id", "text", "logprob")} for each in choice["logprobs"]]
+
+    assert whole["generated_text"] == f"Once{choice['text']}"
+    details = {"finish_reason": "length", "generated_tokens": 5, "seed": 3, "prefill": []}
+    assert whole["details"] == {**details, "tokens": [{**token, "special": False} for token in tokens]}
+    parameters = {"max_new_tokens": 5, **asked}
+    pieces = await events_of(client, "/pipeline/text-generation", inputs="Once", parameters=parameters)
+    ended = {"finish_reason": "length", "generated_tokens": 5, "seed": 3}
+    assert pieces[-1]["details"] == {**ended, "input_length": native["usage"]["prompt_tokens"]}
+    assert all("details" not in piece for piece in pieces[:-1])
+    (cut,) = await piped(client, "text-generation", "Once", max_new_tokens=9, stop=[choice["text"][1:3]], **asked)
+    assert cut["details"]["finish_reason"] == "stop_sequence"
+    two = await piped(client, "text-generation", ["Once", "The"], max_new_tokens=2, **asked)
+    assert [text["details"]["generated_tokens"] for text in two] == [2, 2]
+
+
+async def test_the_end_is_a_special_token_among_the_details(
+    open_client: OpenClient, stories: TinyPackage, tmp_path: Path
+) -> None:
+    sampled = {"max_new_tokens": 40, "details": True, "temperature": 5.0}
+    async with open_client(stories.folder) as client:
+        answers = [(await piped(client, "text-generation", "Once", **sampled, seed=seed))[0] for seed in range(40)]
+
+    ended = [each["details"] for each in answers if each["details"]["finish_reason"] == "eos_token"]
+    assert ended and all(
+        [token["special"] for token in details["tokens"]] == [False] * (details["generated_tokens"] - 1) + [True]
+        for details in ended
+    )
+
+
+@pytest.mark.parametrize(
+    ("grammar", "native"),
+    [
+        ({"type": "regex", "value": "[ab]{3}"}, {"regex": "[ab]{3}"}),
+        ({"type": "json", "value": {"enum": ["a", 7]}}, {"json_schema": {"enum": ["a", 7]}}),
+        ({"type": "json_schema", "value": {"name": "x", "schema": {"enum": ["a"]}}}, {"json_schema": {"enum": ["a"]}}),
+    ],
+)
+async def test_an_output_has_the_form_that_is_asked_for(
+    client: Client, grammar: dict[str, Any], native: dict[str, Any]
+) -> None:
+    (text,) = await piped(client, "text-generation", "Once", max_new_tokens=9, do_sample=False, grammar=grammar)
+
+    answer = await post(client, "/generate", prompt="Once", max_tokens=9, temperature=0, grammar=native)
+    assert text["generated_text"] == answer["choices"][0]["text"]
+
+
 async def test_who_asks_to_sample_is_not_answered_greedily_where_the_package_is_greedy(
     open_client: OpenClient, stories: TinyPackage, tmp_path: Path
 ) -> None:
@@ -261,6 +313,13 @@ async def test_fields_that_nobody_knows_are_passed_over_whatever_they_are_called
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"num_return_sequences": 3}}, 422, "num_return"),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"stop_strings": ["a"]}}, 422, "stop_strings"),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"best_of": 2}}, 422, "best_of"),
+        ("/pipeline/text-generation", {"inputs": "x", "parameters": {"num_beams": 2, "details": True}}, 422, "details"),
+        (
+            "/pipeline/text-generation",
+            {"inputs": "x", "parameters": {"grammar": {"type": "json", "value": "a"}}},
+            422,
+            "g",
+        ),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"sequence_bias": [[[5], 1.0]]}}, 422, "sequence_"),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"guidance_scale": 1.5}}, 422, "guidance_scale"),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"do_sample": True, "num_beams": 2}}, 422, "beams"),
