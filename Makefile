@@ -72,7 +72,7 @@ chaos: $(VENV)/.dev
 # Writes what is made from one source: Serve's configurations, the PrometheusRule, the dashboards, install-*.yaml, the Helm
 # chart's files; then checks them. It needs kubectl or kustomize, and neither torch nor a cluster.
 manifests: $(VENV)/.manifests
-	$(BIN)/python -m deploy.generate
+	$(BIN)/python -m deploy.generate $(if $(RUNBOOKS),--runbooks $(RUNBOOKS))
 	$(BIN)/python -m deploy.checks
 
 # Half an environment, as without Debian's python3-venv, has no pip, and is made again.

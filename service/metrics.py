@@ -33,6 +33,7 @@ from prometheus_client import (
 )
 
 from model.package import Manifest
+from service.errors import DeadlineExceeded, InternalError, NotReady, ServerOverloaded
 from service.metrics_engine import EngineMetrics
 from service.metrics_files import AllocatedDict, NodeCollector, process_name
 from service.metrics_process import build_info
@@ -50,6 +51,7 @@ STEP_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 ROWS = tuple(2**power for power in range(11))  # up to the most slots that a model may have
 TOKENS = tuple(2**power for power in range(18))  # up to the longest contexts that there are
 BUILD = ("version", "python", "onnxruntime", "ray")
+FAILURES = tuple(str(error.status) for error in (InternalError, NotReady, DeadlineExceeded))
 INFO = ("task", "precision", "family", "application")
 RATIOS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
 
@@ -93,6 +95,7 @@ class Metrics:
         self.request_seconds = self._histogram(
             "request_seconds", "From a request's arrival to its last byte, of all but 429.", task
         )
+        self.probes_failed = self._counter("probes_failed", "Probes that were told that it is not ready.", [])
         self.in_progress = self._gauge("requests_in_progress", "Requests that have begun, by their route.", ["route"])
         self.client_requests = self._counter(
             "client_requests", "Answered requests by the name of their API key and HTTP status.", ["client", "code"]
@@ -190,10 +193,18 @@ class Metrics:
             self._timer = threading.Thread(target=_write_states, args=(self._engines,), name="states", daemon=True)
             self._timer.start()
 
+    def expect(self, manifest: Manifest) -> None:
+        """Begin the counts of what should not happen to a model: a first count that is not 0 is no increase."""
+        for task in manifest.tasks:
+            for status in FAILURES:
+                self.requests.labels(manifest.name, task, status)
+        self.rejections.labels(manifest.name, ServerOverloaded.code)
+        self.cancellations.labels(manifest.name)
+
     def loaded(self, manifest: Manifest, application: str, slots: int, seconds: float) -> None:
         """Tell of a model that can be served, its KV cache's slots, and how long opening it took.
 
-        `application` is that of its replica, as Ray's own metrics name it.
+        `application` is the one of Serve that it is in, as Ray's own metrics name it.
         """
         self.info.labels(manifest.name, manifest.task, manifest.precision, manifest.family, application).set(1)
         self.replicas.labels(manifest.name).set(1)

@@ -35,13 +35,16 @@ class Replica:
     """The models of a group in one process: their API, and the same tasks for the gateway's handle."""
 
     def __init__(self, models: Sequence[ModelSettings]) -> None:
+        from ray import serve
+
         from service.tasks.loading import load_task
         from service.tasks.reopening import ReopenedTask
         from service.tracing import Tracing
 
         self._settings, self._metrics = _settings_and_metrics()
         self._tracing = Tracing.of(self._settings)
-        loads = [partial(load_task, model, self._settings.limits, self._metrics) for model in models]
+        application = serve.get_replica_context().app_name
+        loads = [partial(load_task, model, self._settings.limits, self._metrics, application) for model in models]
         self._tasks: list[LocalTask | ReopenedTask] = (
             [loads[0]()] if len(loads) == 1 else [ReopenedTask(load) for load in loads]
         )

@@ -70,6 +70,7 @@ def test_ray_is_imported_where_the_service_is_composed() -> None:
     assert files_that_import("ray", "service") == {
         "service/app.py",
         "service/remote.py",
+        "service/replica.py",
         "service/ray_processes.py",
         "service/__main__.py",
     }

@@ -15,33 +15,40 @@ from deploy.checks.pods import file_problems, security_problems
 from deploy.checks.ray_service import budget_problems, environment_problems, operator_problems
 from deploy.checks.schemas import schema_problems
 from deploy.checks.serve import config_problems
-from deploy.checks.timeouts import timeout_problems
+from deploy.checks.timeouts import limits_of, timeout_problems
 from deploy.kustomize import can_render, compose
+from service.settings import Limits
 
 Resource = dict[str, Any]
 
 
 def problems(resources: list[Resource]) -> Iterator[tuple[str, str]]:
     """Yield everything that is wrong with the resources that components make, each with the check that found it."""
+    serving = [limits_of(each) for each in resources if each["kind"] == "RayService" or _is_plain(each)]
+    limits = serving[0] if serving else Limits()
     for resource in resources:
         name = f"{resource['kind']} {resource['metadata']['name']}"
-        for check, found in _checks(resource):
+        for check, found in _checks(resource, limits):
             yield from ((check, f"{name}: {problem}") for problem in found)
 
 
-def _checks(resource: Resource) -> Iterator[tuple[str, Iterator[str]]]:
+def _is_plain(resource: Resource) -> bool:
+    return bool(resource["kind"] == "Deployment")
+
+
+def _checks(resource: Resource, limits: Limits) -> Iterator[tuple[str, Iterator[str]]]:
     """Yield the checks that are for a resource of its kind, and what each finds."""
     yield "schemas", schema_problems(resource)
     yield "security", security_problems(resource)
     yield "files", file_problems(resource)
     kind = resource["kind"]
     if kind in PATIENCE:
-        yield "timeouts", too_impatient(PATIENCE[kind](resource))
+        yield "timeouts", too_impatient(PATIENCE[kind](resource), limits)
     if kind in IDLE:
         yield "idle connections", closed_too_soon(IDLE[kind](resource))
     if kind == "PodDisruptionBudget":
         yield "operator", budget_problems(resource)
-    if kind == "Deployment":
+    if _is_plain(resource):
         yield "timeouts", plain_problems(resource)
     if kind == "RayService":
         yield "operator", operator_problems(resource)

@@ -17,10 +17,10 @@ OF_GOOGLE_S = 600.0  # for which its load balancers keep an idle connection; nob
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
-def too_impatient(waits: Waits) -> Iterator[str]:
-    """Yield where an answer would be cut off that is still to come."""
+def too_impatient(waits: Waits, limits: Limits) -> Iterator[str]:
+    """Yield where an answer would be cut off that is still to come, by the limits that the service has."""
     for where, seconds in waits:
-        yield from must_exceed(where, seconds, "http_options.request_timeout_s", Timeouts.of(Limits()).serve)
+        yield from must_exceed(where, seconds, "http_options.request_timeout_s", Timeouts.of(limits).serve)
 
 
 def closed_too_soon(kept: Waits) -> Iterator[str]:

@@ -18,7 +18,7 @@ def plain_problems(deployment: dict[str, Any]) -> Iterator[str]:
     pod = deployment["spec"]["template"]
     given = environment(pod)
     notice = float(given.get("TRIFOLD_DRAIN_NOTICE_S", Settings.model_fields["drain_notice_s"].default))
-    leaving = notice + Timeouts.of(limits_of(given)).drain + ENDING_S
+    leaving = notice + Timeouts.of(limits_of(deployment)).drain + ENDING_S
     grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
     yield from must_exceed("terminationGracePeriodSeconds", grace, "notice, drain and end", leaving)
     yield from link_problems(pod)

@@ -25,7 +25,7 @@ def timeout_problems(service: Resource) -> Iterator[str]:
     """Yield where an outer timeout would cut off an inner one's answer."""
     config = yaml.safe_load(service["spec"]["serveConfigV2"])
     serve_s = config["http_options"]["request_timeout_s"]
-    limits = limits_of(environment(pods(service)["head"]))
+    limits = limits_of(service)
     deadline = limits.request_timeout_s
     yield from must_exceed("http_options.request_timeout_s", serve_s, "the service's deadline", deadline)
     given = [
@@ -44,8 +44,10 @@ def timeout_problems(service: Resource) -> Iterator[str]:
             yield from _probe_problems(name, first_container(pod).get("readinessProbe"))
 
 
-def limits_of(given: dict[str, str]) -> Limits:
-    """Return the limits of requests that an environment sets."""
+def limits_of(service: Resource) -> Limits:
+    """Return the limits of requests that a RayService or a Deployment sets in its environment."""
+    pod = pods(service)["head"] if service["kind"] == "RayService" else service["spec"]["template"]
+    given = environment(pod)
     prefix = "TRIFOLD_LIMITS__"
     return Limits.model_validate({k.removeprefix(prefix).lower(): v for k, v in given.items() if k.startswith(prefix)})
 

@@ -35,6 +35,17 @@ class Alert:
     window: str | None = None  # of a budget's alert
 
 
+# What HAProxy itself answers on the way, and what probes were told, by design, while a pod leaves, are no requests.
+ANSWERS = 'haproxy_backend_http_responses_total{proxy!="stats"'
+
+
+def _failed(function: str, window: str) -> str:
+    """Return how many requests HAProxy answered with 5xx, but for probes."""
+    answered, probes = f'{ANSWERS}, code="5xx"}}[{window}]', f"trifold_probes_failed_total[{window}]"
+    told = f"sum by ({SCOPE}) ({function}({probes})) or 0 * sum by ({SCOPE}) ({function}({answered}))"
+    return f"sum by ({SCOPE}) ({function}({answered})) - ({told})"
+
+
 def _sum(metric: str, window: str, by: str, selector: str = "") -> str:
     return f"sum by ({SCOPE}, {by}) (rate({metric}{selector}[{window}]))"
 
@@ -44,9 +55,8 @@ SERVICE = (
     Alert(
         "TrifoldIngressFails",
         f"""
-        (sum by ({SCOPE}) (rate(haproxy_frontend_http_responses_total{{proxy="http_frontend", code="5xx"}}[5m]))
-          > 0.01 * sum by ({SCOPE}) (rate(haproxy_frontend_http_responses_total{{proxy="http_frontend"}}[5m])))
-        and sum by ({SCOPE}) (increase(haproxy_frontend_http_responses_total{{code="5xx"}}[15m])) > 10 {OURS}
+        {_failed("rate", "5m")} > 0.01 * sum by ({SCOPE}) (rate({ANSWERS}}}[5m]))
+        and {_failed("increase", "15m")} > 10 {OURS}
         """,
         "5m",
         "critical",
@@ -104,6 +114,7 @@ SERVICE = (
         """
         trifold_process_heap_bytes / trifold_replicas
           > 1.5 * (trifold_process_heap_bytes offset 6h / trifold_replicas offset 6h)
+          > 256e6 + (trifold_process_heap_bytes offset 6h / trifold_replicas offset 6h)
         """,
         "30m",
         "warning",
@@ -136,6 +147,15 @@ RAY = (
         "critical",
         "{{ $labels.application }} has not been running for ten minutes (status {{ $value }}, 6 is running)",
     ),
+    # Each pod of plain is a Ray of its own, and an upgrade has two: what runs must not hide what does not.
+    Alert(
+        "TrifoldModelNotRunningSomewhere",
+        f"max by ({SCOPE}, instance, application) (ray_serve_application_status) != 6 {OURS}",
+        "20m",  # a first download of models takes minutes
+        "warning",
+        "{{ $labels.application }} has not been running at {{ $labels.instance }} for twenty minutes "
+        "(status {{ $value }}, 6 is running)",
+    ),
     Alert(
         "TrifoldRayGone",
         f"""
@@ -150,14 +170,14 @@ RAY = (
     Alert(
         "TrifoldReplicasFlap",
         f"""
-        count by ({SCOPE}, application, deployment) (
+        count by ({SCOPE}, instance, application, deployment) (
           last_over_time(ray_serve_deployment_replica_starts_total[30m])
             unless ray_serve_deployment_replica_starts_total offset 30m
         ) > 10 {OURS}
         """,
         "",
         "warning",
-        "{{ $labels.application }}: {{ $value | humanize }} replicas started within half an hour",
+        "{{ $labels.application }} at {{ $labels.instance }}: {{ $value | humanize }} replicas started in half an hour",
     ),
     # Not by Serve's gauge of the replicas that it aims at: it is set when they change, and Ray forgets it within half a
     # minute.

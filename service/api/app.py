@@ -70,6 +70,8 @@ def create_app(
     `is_behind_serve`: Ray Serve has given the request its `X-Request-ID` and returns it; else that is done here.
     """
     metrics, tracing, draining = metrics or Metrics(), tracing or Tracing.of(settings), Draining(settings.run_dir)
+    for task in tasks:
+        metrics.expect(task.manifest)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

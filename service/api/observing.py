@@ -137,6 +137,8 @@ class ObserveRequests:
                 request.reason, code, is_whole = InternalError.code, str(InternalError.status), True
                 raise
             finally:
+                if route_path(scope) in PROBES and code.startswith("5"):
+                    self._metrics.probes_failed.inc()
                 is_told = request.reason is not None or request.model != UNKNOWN or request.has_left
                 if is_told and route_path(scope) not in PROBES:
                     told = str(request.error_status or code) if is_whole else CLIENT_LEFT

@@ -69,8 +69,13 @@ TASKS_OF_TEXTS: Mapping[TaskName, tuple[type[AnyRequest], Callable[[Encoder], An
 }
 
 
-def load_task(model: ModelSettings, limits: Limits, metrics: Metrics | None = None) -> LocalTask:
-    """Open a model package and run it once, so that its first request is as fast as the rest; raises `PackageError`."""
+def load_task(
+    model: ModelSettings, limits: Limits, metrics: Metrics | None = None, application: str | None = None
+) -> LocalTask:
+    """Open a model package and run it once, so that its first request is as fast as the rest; raises `PackageError`.
+
+    `application` is the one of Serve that it is in, for the metrics; without Serve it is called like the model.
+    """
     started = time.monotonic()
     manifest = model.manifest()
     _check_runtime(model.package, manifest)
@@ -79,7 +84,7 @@ def load_task(model: ModelSettings, limits: Limits, metrics: Metrics | None = No
     task = _open(model, manifest, limits, metrics.observer(manifest.name) if metrics else None)
     if metrics:
         slots, seconds = 0 if manifest.cache is None else model.max_slots, time.monotonic() - started
-        metrics.loaded(manifest, model.replica or manifest.name, slots, seconds)
+        metrics.loaded(manifest, application or manifest.name, slots, seconds)
     return task
 
 

@@ -43,10 +43,10 @@ FIRST = 'trifold_time_to_first_token_seconds_{}{{model="stories"{}}}'
 ALL_FIRST, SOON = FIRST.format("count", ""), FIRST.format("bucket", ',le="2.0"')
 ENCODED = 'trifold_request_seconds_{}{{model="stories",task="classify"{}}}'
 ALL_ENCODED, ENCODED_SOON = ENCODED.format("count", ""), ENCODED.format("bucket", ',le="1.0"')
-STARTS = 'ray_serve_deployment_replica_starts_total{{application="stories",deployment="model",replica="{}"}}'
+STARTS = 'ray_serve_deployment_replica_starts_total{{application="stories",deployment="model",replica="{}"{}}}'
 WORKER = '{pod="w-1",container="ray-worker"'
 POD = {"pod": "w-1", "container": "ray-worker"}
-INGRESS = 'haproxy_frontend_http_responses_total{{proxy="http_frontend",code="{}"}}'
+INGRESS = 'haproxy_backend_http_responses_total{{proxy="http-gateway",code="{}"}}'
 GPU, GPU_LABELS = '{gpu="0",Hostname="node-1"', {"gpu": "0", "Hostname": "node-1"}
 AT_A = {"model": "stories", "instance": "a"}
 STEP, SAID = 'trifold_step_seconds_count{model="stories",instance="a"}', '{model="stories",instance="a"}'
@@ -112,6 +112,18 @@ CASES = (
         "TrifoldIngressFails",
         "15m",
         {INGRESS.format("2xx"): ("0+90x20", "0+9990x20"), INGRESS.format("5xx"): "0+10x20"},
+        {},
+        "more than 1 % of all answers are 5xx (166.7m a second)",
+        own=False,
+    ),
+    Case(  # a rolling update: as many as probes were told while pods left
+        "TrifoldIngressFails",
+        "15m",
+        {
+            INGRESS.format("2xx"): "0+90x20",
+            INGRESS.format("5xx"): "0+10x20",
+            'trifold_probes_failed_total{instance="a"}': ("0x20", "0+10x20"),
+        },
         {},
         "more than 1 % of all answers are 5xx (166.7m a second)",
         own=False,
@@ -191,6 +203,17 @@ CASES = (
         own=False,
     ),
     Case(
+        "TrifoldModelNotRunningSomewhere",
+        "30m",
+        {
+            'ray_serve_application_status{application="stories",instance="a"}': "6x40",
+            'ray_serve_application_status{application="stories",instance="b"}': ("2x40", "2x15 6x25"),
+        },
+        {"application": "stories", "instance": "b"},
+        "stories has not been running at b for twenty minutes (status 2, 6 is running)",
+        own=False,
+    ),
+    Case(
         "TrifoldRayGone",
         "30m",
         {'ray_serve_application_status{application="stories"}': ("6x10 stale", "6x40")},
@@ -201,10 +224,11 @@ CASES = (
     Case(
         "TrifoldReplicasFlap",
         "40m",
-        {STARTS.format(replica): ("_x15 1x30", "1x60") for replica in range(11)}
-        | {STARTS.format(11): (None, "_x15 1x40")},
-        {"application": "stories", "deployment": "model"},
-        "stories: 11 replicas started within half an hour",
+        {STARTS.format(replica, ',instance="a"'): ("_x15 1x30", "1x60") for replica in range(11)}
+        # silent: a pod each, of a rolling update
+        | {STARTS.format(replica, f',instance="pod-{replica}"'): (None, "_x15 1x40") for replica in range(11, 25)},
+        {"application": "stories", "deployment": "model", "instance": "a"},
+        "stories at a: 11 replicas started in half an hour",
         own=False,
     ),
     Case(

@@ -328,10 +328,11 @@ def test_a_load_balancer_without_a_certificate_of_its_own_has_none_that_is_made_
 
 
 def test_keda_asks_for_the_metrics_of_its_own_namespace(chart: helm_python.Chart) -> None:
-    scaled = rendered(chart, "elsewhere", served="plain", keda={"enabled": True, "maxReplicas": 20})
+    scaled = rendered(chart, "elsewhere", served="plain", keda={"enabled": True, "maxReplicas": 20, "requests": 7})
     spec = scaled["ScaledObject", "trifold"]["spec"]
 
     assert spec["maxReplicaCount"] == 20
+    assert [trigger["metadata"]["threshold"] for trigger in spec["triggers"]] == ["7", "2048", "96"]
     assert all('namespace="elsewhere"' in trigger["metadata"]["query"] for trigger in spec["triggers"])
     assert "replicas" not in scaled["Deployment", "trifold"]["spec"]
 

@@ -106,7 +106,7 @@ async def test_probes_and_scrapes_are_not_requests(open_client: OpenClient) -> N
             await client.get(path)
         seen = await scrape(client)
 
-    assert not [name for name in seen if name.startswith("requests_total")]
+    assert not any(value for name, value in seen.items() if name.startswith("requests_total"))
 
 
 async def test_a_probe_that_fails_is_no_request_either(
@@ -118,7 +118,18 @@ async def test_a_probe_that_fails_is_no_request_either(
         seen = await scrape(client)
 
     assert refused.status_code == 503
-    assert not [name for name in seen if name.startswith(("requests_total", "rejections_total", "request_seconds"))]
+    assert seen["probes_failed_total{}"] == 1
+    told = ("requests_total", "rejections_total", "request_seconds_count")
+    assert not any(value for name, value in seen.items() if name.startswith(told))
+
+
+async def test_what_should_not_happen_to_a_model_is_counted_from_0_on(open_client: OpenClient) -> None:
+    async with open_client("stories") as client:
+        seen = await scrape(client)
+
+    of_failures = [f'requests_total{{code="{code}",model="stories",task="generate"}}' for code in (500, 503, 504)]
+    refused = 'rejections_total{model="stories",reason="overloaded"}'
+    assert [seen[name] for name in (*of_failures, refused, 'cancellations_total{model="stories"}')] == [0] * 5
 
 
 async def test_what_was_refused_at_once_does_not_hide_how_long_others_take(
