@@ -6,12 +6,16 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import asdict
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
 
 import torch
@@ -19,9 +23,11 @@ import torch
 from model.evaluation.costs import costs
 from model.evaluation.evaluate import evaluate
 from model.export.export import export_run
+from model.hub.cache import exporter_version
 from model.package import Manifest, PackageError
 from model.package.manifest import sha256_of
 from model.package.place import check_place, take_place
+from model.training.errors import RunError
 from model.training.estimate import Estimate, estimate_of
 from model.training.loop import Report, Training, train
 from model.training.recipe import Recipe
@@ -50,9 +56,9 @@ def make_packages(
     `tell` is given lines on how far all of it is. Raises `PackageError` at the end where int8 costs one more than it
     may; it stays under `runs`, and those in `out` are as they were.
     """
-    chains = {name: chain_of(RECIPES[PACKAGES[name]]) for name in names}
+    chains = {name: chain_of(RECIPES[PACKAGES[name]]) for name in names}  # each once
     steps = list({step.name: step for chain in chains.values() for step in chain}.values())
-    tell(f"{len(names)} packages, {len(steps)} runs; counting what they take")
+    tell(f"{len(chains)} packages, {len(steps)} runs; counting what they take")
     estimate = estimate_of(steps, data, runs)
     if jobs == 1:
         too_dear = _one_after_another(chains, data, runs, out, estimate, tell, compile_model=compile_model)
@@ -102,7 +108,7 @@ def _beside_one_another(
                 del waiting[step.name]
             for future in wait(running, TOLD_EVERY, FIRST_COMPLETED).done:
                 ended = running.pop(future)
-                too_dear += future.result() or []
+                too_dear += _result(future, [ended, *running.values()])
                 tell(f"{ended}: done")
                 if ended in RECIPES:
                     trained.add(ended)
@@ -116,13 +122,36 @@ def _beside_one_another(
     return too_dear
 
 
+def _result(future: Future[Any], running: Sequence[str]) -> list[str]:
+    """Return what a task returned; raises `RunError` where a process was killed, by which all of them end."""
+    try:
+        return future.result() or []
+    except BrokenProcessPool:
+        raise RunError(
+            f"a process that made one of {', '.join(running)} was killed, perhaps as the memory was full; the same "
+            "command resumes them, and fewer --jobs need less memory"
+        ) from None
+
+
+def _begin(threads: int, parent: int) -> None:
+    """Let a process of the pool end with the one that began it, however that ends."""
+    torch.set_num_threads(threads)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
 @contextmanager
 def _processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Yield a pool of processes that share the cores, a new one for each task; they end at once if anything fails."""
     threads = max(1, (os.cpu_count() or 1) // jobs)
     before = os.environ.get("TQDM_DISABLE")
     os.environ["TQDM_DISABLE"] = "1"  # several bars would overwrite one another; read when a process begins
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,), max_tasks_per_child=1)
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (threads, os.getpid()), max_tasks_per_child=1)
     try:
         yield pool
     except BaseException:
@@ -155,8 +184,8 @@ def make_package(recipe: Recipe, data: Path, runs: Path, package: Path) -> list[
 
     Where int8 costs more than it may nothing is put into `package`; returns what it costs, in words.
     """
-    made_of, weights = runs / f"{package.name}-made-of", sha256_of(Run(runs / recipe.name).weights)
-    if made_of.exists() and made_of.read_text() == f"{weights} {_hash_of(package)}":
+    made_of, sources = runs / f"{package.name}-made-of", _hash_of_sources(recipe, Run(runs / recipe.name).weights)
+    if made_of.exists() and made_of.read_text() == f"{sources} {_hash_of(package)}":
         return []
     made, reference = runs / f"{package.name}-int8", runs / f"{package.name}-float32"
     export_run(runs / recipe.name, made, precision="int8")
@@ -165,8 +194,15 @@ def make_package(recipe: Recipe, data: Path, runs: Path, package: Path) -> list[
     if dear:
         return [f"{made}: {cost.told}; the package is left there" for cost in dear]
     _install(made, package)
-    made_of.write_text(f"{weights} {_hash_of(package)}")
+    made_of.write_text(f"{sources} {_hash_of(package)}")
     return []
+
+
+def _hash_of_sources(recipe: Recipe, weights: Path) -> str:
+    """Return a hash of all that a package is made of: weights, what its card says, and the code that exports."""
+    card = json.dumps(asdict(recipe.card), sort_keys=True, default=lambda part: part.model_dump())
+    sources = f"{sha256_of(weights)} {card} {exporter_version()}"
+    return hashlib.sha256(sources.encode()).hexdigest()
 
 
 def _hash_of(package: Path) -> str:

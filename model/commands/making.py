@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -27,6 +27,9 @@ from model.commands.choices import (
     precision_of,
     texts_of,
 )
+
+if TYPE_CHECKING:
+    from model.training.recipe import Recipe
 
 console = Console()
 
@@ -57,13 +60,20 @@ def train(
         run_training(chosen, data, out, start_from=start_from, compile_model=compile_model)
         print(f"{out}: {Run(out).figures.read_text()}")
         return
-    untaught = replace(chosen, teach=None)  # which may take minutes, and changes no size
     with tempfile.TemporaryDirectory() as folder:  # nothing is left of it
-        training = Training(untaught, data, Path(folder), start_from=start_from, compile_model=compile_model)
+        training = Training(_unasked(chosen), data, Path(folder), start_from=start_from, compile_model=compile_model)
         table = Table(title=f"{recipe}, not trained", show_header=False)
         for name, value in plan(training).lines():
             table.add_row(name, value)
     console.print(table)
+
+
+def _unasked(recipe: Recipe) -> Recipe:
+    """Return a recipe whose teacher is not asked, which may take minutes, and changes no size."""
+    teach = recipe.teach
+    if teach is None:
+        return recipe
+    return replace(recipe, teach=lambda teacher, tokenizer, rows: teach(replace(teacher, model=None), tokenizer, rows))
 
 
 def export(

@@ -69,9 +69,17 @@ class Row(dict[str, Any]):
         """Return an error that tells what is wrong with this row."""
         return DataError(f"{self.path}, line {self.line}: {problem}")
 
+    def whole(self, text: str) -> str:
+        """Return a text of the row; raises `DataError` for one with half of a character, as JSON may escape it."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise self.error(f"it has half of a character, {text[error.start]!r}") from None
+        return text
+
     def label(self, labels: Sequence[str]) -> int:
         """Return the number of the row's label among those there are; raises `DataError`."""
-        label = str(self["label"])
+        label = str(self["label"]).strip()
         if label not in labels:
             raise self.error(f"label is {label!r}; there are {', '.join(labels)}")
         return labels.index(label)
@@ -90,10 +98,12 @@ def read_rows(path: Path) -> Iterator[Row]:
             for number, line in enumerate(file, start=1):
                 if is_table and number == 1:
                     columns = line.rstrip("\r\n").split("\t")
+                    if len(set(columns)) < len(columns):
+                        raise ValueError(f"there are two columns of one name: {', '.join(columns)}")
                     continue
                 values = _fields(line, columns) if is_table else dict(json.loads(line))
                 yield Row(values, path, number)
-        except (ValueError, TypeError, EOFError, lzma.LZMAError) as error:
+        except (ValueError, TypeError, EOFError, RecursionError, lzma.LZMAError) as error:
             raise DataError(f"{path}, line {number}: {error}") from error
 
 

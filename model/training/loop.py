@@ -37,7 +37,7 @@ from model.training.errors import DataError, RunError
 from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, optimizer_of
 from model.training.recipe import Recipe
-from model.training.run import Run, load_trained, save_whole
+from model.training.run import Run, load_trained, load_whole, save_whole
 from model.training.start import begin_with, check_start, mixed
 from model.training.teacher import Teacher
 
@@ -131,6 +131,7 @@ class Training:
         self.averaged = self._average()  # what is validated and kept, where the recipe averages
         self.began: Transformer | None = None  # what it began with, where the recipe keeps a share of that
         self.losses: list[float | torch.Tensor] = []  # of the steps since the last line of the log
+        self.gradients: list[torch.Tensor] = []  # their norms, of the steps since somebody looked
         self.saved = 0.0  # the last checkpoint, in seconds of the run
         self.best: float | None = None  # validation figure
         self.evaluations_since_best = 0
@@ -171,8 +172,8 @@ class Training:
                 if self.step % self.recipe.evaluate_every == 0 or is_last:
                     self._keep_if_best()
                 if self.is_finished or self.seconds - self.saved >= self.recipe.checkpoint_seconds:
+                    self.run.draw(self.objective.metric)  # before, as nobody draws for a run that is finished
                     self.save()
-                    self.run.draw(self.objective.metric)
 
     def _batches(self) -> Iterator[tuple[Batch, tuple[int, int]]]:
         """Yield batches from the run's place on, epoch after epoch without end, and the place behind each."""
@@ -185,14 +186,18 @@ class Training:
             epoch, position = epoch + 1, 0
 
     def _losses(self) -> list[float]:
-        """Return the losses since the last line of the log; raises `RunError` at one that is not finite.
+        """Return the losses since the last line of the log; raises `RunError` where one, or a gradient, is not finite.
 
-        A loss is read here and not as its step is taken: a GPU would wait for each.
+        They are read here and not as their steps are taken: a GPU would wait for each.
         """
         losses = [float(loss) for loss in self.losses]
         for step, loss in enumerate(losses, start=self.step - len(losses) + 1):
             if not math.isfinite(loss):
                 raise RunError(f"{self.run.folder}: the loss of step {step} is {loss}; try a lower learning rate")
+        gradients, self.gradients = [float(norm) for norm in self.gradients], []
+        for step, norm in enumerate(gradients, start=self.step - len(gradients) + 1):
+            if not math.isfinite(norm):  # and so are the weights now, which must not take the place of good ones
+                raise RunError(f"{self.run.folder}: the gradient of step {step} is {norm}; try a lower learning rate")
         self.losses = list(losses)
         return losses
 
@@ -212,7 +217,7 @@ class Training:
                 loss = self.loss(self.model, self.to_device(batch)) * (weight / sum(weights))
             loss.backward()
             mean += loss.detach()
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+        self.gradients.append(nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm))
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
@@ -300,7 +305,7 @@ class Training:
             self.averaged = self._average()
             return
         check_unchanged(self.run.folder, self.run.decisions(), self.decisions)
-        state = torch.load(self.run.checkpoint, map_location="cpu", weights_only=True)
+        state = load_whole(self.run.checkpoint)
         self.model.load_state_dict(state["model"])
         if self.averaged is not None:
             self.averaged.load_state_dict(state["averaged"])

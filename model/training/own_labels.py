@@ -10,6 +10,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from lzma import LZMAError
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from model.package import Dataset
 from model.package.manifest import NAME_PATTERN
 from model.training.data import Row, open_text, read_rows
 from model.training.errors import DataError
-from model.training.readers import SplitOrTest
+from model.training.readers import SplitOrTest, bare
 from model.training.recipe import Recipe
 from model.training.recipes import finetune_classify
 
@@ -73,8 +74,9 @@ def _labels_in(data: Path, rows: Iterable[Row]) -> tuple[str, ...]:
 def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
     """Read texts with the numbers of their labels.
 
-    What is validated or tested on is not trained on, if it is in `train` too. Raises `DataError` where a file is
-    missing, a text is empty, a label is not one of `train`'s, or nothing is left of one to train or to validate on.
+    What is tested on is neither validated nor trained on, and what is validated on is not trained on, if it is in
+    those files too, in whatever case and with whatever signs. Raises `DataError` where a file is missing, a text is
+    empty, a label is not one of `train`'s, or nothing is left of one to train or to validate on.
     """
     train = list(_rows(data, "train"))
     labels = _labels_in(data, train)
@@ -82,24 +84,40 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
     def read(part: str) -> list[tuple[str, int]]:
         return [(_text(row), row.label(labels)) for row in (train if part == "train" else _rows(data, part))]
 
-    if split == "test" or (split == "validation" and _has(data, "validation")):
-        return read(split)
-    rows = read("train")
-    kept = [] if _has(data, "validation") else _a_part_of_each_label(rows)
+    if split == "test":
+        rows = read(split)
+        if not rows:
+            raise DataError(f"{_file(data, split)}: there are no texts in it")
+        return rows
+    tested = {_same(text) for text, _ in read("test")} if _has(data, "test") else set()
+
+    def untested(part: str) -> list[tuple[str, int]]:
+        return [row for row in read(part) if _same(row[0]) not in tested]
+
+    rows = untested("train")
+    kept = untested("validation") if _has(data, "validation") else _a_part_of_each_label(rows)
     if split == "validation":
         if not kept:
             raise DataError(
-                f"{_file(data, 'train')}: no label has {KEPT} texts, of which one would be kept for validation; put "
-                "some into validation.csv"
+                f"{_file(data, 'train')}: no label has {KEPT} texts that are not tested on, of which one would be kept "
+                "for validation; put some into validation.csv"
+                if not _has(data, "validation")
+                else f"{_file(data, 'validation')}: every text is tested on, too"
             )
         return kept
-    others = [row for part in ("validation", "test") if _has(data, part) for row in read(part)]
-    elsewhere = {text for text, _ in [*kept, *others]}
-    left = [row for row in rows if row[0] not in elsewhere]
+    validated = {_same(text) for text, _ in kept}
+    left = [row for row in rows if _same(row[0]) not in validated]
     missing = sorted(set(range(len(labels))) - {label for _, label in left})
     if missing:
-        raise DataError(f"{_file(data, 'train')}: every text with label {labels[missing[0]]!r} is tested on, too")
+        raise DataError(
+            f"{_file(data, 'train')}: every text with label {labels[missing[0]]!r} is validated or tested on, too"
+        )
     return left
+
+
+def _same(text: str) -> str:
+    """Return what is the same of texts that are alike; of signs alone, the text."""
+    return bare(text) or text.strip()
 
 
 def _a_part_of_each_label(rows: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -155,12 +173,15 @@ def _csv_rows(path: Path) -> Iterator[Row]:
     with open_text(path) as file:
         reader = csv.DictReader(file, strict=True)
         try:
+            names = [name for name, count in Counter(reader.fieldnames).items() if count > 1]
+            if names:
+                raise DataError(f"{path}: there are several columns {names[0]}")
             for values in reader:
                 row = Row(values, path, reader.line_num)
                 if None in values or None in values.values():
                     raise row.error(f"it has fewer or more fields than columns: {', '.join(reader.fieldnames or ())}")
                 yield row
-        except (csv.Error, UnicodeDecodeError) as error:
+        except (csv.Error, UnicodeDecodeError, EOFError, LZMAError) as error:
             raise DataError(f"{path}, behind line {reader.line_num}: {error}") from error
 
 
@@ -168,11 +189,11 @@ def _text(row: Row) -> str:
     text = row["text"]
     if not isinstance(text, str) or not text.strip():
         raise row.error("its text is empty")
-    return text
+    return row.whole(text)
 
 
 def _label(row: Row) -> str:
     label = row["label"]
     if isinstance(label, bool) or not isinstance(label, str | int) or not str(label).strip():
         raise row.error(f"its label is {label!r}; it must be a text or a whole number")
-    return str(label)
+    return row.whole(str(label).strip())

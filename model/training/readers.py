@@ -118,7 +118,8 @@ def read_entities(data: Path, split: SplitOrTest) -> list[tuple[list[str], list[
         row for section in "abeg" for row in _read_conll(data / "btc" / f"section_{section}.conll.xz")
     ]  # the other sections are its validation and test data
     emerging = _read_conll(data / "wnut17" / "train.conll.xz")
-    held_out = {tuple(map(str.lower, words)) for words, _ in [*wikipedia[::10], *wikipedia[5::10]]}
+    tested = [*wikipedia[::10], *wikipedia[5::10], *read_emerging_entities(data)]
+    held_out = {tuple(map(str.lower, words)) for words, _ in tested}
     rows = [row for index, row in enumerate(wikipedia) if index % 5] + tweets + list(emerging)
     return [row for row in rows if tuple(map(str.lower, row[0])) not in held_out]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -191,13 +192,23 @@ def save_whole(state: dict[str, Any], path: Path) -> None:
     partial.replace(path)
 
 
+def load_whole(path: Path) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU; raises `RunError` for one that is damaged."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        reason = str(error).splitlines()[0]
+        raise RunError(f"{path}: cannot be read ({reason}); put it back, or remove the folder to begin anew") from None
+    return state
+
+
 def load_trained(folder: Path) -> tuple[Transformer, Tokenizer | None, dict[str, Any]]:
     """Return a run's best model, or the newest before any evaluation, its tokenizer, and what was saved with it.
 
     Raises `RunError` where there is neither, a tokenizer that they did not learn with, or sizes of another version.
     """
     run = Run(folder)
-    state = torch.load(run.weights, map_location="cpu", weights_only=True)
+    state = load_whole(run.weights)
     if "tokenizer" in state:  # older versions did not note it
         run.check_tokenizer(state["tokenizer"])
     try:
@@ -224,4 +235,6 @@ def draw_curves(log: list[dict[str, float]], metric: str, path: Path) -> None:
         axes.set_ylabel(f"training {name}" if name == "loss" else f"validation {name}")
         axes.grid(alpha=0.3)
     below.set_xlabel("step")
-    figure.savefig(path, dpi=100)
+    partial = path.with_suffix(".partial")
+    figure.savefig(partial, dpi=100, format="png")
+    partial.replace(path)

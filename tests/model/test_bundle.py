@@ -15,7 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from model.bundle import make_packages
+from model.bundle import _processes, _result, make_packages
 from model.commands.app import app
 from model.evaluation import classifiers
 from model.evaluation.costs import MAX_COSTS
@@ -23,6 +23,7 @@ from model.export.export import export_run
 from model.package import Manifest, PackageError
 from model.package.manifest import Precision, sha256_of
 from model.sizes import SIZES
+from model.training.errors import RunError
 from model.training.estimate import Estimate, estimate_of
 from model.training.readers import VALIDATION_ARTICLES
 from model.training.recipe import Recipe
@@ -159,6 +160,15 @@ def test_a_package_is_not_made_again_of_the_same_weights(
         exported.clear()
     assert [path.name for path in out.iterdir()] == ["entities"]
 
+    tagger = recipe("entities")
+    exported.clear()
+    monkeypatch.setitem(RECIPES, tagger.name, replace(tagger, card=replace(tagger.card, not_for="verses")))
+    make_packages(["entities"], data, runs, out, compile_model=False)
+    assert len(exported) == 2
+    monkeypatch.setitem(RECIPES, tagger.name, tagger)
+    make_packages(["entities"], data, runs, out, compile_model=False)
+    exported.clear()
+
     (out / "entities" / "former.onnx").write_bytes(b"")
     listed = {**Manifest.load(out / "entities").sha256, "former.onnx": sha256_of(out / "entities" / "former.onnx")}
     Manifest.load(out / "entities").model_copy(update={"sha256": listed}).save(out / "entities")
@@ -264,6 +274,28 @@ def test_if_one_run_fails_the_others_end_and_it_is_told(data: Path, tmp_path: Pa
     made = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False)
 
     assert made.returncode == 1 and "fashion_mnist" in made.stderr
+
+
+def test_a_process_that_is_killed_is_told_and_its_runs_are_named() -> None:
+    with pytest.raises(RunError, match=r"one of first, second was killed, .* fewer --jobs"), _processes(2) as pool:
+        _result(pool.submit(signal.raise_signal, signal.SIGKILL), ["first", "second"])
+
+
+def test_if_the_command_is_ended_its_runs_end_with_it(data: Path, tmp_path: Path, script: list[str]) -> None:
+    runs = tmp_path / "runs"
+    command = [*script, *map(str, (data, runs, tmp_path / "packages")), "2", "entities"]
+    process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not saved(Run(runs / "pretrain-encoder")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.terminate()
+
+    assert process.wait() == -signal.SIGTERM and children
+    deadline = time.monotonic() + 60
+    while (left := [pid for pid in children if Path("/proc", pid).exists()]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
 
 
 def saved(run: Run) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from model.package.tokenizer import token_id
 from model.training.data import equal_batches, length_batches
-from model.training.objectives.objective import IGNORED, Batch, Ragged, encoded_ids, mean_of, predicted
+from model.training.objectives.objective import IGNORED, Batch, Ragged, encoded_ids, mean_of, perplexity, predicted
 from model.training.tokenizers import END_OF_TEXT
 
 
@@ -39,7 +38,7 @@ class _NextTokens:
 
     def summarise(self, scores: Sequence[tuple[float, int]]) -> dict[str, float]:
         """Name the score: perplexity per token."""
-        return {"perplexity": math.exp(mean_of(scores))}
+        return {"perplexity": perplexity(mean_of(scores))}
 
 
 @dataclass

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from model.package.tokenizer import token_id
 from model.training.data import length_batches
-from model.training.objectives.objective import Batch, Ragged, mean_of
+from model.training.objectives.objective import Batch, Ragged, encodings, mean_of
 
 
 @dataclass
@@ -39,10 +39,12 @@ class Classify:
         In place of a label there may be probabilities of all labels, of all rows then.
         """
         self.tokenizer.enable_truncation(self.max_length)
-        encodings = self.tokenizer.encode_batch([text for text, _ in rows])
+        ids, segments = [], []
+        for encoding in encodings(self.tokenizer, [text for text, _ in rows]):
+            ids.append(np.array(encoding.ids))
+            segments.append(np.array(encoding.type_ids))
         self.tokenizer.no_truncation()
-        self.ids = Ragged.of(encoding.ids for encoding in encodings)
-        self.segments = Ragged.of(encoding.type_ids for encoding in encodings)
+        self.ids, self.segments = Ragged.of(ids), Ragged.of(segments)
         self.labels = torch.tensor([label for _, label in rows])
         self.seed: int | None = None
 

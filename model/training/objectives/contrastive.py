@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from model.training.data import length_batches
-from model.training.objectives.objective import Batch, Ragged
+from model.training.objectives.objective import Batch, Ragged, encoded_ids
 from model.training.objectives.pair import Pair, order_agreement
 
 
@@ -36,9 +36,9 @@ class Contrastive:
     def encode(self, rows: Sequence[Pair]) -> None:
         """Encode pairs, cutting texts at `max_length` tokens."""
         self.tokenizer.enable_truncation(self.max_length)
-        encodings = self.tokenizer.encode_batch([text for row in rows for text in (row.first, row.second)])
+        texts = [text for row in rows for text in (row.first, row.second)]
+        self.ids = Ragged.of(encoded_ids(self.tokenizer, texts))  # of both texts of the first pair, then the second
         self.tokenizer.no_truncation()
-        self.ids = Ragged.of(encoding.ids for encoding in encodings)  # of both texts of the first pair, then the second
         self.scores = [row.score for row in rows]
 
     def batches(self, batch_tokens: int, rng: random.Random | None) -> list[list[int]]:

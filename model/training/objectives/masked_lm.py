@@ -18,7 +18,7 @@ from model.architectures import TextEncoder
 from model.architectures.heads import PretrainingHead
 from model.package.tokenizer import token_id
 from model.training.data import equal_batches
-from model.training.objectives.objective import IGNORED, Array, Batch, predicted
+from model.training.objectives.objective import IGNORED, Array, Batch, perplexity, predicted
 
 VALIDATION_SEED = 0
 
@@ -220,7 +220,7 @@ class MaskedLM:
         """Name both losses, and what they mean."""
         words, count, follows, rows, right = (sum(column) for column in zip(*scores, strict=True))
         return {
-            "masked perplexity": math.exp(words / count),
+            "masked perplexity": perplexity(words / count),
             "masked loss": words / count,
             "next-sentence loss": follows / rows,
             "next-sentence accuracy": right / rows,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,12 @@ from typing import Any, Protocol, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from torch import Tensor, nn
 
 Array = NDArray[np.int64]
 Batch = dict[str, Tensor]
+MOST_EXPONENT = 709.0  # e to more is no number of 64 bits
 IGNORED = -100  # the target that cross_entropy leaves out by default
 
 
@@ -89,16 +91,26 @@ class Ragged:
         return self.starts[chosen], self.starts[chosen + 1] - self.starts[chosen]
 
 
-def encoded_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[list[int]]:
-    """Yield the ids of texts, some texts at a time: encodings take far more memory than what is kept of them."""
+def encodings(tokenizer: Tokenizer, texts: Sequence[Any]) -> Iterator[Encoding]:
+    """Yield the encodings of texts or pairs, made some at a time: they take far more memory than what is kept."""
     for start in range(0, len(texts), 10_000):
-        for encoding in tokenizer.encode_batch_fast(texts[start : start + 10_000]):
-            yield encoding.ids
+        yield from tokenizer.encode_batch_fast(texts[start : start + 10_000])
+
+
+def encoded_ids(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[list[int]]:
+    """Yield the ids of texts."""
+    for encoding in encodings(tokenizer, texts):
+        yield encoding.ids
 
 
 def predicted(batch: Batch) -> int:
     """Count the targets that are not ignored."""
     return int((batch["targets"] != IGNORED).sum())
+
+
+def perplexity(loss: float) -> float:
+    """Return e to the mean loss of a token, infinity where that is more than a number can be."""
+    return math.exp(loss) if loss < MOST_EXPONENT else math.inf
 
 
 def mean_of(scores: Sequence[tuple[float, int]]) -> float:

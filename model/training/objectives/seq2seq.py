@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,16 @@ from torch.nn.functional import cross_entropy
 
 from model.package.tokenizer import token_id
 from model.training.data import length_batches
-from model.training.objectives.objective import IGNORED, Array, Batch, Ragged, encoded_ids, mean_of, predicted
+from model.training.objectives.objective import (
+    IGNORED,
+    Array,
+    Batch,
+    Ragged,
+    encoded_ids,
+    mean_of,
+    perplexity,
+    predicted,
+)
 from model.training.tokenizers import END, PAD, START, language_token
 
 
@@ -84,7 +92,7 @@ class Seq2Seq:
 
     def summarise(self, scores: Sequence[tuple[float, int]]) -> dict[str, float]:
         """Name the score: perplexity per target token."""
-        return {"perplexity": math.exp(mean_of(scores))}
+        return {"perplexity": perplexity(mean_of(scores))}
 
     def _cross_entropy(self, model: nn.Module, batch: Batch, label_smoothing: float) -> Tensor:
         logits = model(batch["source_ids"], batch["attention_mask"], batch["target_ids"]).float()

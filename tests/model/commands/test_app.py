@@ -14,10 +14,11 @@ from model.config import NormConfig
 from model.evaluation.evaluate import check_reference
 from model.package import Manifest, PackageError, Training
 from model.sizes import SIZES
-from model.training import readers
+from model.training import readers, sentences
 from model.training.errors import RunError
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.run import Run
+from model.training.sentences import OfReview
 from tests.conftest import TINY, MakePackage
 from tests.model.data_files import write_xz
 from tests.model.training.tiny_runs import run as training_run
@@ -149,6 +150,21 @@ def test_a_dry_run_tells_sizes_and_leaves_nothing(data: Path, tmp_path: Path, mo
 
     assert "parameters" in table and "FLOPs" in table and "GFLOP/s" in table
     assert not (tmp_path / "run").exists()
+
+
+def test_no_teacher_is_asked_by_a_dry_run(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SIZES, "mini-encoder", TINY["sentiment"])
+    start = tmp_path / "start"
+    training_run("finetune-classify-spam", start, epochs=1, evaluate_every=1)
+    name = "finetune-classify-sentences"
+    rows = [("good film", 1), ("so it was", OfReview(0))] * 20
+    monkeypatch.setitem(
+        RECIPES, name, replace(RECIPES[name], read=lambda _data, split: rows[:: 1 if split == "train" else 2])
+    )
+    monkeypatch.setattr(sentences, "_log_odds", None)
+
+    command = ("train", name, "--data", data, "--out", tmp_path / "run", "--start-from", start)
+    assert "FLOPs" in run(*command, "--dry-run", "--no-compile")
 
 
 def test_packages_are_made_of_the_chain_of_runs_that_leads_to_them(

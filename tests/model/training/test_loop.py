@@ -282,6 +282,31 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_a_reason(tmp_path: Path) ->
         run("finetune-classify-spam", tmp_path, learning_rate=1e30)
 
 
+def test_weights_of_a_gradient_that_is_not_finite_take_nobodys_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("finetune-classify-spam", tmp_path, epochs=1, evaluate_every=1)
+    kept = {path.name: path.read_bytes() for path in tmp_path.glob("*.pt")}
+    monkeypatch.setattr("model.training.loop.check_unchanged", lambda *_: None)  # more epochs than before
+    clip = torch.nn.utils.clip_grad_norm_
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *given: clip(*given) * math.nan)
+
+    with pytest.raises(RunError, match=r"the gradient of step \d+ is nan; try a lower learning rate"):
+        run("finetune-classify-spam", tmp_path, epochs=2, evaluate_every=1)
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.pt")} == kept
+
+
+@pytest.mark.parametrize("name", ["best.pt", "checkpoint.pt"])
+def test_weights_that_are_damaged_are_named(name: str, tmp_path: Path) -> None:
+    run("finetune-classify-spam", tmp_path, epochs=1, evaluate_every=1)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-1000])
+
+    with pytest.raises(RunError, match=rf"{name}: cannot be read"):
+        load_trained(tmp_path) if name == "best.pt" else run(
+            "finetune-classify-spam", tmp_path, epochs=1, evaluate_every=1
+        )
+
+
 def test_a_run_interrupted_before_its_first_checkpoint_begins_its_log_anew(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"step": 3, "loss": 1.0}\n')
     run("finetune-classify-spam", tmp_path, epochs=1, evaluate_every=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -54,11 +55,17 @@ def test_labels_of_which_few_texts_are_there_are_trained_on_whole(tmp_path: Path
 
 def test_nothing_left_to_train_or_to_validate_on_is_told(tmp_path: Path) -> None:
     write_csv(tmp_path, "train", [("good", "often"), ("fine", "often"), ("bad", "once")])
-    with pytest.raises(DataError, match=r"no label has 10 texts, of which one would be kept for validation"):
+    with pytest.raises(DataError, match=r"no label has 10 texts that are not tested on, of which one would be kept"):
         read_own_texts(tmp_path, "validation")
     write_csv(tmp_path, "test", [("bad", "once")])
-    with pytest.raises(DataError, match=r"every text with label 'once' is tested on, too"):
+    with pytest.raises(DataError, match=r"every text with label 'once' is validated or tested on, too"):
         read_own_texts(tmp_path, "train")
+    write_csv(tmp_path, "validation", [("BAD!", "once")])
+    with pytest.raises(DataError, match=r"validation\.csv: every text is tested on, too"):
+        read_own_texts(tmp_path, "validation")
+    write_csv(tmp_path, "test", [])
+    with pytest.raises(DataError, match=r"test\.csv: there are no texts in it"):
+        read_own_texts(tmp_path, "test")
 
 
 def test_what_is_tested_or_validated_on_is_not_trained_on(data: Path) -> None:
@@ -69,6 +76,60 @@ def test_what_is_tested_or_validated_on_is_not_trained_on(data: Path) -> None:
 
     assert read_own_texts(data, "validation") == [("the dog was red 1", 1)]
     assert len(texts) == len(ROWS) - 2 and not {"the film was good 0", "the dog was red 1"} & set(texts)
+
+
+def test_texts_that_differ_in_case_spaces_or_signs_are_the_same(data: Path) -> None:
+    write_csv(data, "test", [(" The film was GOOD 0!", "praise"), ("the dog was red 28", "other")])
+    train, validation = (read_own_texts(data, split) for split in ("train", "validation"))
+
+    assert "the film was good 0" not in [text for text, _ in train]
+    assert "the dog was red 28" not in [text for text, _ in validation] and len(validation) == 3
+
+
+def test_signs_alone_are_texts_of_their_own(tmp_path: Path) -> None:
+    write_csv(tmp_path, "train", [(":-)", "good"), (":-(", "bad"), ("?", "bad"), ("ok", "good")])
+    write_csv(tmp_path, "test", [(":-)", "good"), ("?", "bad")])
+
+    assert read_own_texts(tmp_path, "train") == [(":-(", 0), ("ok", 1)]
+
+
+def test_labels_that_differ_by_spaces_alone_are_one(tmp_path: Path) -> None:
+    write_csv(tmp_path, "train", [("a", "one"), ("b", " one "), ("c", "two")])
+
+    assert labels_of(tmp_path) == ("one", "two")
+    assert [label for _, label in read_own_texts(tmp_path, "train")] == [0, 0, 1]
+
+
+def test_packed_tables_that_are_not_whole_are_refused(tmp_path: Path) -> None:
+    packed = lzma.compress(b"text,label\n" + b"a,one\nb,two\n" * 5000)
+    for content in (packed[:-40], b"text,label\na,one\n"):
+        (tmp_path / "train.csv.xz").write_bytes(content)
+        with pytest.raises(DataError, match=r"train\.csv\.xz, behind line \d+: "):
+            own_classifier(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (r'{"text": "a \ud800", "label": "x"}', r"line 1: it has half of a character, '\\ud800'"),
+        (r'{"text": "a", "label": "\ud800"}', r"line 1: it has half of a character"),
+        ('{"text": ' * 100_000, r"train\.jsonl, line 1: "),
+    ],
+)
+def test_lines_of_json_that_are_no_texts_are_refused(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "train.jsonl").write_text(f'{line}\n{{"text": "b", "label": "y"}}\n')
+
+    with pytest.raises(DataError, match=message):
+        own_classifier(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, kind: str) -> None:
+    lines = ["text,label,label", "a,one,two", "b,two,one"]
+    (tmp_path / f"train.{kind}").write_text("\n".join(lines).replace(",", "," if kind == "csv" else "\t"))
+
+    with pytest.raises(DataError, match=rf"train\.{kind}.* columns"):
+        own_classifier(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["tsv", "jsonl", "tsv.xz", "jsonl.xz"])

@@ -48,7 +48,8 @@ def test_what_is_tested_on_is_neither_trained_nor_validated_on(tmp_path: Path) -
     write_xz(tmp_path / "wikigold" / "all.conll.xz", "".join(f"word{index}\tO\n\n" for index in range(30)))
     for section in "abeg":
         write_xz(tmp_path / "btc" / f"section_{section}.conll.xz", f"tweet{section}\tO\n\nWord5\tO\n")
-    write_xz(tmp_path / "wnut17" / "train.conll.xz", "post\tO\n")
+    write_xz(tmp_path / "wnut17" / "train.conll.xz", "post\tO\n\nnews\tO\n")
+    write_xz(tmp_path / "wnut17" / "test.conll.xz", "News\tO\n")
 
     found = {
         split: [words[0] for words, _ in readers.read_entities(tmp_path, split)]
@@ -57,7 +58,7 @@ def test_what_is_tested_on_is_neither_trained_nor_validated_on(tmp_path: Path) -
 
     assert found["validation"] == ["word0", "word10", "word20"] and found["test"] == ["word5", "word15", "word25"]
     assert len(found["train"]) == 30 - 6 + 4 + 1
-    assert not set(map(str.lower, found["train"])) & {*found["validation"], *found["test"]}
+    assert not set(map(str.lower, found["train"])) & {*found["validation"], *found["test"], "news"}
 
 
 def test_entities_of_social_media_have_our_kinds(tmp_path: Path) -> None:

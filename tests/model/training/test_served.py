@@ -74,6 +74,7 @@ async def test_a_trained_tagger_finds_what_it_learned(tmp_path: Path, monkeypatc
     for section in "abeg":
         write_xz(tmp_path / "data" / "btc" / f"section_{section}.conll.xz", "\n".join(lines))
     write_xz(tmp_path / "data" / "wnut17" / "train.conll.xz", "\n".join(lines))
+    write_xz(tmp_path / "data" / "wnut17" / "test.conll.xz", "Anna\tB-person\n")
 
     async with served("finetune-tag", tmp_path / "data", tmp_path, monkeypatch, epochs=40) as task:
         answer = await task.predict(TagRequest(input=list(SENTENCES)))
