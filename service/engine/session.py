@@ -99,9 +99,9 @@ class Session:
         self._shared: dict[str, onnxruntime.OrtValue] = {}  # its weights, which all that run it read
         if options.native and model is None and not options.openvino and not cuda_is_there:
             self._native = _native(path, half_cache=options.half_cache)
-        if self._native is not None:
-            self._shared = {name: _value_over(values) for name, values in self._native.weights.items()}
         try:
+            if self._native is not None:
+                self._shared = {name: _value_over(values) for name, values in self._native.weights.items()}
             self._session = self._opened(path, options, model, replays=replays and cuda_is_there)
         except Exception:
             if self._native is None:

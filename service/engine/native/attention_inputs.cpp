@@ -32,6 +32,7 @@ OrtStatus* ReadInputs(const OrtKernelContext* context, Tensor* inputs, Attention
   for (size_t place = 0; place < count && place < kInputs; ++place) {
     const OrtValue* value = nullptr;
     RETURN_IF_FAILED(api->KernelContext_GetInput(context, place, &value));
+    inputs[place].is_given = value != nullptr;
     if (value != nullptr) RETURN_IF_FAILED(Read(value, &inputs[place].shape, &inputs[place].data));
   }
   if (inputs[kQuery].shape.rank != 3) return Invalid("trifold.Attention: query has three dimensions");
@@ -43,7 +44,7 @@ OrtStatus* ReadInputs(const OrtKernelContext* context, Tensor* inputs, Attention
 OrtStatus* FindNewTokens(const Attention& attention, const Tensor* inputs, int64_t key_rows, AttentionRun* run) {
   const int64_t queries = attention.heads * attention.width, keys = attention.kv_heads * attention.width;
   const float* query = static_cast<const float*>(inputs[kQuery].data);
-  if (inputs[kKey].data == nullptr) {
+  if (!inputs[kKey].is_given) {
     const int64_t all = queries + 2 * keys;
     if (!Has(inputs[kQuery], run->rows, run->tokens, all)) return Invalid("trifold.Attention: query has another shape");
     run->queries = {query, all};
@@ -52,7 +53,7 @@ OrtStatus* FindNewTokens(const Attention& attention, const Tensor* inputs, int64
     return nullptr;
   }
   if (!Has(inputs[kQuery], run->rows, run->tokens, queries) || !Has(inputs[kKey], key_rows, run->tokens, keys) ||
-      inputs[kValue].data == nullptr || !Has(inputs[kValue], key_rows, run->tokens, keys))
+      !inputs[kValue].is_given || !Has(inputs[kValue], key_rows, run->tokens, keys))
     return Invalid("trifold.Attention: query, key or value has another shape");
   run->queries = {query, queries};
   run->keys = {static_cast<const float*>(inputs[kKey].data), keys};
@@ -68,7 +69,7 @@ OrtStatus* FindLast(const Tensor* inputs, AttentionRun* run) {
 }
 
 OrtStatus* FindRotary(const Attention& attention, const Tensor* inputs, AttentionRun* run) {
-  if (inputs[kCosines].data == nullptr || inputs[kSines].data == nullptr) return nullptr;
+  if (!inputs[kCosines].is_given || !inputs[kSines].is_given) return nullptr;
   const Shape& shape = inputs[kCosines].shape;
   if (shape.rank != 2 || 2 * shape.sizes[1] > attention.width || inputs[kSines].shape.rank != 2 ||
       std::memcmp(shape.sizes, inputs[kSines].shape.sizes, 2 * sizeof shape.sizes[0]) != 0)
@@ -82,7 +83,7 @@ OrtStatus* FindRotary(const Attention& attention, const Tensor* inputs, Attentio
 }
 
 OrtStatus* FindBias(const Attention& attention, const Tensor* inputs, AttentionRun* run) {
-  if (inputs[kBias].data == nullptr) return nullptr;
+  if (!inputs[kBias].is_given) return nullptr;
   const Shape& shape = inputs[kBias].shape;
   const int64_t wanted[] = {run->rows, attention.heads, run->tokens};
   int64_t strides[3], stride = shape.rank == 4 ? shape.sizes[3] : 0;

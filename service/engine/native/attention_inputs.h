@@ -28,7 +28,8 @@ enum Input : size_t {
 };
 
 struct Tensor {
-  const void* data = nullptr;  // null if it is not given
+  bool is_given = false;
+  const void* data = nullptr;  // null, too, of no numbers
   Shape shape{};
 };
 

@@ -22,7 +22,7 @@ enum Output : size_t { kPresentKey = 1, kPresentValue, kOutputs };
 
 constexpr int64_t kMostSharing = 16;  // query heads of a key head
 
-bool HasSlots(const Tensor* inputs) { return inputs[kSlots].data != nullptr && inputs[kSlots].shape.sizes[0] > 0; }
+bool HasSlots(const Tensor* inputs) { return inputs[kSlots].is_given && inputs[kSlots].shape.sizes[0] > 0; }
 
 struct Kernel {
   Attention attention{};
@@ -58,7 +58,9 @@ OrtStatus* FindPast(const Attention& attention, const Tensor* inputs, AttentionR
     return Invalid("trifold.Attention: the past has another shape");
   run->capacity = shape.sizes[2];
   RETURN_IF_FAILED(FindLast(inputs, run));
-  if (inputs[kTotalLength].shape.rank != 0) return Invalid("trifold.Attention: there is one total length");
+  const Shape& total = inputs[kTotalLength].shape;
+  if (total.rank > 1 || (total.rank == 1 && total.sizes[0] != 1))
+    return Invalid("trifold.Attention: there is one total length");
   run->before = *static_cast<const int32_t*>(inputs[kTotalLength].data) - run->tokens;
   for (int64_t row = 0; row < run->rows; ++row) {
     const int64_t before = run->Before(row);

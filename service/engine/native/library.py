@@ -8,6 +8,7 @@ already (`python library.py`), and needs no compiler.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import platform
@@ -15,8 +16,9 @@ import shutil
 import signal
 import stat
 import subprocess
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,9 +26,11 @@ FOLDER = Path(__file__).parent
 COMPILERS = ("c++", "g++", "clang++")
 # Nothing is contracted: a product and a sum that become one instruction are rounded once less.
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-fPIC", "-shared")
-NO_SPACE = "No space left on device"  # as compilers, assemblers and linkers tell it
+# As compilers, assemblers and linkers tell of a place that takes no files.
+NO_SPACE = ("No space left on device", "Disk quota exceeded", "Read-only file system", "Input/output error")
 # What tells that a compiler has failed, and not that it does not know the sources: another time it will not.
-FAILURES = (NO_SPACE, "Killed", "emory exhausted", "ut of memory", "Cannot allocate memory")
+FAILURES = (*NO_SPACE, "Killed", "emory exhausted", "ut of memory", "Cannot allocate memory")
+BUILDING = "building-"  # how the names of folders begin in which one is built
 PATIENCE_S = 120  # for a compiler, which takes ten
 # What compilers and assemblers learned last: both are known from GCC 11, clang 12 and binutils 2.36 on.
 WITHOUT_AVX_VNNI, WITHOUT_TILES = "-DTRIFOLD_WITHOUT_AVX_VNNI", "-DTRIFOLD_WITHOUT_TILES"
@@ -48,8 +52,7 @@ class CompilerFailed(NoLibrary):
 def find_library(load: Callable[[Path], object]) -> Path:
     """Return the library's file, built now if it is nowhere, once `load` has taken it; raises `NoLibrary`."""
     failures = []
-    there = [place for place in _kept() if _is_ours(place) and _is_ours(place.parent)]
-    for path in [place for place in there if _opens(place)] or [build()]:
+    for path in _found() or [build()]:
         try:
             load(path)
         except Exception as error:  # ONNX Runtime's own kinds, as where the processor lacks the instructions
@@ -93,10 +96,15 @@ def _kept() -> list[Path]:
 
     A newer compiler builds anew. Where there is none, as in an image, any that was built will do.
     """
-    whole, compiler = places(), find_compiler()
-    if compiler is None:
+    whole, compilers = places(), find_compilers()
+    if not compilers:
         return [*whole, *(found for place in whole for found in sorted(place.parent.glob(f"{place.stem}-*.so")))]
-    return [*whole, *(_in_part(place, compiler) for place in whole)]
+    return [*whole, *(_in_part(place, compiler) for place in whole for compiler in compilers)]
+
+
+def _found() -> list[Path]:
+    """Return the libraries that were kept, are ours and can be loaded, the best first."""
+    return [place for place in _kept() if _is_ours(place) and _is_ours(place.parent) and _opens(place)]
 
 
 def _in_part(place: Path, compiler: str) -> Path:
@@ -109,12 +117,12 @@ def _in_part(place: Path, compiler: str) -> Path:
 def build() -> Path:
     """Build the library in the first place that may be written to; raises `NoLibrary`.
 
-    Processes that build at the same time do it side by side, and the last one's file stays.
+    Of processes that need it at the same time one builds, and the others wait for it.
     """
     if platform.machine() not in {"x86_64", "AMD64", "aarch64"}:
         raise NoLibrary("they are for x86-64 and 64-bit Arm processors alone")
-    compiler = find_compiler()
-    if compiler is None:
+    compilers = find_compilers()
+    if not compilers:
         raise NoLibrary("they are not built, as there is no C++ compiler (c++, g++ or clang++)")
     reason = ""
     for place in places():
@@ -123,23 +131,51 @@ def build() -> Path:
             if not _is_ours(place.parent):
                 reason = f"they are not built, as {place.parent} is another user's, or may be written by all"
                 continue
-            with TemporaryDirectory(dir=place.parent) as folder:
-                built = Path(folder) / place.name
-                if not _compile_what_is_known(compiler, built):
-                    place = _in_part(place, compiler)  # noqa: PLW2901  # which is where it belongs
-                built.chmod(0o755)  # whatever others may do with files of ours otherwise
-                with built.open("rb") as file:
-                    os.fsync(file)  # or the name could outlast a crash, and not the content
-                built.replace(place)
+            with _alone_in(place.parent):
+                if found := _found():  # another process has built it meanwhile
+                    return found[0]
+                return _built(place, compilers)
         except CompilerFailed as error:
-            if NO_SPACE not in str(error):  # which there may be in another place
+            if not any(words in str(error) for words in NO_SPACE):  # which there may be in another place
                 raise
             reason = str(error)
         except OSError as error:
             reason = f"they are not built, as nothing can be written: {error}"
-        else:
-            return place
     raise NoLibrary(reason)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Let no other process build in a folder meanwhile; nothing is left there, whoever was killed over it."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # of disks without locks: they build side by side, and the last one's file stays
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        for rest in folder.glob(f"{BUILDING}*"):  # of a process that was killed
+            with suppress(OSError):
+                if rest.stat().st_mtime < time.time() - 2 * PATIENCE_S:
+                    shutil.rmtree(rest)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _built(place: Path, compilers: Sequence[str]) -> Path:
+    """Build the library by the first compiler that can, and return its place; raises `NoLibrary`, `OSError`."""
+    with TemporaryDirectory(dir=place.parent, prefix=BUILDING) as folder:
+        built = Path(folder) / place.name
+        for compiler in compilers:
+            try:
+                is_whole = _compile_what_is_known(compiler, built)
+            except NotCompiled:
+                if compiler == compilers[-1]:
+                    raise
+            else:
+                break
+        built.chmod(0o755)  # whatever others may do with files of ours otherwise
+        with built.open("rb") as file:
+            os.fsync(file)  # or the name could outlast a crash, and not the content
+        return built.replace(place if is_whole else _in_part(place, compiler))
 
 
 def _is_ours(path: Path) -> bool:
@@ -154,9 +190,12 @@ def _is_ours(path: Path) -> bool:
     return status.st_uid in {0, os.geteuid()} and not status.st_mode & others
 
 
-def find_compiler() -> str | None:
-    """Return the C++ compiler that there is, if any."""
-    return next(filter(None, map(shutil.which, COMPILERS)), None)
+def find_compilers() -> list[str]:
+    """Return the C++ compilers that there are, each once: the first may be one without its parts, or too old."""
+    found: dict[str, str] = {}
+    for path in filter(None, map(shutil.which, COMPILERS)):
+        found.setdefault(os.path.realpath(path), path)
+    return list(found.values())
 
 
 def _compile_what_is_known(compiler: str, target: Path) -> bool:

@@ -26,7 +26,7 @@ OrtStatus* Compute(void* created, OrtKernelContext* context) {
   Tensor inputs[kInputs];
   AttentionRun run{};
   RETURN_IF_FAILED(ReadInputs(context, inputs, &run));
-  const bool is_packed = inputs[kKey].data == nullptr;
+  const bool is_packed = !inputs[kKey].is_given;
   const int64_t heads = attention.heads + (is_packed ? 2 * attention.kv_heads : 0);
   attention.width = inputs[kQuery].shape.sizes[2] / heads;
   if (attention.width == 0) return Invalid("trifold.Attention: heads have no numbers");

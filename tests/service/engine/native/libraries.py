@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from service.engine import session as sessions
-from service.engine.native.library import compile_library, find_compiler
+from service.engine.native.library import compile_library, find_compilers
 from service.engine.session import Session, SessionOptions
 
 
 def built(folder: Path, *further: str) -> Path:
     """Build a library with further options of the compiler's."""
     path = folder / "operators.so"
-    compiler = find_compiler()
+    compiler = next(iter(find_compilers()), None)
     assert compiler is not None
     compile_library(compiler, path, *further)
     return path

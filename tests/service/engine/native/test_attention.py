@@ -6,18 +6,28 @@ import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from service.engine.arrays import Array
 from service.engine.native.attention import SLOTS, SOURCE_SLOTS
 from service.engine.native.graph import native_graph
 from service.engine.session import Session, SessionOptions
-from tests.service.engine.native.attentions import OTHER_FORMS, OUTPUTS, Change, Form, halved, is_ours_after, ours, run
+from tests.service.engine.native.attentions import (
+    OTHER_FORMS,
+    OUTPUTS,
+    POSITIONS,
+    Change,
+    Form,
+    halved,
+    is_ours_after,
+    ours,
+    run,
+)
 from tests.service.engine.native.machine import needs_instructions
 from tests.service.engine.native.products import operators
 
@@ -116,15 +126,23 @@ def test_a_scale_of_its_own_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("half_cache", [False, True], ids=["", "16 bits"])
 @pytest.mark.parametrize(
     "form",
-    [Form(turns=True), Form(6, 2, 64, window=40), Form(2, 2, 128), Form(16, 1, 32, has_bias=True)],
-    ids=["turned", "a window", "wide", "shared by 16"],
+    [
+        Form(turns=True),
+        Form(6, 2, 64, window=40),
+        Form(4, 1, 32, window=536),
+        Form(2, 2, 128),
+        Form(16, 1, 32, has_bias=True),
+    ],
+    ids=["turned", "a window", "a window over stretches", "wide", "shared by 16"],
 )
 def test_a_tokens_answer_is_the_same_to_the_last_bit_alone_and_among_others(
     tmp_path: Path, form: Form, half_cache: bool
 ) -> None:
     session = ours(form.write(tmp_path / "attention.onnx"), 2, half_cache=half_cache)
     start, tokens = 490, 45  # over the end of a stretch
-    inputs = form.inputs([start + tokens - 1], tokens, start, 600)
+    if form.window > start:  # so are its windows
+        start += 80
+    inputs = form.inputs([start + tokens - 1], tokens, start, 640)
     inputs = halved(inputs) if half_cache else inputs
     together, *cache = run(session, inputs)
     past = {name: inputs[name] for name in ("past_key", "past_value")}
@@ -334,6 +352,69 @@ def test_a_run_that_cannot_be_is_refused(tmp_path: Path, changes: dict[str, Arra
 
     with pytest.raises(Exception, match=f"{message}|invalid dimensions"):
         run(session, {**form.inputs([30, 2]), **changes})
+
+
+@needs_instructions
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"last_positions": [99, 90], "total_length": 100}, "no room in the cache"),
+        ({"last_positions": [19, 45], "total_length": 60}, "no room in the cache"),
+        ({"past_value": np.zeros((2, 2, 50, 16), np.float32)}, "the past has another shape"),
+        ({"total_length": [20, 20]}, "one total length"),
+    ],
+)
+def test_several_tokens_that_cannot_be_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    form = Form()
+    model = onnx.load(form.write(tmp_path / "attention.onnx"))
+    for value in model.graph.input:  # or the runtime refuses the shapes itself
+        value.type.tensor_type.ClearField("shape")
+        if value.name.startswith("past"):
+            shape = helper.make_tensor_type_proto(TensorProto.FLOAT, [None, 2, None, 16])
+            value.type.CopyFrom(shape)
+    onnx.save(model, tmp_path / "attention.onnx")
+    inputs = form.inputs([19, 7], tokens=20)
+    changed = {name: np.asarray(array, inputs[name].dtype) for name, array in changes.items()}
+
+    with pytest.raises(Exception, match=message):
+        run(ours(tmp_path / "attention.onnx"), {**inputs, **changed})
+
+
+@needs_instructions
+def test_positions_that_the_tables_of_turns_have_not_are_refused(tmp_path: Path) -> None:
+    form = Form(turns=True)
+    session = ours(form.write(tmp_path / "attention.onnx"))
+
+    run(session, form.inputs([POSITIONS - 1], capacity=POSITIONS + 9))
+    with pytest.raises(Exception, match="a position is not in the tables of turns"):
+        run(session, form.inputs([POSITIONS], capacity=POSITIONS + 9))
+
+
+@needs_instructions
+def test_tables_of_turns_of_two_shapes_are_refused(tmp_path: Path) -> None:
+    form = Form(turns=True)
+    model = onnx.load(form.write(tmp_path / "attention.onnx"))
+    (sines,) = [table for table in model.graph.initializer if table.name == "sines"]
+    sines.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(sines)[:100], "sines"))
+    onnx.save(model, tmp_path / "attention.onnx")
+
+    with pytest.raises(Exception, match="the tables of turns have another shape"):
+        run(ours(tmp_path / "attention.onnx"), form.inputs([5]))
+
+
+@needs_instructions
+def test_a_total_length_may_have_a_dimension_of_1(tmp_path: Path) -> None:
+    form = Form()
+    model = onnx.load(form.write(tmp_path / "attention.onnx"))
+    expected = run(ours(tmp_path / "attention.onnx"), form.inputs([30, 2]))
+    (total,) = [value for value in model.graph.input if value.name == "total_length"]
+    total.type.tensor_type.shape.dim.add().dim_value = 1
+    onnx.save(model, tmp_path / "attention.onnx")
+    inputs = form.inputs([30, 2])
+    found = run(ours(tmp_path / "attention.onnx"), inputs | {"total_length": inputs["total_length"].reshape(1)})
+
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def looks_both_ways(graph: onnx.GraphProto) -> None:

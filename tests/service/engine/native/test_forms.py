@@ -179,3 +179,19 @@ def test_a_graph_that_cannot_be_rewritten_is_served_as_it_is(tmp_path: Path, cap
 
     assert session._native is None and "runs as it is" in caplog.text
     np.testing.assert_array_equal(session.run({"x": x}, ["y"])[0], expected)
+
+
+@needs_instructions
+def test_a_graph_whose_numbers_numpy_does_not_know_is_served(tmp_path: Path) -> None:
+    path = product(tmp_path / "product.onnx", 40, 40, by_rows=True, bias=True)
+    model = onnx.load(path)
+    table = onnx.TensorProto(name="table", data_type=TensorProto.BFLOAT16, dims=[9, 40], raw_data=bytes(720))
+    model.graph.initializer.append(table)
+    model.graph.input.append(helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"]))
+    looked_up = helper.make_node("Gather", ["table", "ids"], ["found"])
+    model.graph.node.extend([looked_up, helper.make_node("Cast", ["found"], ["row"], to=TensorProto.FLOAT)])
+    show(model.graph, "row")
+    onnx.save(model, path)
+
+    inputs = {"x": np.ones((1, 1, 40), np.float32), "ids": np.array([1])}
+    assert Session(path, SessionOptions(1)).run(inputs, ["row"])[0].shape == (1, 40)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,35 @@ def test_no_rows_are_a_product_without_rows(tmp_path: Path) -> None:
     own, _ = both(product(tmp_path / "product.onnx", 40, 48, by_rows=True, bias=True))
 
     assert own.run({"x": np.empty((2, 0, 40), np.float32)}, ["y"])[0].shape == (2, 0, 48)
+
+
+@needs_instructions
+@needs_instructions
+def test_rows_of_another_length_are_refused(tmp_path: Path) -> None:
+    path = product(tmp_path / "product.onnx", 40, 24, by_rows=False, bias=True)
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.ClearField("shape")  # by which the runtime would refuse them itself
+    onnx.save(model, path)
+
+    with pytest.raises(Exception, match="rows have another length"):
+        both(path)[0].run({"x": np.ones((1, 2, 41), np.float32)}, ["y"])
+
+
+@needs_instructions
+def test_constants_of_another_size_are_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = product(tmp_path / "product.onnx", 40, 24, by_rows=False, bias=True)
+    graph = native_graph(path)
+    assert graph is not None
+    model = onnx.load_from_string(graph.model)
+    (depth,) = [attribute for attribute in model.graph.node[0].attribute if attribute.name == "depth"]
+    depth.i = 4000
+    changed = replace(graph, model=model.SerializeToString())
+    monkeypatch.setattr(sessions, "native_graph", lambda *_, **__: changed)
+
+    Session(path, SessionOptions(1))
+    assert "a constant has another size" in caplog.text
 
 
 @needs_instructions

@@ -137,7 +137,7 @@ def test_an_older_compiler_leaves_out_what_it_does_not_know(
     left_out: str, all_elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     older = tmp_path / "c++"
-    known = f"""case "$*" in *{left_out}*) exec {library.find_compiler()} "$@";; esac"""
+    known = f"""case "$*" in *{left_out}*) exec {library.find_compilers()[0]} "$@";; esac"""
     older.write_text(f"""#!/bin/sh\n{known}\necho "Error: no such instruction: vpdpbusd" >&2; exit 1\n""")
     older.chmod(0o755)
     newer = library.COMPILERS
@@ -159,7 +159,7 @@ def test_a_compiler_that_is_killed_leaves_nothing_out(
 ) -> None:
     short, tried = tmp_path / "c++", tmp_path / "tried"
     short.write_text(
-        f"""#!/bin/sh\n[ -e {tried} ] && exec {library.find_compiler()} "$@"\ntouch {tried}\n"""
+        f"""#!/bin/sh\n[ -e {tried} ] && exec {library.find_compilers()[0]} "$@"\ntouch {tried}\n"""
         """echo "c++: fatal error: Killed signal terminated program cc1plus" >&2; exit 1\n"""
     )
     short.chmod(0o755)
@@ -178,6 +178,45 @@ def test_threads_that_build_at_the_same_time_do_not_mix_their_files(elsewhere: P
     assert len(set(built)) == 1
     assert list(built[0].parent.iterdir()) == built[:1]
     ctypes.CDLL(str(built[0]))
+
+
+@needs_compiler
+def test_who_waited_for_another_process_builds_nothing(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place, _), compiled = places(), library.compile_library
+    place.parent.mkdir()
+    with ThreadPoolExecutor(1) as threads, library._alone_in(place.parent):
+        waiting = threads.submit(build)
+        time.sleep(0.2)
+        assert not waiting.done()
+        compiled(library.find_compilers()[0], place)
+        place.chmod(0o755)
+        monkeypatch.setattr(library, "compile_library", None)
+    assert waiting.result() == place
+
+
+@needs_compiler
+def test_if_the_first_compiler_cannot_the_next_one_builds(
+    elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "c++"
+    broken.write_text("#!/bin/sh\necho \"c++: fatal error: cannot execute 'cc1plus'\" >&2; exit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(library, "COMPILERS", (str(broken), *library.COMPILERS))
+
+    assert build() == places()[0]
+
+
+@needs_compiler
+def test_what_a_killed_process_left_is_removed(elsewhere: Path) -> None:
+    folder = places()[0].parent
+    old, new = folder / f"{library.BUILDING}old", folder / f"{library.BUILDING}new"
+    for rest in (old, new):
+        rest.mkdir(parents=True)
+        (rest / "half.so").write_text("")
+    os.utime(old, (1, 1))
+
+    build()
+    assert not old.exists() and new.exists()  # which may be at work
 
 
 def test_where_nothing_can_be_written_the_reason_is_told(elsewhere: Path, tmp_path: Path) -> None:
@@ -208,13 +247,16 @@ def test_what_a_compiler_says_is_told_and_nothing_is_left_behind(
 
 
 @needs_compiler
-def test_a_folder_without_space_is_passed_over_for_the_next(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", ["No space left on device", "Disk quota exceeded", "Read-only file system"])
+def test_a_folder_that_takes_no_files_is_passed_over_for_the_next(
+    words: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compiled = library.compile_library
     beside, in_cache = places()
 
     def compile_where_there_is_space(compiler: str, target: Path, *further: str) -> None:
         if target.is_relative_to(beside.parent):
-            raise CompilerFailed(f"{compiler} cannot build them: write: No space left on device")
+            raise CompilerFailed(f"{compiler} cannot build them: write: {words}")
         compiled(compiler, target, *further)
 
     monkeypatch.setattr(library, "compile_library", compile_where_there_is_space)

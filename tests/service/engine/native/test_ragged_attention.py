@@ -135,6 +135,19 @@ def test_no_rows_are_answered_with_no_rows(tmp_path: Path) -> None:
 
 
 @needs_instructions
+def test_no_rows_that_another_operator_makes_are_not_taken_for_nothing(tmp_path: Path) -> None:
+    model = onnx.load(ENCODER.write(tmp_path / "attention.onnx"))
+    for place, name in enumerate(("query", "key", "value")):
+        model.graph.node.insert(0, helper.make_node("Neg", [name], [f"less_{name}"]))
+        model.graph.node[-1].input[place] = f"less_{name}"
+    onnx.save(model, tmp_path / "attention.onnx")
+    inputs = {name: np.empty((0, 5, width), np.float32) for name, width in (("query", 64), ("key", 32), ("value", 32))}
+    lengths = {"last_positions": np.empty(0, np.int32), "total_length": np.array(5, np.int32)}
+
+    assert run(ours(tmp_path / "attention.onnx"), inputs | lengths)[0].shape == (0, 5, 64)
+
+
+@needs_instructions
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
