@@ -18,9 +18,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from service import __version__
-from service.api.addresses import ModelAddresses
+from service.api.addresses import ADDRESSED, MODELS, ModelAddresses
 from service.api.allowances import RATE_HEADERS
-from service.api.calls import Tasks
+from service.api.calls import SHOWN, Tasks
 from service.api.deadline import KeepDeadline
 from service.api.documents import openapi
 from service.api.forms import ReadForms
@@ -163,8 +163,17 @@ async def _http_error(request: Request, error: Exception) -> Response:
         response.headers.update(error.headers or {})  # Allow, of the first route of this path
         return response
     if error.status_code == NotFound.status:
-        return error_response(NotFound(f"there is no route {request.url.path}; see /docs"))
+        return error_response(_not_found(request))
     return error_response(NotJson("the body is no JSON in UTF-8, or has a number of too many digits"))
+
+
+def _not_found(request: Request) -> NotFound:
+    """Return the error of a path that is no route, or the address of no model."""
+    path = request.url.path
+    name = path.removeprefix(MODELS).partition("/")[0]
+    if path.startswith(MODELS) and name and ADDRESSED not in request.scope:
+        return NotFound(f"there is no model {name[:SHOWN]!r} here; GET /v1/models lists those there are")
+    return NotFound(f"there is no route {path}; see /docs")
 
 
 async def _unforeseen_error(_request: Request, error: Exception) -> Response:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
 
 from service.schemas.request import Text
 
@@ -29,6 +30,17 @@ class Message(BaseModel):
     content: Text | Annotated[list[TextPart], Field(fail_fast=True, max_length=MAX_PARTS)] | None = Field(
         None, description="a text, or a list of {type: text, text}, which are joined by line breaks"
     )
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _parts_are_texts(cls, content: Any) -> Any:
+        for part in content if isinstance(content, list) else ():
+            kind = part.get("type") if isinstance(part, dict) else None
+            if isinstance(kind, str) and kind != "text":
+                raise PydanticCustomError(
+                    "part", "a part of type {kind} is not read here; send text", {"kind": kind[:32]}
+                )
+        return content
 
     def text(self) -> str:
         """Return the content as one text."""

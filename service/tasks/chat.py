@@ -35,6 +35,7 @@ class Chat:
         self._template, self._tokens, self._tokenizer = compiled(template.source), template.tokens, tokenizer
         of_tools = template.tools_source or template.source
         self._tools_template = compiled(of_tools)
+        self._takes_tools = "tools" in of_tools
         written = literals(template.source) + literals(of_tools)
         self._knows_developers = DEVELOPER in written.split("\0")
         added = tokenizer.added_tokens()
@@ -47,6 +48,8 @@ class Chat:
     def prompt(self, request: GenerateRequest, limit: int) -> list[int]:
         """Return a conversation's ids, of `limit` characters at most; raises `InvalidRequest`. For any thread."""
         assert request.messages is not None
+        if request.tools and not self._takes_tools:
+            raise InvalidRequest("tools: the model's chat template has no place for them; leave them out", "tools")
         neutral = _Neutral(limit)
         values = {
             **self._tokens,

@@ -45,6 +45,8 @@ SPELT = re.compile(
 )
 # Masks allow every way to encode a text, so nothing is ever encoded for them. It stands last, where it moves no line of
 # the client's.
+# Of a complaint: the place, and a line that is quoted, with a mark below.
+PLACE, QUOTED_LINE = re.compile(r"^at \d+\(\d+\): "), re.compile(r"^\s*(\d+ \| |\^\s*$)")
 OPTIONS = '\n%llguidance {"no_forcing": true}'
 # Of Lark what is no rule: texts, patterns, comments. And llguidance's names of tokens, which are no client's to know.
 QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*+"|/(?!/)(?:\\.|[^/\\\n])++/|//[^\n]*+')
@@ -84,12 +86,16 @@ class Grammars:
         larks = {begins_text: lark_of(asked, form, behind_space=begins_text) for begins_text in set(begins)}
         is_tried = asked.choice is None  # a list of texts can do no harm
         found = {
-            begins_text: await self._one(self._vocabulary, lark, permit, is_tried=is_tried)
+            begins_text: await self._one(
+                self._vocabulary, lark, permit, is_tried=is_tried, is_own=asked.lark is not None
+            )
             for begins_text, lark in larks.items()
         }
         return [found[begins_text] for begins_text in begins]
 
-    async def _one(self, vocabulary: Vocabulary, lark: str, permit: Permit, *, is_tried: bool) -> Compiled:
+    async def _one(
+        self, vocabulary: Vocabulary, lark: str, permit: Permit, *, is_tried: bool, is_own: bool
+    ) -> Compiled:
         if (found := self._kept_one(lark)) is None:
             try:
                 found = await self._pool.run(permit, SMALL + 1, self._compile, vocabulary, lark, is_tried=is_tried)
@@ -100,7 +106,7 @@ class Grammars:
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         if isinstance(found, str):
-            raise InvalidRequest(f"grammar: {found}", "grammar")
+            raise InvalidRequest(f"grammar: {_in_one_line(found, is_own=is_own)}", "grammar")
         return found
 
     def _kept_one(self, lark: str) -> Compiled | str | None:
@@ -121,14 +127,21 @@ class Grammars:
                 return vocabulary.grammar(lark)
             except GrammarError as error:
                 complaint = str(error)
-        lines = [line for line in complaint.splitlines() if "%llguidance" not in line]
-        return " ".join(" ".join(lines).split())[:SHOWN]
+        return complaint
 
     def _begins_text(self, prompt_ids: Sequence[int]) -> bool:
         """Whether an output's first space is not shown, as its prompt has no text."""
         if self._spaced is None:
             return False
         return not Detokenizer(self._tokenizer, prompt_ids).add([self._spaced], is_last=True).startswith(" ")
+
+
+def _in_one_line(complaint: str, *, is_own: bool) -> str:
+    """Return what is wrong with a grammar; where its rules are not the client's own, without a place in them."""
+    lines = [line for line in complaint.splitlines() if "%llguidance" not in line]
+    if not is_own:
+        lines = [PLACE.sub("", line) for line in lines if not QUOTED_LINE.match(line)]
+    return " ".join(" ".join(lines).split())[:SHOWN]
 
 
 def _is_spaced(text: bytes | None) -> bool:

@@ -30,6 +30,7 @@ async def test_no_other_model_answers_at_a_models_address(client: Client) -> Non
     assert other.json()["error"]["message"] == "there is no model 'stories'; there are sentiment (classify)"
     assert none.json()["error"]["message"] == "there is no model for generate here; there are sentiment (classify)"
     assert unknown.status_code == 404
+    assert unknown.json()["error"]["message"] == "there is no model 'nobody' here; GET /v1/models lists those there are"
 
 
 @pytest.mark.parametrize("path", ["/classify", "/models/sentiment/classify"])

@@ -82,7 +82,11 @@ async def test_tools_come_into_the_prompt(client: Client) -> None:
         ({"messages": QUESTION, "prompt": "x"}, "prompt", "send either prompt or messages"),
         ({"messages": []}, "messages", "at least 1 item"),
         ({"messages": [{"role": "im_end", "content": "x"}]}, "messages", "'system', 'developer', 'user'"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None, "'text'"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            None,
+            "a part of type image_url is not read here; send text",
+        ),
         ({"messages": [{"role": "user", "content": "\ud800"}]}, None, "half a surrogate pair"),
         ({"messages": [{"role": "user", "content": "x" * 9000}]}, "messages", "have more than 8128 characters"),
         ({"messages": [{"role": "user", "content": "Dan " * 127}]}, "messages", "tokens; the limit is 127"),

@@ -105,6 +105,16 @@ async def test_a_grammar_that_the_tokens_cannot_write_says_so(client: Client, ma
         assert last["finish_reason"] == "grammar"
 
 
+async def test_what_is_wrong_with_a_schema_is_told_without_rules_that_nobody_sent(client: Client) -> None:
+    for grammar, said in (
+        ({"json_schema": {"type": "thing"}}, "grammar: failed to compile JSON schema: Invalid type: thing"),
+        ({"regex": "[a"}, 'grammar: invalid regex "[a" (in regex): regex parse error: [a error: unclosed character'),
+    ):
+        response = await client.post("/generate", json={"prompt": "Once", "grammar": grammar})
+        message = response.json()["error"]["message"]
+        assert message.startswith(said) and "start:" not in message
+
+
 @pytest.mark.parametrize(
     ("grammar", "said"),
     [

@@ -182,6 +182,12 @@ def test_tools_and_further_values_reach_the_template(tokenizer: Tokenizer, chat:
     assert control_tokens(tokenizer, ids)[-2:] == ["<think>", "</think>"]
 
 
+def test_tools_that_the_template_would_leave_out_are_refused(tokenizer: Tokenizer) -> None:
+    chat = Chat(ChatTemplate(source="plain"), PackageTokenizer(tokenizer))
+    with pytest.raises(InvalidRequest, match="the model's chat template has no place for them"):
+        prompt(chat, user("x"), tools=[{"type": "function", "function": {"name": "f"}}])
+
+
 def test_a_template_for_tools_takes_the_others_place_where_there_are_some(tokenizer: Tokenizer) -> None:
     template = ChatTemplate(source="plain", tools_source="<|im_start|>{{ tools[0].function.name }}")
     chat = Chat(template, PackageTokenizer(tokenizer))
