@@ -57,6 +57,8 @@ def make_packages(
     may; it stays under `runs`, and those in `out` are as they were.
     """
     chains = {name: chain_of(RECIPES[PACKAGES[name]]) for name in names}  # each once
+    for name in chains:
+        check_place(out / name)  # before hours of training
     steps = list({step.name: step for chain in chains.values() for step in chain}.values())
     tell(f"{len(chains)} packages, {len(steps)} runs; counting what they take")
     estimate = estimate_of(steps, data, runs)

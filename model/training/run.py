@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -189,6 +190,8 @@ def save_whole(state: dict[str, Any], path: Path) -> None:
         if isinstance(error, RuntimeError) and "inline_container" in str(error):  # torch's own words for it
             raise OSError(f"{path}: cannot be written, perhaps as the disk is full: {error}") from None
         raise
+    with partial.open("rb") as file:
+        os.fsync(file)  # or the name could outlast a power failure, and not the content
     partial.replace(path)
 
 

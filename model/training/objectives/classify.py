@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,11 @@ from torch.nn.functional import cross_entropy
 from model.package.tokenizer import token_id
 from model.training.data import length_batches
 from model.training.objectives.objective import Batch, Ragged, encodings, mean_of
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN = "[UNK]"
+MOST_UNKNOWN = 0.2  # of all tokens; more are another script's
 
 
 @dataclass
@@ -45,6 +51,14 @@ class Classify:
             segments.append(np.array(encoding.type_ids))
         self.tokenizer.no_truncation()
         self.ids, self.segments = Ragged.of(ids), Ragged.of(segments)
+        unknown = float((self.ids.flat == self.tokenizer.token_to_id(UNKNOWN)).mean()) if rows else 0.0
+        if unknown > MOST_UNKNOWN:
+            logger.warning(
+                "%.0f %% of the texts' tokens are %s: the tokenizer does not know their letters, of which nothing is "
+                "learned; begin with a run that reads this script",
+                100 * unknown,
+                UNKNOWN,
+            )
         self.labels = torch.tensor([label for _, label in rows])
         self.seed: int | None = None
 

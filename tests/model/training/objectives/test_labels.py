@@ -49,6 +49,17 @@ def test_classification_masks_its_padding_and_cuts_long_texts(tokenizer_of: Toke
     assert batch["labels"].tolist() == [1, 0]
 
 
+def test_texts_in_letters_that_the_tokenizer_does_not_know_are_told(
+    tokenizer_of: TokenizerOf, caplog: pytest.LogCaptureFixture
+) -> None:
+    classify = Classify(tokenizer_of("sentiment"), max_length=8)
+    classify.encode([*[("good film", 1)] * 3, ("今日", 0)])
+    assert not caplog.text
+
+    classify.encode([("今日は良い", 1), ("映画", 0)])
+    assert "of the texts' tokens are [UNK]: the tokenizer does not know their letters" in caplog.text
+
+
 def test_some_words_are_hidden_in_training_alone(tokenizer_of: TokenizerOf) -> None:
     tokenizer = tokenizer_of("sentiment")
     objective = Classify(tokenizer, max_length=64, word_dropout=0.3)
