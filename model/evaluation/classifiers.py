@@ -113,10 +113,13 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
     """
     manifest = evaluation.manifest
     labels = tuple(manifest.labels)
-    is_own = manifest.training is not None and manifest.training.recipe == own_labels.RECIPE
+    training = manifest.training
+    is_own = training is not None and training.recipe == own_labels.RECIPE
     if not is_own and labels not in DATA:
         raise PackageError(f"{manifest.name}: there is no test data with its labels here")
     data = _own(evaluation.data, labels) if is_own else DATA[labels]
+    if is_own and training is not None and training.data:  # older packages do not tell
+        own_labels.check_unlearned(evaluation.data, training.data)
     tests = [_answered(evaluation, dataset, read) for dataset, read in data.tests.items()]
     figures = [figure for test in tests for figure in _figures(evaluation, test)]
     if manifest.entailment is not None:

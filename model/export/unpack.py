@@ -56,6 +56,7 @@ def unpack(package: Path, folder: Path) -> Run:
         "card": {field: getattr(manifest, field) for field in own_labels.CARD_FIELDS},
         "training_data": [dataset.model_dump() for dataset in manifest.training_data],
         "minutes_before": manifest.training.minutes,
+        "data": manifest.training.data,
         "unpacked_from": {"package": manifest.name, "precision": manifest.precision, "sha256": manifest.sha256},
     }
     write_whole(run.config, json.dumps(about, indent=2) + "\n")

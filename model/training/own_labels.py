@@ -9,14 +9,14 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from lzma import LZMAError
 from pathlib import Path
 from typing import Any
 
 from model.card import Card
 from model.package import Dataset
-from model.package.manifest import NAME_PATTERN
+from model.package.manifest import NAME_PATTERN, sha256_of
 from model.training.data import Row, open_text, read_rows
 from model.training.errors import DataError
 from model.training.readers import SplitOrTest, bare
@@ -118,6 +118,29 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
 def _same(text: str) -> str:
     """Return what is the same of texts that are alike; of signs alone, the text."""
     return bare(text) or text.strip()
+
+
+def check_unlearned(data: Path, learned: Mapping[str, str]) -> None:
+    """Raise `DataError` where a model, which learned from files of these hashes, may have learned what it is tested on.
+
+    Of another file for training others are kept for validation; what is tested on was left out of the one there was.
+    """
+    for part in ("train", "validation"):
+        for path in [_file(data, part)] if _has(data, part) else []:
+            if learned.get(path.name) != sha256_of(path):
+                raise DataError(
+                    f"{path}: it is not the file that the model learned from, which may have learned what would be "
+                    "validated on now; put that one back"
+                )
+    if not _has(data, "test") or learned.get(_file(data, "test").name) == sha256_of(_file(data, "test")):
+        return
+    known = {_same(_text(row)) for part in ("train", "validation") if _has(data, part) for row in _rows(data, part)}
+    again = sum(_same(_text(row)) in known for row in _rows(data, "test"))
+    if again:
+        raise DataError(
+            f"{_file(data, 'test')}: the model has learned {again} of its texts, which are in train or validation, "
+            "too, and were not tested on then; take them out of it"
+        )
 
 
 def _a_part_of_each_label(rows: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -28,6 +28,7 @@ class About:
     training_data: list[Dataset]  # also of the runs whose weights it began with
     minutes_before: float  # that those took
     card: dict[str, Any]  # as it was then
+    data: dict[str, str]  # SHA-256 of the files that it learned from, by their names
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Run:
                 training_data=[Dataset.model_validate(dataset) for dataset in content["training_data"]],
                 minutes_before=content["minutes_before"],
                 card=content["card"],
+                data=content.get("data", {}),
             )
         except (KeyError, TypeError, ValueError):  # a checkpoint of another program has a config.json, too
             raise RunError(f"{self.config}: it is not that of a training run") from None

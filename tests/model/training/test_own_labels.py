@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 from model.commands.app import app
 from model.export.unpack import unpack
 from model.package import Manifest
+from model.package.manifest import sha256_of
 from model.sizes import SIZES
 from model.training import own_labels
 from model.training.errors import DataError
-from model.training.own_labels import labels_of, own_classifier, read_own_texts
+from model.training.own_labels import check_unlearned, labels_of, own_classifier, read_own_texts
 from tests.conftest import TINY, MakePackage, with_manifest
 from tests.model.data_files import write_xz
 
@@ -239,6 +240,25 @@ def test_own_labels_are_learned_exported_measured_and_unpacked(
     assert "My Letters/test: bag of words, linear has an accuracy of " in told
     assert manifest.calibration is None  # of three texts it would be no more than a guess
     assert manifest.training_data[-1].name == "My Letters, 30 texts"
+    assert manifest.training is not None and set(manifest.training.data) == {"train.csv", "test.csv"}
     unpack(tmp_path / "package", tmp_path / "again")
     run("export", "--run", tmp_path / "again", "--out", tmp_path / "exact", "--precision", "float32")
     assert Manifest.load(tmp_path / "exact").labels == manifest.labels
+    assert Manifest.load(tmp_path / "exact").training == manifest.training
+    write_csv(data, "test", [*ROWS[:3], ("the film was good 0", "praise")])
+    refused = CliRunner().invoke(app, ["evaluate", str(tmp_path / "package"), "--data", str(data)])
+    assert isinstance(refused.exception, DataError)
+
+
+def test_what_may_have_been_learned_is_no_test(data: Path) -> None:
+    learned = {path.name: sha256_of(path) for path in data.iterdir()}
+    check_unlearned(data, learned)
+    write_csv(data, "test", [("never seen", "praise")])
+    check_unlearned(data, learned)
+
+    write_csv(data, "test", [("The dog was red 1!", "other"), ("never seen", "praise")])
+    with pytest.raises(DataError, match=r"test\.csv: the model has learned 1 of its texts, .* take them out"):
+        check_unlearned(data, learned)
+    write_csv(data, "validation", [("never seen", "praise")])
+    with pytest.raises(DataError, match=r"validation\.csv: it is not the file that the model learned from"):
+        check_unlearned(data, learned)
