@@ -56,7 +56,7 @@ def make_packages(
     `tell` is given lines on how far all of it is. Raises `PackageError` at the end where int8 costs one more than it
     may; it stays under `runs`, and those in `out` are as they were.
     """
-    chains = {name: chain_of(RECIPES[PACKAGES[name]]) for name in names}  # each once
+    chains = {name: chain_of(RECIPES[PACKAGES[name]]) for name in names}
     for name in chains:
         check_place(out / name)  # before hours of training
     steps = list({step.name: step for chain in chains.values() for step in chain}.values())

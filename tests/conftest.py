@@ -230,3 +230,9 @@ def stories(make_package: MakePackage) -> TinyPackage:
 def translate(make_package: MakePackage) -> TinyPackage:
     """A translator."""
     return make_package("translate")
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether a process has ended, though nobody may have asked for its end yet."""
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"

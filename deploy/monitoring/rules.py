@@ -35,7 +35,8 @@ class Alert:
     window: str | None = None  # of a budget's alert
 
 
-# What HAProxy itself answers on the way, and what probes were told, by design, while a pod leaves, are no requests.
+# Of requests that a backend was chosen for: HAProxy's own answers to /-/healthz are none. What probes were told, by
+# design, while a pod leaves, is taken off.
 ANSWERS = 'haproxy_backend_http_responses_total{proxy!="stats"'
 
 

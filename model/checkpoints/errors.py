@@ -20,12 +20,16 @@ def broken_values(folder: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (CheckpointError, ImportError, OSError):
+    except (CheckpointError, AssertionError, ImportError, OSError):
         raise
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        cause = (str(error) or repr(error)).splitlines()[0]
+        cause = (str(error).strip() or repr(error)).splitlines()[0]
+        if isinstance(error, MemoryError) or "memory" in cause:  # of which torch has no kind of its own
+            raise CheckpointError(
+                f"{folder}: there is not enough memory for a model of the sizes it states: {cause}"
+            ) from error
         raise CheckpointError(
             f"{folder}: one of its files has a value that cannot be used ({type(error).__name__}: {cause}); if another "
             "program reads this checkpoint, tell us of it"

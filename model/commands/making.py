@@ -61,14 +61,16 @@ def train(
         print(f"{out}: {Run(out).figures.read_text()}")
         return
     with tempfile.TemporaryDirectory() as folder:  # nothing is left of it
-        training = Training(_unasked(chosen), data, Path(folder), start_from=start_from, compile_model=compile_model)
+        training = Training(
+            _without_asking(chosen), data, Path(folder), start_from=start_from, compile_model=compile_model
+        )
         table = Table(title=f"{recipe}, not trained", show_header=False)
         for name, value in plan(training).lines():
             table.add_row(name, value)
     console.print(table)
 
 
-def _unasked(recipe: Recipe) -> Recipe:
+def _without_asking(recipe: Recipe) -> Recipe:
     """Return a recipe whose teacher is not asked, which may take minutes, and changes no size."""
     teach = recipe.teach
     if teach is None:

@@ -7,7 +7,7 @@ import json
 import lzma
 import random
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -98,13 +98,19 @@ def read_rows(path: Path) -> Iterator[Row]:
             for number, line in enumerate(file, start=1):
                 if is_table and number == 1:
                     columns = line.rstrip("\r\n").split("\t")
-                    if len(set(columns)) < len(columns):
-                        raise ValueError(f"there are two columns of one name: {', '.join(columns)}")
+                    check_columns(path, columns)
                     continue
                 values = _fields(line, columns) if is_table else dict(json.loads(line))
                 yield Row(values, path, number)
         except (ValueError, TypeError, EOFError, RecursionError, lzma.LZMAError) as error:
             raise DataError(f"{path}, line {number}: {error}") from error
+
+
+def check_columns(path: Path, names: Sequence[str]) -> None:
+    """Raise `DataError` where two columns of a table have one name; spreadsheets leave some at the end without any."""
+    again = [name for name, count in Counter(names).items() if name and count > 1]
+    if again:
+        raise DataError(f"{path}: there are two columns {again[0]!r}; keep one of them")
 
 
 def _fields(line: str, columns: list[str]) -> dict[str, str]:

@@ -17,9 +17,9 @@ from typing import Any
 from model.card import Card
 from model.package import Dataset
 from model.package.manifest import NAME_PATTERN, sha256_of
-from model.training.data import Row, open_text, read_rows
+from model.training.data import Row, check_columns, open_text, read_rows
 from model.training.errors import DataError
-from model.training.readers import SplitOrTest, bare
+from model.training.readers import SplitOrTest
 from model.training.recipe import Recipe
 from model.training.recipes import finetune_classify
 
@@ -75,7 +75,7 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
     """Read texts with the numbers of their labels.
 
     What is tested on is neither validated nor trained on, and what is validated on is not trained on, if it is in
-    those files too, in whatever case and with whatever signs. Raises `DataError` where a file is missing, a text is
+    those files too, in whatever case and with whatever spaces. Raises `DataError` where a file is missing, a text is
     empty, a label is not one of `train`'s, or nothing is left of one to train or to validate on.
     """
     train = list(_rows(data, "train"))
@@ -91,22 +91,23 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
         return rows
     tested = {_same(text) for text, _ in read("test")} if _has(data, "test") else set()
 
-    def untested(part: str) -> list[tuple[str, int]]:
-        return [row for row in read(part) if _same(row[0]) not in tested]
+    def untested(rows: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        return [row for row in rows if _same(row[0]) not in tested]
 
-    rows = untested("train")
-    kept = untested("validation") if _has(data, "validation") else _a_part_of_each_label(rows)
+    rows, has_file = read("train"), _has(data, "validation")
+    # Of all rows, so that those that are kept do not depend on what is tested on.
+    kept = untested(read("validation") if has_file else _a_part_of_each_label(rows))
     if split == "validation":
+        if not kept and has_file:
+            raise DataError(f"{_file(data, 'validation')}: there are no texts in it that are not tested on, too")
         if not kept:
             raise DataError(
-                f"{_file(data, 'train')}: no label has {KEPT} texts that are not tested on, of which one would be kept "
-                "for validation; put some into validation.csv"
-                if not _has(data, "validation")
-                else f"{_file(data, 'validation')}: every text is tested on, too"
+                f"{_file(data, 'train')}: no label has {KEPT} texts, of which one would be kept for validation and is "
+                "not tested on; put some into validation.csv"
             )
         return kept
     validated = {_same(text) for text, _ in kept}
-    left = [row for row in rows if _same(row[0]) not in validated]
+    left = [row for row in untested(rows) if _same(row[0]) not in validated]
     missing = sorted(set(range(len(labels))) - {label for _, label in left})
     if missing:
         raise DataError(
@@ -116,8 +117,8 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
 
 
 def _same(text: str) -> str:
-    """Return what is the same of texts that are alike; of signs alone, the text."""
-    return bare(text) or text.strip()
+    """Return what is the same of texts that differ in case and spaces alone, as a model may read them."""
+    return " ".join(text.lower().split())
 
 
 def check_unlearned(data: Path, learned: Mapping[str, str]) -> None:
@@ -196,9 +197,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
     with open_text(path) as file:
         reader = csv.DictReader(file, strict=True)
         try:
-            names = [name for name, count in Counter(reader.fieldnames).items() if count > 1]
-            if names:
-                raise DataError(f"{path}: there are several columns {names[0]}")
+            check_columns(path, reader.fieldnames or ())
             for values in reader:
                 row = Row(values, path, reader.line_num)
                 if None in values or None in values.values():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -201,8 +200,10 @@ def load_whole(path: Path) -> dict[str, Any]:
     """Read a checkpoint onto the CPU; raises `RunError` for one that is damaged."""
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        reason = str(error).splitlines()[0]
+    except (FileNotFoundError, MemoryError):
+        raise
+    except Exception as error:  # whatever a reader of broken files may raise
+        reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise RunError(f"{path}: cannot be read ({reason}); put it back, or remove the folder to begin anew") from None
     return state
 

@@ -12,7 +12,8 @@ from model.card import Card, Tokens
 from model.package import Languages, SpecialIds
 from model.package.tokenizer import token_id
 
-BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+UNKNOWN = "[UNK]"
+BERT_SPECIALS = ["[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]"]
 END_OF_TEXT = "<|endoftext|>"
 PAD, START, END = "<pad>", "<s>", "</s>"
 
@@ -31,7 +32,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     texts = list(texts)
     letters = {piece for piece in _wordpieces(texts, 1, BERT_SPECIALS) if re.fullmatch("##.", piece, re.DOTALL)}
     vocabulary = _wordpieces(texts, vocab_size, [*BERT_SPECIALS, *sorted(letters)])
-    tokenizer = _uncased(models.WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106  # no password
+    tokenizer = _uncased(models.WordPiece(vocabulary, unk_token=UNKNOWN))
     tokenizer.add_special_tokens(BERT_SPECIALS)
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     ids = {token: tokenizer.token_to_id(token) for token in BERT_SPECIALS}
@@ -45,7 +46,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 def _wordpieces(texts: Iterable[str], vocab_size: int, first: Sequence[str]) -> dict[str, int]:
     """Return the pieces of some texts with their ids, so many or all letters, the first ones as given."""
-    tokenizer = _uncased(models.WordPiece(unk_token="[UNK]"))  # noqa: S106  # no password
+    tokenizer = _uncased(models.WordPiece(unk_token=UNKNOWN))
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size, special_tokens=list(first), continuing_subword_prefix="##", show_progress=False
     )

@@ -43,10 +43,10 @@ PARTS = re.compile(r"\[(?:\\.|[^\]\\])*+(?:\]|\\?\Z)|\\(?:[xuU]\{[^}]*+(?:\}|\Z)
 SPELT = re.compile(
     r"\[?\\(?:[av]|(?:x|u00|U0{6})(?:0[0-7bBeEfF]|1[0-9a-fA-F]|7[fF])|[xuU]\{0*(?:[0-7bBeEfF]|1[0-9a-fA-F]|7[fF])\})\]?"
 )
-# Masks allow every way to encode a text, so nothing is ever encoded for them. It stands last, where it moves no line of
-# the client's.
 # Of a complaint: the place, and a line that is quoted, with a mark below.
 PLACE, QUOTED_LINE = re.compile(r"^at \d+\(\d+\): "), re.compile(r"^\s*(\d+ \| |\^\s*$)")
+# Masks allow every way to encode a text, so nothing is ever encoded for them. It stands last, where it moves no line of
+# the client's.
 OPTIONS = '\n%llguidance {"no_forcing": true}'
 # Of Lark what is no rule: texts, patterns, comments. And llguidance's names of tokens, which are no client's to know.
 QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*+"|/(?!/)(?:\\.|[^/\\\n])++/|//[^\n]*+')

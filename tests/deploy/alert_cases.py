@@ -179,6 +179,17 @@ CASES = (
         "stories at a has half as much on its heap again per replica as six hours ago",
         every="10m",
     ),
+    Case(  # silent: by half, as after a first load, and less than 256 MB
+        "TrifoldMemoryGrows",
+        "420m",
+        {
+            f"trifold_process_heap_bytes{SAID}": ("400e6+1e7x43", "90e6x20 180e6x22"),
+            f"trifold_replicas{SAID}": "1x43",
+        },
+        AT_A,
+        "stories at a has half as much on its heap again per replica as six hours ago",
+        every="10m",
+    ),
     Case(
         "TrifoldNoMetrics",
         "20m",

@@ -357,3 +357,13 @@ def test_a_mistake_beside_the_cluster_is_found(
 
     found = [problem for _, problem in problems([resource])]
     assert any(words in problem for problem in found), found
+
+
+def test_what_stands_before_waits_for_the_deadline_of_the_composition() -> None:
+    resources = copy.deepcopy(composed("gateway-api/plain", base="plain"))
+    (container,) = of_kind("Deployment", resources)["spec"]["template"]["spec"]["containers"]
+    assert not [problem for _, problem in problems(resources) if "HTTPRoute" in problem]
+
+    container["env"].append({"name": "TRIFOLD_LIMITS__REQUEST_TIMEOUT_S", "value": "300"})
+    found = [problem for _, problem in problems(resources) if "HTTPRoute" in problem]
+    assert found and all("150 s, and must exceed http_options.request_timeout_s, 310 s" in each for each in found)

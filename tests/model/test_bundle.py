@@ -29,7 +29,7 @@ from model.training.readers import VALIDATION_ARTICLES
 from model.training.recipe import Recipe
 from model.training.recipes import PACKAGES, RECIPES, chain_of
 from model.training.run import Run
-from tests.conftest import TEXTS, TINY
+from tests.conftest import TEXTS, TINY, is_gone
 from tests.model.data_files import write_named_texts, write_spam, write_xz
 
 ROOT = Path(__file__).parents[2]
@@ -288,12 +288,13 @@ def test_if_the_command_is_ended_its_runs_end_with_it(data: Path, tmp_path: Path
     deadline = time.monotonic() + 120
     while not saved(Run(runs / "pretrain-encoder")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    children = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+    trainings = [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     process.terminate()
 
-    assert process.wait() == -signal.SIGTERM and children
+    assert process.wait() == -signal.SIGTERM and trainings
     deadline = time.monotonic() + 60
-    while (left := [pid for pid in children if Path("/proc", pid).exists()]) and time.monotonic() < deadline:
+    while (left := [pid for pid in trainings if not is_gone(pid)]) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not left
 

@@ -109,27 +109,40 @@ class TokenizerFiles:
         """Add the tokens that a `tokenizer.json` does not know so as these files have them; tells if there were any.
 
         As transformers does: fine-tunes name control tokens here, beside the file of the model they began with, or what
-        is stripped around one. Those without a place, which would get new ids, are for no model. Raises
-        `CheckpointError` as `add_tokens` does.
+        is stripped around one. What is special in either, or has a name as the end of text, is special. Those without a
+        place, which would get new ids, are for no model. Raises `CheckpointError` as `add_tokens` does.
         """
         known = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
-        # In added_tokens.json is no more than names and places.
-        missing = [
-            (place, token)
-            for place, token in self._placed()
-            if token.content not in known
-            or (token.content not in self.added and _flags(token) != _flags(known[token.content]))
-        ]
-        placed = {token.content for _, token in missing}
-        named = [each for each in self._named() if each not in known.keys() | placed]
-        special = [each for each in named if tokenizer.token_to_id(each) is not None]
-        self._add(tokenizer, special, missing)
-        return bool(missing or special)
+        placed, named, in_texts = self._placed(), self._named_for_a_purpose(), self._named()
+        # In added_tokens.json, which counts where there is nothing else, is no more than names and places.
+        flagged = {int(place) for place in self.option("added_tokens_decoder", {})}
+        others = []
+        for place, token in placed:
+            before = known.get(token.content)
+            token.special = token.special or token.content in named or (before is not None and before.special)
+            if before is None or (place in flagged and _flags(token) != _flags(before)):
+                others.append((place, token))
+        told = {token.content for _, token in others}
+        special: list[str | AddedToken] = []
+        for content in in_texts:
+            before = known.get(content)
+            if content in told:
+                continue
+            if before is None and tokenizer.token_to_id(content) is not None:
+                special.append(content)
+            elif before is not None and not before.special and content in named:
+                before.special = True
+                special.append(before)
+        self._add(tokenizer, special, others)
+        return bool(others or special)
+
+    def _named_for_a_purpose(self) -> list[str]:
+        """Return the special tokens that have names, as the end of text."""
+        return [_content(token) for name in NAMED if (token := self.config.get(name) or self.specials.get(name))]
 
     def _named(self) -> list[str]:
-        """Return the special tokens that the files name."""
-        named = [token for name in NAMED if (token := self.config.get(name) or self.specials.get(name))]
-        return list(dict.fromkeys([*map(_content, named), *self.additional]))
+        """Return the special tokens that the files name, with a purpose or without."""
+        return list(dict.fromkeys([*self._named_for_a_purpose(), *self.additional]))
 
     def _placed(self) -> list[tuple[int, AddedToken]]:
         """Return the tokens that the files add, with their ids, in order."""

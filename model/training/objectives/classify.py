@@ -16,10 +16,10 @@ from torch.nn.functional import cross_entropy
 from model.package.tokenizer import token_id
 from model.training.data import length_batches
 from model.training.objectives.objective import Batch, Ragged, encodings, mean_of
+from model.training.tokenizers import UNKNOWN
 
 logger = logging.getLogger(__name__)
 
-UNKNOWN = "[UNK]"
 MOST_UNKNOWN = 0.2  # of all tokens; more are another script's
 
 

@@ -31,6 +31,7 @@ NO_SPACE = ("No space left on device", "Disk quota exceeded", "Read-only file sy
 # What tells that a compiler has failed, and not that it does not know the sources: another time it will not.
 FAILURES = (*NO_SPACE, "Killed", "emory exhausted", "ut of memory", "Cannot allocate memory")
 BUILDING = "building-"  # how the names of folders begin in which one is built
+COARSE_S = 0.1  # by which a file's time may be behind
 PATIENCE_S = 120  # for a compiler, which takes ten
 # What compilers and assemblers learned last: both are known from GCC 11, clang 12 and binutils 2.36 on.
 WITHOUT_AVX_VNNI, WITHOUT_TILES = "-DTRIFOLD_WITHOUT_AVX_VNNI", "-DTRIFOLD_WITHOUT_TILES"
@@ -124,17 +125,25 @@ def build() -> Path:
     compilers = find_compilers()
     if not compilers:
         raise NoLibrary("they are not built, as there is no C++ compiler (c++, g++ or clang++)")
-    reason = ""
+    reason, began = "", time.time()
     for place in places():
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             if not _is_ours(place.parent):
                 reason = f"they are not built, as {place.parent} is another user's, or may be written by all"
                 continue
-            with _alone_in(place.parent):
+            with _alone_in(place.parent) as has_waited:
                 if found := _found():  # another process has built it meanwhile
                     return found[0]
-                return _built(place, compilers)
+                refused = place.with_name(f"{BUILDING}{place.stem}.refused")
+                if has_waited and _is_ours(refused) and refused.stat().st_mtime > began - COARSE_S:  # or could not
+                    raise NoLibrary(refused.read_text())
+                try:
+                    return _built(place, compilers)
+                except NoLibrary as error:
+                    with suppress(OSError):
+                        refused.write_text(str(error))
+                    raise
         except CompilerFailed as error:
             if not any(words in str(error) for words in NO_SPACE):  # which there may be in another place
                 raise
@@ -145,17 +154,25 @@ def build() -> Path:
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Let no other process build in a folder meanwhile; nothing is left there, whoever was killed over it."""
+def _alone_in(folder: Path) -> Iterator[bool]:
+    """Let no other process build in a folder meanwhile, and remove what killed ones have left there for minutes.
+
+    Yields whether another one was waited for.
+    """
     opened = os.open(folder, os.O_RDONLY)
     try:
+        has_waited = False
         with suppress(OSError):  # of disks without locks: they build side by side, and the last one's file stays
-            fcntl.flock(opened, fcntl.LOCK_EX)
-        for rest in folder.glob(f"{BUILDING}*"):  # of a process that was killed
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                fcntl.flock(opened, fcntl.LOCK_EX)
+                has_waited = True
+        for rest in folder.glob(f"{BUILDING}*/"):
             with suppress(OSError):
-                if rest.stat().st_mtime < time.time() - 2 * PATIENCE_S:
+                if rest.stat().st_mtime < time.time() - 4 * PATIENCE_S:
                     shutil.rmtree(rest)
-        yield
+        yield has_waited
     finally:
         os.close(opened)
 

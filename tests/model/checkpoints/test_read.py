@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from model.architectures import DecoderLM
 from model.card import Card
-from model.checkpoints.errors import CheckpointError
+from model.checkpoints.errors import CheckpointError, broken_values
 from model.checkpoints.files import count_numbers
 from model.checkpoints.read import check_config, check_description, read_checkpoint
 from model.checkpoints.tokenizer import read_tokenizer
@@ -274,6 +274,17 @@ def test_a_panic_within_the_library_of_tokenizers_is_a_refusal(bert: Path) -> No
 
     with pytest.raises(CheckpointError, match=r"a value that cannot be used \(PanicException: "):
         check_description(bert)
+
+
+def test_what_is_no_fault_of_the_files_is_not_told_as_one(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="not enough memory for a model of the sizes it states: can't allocate"):
+        with broken_values(tmp_path):
+            raise RuntimeError("can't allocate memory: you tried to allocate 9 bytes")
+    for error in (AssertionError("bug: it is"), FileNotFoundError("gone"), KeyboardInterrupt()):
+        with pytest.raises(type(error)), broken_values(tmp_path):
+            raise error
+    with pytest.raises(CheckpointError, match=r"\(ValueError: second line\)"), broken_values(tmp_path):
+        raise ValueError("\nsecond line")
 
 
 def test_weights_that_are_no_floating_point_numbers_are_refused(folder: Path, read: Read) -> None:

@@ -297,9 +297,10 @@ def test_weights_of_a_gradient_that_is_not_finite_take_nobodys_place(
 
 
 @pytest.mark.parametrize("name", ["best.pt", "checkpoint.pt"])
-def test_weights_that_are_damaged_are_named(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [None, b"", b"abc"], ids=["cut off", "empty", "other"])
+def test_weights_that_are_damaged_are_named(name: str, content: bytes | None, tmp_path: Path) -> None:
     run("finetune-classify-spam", tmp_path, epochs=1, evaluate_every=1)
-    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-1000])
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-1000] if content is None else content)
 
     with pytest.raises(RunError, match=rf"{name}: cannot be read"):
         load_trained(tmp_path) if name == "best.pt" else run(

@@ -188,9 +188,9 @@
 {{- $_ := set .scaled.spec "minReplicaCount" $keda.minReplicas }}
 {{- $_ := set .scaled.spec "maxReplicaCount" $keda.maxReplicas }}
 {{- $namespace := printf "namespace=%q" .root.Release.Namespace }}
-{{- $bears := dict "requests" $keda.requests "queued-tokens" $keda.queuedTokens "slots-used" $keda.slotsUsed }}
+{{- $thresholds := dict "requests" $keda.requests "queued-tokens" $keda.queuedTokens "slots-used" $keda.slotsUsed }}
 {{- range $trigger := .scaled.spec.triggers }}
-{{- $_ := set $trigger.metadata "threshold" (get $bears $trigger.name | int | toString) }}
+{{- $_ := set $trigger.metadata "threshold" (get $thresholds $trigger.name | int | toString) }}
 {{- $_ := set $trigger.metadata "serverAddress" $keda.prometheus }}
 {{- $_ := set $trigger.metadata "query" (replace "namespace=\"trifold\"" $namespace $trigger.metadata.query) }}
 {{- end }}

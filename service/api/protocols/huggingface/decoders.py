@@ -85,18 +85,17 @@ async def text_generation(calls: Calls, body: TextGeneration) -> Any:
         return texts
     ends = _ends(calls, body)
     return [
-        {**text, "details": _details(choice, body.parameters.seed, ends)}
-        for text, choice in zip(texts, answer.choices, strict=True)
+        {**text, "details": _details(choice, body, ends)} for text, choice in zip(texts, answer.choices, strict=True)
     ]
 
 
-def _details(choice: Choice, seed: int | None, ends: set[int | None]) -> dict[str, Any]:
+def _details(choice: Choice, body: TextGeneration, ends: set[int | None]) -> dict[str, Any]:
     """Return a text's tokens with their log probabilities, and why it ended; TGI has an end among its tokens."""
     tokens = choice.logprobs or []
     return {
-        "finish_reason": _finish_reason(choice.finish_reason, tokens, ends),
+        "finish_reason": _finish_reason(choice.finish_reason, tokens, body, ends),
         "generated_tokens": len(tokens),
-        "seed": seed,
+        "seed": body.parameters.seed,
         "prefill": [],
         "tokens": [
             {"id": token.id, "text": token.text, "logprob": token.logprob, "special": token.id in ends}
@@ -105,10 +104,14 @@ def _details(choice: Choice, seed: int | None, ends: set[int | None]) -> dict[st
     }
 
 
-def _finish_reason(reason: FinishReason, tokens: Sequence[TokenLogprob], ends: set[int | None]) -> TGIFinishReason:
+def _finish_reason(
+    reason: FinishReason, tokens: Sequence[TokenLogprob], body: TextGeneration, ends: set[int | None]
+) -> TGIFinishReason:
     if reason != "stop":
         return "length"
-    return "eos_token" if tokens and tokens[-1].id in ends else "stop_sequence"
+    has_stops = body.parameters.stop or body.parameters.stop_sequences
+    is_end = not tokens or tokens[-1].id in ends
+    return "stop_sequence" if has_stops and not is_end else "eos_token"  # as of what has its form
 
 
 def _ends(calls: Calls, body: TextGeneration) -> set[int | None]:
@@ -149,17 +152,22 @@ async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGen
                     id=last.id if last else 0,
                     text=event.text,
                     logprob=last.logprob or 0.0 if last else 0.0,
-                    special=last is None and not event.text,  # what was searched is a text without tokens
+                    special=last.id in ends if last else not event.text,  # what was searched has no tokens
                 )
                 if event.finish_reason is None:
                     yield StreamedText(index=index, token=token)
                 else:
                     ended = StreamedText(index=index, token=token, generated_text=text)
-                    reason = _finish_reason(event.finish_reason, event.logprobs or [], ends)
+                    reason = _finish_reason(event.finish_reason, event.logprobs or [], body, ends)
 
 
 def _generation(calls: Calls, body: TextGeneration) -> GenerateRequest:
     fields = body.parameters.native()
+    if body.parameters.details and (body.parameters.num_beams or 1) > 1:
+        raise InvalidRequest(
+            "details are of tokens as they are chosen, and a search (num_beams > 1) has none; leave one of them out",
+            "details",
+        )
     if body.parameters.do_sample and (body.parameters.num_beams or 1) > 1:
         raise InvalidRequest("do_sample is true and num_beams more than 1; a search draws no tokens here", "do_sample")
     if body.parameters.do_sample and body.parameters.temperature == 0:

@@ -134,6 +134,41 @@ def test_flags_of_an_added_token_are_those_of_the_configuration_as_in_transforme
     assert (ids, tokenizer.decode(ids)) != (own.encode(text).ids, own.decode(own.encode(text).ids))
 
 
+@pytest.mark.parametrize("named", [{}, {"pad_token": "<x>"}, {"additional_special_tokens": ["<x>"]}])
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("stated", [True, False, None])
+def test_what_is_special_in_any_file_is_special_as_in_transformers(
+    named: dict[str, object], before: bool, stated: bool | None, folder: Path
+) -> None:
+    own = read_tokenizer(folder / TOKENIZER_FILE)
+    (own.add_special_tokens if before else own.add_tokens)(["<x>"])
+    own.save(str(folder / TOKENIZER_FILE))
+    given: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", **named}
+    if stated is not None:
+        given["added_tokens_decoder"] = {"4": {"content": "<x>", "normalized": False, "special": stated}}
+    tokenizer = written(folder, **given)
+    theirs = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer.encode("a <x> a").ids
+
+    assert ids == theirs("a <x> a")["input_ids"]
+    assert tokenizer.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+
+
+def test_flags_count_of_a_token_that_added_tokens_names_too(folder: Path) -> None:
+    own = read_tokenizer(folder / TOKENIZER_FILE)
+    own.pre_tokenizer = pre_tokenizers.Split(" ", "isolated")
+    own.add_tokens([AddedToken("<x>", normalized=False)])
+    own.save(str(folder / TOKENIZER_FILE))
+    (folder / "added_tokens.json").write_text('{"<x>": 4}')
+    stated = {"4": {"content": "<x>", "normalized": False, "lstrip": True}}
+    tokenizer = written(
+        folder, tokenizer_class="PreTrainedTokenizerFast", eos_token="</s>", added_tokens_decoder=stated
+    )
+
+    assert tokenizer.encode("a <x>").ids == AutoTokenizer.from_pretrained(folder)("a <x>")["input_ids"]
+    assert tokenizer.encode("a <x>").ids != own.encode("a <x>").ids
+
+
 def test_a_token_that_would_have_another_id_is_refused(folder: Path) -> None:
     with pytest.raises(CheckpointError, match="'<im_end>' is to have the id 9, but the vocabulary has 4 before it"):
         written(folder, added_tokens_decoder={"9": {"content": "<im_end>"}})

@@ -213,12 +213,16 @@ async def test_the_end_is_a_special_token_among_the_details(
     sampled = {"max_new_tokens": 40, "details": True, "temperature": 5.0}
     async with open_client(stories.folder) as client:
         answers = [(await piped(client, "text-generation", "Once", **sampled, seed=seed))[0] for seed in range(40)]
+        seed = next(s for s, each in enumerate(answers) if each["details"]["finish_reason"] == "eos_token")
+        parameters = {**sampled, "seed": seed}
+        *_, last = await events_of(client, "/pipeline/text-generation", inputs="Once", parameters=parameters)
 
     ended = [each["details"] for each in answers if each["details"]["finish_reason"] == "eos_token"]
-    assert ended and all(
+    assert all(
         [token["special"] for token in details["tokens"]] == [False] * (details["generated_tokens"] - 1) + [True]
         for details in ended
     )
+    assert last["token"]["special"] and last["details"]["finish_reason"] == "eos_token"
 
 
 @pytest.mark.parametrize(
@@ -232,8 +236,10 @@ async def test_the_end_is_a_special_token_among_the_details(
 async def test_an_output_has_the_form_that_is_asked_for(
     client: Client, grammar: dict[str, Any], native: dict[str, Any]
 ) -> None:
-    (text,) = await piped(client, "text-generation", "Once", max_new_tokens=9, do_sample=False, grammar=grammar)
+    asked = {"max_new_tokens": 9, "do_sample": False, "grammar": grammar}
+    (text,) = await piped(client, "text-generation", "Once", **asked, details=True)
 
+    assert text["details"]["finish_reason"] == "eos_token"
     answer = await post(client, "/generate", prompt="Once", max_tokens=9, temperature=0, grammar=native)
     assert text["generated_text"] == answer["choices"][0]["text"]
 
@@ -318,7 +324,7 @@ async def test_fields_that_nobody_knows_are_passed_over_whatever_they_are_called
             "/pipeline/text-generation",
             {"inputs": "x", "parameters": {"grammar": {"type": "json", "value": "a"}}},
             422,
-            "g",
+            "should be a text for",
         ),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"sequence_bias": [[[5], 1.0]]}}, 422, "sequence_"),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"guidance_scale": 1.5}}, 422, "guidance_scale"),

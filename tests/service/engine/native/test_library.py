@@ -27,7 +27,7 @@ from service.engine.native.library import (
 )
 from service.engine.providers import native_library
 from service.engine.session import Session, SessionOptions
-from tests.conftest import MakePackage
+from tests.conftest import MakePackage, is_gone
 from tests.service.engine.native.machine import needs_compiler
 from tests.service.engine.test_teams import inputs_of
 
@@ -243,7 +243,28 @@ def test_what_a_compiler_says_is_told_and_nothing_is_left_behind(
 
     with pytest.raises(NoLibrary, match="error: all is wrong"):
         find_library(lambda path: None)
-    assert list((elsewhere / "__pycache__").iterdir()) == []
+    assert [path.suffix for path in (elsewhere / "__pycache__").iterdir()] == [".refused"]
+
+
+def test_who_waited_for_a_compiler_that_refuses_does_not_ask_it_again(
+    elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, tried = tmp_path / "c++", tmp_path / "tried"
+    compiler.write_text(f"#!/bin/sh\necho once >> {tried}\nsleep 0.3\necho 'error: all is wrong' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(library, "COMPILERS", (str(compiler),))
+
+    def refused(_number: int) -> str:
+        with pytest.raises(NoLibrary) as error:
+            build()
+        return str(error.value)
+
+    with ThreadPoolExecutor(3) as threads:
+        said = set(threads.map(refused, range(3)))
+    assert len(said) == 1 and "all is wrong" in said.pop()
+    asked = len(tried.read_text().splitlines())
+    refused(0)
+    assert len(tried.read_text().splitlines()) == 2 * asked  # another time it is
 
 
 @needs_compiler
@@ -280,12 +301,6 @@ def test_a_compiler_that_takes_too_long_ends_with_its_children(
     while not is_gone(pid) and time.monotonic() < patience:
         time.sleep(0.01)
     assert is_gone(pid)
-
-
-def is_gone(pid: int) -> bool:
-    """Tell whether a process has ended, though nobody may have asked for its end yet."""
-    status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_a_library_that_cannot_be_loaded_is_not_taken(elsewhere: Path) -> None:
