@@ -277,9 +277,9 @@ def test_a_panic_within_the_library_of_tokenizers_is_a_refusal(bert: Path) -> No
 
 
 def test_what_is_no_fault_of_the_files_is_not_told_as_one(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="not enough memory for a model of the sizes it states: can't allocate"):
-        with broken_values(tmp_path):
-            raise RuntimeError("can't allocate memory: you tried to allocate 9 bytes")
+    words = "not enough memory for a model of the sizes it states: can't allocate"
+    with pytest.raises(CheckpointError, match=words), broken_values(tmp_path):
+        raise RuntimeError("can't allocate memory: you tried to allocate 9 bytes")
     for error in (AssertionError("bug: it is"), FileNotFoundError("gone"), KeyboardInterrupt()):
         with pytest.raises(type(error)), broken_values(tmp_path):
             raise error
