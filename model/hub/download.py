@@ -37,7 +37,8 @@ from model.hub.errors import HubError, HubUnreachable
 from model.hub.names import HubName, bundled
 
 DESCRIPTION = ["*.json", "*.txt", "*.model", "*.spm", "*.jinja", "README.md", SMALL_100]
-NOT_OURS = ["onnx/*", "openvino/*", "coreml/*", "original/*"]  # the same model for other programs
+# The same model for other programs, and what trainers leave behind.
+NOT_OURS = ["onnx/*", "openvino/*", "coreml/*", "original/*", "checkpoint-*/*", "global_step*/*", "runs/*"]
 
 logger = logging.getLogger(__name__)
 

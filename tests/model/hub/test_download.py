@@ -51,8 +51,15 @@ def test_weights_are_downloaded_after_all_else_and_nothing_else_is(
     hub: Hub, running_hub: LocalHub, add_model: AddModel
 ) -> None:
     repository = add_model("tiny/bert")
-    (repository.folder / "onnx").mkdir()
-    for name in ("onnx/config.json", "pytorch_model.bin", "tf_model.h5", "model.fp16.safetensors"):
+    for folder in ("onnx", "checkpoint-500"):
+        (repository.folder / folder).mkdir()
+    for name in (
+        "onnx/config.json",
+        "checkpoint-500/trainer_state.json",
+        "pytorch_model.bin",
+        "tf_model.h5",
+        "model.fp16.safetensors",
+    ):
         (repository.folder / name).write_text("not ours")
 
     folder = hub.describe(BERT)
