@@ -51,8 +51,8 @@ def test_weights_are_downloaded_after_all_else_and_nothing_else_is(
     hub: Hub, running_hub: LocalHub, add_model: AddModel
 ) -> None:
     repository = add_model("tiny/bert")
-    for folder in ("onnx", "checkpoint-500"):
-        (repository.folder / folder).mkdir()
+    for others in ("onnx", "checkpoint-500"):
+        (repository.folder / others).mkdir()
     for name in (
         "onnx/config.json",
         "checkpoint-500/trainer_state.json",
