@@ -24,16 +24,11 @@ Resource = dict[str, Any]
 
 def problems(resources: list[Resource]) -> Iterator[tuple[str, str]]:
     """Yield everything that is wrong with the resources that components make, each with the check that found it."""
-    serving = [limits_of(each) for each in resources if each["kind"] == "RayService" or _is_plain(each)]
-    limits = serving[0] if serving else Limits()
+    limits = next((limits_of(each) for each in resources if each["kind"] in ("RayService", "Deployment")), Limits())
     for resource in resources:
         name = f"{resource['kind']} {resource['metadata']['name']}"
         for check, found in _checks(resource, limits):
             yield from ((check, f"{name}: {problem}") for problem in found)
-
-
-def _is_plain(resource: Resource) -> bool:
-    return bool(resource["kind"] == "Deployment")
 
 
 def _checks(resource: Resource, limits: Limits) -> Iterator[tuple[str, Iterator[str]]]:
@@ -48,7 +43,7 @@ def _checks(resource: Resource, limits: Limits) -> Iterator[tuple[str, Iterator[
         yield "idle connections", closed_too_soon(IDLE[kind](resource))
     if kind == "PodDisruptionBudget":
         yield "operator", budget_problems(resource)
-    if _is_plain(resource):
+    if kind == "Deployment":
         yield "timeouts", plain_problems(resource)
     if kind == "RayService":
         yield "operator", operator_problems(resource)

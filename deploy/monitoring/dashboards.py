@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from deploy.monitoring.grafana_json import Dashboard, Panel
 from deploy.monitoring.objectives import BUDGETS, Budget
+from deploy.monitoring.rules import INGRESS_ANSWERS, OF_BACKENDS
 
-INGRESS_ANSWERS = "haproxy_backend_http_responses_total"
 OF_CLUSTER = 'cluster=~"$cluster"'
 GPU_USED = f"DCGM_FI_DEV_FB_USED{{{OF_CLUSTER}}}"
 HERE = 'cluster=~"$cluster", namespace=~"$namespace"'
@@ -219,7 +219,7 @@ DASHBOARDS = (
             Panel(
                 "Answers of the ingress",
                 "reqps",
-                [f'sum by (code) (rate({INGRESS_ANSWERS}{{{HERE}, proxy!="stats"}}[$__rate_interval]))'],
+                [f"sum by (code) (rate({INGRESS_ANSWERS}{{{HERE}, {OF_BACKENDS}}}[$__rate_interval]))"],
                 ["{{code}}"],
                 "What HAProxy answered, also where no replica could.",
             ),

@@ -37,12 +37,13 @@ class Alert:
 
 # Of requests that a backend was chosen for: HAProxy's own answers to /-/healthz are none. What probes were told, by
 # design, while a pod leaves, is taken off.
-ANSWERS = 'haproxy_backend_http_responses_total{proxy!="stats"'
+INGRESS_ANSWERS, OF_BACKENDS = "haproxy_backend_http_responses_total", 'proxy!="stats"'
 
 
 def _failed(function: str, window: str) -> str:
     """Return how many requests HAProxy answered with 5xx, but for probes."""
-    answered, probes = f'{ANSWERS}, code="5xx"}}[{window}]', f"trifold_probes_failed_total[{window}]"
+    answered = f'{INGRESS_ANSWERS}{{{OF_BACKENDS}, code="5xx"}}[{window}]'
+    probes = f"trifold_probes_failed_total[{window}]"
     told = f"sum by ({SCOPE}) ({function}({probes})) or 0 * sum by ({SCOPE}) ({function}({answered}))"
     return f"sum by ({SCOPE}) ({function}({answered})) - ({told})"
 
@@ -56,7 +57,7 @@ SERVICE = (
     Alert(
         "TrifoldIngressFails",
         f"""
-        {_failed("rate", "5m")} > 0.01 * sum by ({SCOPE}) (rate({ANSWERS}}}[5m]))
+        {_failed("rate", "5m")} > 0.01 * sum by ({SCOPE}) (rate({INGRESS_ANSWERS}{{{OF_BACKENDS}}}[5m]))
         and {_failed("increase", "15m")} > 10 {OURS}
         """,
         "5m",

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from model.wording import first_line
+
 
 class CheckpointError(Exception):
     """A checkpoint cannot be read, or is of a kind that is not supported; the message says which and why."""
@@ -25,7 +27,7 @@ def broken_values(folder: Path) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        cause = (str(error).strip() or repr(error)).splitlines()[0]
+        cause = first_line(error)
         if isinstance(error, MemoryError) or "memory" in cause:  # of which torch has no kind of its own
             raise CheckpointError(
                 f"{folder}: there is not enough memory for a model of the sizes it states: {cause}"

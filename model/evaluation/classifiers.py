@@ -113,13 +113,10 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
     """
     manifest = evaluation.manifest
     labels = tuple(manifest.labels)
-    training = manifest.training
-    is_own = training is not None and training.recipe == own_labels.RECIPE
+    is_own = manifest.training is not None and manifest.training.recipe == own_labels.RECIPE
     if not is_own and labels not in DATA:
         raise PackageError(f"{manifest.name}: there is no test data with its labels here")
-    data = _own(evaluation.data, labels) if is_own else DATA[labels]
-    if is_own and training is not None and training.data:  # older packages do not tell
-        own_labels.check_unlearned(evaluation.data, training.data)
+    data = _own(evaluation.data, manifest) if is_own else DATA[labels]
     tests = [_answered(evaluation, dataset, read) for dataset, read in data.tests.items()]
     figures = [figure for test in tests for figure in _figures(evaluation, test)]
     if manifest.entailment is not None:
@@ -149,11 +146,13 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
     return Measured(figures, fields)
 
 
-def _own(data: Path, labels: tuple[str, ...]) -> Labelled:
+def _own(data: Path, manifest: Manifest) -> Labelled:
     """Return what a classifier of labels of the user's own is tested on, in the folder it was trained on."""
     found = own_labels.labels_of(data)
-    if found != labels:
-        raise PackageError(f"{data}: its labels are {', '.join(found)}; the package has {', '.join(labels)}")
+    if found != tuple(manifest.labels):
+        raise PackageError(f"{data}: its labels are {', '.join(found)}; the package has {', '.join(manifest.labels)}")
+    if manifest.training is not None and manifest.training.data:  # older packages do not tell
+        own_labels.check_unlearned(data, manifest.training.data)
     name = data.resolve().name
     return Labelled(
         {f"{name}/test": lambda data: own_labels.read_own_texts(data, "test")},

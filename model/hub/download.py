@@ -35,6 +35,7 @@ from model.checkpoints.files import PICKLE, SMALL_100, formats, weight_files
 from model.checkpoints.sentence import read_layout
 from model.hub.errors import HubError, HubUnreachable
 from model.hub.names import HubName, bundled
+from model.wording import first_line
 
 DESCRIPTION = ["*.json", "*.txt", "*.model", "*.spm", "*.jinja", "README.md", SMALL_100]
 # The same model for other programs, and what trainers leave behind.
@@ -184,16 +185,14 @@ class Hub:
             kind = HubUnreachable if isinstance(error, httpx2.TransportError) else HubError
             raise kind(f"{name}: the download was interrupted ({error}); start again, what came is kept") from None
         except (OSError, RuntimeError) as error:  # a full disk, another size than announced; hf_xet raises the latter
-            raise HubError(
-                f"{name}: the download failed: {(str(error) or repr(error)).splitlines()[0]}; start again"
-            ) from None
+            raise HubError(f"{name}: the download failed: {first_line(error)}; start again") from None
 
     def _unreachable(self, name: HubName, error: Exception) -> str:
         if self.is_offline:
             return f"{name}: not all of it was downloaded before, and HF_HUB_OFFLINE forbids it now"
         cause = error.__cause__ or error
         response = getattr(cause, "response", None)
-        why = f"{self.address} cannot be reached ({(str(cause) or repr(cause)).splitlines()[0]})"
+        why = f"{self.address} cannot be reached ({first_line(cause)})"
         if response is not None:
             why = self._refusal(response.status_code)
         return f"{name}: {why}, and not all of it was downloaded before"

@@ -17,6 +17,7 @@ from model.package import Dataset
 from model.package.manifest import sha256_of, write_whole
 from model.training.decisions import Decisions
 from model.training.errors import RunError
+from model.wording import first_line
 
 
 @dataclass(frozen=True)
@@ -203,8 +204,9 @@ def load_whole(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, MemoryError):
         raise
     except Exception as error:  # whatever a reader of broken files may raise
-        reason = (str(error).strip() or repr(error)).splitlines()[0]
-        raise RunError(f"{path}: cannot be read ({reason}); put it back, or remove the folder to begin anew") from None
+        raise RunError(
+            f"{path}: cannot be read ({first_line(error)}); put it back, or remove the folder to begin anew"
+        ) from None
     return state
 
 

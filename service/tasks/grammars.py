@@ -85,17 +85,16 @@ class Grammars:
         begins = [self._begins_text(prompt) for prompt in prompts]
         larks = {begins_text: lark_of(asked, form, behind_space=begins_text) for begins_text in set(begins)}
         is_tried = asked.choice is None  # a list of texts can do no harm
-        found = {
-            begins_text: await self._one(
-                self._vocabulary, lark, permit, is_tried=is_tried, is_own=asked.lark is not None
-            )
-            for begins_text, lark in larks.items()
-        }
+        found: dict[bool, Compiled] = {}
+        for begins_text, lark in larks.items():
+            made = await self._one(self._vocabulary, lark, permit, is_tried=is_tried)
+            if isinstance(made, str):
+                raise InvalidRequest(f"grammar: {_in_one_line(made, is_own=asked.lark is not None)}", "grammar")
+            found[begins_text] = made
         return [found[begins_text] for begins_text in begins]
 
-    async def _one(
-        self, vocabulary: Vocabulary, lark: str, permit: Permit, *, is_tried: bool, is_own: bool
-    ) -> Compiled:
+    async def _one(self, vocabulary: Vocabulary, lark: str, permit: Permit, *, is_tried: bool) -> Compiled | str:
+        """Return a grammar, or what is wrong with it, and keep it for the next request."""
         if (found := self._kept_one(lark)) is None:
             try:
                 found = await self._pool.run(permit, SMALL + 1, self._compile, vocabulary, lark, is_tried=is_tried)
@@ -105,8 +104,6 @@ class Grammars:
         self._kept.move_to_end(lark)
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
-        if isinstance(found, str):
-            raise InvalidRequest(f"grammar: {_in_one_line(found, is_own=is_own)}", "grammar")
         return found
 
     def _kept_one(self, lark: str) -> Compiled | str | None:

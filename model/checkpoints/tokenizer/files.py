@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -113,28 +113,37 @@ class TokenizerFiles:
         place, which would get new ids, are for no model. Raises `CheckpointError` as `add_tokens` does.
         """
         known = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
-        placed, named, in_texts = self._placed(), self._named_for_a_purpose(), self._named()
+        placed = list(self._placed_otherwise(known))
+        told = {token.content for _, token in placed}
+        special = [
+            token
+            for token in self._special_otherwise(known)
+            if token.content not in told and tokenizer.token_to_id(token.content) is not None
+        ]
+        self._add(tokenizer, special, placed)
+        return bool(placed or special)
+
+    def _placed_otherwise(self, known: Mapping[str, AddedToken]) -> Iterator[tuple[int, AddedToken]]:
+        """Yield the tokens that the files add, with their ids, if they are not known or have other flags."""
+        placed, purposes = self._placed(), self._named_for_a_purpose()
         # In added_tokens.json, which counts where there is nothing else, is no more than names and places.
         flagged = {int(place) for place in self.option("added_tokens_decoder", {})}
-        others = []
         for place, token in placed:
             before = known.get(token.content)
-            token.special = token.special or token.content in named or (before is not None and before.special)
+            token.special = token.special or token.content in purposes or (before is not None and before.special)
             if before is None or (place in flagged and _flags(token) != _flags(before)):
-                others.append((place, token))
-        told = {token.content for _, token in others}
-        special: list[str | AddedToken] = []
-        for content in in_texts:
+                yield place, token
+
+    def _special_otherwise(self, known: Mapping[str, AddedToken]) -> Iterator[AddedToken]:
+        """Yield the special tokens that the files name, if they are not known, or not as special."""
+        purposes = self._named_for_a_purpose()
+        for content in self._named():
             before = known.get(content)
-            if content in told:
-                continue
-            if before is None and tokenizer.token_to_id(content) is not None:
-                special.append(content)
-            elif before is not None and not before.special and content in named:
+            if before is None:
+                yield AddedToken(content, special=True, normalized=False)
+            elif not before.special and content in purposes:
                 before.special = True
-                special.append(before)
-        self._add(tokenizer, special, others)
-        return bool(others or special)
+                yield before
 
     def _named_for_a_purpose(self) -> list[str]:
         """Return the special tokens that have names, as the end of text."""

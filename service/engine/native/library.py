@@ -135,15 +135,7 @@ def build() -> Path:
             with _alone_in(place.parent) as has_waited:
                 if found := _found():  # another process has built it meanwhile
                     return found[0]
-                refused = place.with_name(f"{BUILDING}{place.stem}.refused")
-                if has_waited and _is_ours(refused) and refused.stat().st_mtime > began - COARSE_S:  # or could not
-                    raise NoLibrary(refused.read_text())
-                try:
-                    return _built(place, compilers)
-                except NoLibrary as error:
-                    with suppress(OSError):
-                        refused.write_text(str(error))
-                    raise
+                return _built_unless_refused(place, compilers, waited_since=began if has_waited else None)
         except CompilerFailed as error:
             if not any(words in str(error) for words in NO_SPACE):  # which there may be in another place
                 raise
@@ -175,6 +167,19 @@ def _alone_in(folder: Path) -> Iterator[bool]:
         yield has_waited
     finally:
         os.close(opened)
+
+
+def _built_unless_refused(place: Path, compilers: Sequence[str], *, waited_since: float | None) -> Path:
+    """Build the library, unless the process that was waited for could not; raises `NoLibrary`, `OSError`."""
+    refused = place.with_name(f"{BUILDING}{place.stem}.refused")
+    if waited_since is not None and _is_ours(refused) and refused.stat().st_mtime > waited_since - COARSE_S:
+        raise NoLibrary(refused.read_text())
+    try:
+        return _built(place, compilers)
+    except NoLibrary as error:
+        with suppress(OSError):
+            refused.write_text(str(error))
+        raise
 
 
 def _built(place: Path, compilers: Sequence[str]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,23 @@ def train(tmp_path: Path) -> Train:
         return SentencePieceProcessor(str(tmp_path / file))
 
     return train_on
+
+
+@pytest.fixture
+def folder(checkpoints: Path, tmp_path: Path) -> Path:
+    """A copy of a tiny GPT-2."""
+    shutil.copytree(checkpoints / "gpt2", tmp_path / "gpt2")
+    return tmp_path / "gpt2"
+
+
+@pytest.fixture
+def bert(checkpoints: Path, tmp_path: Path) -> Path:
+    """A copy of a tiny BERT that labels texts."""
+    return Path(shutil.copytree(checkpoints / "bert", tmp_path / "bert"))
+
+
+def change(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
 def write_json(folder: Path, **files: Any) -> None:

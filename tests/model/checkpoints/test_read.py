@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,21 +11,15 @@ from safetensors.torch import load_file, save_file
 
 from model.architectures import DecoderLM
 from model.card import Card
-from model.checkpoints.errors import CheckpointError, broken_values
+from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import count_numbers
 from model.checkpoints.read import check_config, check_description, read_checkpoint
 from model.checkpoints.tokenizer import read_tokenizer
 from model.checkpoints.weights import open_weights
 from model.package.manifest import TOKENIZER_FILE
+from tests.model.checkpoints.conftest import change
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-
-
-@pytest.fixture
-def folder(checkpoints: Path, tmp_path: Path) -> Path:
-    """A copy of a tiny GPT-2."""
-    shutil.copytree(checkpoints / "gpt2", tmp_path / "gpt2")
-    return tmp_path / "gpt2"
 
 
 Read = Callable[..., tuple[Any, Any, Card, str]]
@@ -35,10 +28,6 @@ Read = Callable[..., tuple[Any, Any, Card, str]]
 @pytest.fixture
 def read(folder: Path, tmp_path: Path) -> Read:
     return lambda **options: read_checkpoint(folder, "tiny", "MIT", scratch=tmp_path, **options)
-
-
-def change(path: Path, **fields: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
 def split(folder: Path) -> list[str]:
@@ -241,52 +230,6 @@ def test_json_that_is_nested_without_end_is_refused(name: str, folder: Path) -> 
         check_description(folder)
 
 
-BROKEN: list[tuple[str, dict[str, Any], str]] = [
-    ("config.json", {"model_type": []}, r"the family \[\] is not supported"),
-    ("config.json", {"architectures": 7}, r"config\.json: architectures is 7; it must name one class"),
-    ("config.json", {"eos_token_id": "\ud800"}, r"config\.json: cannot be read: .*surrogates not allowed"),
-    ("generation_config.json", {"suppress_tokens": [10**7]}, r"the token for suppress_ids is 10000000; the model's go"),
-    ("tokenizer_config.json", {"pad_token": {"text": "a"}}, "added tokens have a form that is not known"),
-    (
-        "tokenizer.json",
-        {"model": {"type": "WordPiece", "vocab": {}, "unk_token": "?"}},
-        "tokenizer.json: cannot be rea",
-    ),
-]
-
-
-@pytest.mark.parametrize(("name", "fields", "words"), BROKEN)
-def test_values_of_another_form_are_refused_in_a_sentence(
-    name: str, fields: dict[str, Any], words: str, folder: Path
-) -> None:
-    if not (folder / name).is_file():
-        (folder / name).write_text("{}")
-    change(folder / name, **fields)
-
-    with pytest.raises(CheckpointError, match=words):
-        check_description(folder)
-
-
-def test_a_panic_within_the_library_of_tokenizers_is_a_refusal(bert: Path) -> None:
-    content = json.loads((bert / TOKENIZER_FILE).read_text())
-    content["post_processor"]["special_tokens"] = {}
-    (bert / TOKENIZER_FILE).write_text(json.dumps(content))
-
-    with pytest.raises(CheckpointError, match=r"a value that cannot be used \(PanicException: "):
-        check_description(bert)
-
-
-def test_what_is_no_fault_of_the_files_is_not_told_as_one(tmp_path: Path) -> None:
-    words = "not enough memory for a model of the sizes it states: can't allocate"
-    with pytest.raises(CheckpointError, match=words), broken_values(tmp_path):
-        raise RuntimeError("can't allocate memory: you tried to allocate 9 bytes")
-    for error in (AssertionError("bug: it is"), FileNotFoundError("gone"), KeyboardInterrupt()):
-        with pytest.raises(type(error)), broken_values(tmp_path):
-            raise error
-    with pytest.raises(CheckpointError, match=r"\(ValueError: second line\)"), broken_values(tmp_path):
-        raise ValueError("\nsecond line")
-
-
 def test_weights_that_are_no_floating_point_numbers_are_refused(folder: Path, read: Read) -> None:
     save_file({name: tensor.to(torch.int8) for name, tensor in load_file(folder / WEIGHTS).items()}, folder / WEIGHTS)
 
@@ -319,12 +262,6 @@ def test_a_model_that_is_not_given_the_types_of_texts_has_pairs_of_one(bert: Pat
         _, tokens, _, _ = read_checkpoint(bert, "tiny", "MIT", scratch=tmp_path)
         assert tokens is not None
         assert set(read_tokenizer(tokens.file).encode("a", "a").type_ids) == types
-
-
-@pytest.fixture
-def bert(checkpoints: Path, tmp_path: Path) -> Path:
-    """A copy of a tiny BERT that labels texts."""
-    return Path(shutil.copytree(checkpoints / "bert", tmp_path / "bert"))
 
 
 @pytest.mark.parametrize(("stated", "longest"), [(24, 24), (10**30, None), (None, None)])
