@@ -97,31 +97,50 @@ def _one_after_another(
 def _beside_one_another(
     chains: Chains, data: Path, runs: Path, out: Path, estimate: Estimate, tell: Tell, jobs: int, *, compile_model: bool
 ) -> list[str]:
-    """Make the packages in up to `jobs` processes at a time, a run as soon as what it begins with is there."""
+    """Make the packages in up to `jobs` processes at a time, a run as soon as what it begins with is there.
+
+    Of those that could begin, first what most is to follow, as all else can go on beside that.
+    """
     waiting = {step.name: step for chain in chains.values() for step in chain}
     makes = {chain[-1].name: name for name, chain in chains.items()}
+    follows = _flops_from(chains, estimate)
     running: dict[Future[Any], str] = {}
     trained: set[str] = set()
+    to_make: list[str] = []  # packages, by their last run
     too_dear: list[str] = []
     with _processes(jobs) as pool:
-        while waiting or running:
-            for step in [step for step in waiting.values() if step.starts_from is None or step.starts_from in trained]:
-                running[pool.submit(_train, step.name, data, runs, compile_model=compile_model)] = step.name
-                del waiting[step.name]
+        while waiting or to_make or running:
+            ready = [step.name for step in waiting.values() if step.starts_from is None or step.starts_from in trained]
+            for name in sorted(ready, key=follows.__getitem__, reverse=True)[: jobs - len(running)]:
+                running[pool.submit(_train, name, data, runs, compile_model=compile_model)] = name
+                del waiting[name]
+            for name in to_make[: jobs - len(running)]:  # nothing waits for it
+                running[pool.submit(_make_named, name, data, runs, out / makes[name])] = f"package {makes[name]}"
+                to_make.remove(name)
             for future in wait(running, TOLD_EVERY, FIRST_COMPLETED).done:
                 ended = running.pop(future)
                 too_dear += _result(future, [ended, *running.values()])
                 tell(f"{ended}: done")
                 if ended in RECIPES:
                     trained.add(ended)
-                    if ended in makes:
-                        package = out / makes[ended]
-                        running[pool.submit(_make_named, ended, data, runs, package)] = f"package {package.name}"
+                if ended in makes:
+                    to_make.append(ended)
             estimate.look(runs)
             unfinished = sum(chain[-1].name not in trained for chain in chains.values())
             left = estimate.told(beside=max(1, min(jobs, unfinished)))
             tell(f"{len(trained)} of {len(estimate.flops)} runs are done; left of all: {left}")
     return too_dear
+
+
+def _flops_from(chains: Chains, estimate: Estimate) -> dict[str, float]:
+    """Return, for each run, the FLOPs of itself and the longest chain of those that begin with it, one by one."""
+    flops: dict[str, float] = {}
+    for chain in chains.values():
+        total = 0.0
+        for step in reversed(chain):
+            total += estimate.flops[step.name]
+            flops[step.name] = max(flops.get(step.name, 0.0), total)
+    return flops
 
 
 def _result(future: Future[Any], running: Sequence[str]) -> list[str]:

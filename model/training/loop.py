@@ -111,7 +111,9 @@ class Training:
 
         torch.manual_seed(recipe.seed)
         self.model = build(config).to(self.device)
-        self.loss = self._compiled(self.objective.loss) if compile_model else self.objective.loss
+        # A GPU is through with a run of many shapes before what compiles for any of them would have paid.
+        compiles = compile_model and (self.device.type == "cpu" or self.objective.has_fixed_shapes)
+        self.loss = self._compiled(self.objective.loss) if compiles else self.objective.loss
         self.optimizer = optimizer_of(
             self.model, recipe.learning_rate, recipe.weight_decay, recipe.layer_decay, recipe.muon_learning_rate
         )

@@ -103,30 +103,38 @@ class Muon(torch.optim.Optimizer):
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]], learning_rate: float, momentum: float = 0.95) -> None:
-        super().__init__(groups, {"lr": learning_rate, "weight_decay": 0.0, "momentum": momentum})
+        super().__init__(groups, {"lr": learning_rate, "weight_decay": 0.0})
+        self.momentum = momentum
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is ever given
         """Change the weights by their gradients."""
-        by_shape: dict[torch.Size, list[tuple[Tensor, dict[str, Any]]]] = defaultdict(list)
-        for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    by_shape[weight.shape].append((weight, group))
-        for shape, found in by_shape.items():  # as one product each, whatever the rates: a GPU waits for every operator
-            moved = torch.stack([self._ahead(weight, group["momentum"]) for weight, group in found])
-            for (weight, group), change in zip(found, orthogonalised(moved), strict=True):
-                rate, decay = group["lr"], group["lr"] * group["weight_decay"]
-                weight.mul_(1 - decay).sub_(change, alpha=ADAMW_RMS * math.sqrt(max(shape)) * rate)
+        found = [
+            (weight, group) for group in self.param_groups for weight in group["params"] if weight.grad is not None
+        ]
+        weights = [weight for weight, _ in found]
+        changes = self._ahead(weights)
+        by_shape: dict[torch.Size, list[int]] = defaultdict(list)
+        for place, change in enumerate(changes):
+            by_shape[change.shape].append(place)
+        # A GPU waits for every operator, so there is one for all matrices, or all of a shape, whatever their rates.
+        for places in by_shape.values():
+            made = orthogonalised(torch.stack([changes[place] for place in places]))
+            for place, change in zip(places, made, strict=True):
+                changes[place] = change
+        torch._foreach_mul_(weights, [1 - group["lr"] * group["weight_decay"] for _, group in found])
+        loud = [ADAMW_RMS * math.sqrt(max(weight.shape)) * group["lr"] for weight, group in found]
+        torch._foreach_sub_(weights, torch._foreach_mul(changes, loud))
 
-    def _ahead(self, weight: Tensor, momentum: float) -> Tensor:
-        """Return the momentum a step ahead (Nesterov), having taken the gradient in."""
-        assert weight.grad is not None
-        state = self.state[weight]
-        if not state:
-            state["momentum"] = torch.zeros_like(weight)
-        state["momentum"].lerp_(weight.grad, 1 - momentum)
-        return weight.grad.lerp(state["momentum"], momentum)
+    def _ahead(self, weights: list[Tensor]) -> list[Tensor]:
+        """Return the momentum of each weight a step ahead (Nesterov), having taken the gradient in."""
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight]["momentum"] = torch.zeros_like(weight)
+        momenta = [self.state[weight]["momentum"] for weight in weights]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        torch._foreach_lerp_(momenta, gradients, 1 - self.momentum)
+        return list(torch._foreach_lerp(gradients, momenta, self.momentum))
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:
@@ -141,7 +149,8 @@ def orthogonalised(matrices: Tensor) -> Tensor:
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(5):
         squared = x @ x.mT
-        x = 3.4445 * x + (-4.7750 * squared + 2.0315 * squared @ squared) @ x
+        factor = torch.baddbmm(squared, squared, squared, beta=-4.7750, alpha=2.0315)
+        x = torch.baddbmm(x, factor, x, beta=3.4445)
     return (x.mT if is_tall else x).to(matrices.dtype)
 
 
