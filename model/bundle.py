@@ -176,9 +176,9 @@ def _processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield pool
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
         for process in active_children():
             process.terminate()  # an interrupted run is resumed
+        pool.shutdown(cancel_futures=True)
         raise
     else:
         pool.shutdown()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from model.package.manifest import write_whole
+from model.package.manifest import sha256_of, write_whole
 from model.training.decisions import values_of_recipe
 from model.training.loop import Training
 from model.training.plan import count_flops
@@ -64,18 +64,28 @@ class Estimate:
 def estimate_of(recipes: Sequence[Recipe], data: Path, runs: Path) -> Estimate:
     """Count the FLOPs of all runs, but those that were counted before, and take in what is done of each.
 
-    A run is counted as if it began with nothing: what it begins with may not be there yet, and costs no more.
+    A run is counted as if it began with nothing: what it begins with may not be there yet, and costs no more. Raises
+    `DataError` where files are missing that any of the runs reads, before the first of them has begun.
     """
     path = runs / FILE
     counted = json.loads(path.read_text()) if path.exists() else {}
     for recipe in recipes:
         values = json.loads(json.dumps(values_of_recipe(recipe)))
-        if counted.get(recipe.name, {}).get("recipe") != values:
+        noted = counted.get(recipe.name, {})
+        if noted.get("recipe") != values or not _are_there(noted.get("data"), data):
             with TemporaryDirectory() as folder:
                 training = Training(recipe, data, Path(folder), compile_model=False)
-                counted[recipe.name] = {"recipe": values, "flops": count_flops(training)}
+                flops = count_flops(training)
+            counted[recipe.name] = {"recipe": values, "data": training.decisions.data, "flops": flops}
             runs.mkdir(parents=True, exist_ok=True)
             write_whole(path, json.dumps(counted, indent=2) + "\n")
     estimate = Estimate({recipe.name: counted[recipe.name]["flops"] for recipe in recipes})
     estimate.look(runs)
     return estimate
+
+
+def _are_there(files: dict[str, str] | None, data: Path) -> bool:
+    """Whether the files that a run was counted of, given with their SHA-256, are still there, and still the same."""
+    return files is not None and all(
+        (data / name).exists() and sha256_of(data / name) == sha256 for name, sha256 in files.items()
+    )

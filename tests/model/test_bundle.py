@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from model.export.export import export_run
 from model.package import Manifest, PackageError
 from model.package.manifest import Precision, sha256_of
 from model.sizes import SIZES
-from model.training.errors import RunError
+from model.training.errors import DataError, RunError
 from model.training.estimate import Estimate, estimate_of
 from model.training.readers import VALIDATION_ARTICLES
 from model.training.recipe import Recipe
@@ -269,11 +270,31 @@ def test_runs_go_on_beside_one_another_each_after_what_it_begins_with(
 
 
 def test_if_one_run_fails_the_others_end_and_it_is_told(data: Path, tmp_path: Path, script: list[str]) -> None:
-    command = [*script, *map(str, (data, tmp_path / "runs", tmp_path / "packages")), "2", "entities", "fashion"]
+    runs = tmp_path / "runs"
+    write_spam(data)
+    loud = SCRIPT.replace(
+        "    RECIPES[name]", '    short["learning_rate"] = 1e30 if "spam" in name else 1e-3\n    RECIPES[name]'
+    )
+    Path(script[1]).write_text(loud)
+    command = [*script, *map(str, (data, runs, tmp_path / "packages")), "2", "entities", "spam"]
 
     made = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False)
 
-    assert made.returncode == 1 and "fashion_mnist" in made.stderr
+    told = rf"^model\.training\.errors\.RunError: {runs}/finetune-classify-spam: .* lower learning rate$"
+    assert made.returncode == 1 and re.search(told, made.stderr, re.MULTILINE)
+    assert "Exception in thread" not in made.stderr
+    assert not Run(runs / "finetune-tag").figures.exists()  # it would have gone on for long
+
+
+@pytest.mark.usefixtures("tiny")
+def test_missing_data_is_told_before_any_run_begins(data: Path, tmp_path: Path) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "packages"
+    estimate_of(chain_of(recipe("entities")), data, runs)  # counted once, and known since
+    (data / "wnut17" / "train.conll.xz").unlink()
+
+    with pytest.raises(DataError, match=r"wnut17/train\.conll\.xz: there is no such file"):
+        make_packages(["entities"], data, runs, out, compile_model=False)
+    assert not (runs / "pretrain-encoder").exists()
 
 
 def test_a_process_that_is_killed_is_told_and_its_runs_are_named() -> None:
