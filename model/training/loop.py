@@ -111,7 +111,7 @@ class Training:
 
         torch.manual_seed(recipe.seed)
         self.model = build(config).to(self.device)
-        # A GPU is through with a run of many shapes before what compiles for any of them would have paid.
+        # For many shapes it takes a GPU longer to compile than it gains in a run of some thousand steps.
         compiles = compile_model and (self.device.type == "cpu" or self.objective.has_fixed_shapes)
         self.loss = self._compiled(self.objective.loss) if compiles else self.objective.loss
         self.optimizer = optimizer_of(

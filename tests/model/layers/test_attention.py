@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config import AttentionConfig
-from model.layers.attention import FullAttention, MultiHeadAttention, attention_weights, visible
+from model.layers.attention import FullAttention, MultiHeadAttention, attention_weights, fused_attention, visible
 from model.layers.block import Stack
 from model.layers.norms import RMSNorm
 from model.sizes import SIZES
@@ -38,6 +38,18 @@ def test_the_worked_softmax_of_the_notes() -> None:
     assert [round(weight, 2) for weight in weights.flatten().tolist()] == [0.22, 0.42, 0.36]
     values = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     assert torch.allclose(weights @ values, torch.tensor([0.2224 + 0.3558, 0.4218 + 0.3558]), atol=1e-4)
+
+
+@pytest.mark.parametrize("heads", [4, 2])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_by_one_operator_is_the_same(heads: int, masked: bool) -> None:
+    torch.manual_seed(0)
+    query, key = torch.randn(2, 4, 5, 8), torch.randn(2, heads, 7, 8)
+    value = torch.randn(2, 4, 7, 8)
+    mask = torch.tensor([[True] * 7, [True] * 3 + [False] * 4])[:, None, None] if masked else None
+
+    fused = fused_attention(query, key, value, mask, scale=0.3)
+    assert torch.allclose(fused, attention_weights(query, key, mask, scale=0.3) @ value, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,31 @@ def test_muon_takes_steps_as_loud_as_adamws_and_decays_weights() -> None:
     assert step.square().mean().sqrt().item() == pytest.approx(0.1 * ADAMW_RMS, rel=0.2)
 
 
+def test_muon_moves_each_matrix_as_if_it_were_alone() -> None:
+    torch.manual_seed(0)
+    shapes = [(8, 8), (24, 8), (8, 8), (8, 24)]
+    rates = [(0.1, 0.5), (0.1, 0.5), (0.02, 0.0), (0.02, 0.0)]  # and how fast it decays
+    start, gradients = ([torch.randn(shape) for shape in shapes] for _ in range(2))
+
+    def moved(places: list[int]) -> list[torch.Tensor]:
+        weights = [nn.Parameter(start[place].clone()) for place in places]
+        groups = [
+            {"params": [weight], "lr": rates[place][0], "weight_decay": rates[place][1]}
+            for weight, place in zip(weights, places, strict=True)
+        ]
+        muon = Muon(groups, 0.1)
+        for _ in range(3):
+            for weight, place in zip(weights, places, strict=True):
+                weight.grad = gradients[place].clone()
+            muon.step()
+        return [weight.detach() for weight in weights]
+
+    together = moved([0, 1, 2, 3])
+    for place in range(4):
+        assert torch.allclose(together[place], moved([place])[0], atol=1e-6)
+        assert not torch.allclose(together[place], start[place], atol=1e-3)
+
+
 def test_muon_learns_the_matrices_of_blocks_and_adamw_all_else() -> None:
     model = build(TINY["translate"])
     muon, adamw = optimizer_of(model, 1e-3, 0.01, 0.5, 4e-3)._parts  # type: ignore[attr-defined]
