@@ -78,6 +78,8 @@ class Pool:
         self._working_since = time.monotonic()
         try:
             return function(*args, **kwargs)
+        except StopIteration as error:  # which no future can hold: who waits would wait for ever
+            raise RuntimeError("bug: StopIteration in a task") from error
         finally:
             self._working_since = None
 

@@ -2,7 +2,8 @@
 
 A block adds what each of its sublayers says to what comes in: self-attention, in some cross-attention, feed-forward.
 These sums are told from the additions of biases by having no constant in them, and lie behind a block's attention. So
-two or three of them behind each self-attention end its block; unless a norm alone reads them: then it does.
+two or three of them behind each self-attention end its block; unless a norm alone reads them: then it does. On a device
+a sum and the norm behind it may be one operator, which gives out the sum only where something else reads it, too.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from service.engine.explaining.onnx_graph import Node, OnnxGraph
 
 ATTENTION = "GroupQueryAttention"
 NORMS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+SUMS_WITH_NORMS = frozenset({f"Skip{norm}" for norm in NORMS})
 # Of the operator's inputs and outputs.
 QUERY, PAST_KEY, COSINES, SINES, BIAS = 0, 3, 7, 8, 10
 PRESENT_KEY = 1
+SUM = 3  # of a sum with a norm
 
 Kind = Literal["encoder", "decoder", "cross"]
 
@@ -52,6 +55,9 @@ class Stack:
     kind: Kind
     states: list[str]  # (B, T, d_model) each; one more than there are blocks
     final: str  # the last of them, behind the norm that closes the stack, if there is one
+    closing: Node | None = (
+        None  # sum and norm in one, where the graph keeps the sum, which is the last state, to itself
+    )
 
 
 @dataclass(frozen=True)
@@ -112,20 +118,44 @@ def _stack(graph: OnnxGraph, users: dict[str, list[Node]], kind: Kind, selves: l
     for place, following in pairwise([*selves, len(graph.nodes)]):
         found = [node for node in graph.nodes[place:following] if _is_sum(graph, node)][:sums]
         ends.append(found)
-    is_post = all(node.operator in NORMS for node in users[ends[0][0].outputs[0]])
-    states = [_begin(graph, ends[0][0], selves[0])]
-    for found in ends:
-        total = found[-1].outputs[0]
-        states.append(users[total][0].outputs[0] if is_post else total)
-    readers = [] if is_post else [node for node in users[states[-1]] if node.operator in NORMS]
-    return Stack(kind, states, readers[0].outputs[0] if readers else states[-1])
+    first, last = ends[0][0], ends[-1][-1]
+    is_post = not _sum(first) or all(node.operator in NORMS for node in users[_sum(first)])
+    states = [_begin(graph, first, selves[0])]
+    if is_post:
+        states += [_normalised(found[-1], users) for found in ends]
+        return Stack(kind, states, states[-1])
+    states += [_sum(found[-1]) or f"{found[-1].outputs[0]}_sum" for found in ends]
+    if not _sum(last):
+        return Stack(kind, states, last.outputs[0], closing=last)
+    is_closed = last.operator in SUMS_WITH_NORMS or any(node.operator in NORMS for node in users[states[-1]])
+    return Stack(kind, states, _normalised(last, users) if is_closed else states[-1])
 
 
 def _is_sum(graph: OnnxGraph, node: Node) -> bool:
-    return node.operator == "Add" and not graph.weights.intersection(node.inputs)
+    return node.operator in SUMS_WITH_NORMS or (node.operator == "Add" and not graph.weights.intersection(node.inputs))
+
+
+def _sum(node: Node) -> str:
+    """Return the name of what a sum comes to; empty if a norm alone reads it, within the same operator."""
+    return node.output(SUM) if node.operator in SUMS_WITH_NORMS else node.outputs[0]
+
+
+def _normalised(node: Node, users: dict[str, list[Node]]) -> str:
+    """Return what the norm behind a sum says."""
+    if node.operator in SUMS_WITH_NORMS:
+        return node.outputs[0]
+    return next(user.outputs[0] for user in users[node.outputs[0]] if user.operator in NORMS)
+
+
+def norm_of(node: Node, state: str, zero: str) -> Node:
+    """Return the norm of a sum with a norm, of a state alone, with as many zeros to be added to it."""
+    gains = node.inputs[2 : 4 if node.operator == "SkipLayerNormalization" else 3]  # behind them a bias to be added
+    return Node(node.operator, (state, zero, *gains), node.outputs[:1], rest=node.rest)
 
 
 def _begin(graph: OnnxGraph, first_sum: Node, attention: int) -> str:
     """Return what goes into a stack: what its first sum adds to, which was there before the attention."""
     before = {name for node in graph.nodes[:attention] for name in node.outputs}
-    return next(name for name in first_sum.inputs if name in before)
+    begins = [name for name in first_sum.inputs if name in before]
+    assert begins, f"bug: {first_sum.outputs[0]} adds nothing to what was there before the attention"
+    return begins[0]

@@ -61,7 +61,7 @@ class ExplainedGraph:
             addition.output(name)
         self._answers: list[str] = []
         if "logits" in outputs and self._decodes(outputs):
-            self._answers = add_lens(addition, graph, self._anatomy.stacks[-1].states)
+            self._answers = add_lens(addition, graph, self._anatomy.stacks[-1])
         self._session = Session(path, OWN_THREAD, model + addition.written())
 
     @staticmethod

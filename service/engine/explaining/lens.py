@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.engine.arrays import Array
+from service.engine.explaining.anatomy import Stack, norm_of
 from service.engine.explaining.onnx_graph import FLOAT32, INT32, INT64, Addition, Node, OnnxGraph
 
 LOGITS = "logits"
 CHOSEN = "explained_chosen"  # input (B, P, 1): the token at each place
 COUNT = "explained_count"  # input (1,): how many alternatives
 _LAST_AXIS = "explained_last_axis"
+_ZERO = "explained_zero"
 _FIELDS = ("values", "ids", "normaliser", "chosen", "rank", "entropy")
 
 
@@ -37,12 +39,15 @@ class Answers:
         return cls(*(np.concatenate([getattr(part, name) for part in parts], axis=1) for name in names))
 
 
-def add_lens(addition: Addition, graph: OnnxGraph, states: list[str]) -> list[str]:
+def add_lens(addition: Addition, graph: OnnxGraph, stack: Stack) -> list[str]:
     """Add what a decoder would answer behind each hidden state; returns the names of what comes out."""
     addition.input(CHOSEN, INT64, 3)
     addition.input(COUNT, INT64, 1)
     addition.constant(_LAST_AXIS, [-1])
-    head = _between(graph, states[-1], LOGITS)
+    states, head = stack.states, _between(graph, stack.final if stack.closing else stack.states[-1], LOGITS)
+    if stack.closing is not None:  # there is no norm of a state alone, but of a sum with zeros
+        addition.node("Sub", [states[0], states[0]], [_ZERO])
+        head = [norm_of(stack.closing, states[-1], _ZERO), *head]
     names: list[str] = []
     for depth, state in enumerate(states):
         logits = LOGITS
