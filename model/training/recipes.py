@@ -250,7 +250,9 @@ _ALL = (
         cards.SPAM,
         readers.read_spam,
         epochs=6,
+        muon_learning_rate=2e-3,
         warmup_steps=30,
+        layer_decay=0.9,
         evaluate_every=30,
     ),
     finetune_classify(
