@@ -389,6 +389,9 @@ class TransformerConfig(_Checked):
             relative._check("kind", self.architecture == "encoder", "bucketed but in architecture encoder")
             all_heads = f"left out, or num_heads ({self.attention.num_heads}), where relative.kind is disentangled"
             self.attention._check("num_kv_heads", self.kv_heads == self.attention.num_heads, all_heads)
+            alone = "bucketed where positions turn or queries are normalised"
+            is_alone = self.positions.kind != "rotary" and not self.attention.qk_norm
+            relative._check("kind", is_alone, alone)
 
     def _check_widths(self) -> None:
         heads, positions = self.attention.num_heads, self.positions
@@ -396,6 +399,8 @@ class TransformerConfig(_Checked):
             self._check("d_model", self.d_model % heads == 0, f"a multiple of attention.num_heads ({heads})")
         if positions.kind.startswith("sinusoidal"):
             self._check("d_model", self.d_model % 2 == 0, "even, for sinusoidal positions pair sines with cosines")
+            is_wide = self.d_model > 2 or positions.kind != "sinusoidal-fairseq"
+            self._check("d_model", is_wide, "more than 2 where positions.kind is sinusoidal-fairseq")
             most = MAX_WAVES // self.d_model  # no weights would show that the table is larger than the memory
             self._check("max_positions", self.max_positions <= most, f"at most {most}, for so wide a table of sines")
         if positions.kind == "rotary":
@@ -407,6 +412,8 @@ class TransformerConfig(_Checked):
     def _check_head(self) -> None:
         allowed = HEADS_OF[self.architecture]
         self.head._check("kind", self.head.kind in allowed, f"one of {', '.join(allowed)} in {self.architecture}")
+        has_labels = self.head.kind not in {"classify", "tag"} or self.head.num_labels >= 1
+        self.head._check("num_labels", has_labels, f"at least 1 in a head of kind {self.head.kind}")
 
     @property
     def head_dim(self) -> int:

@@ -15,7 +15,8 @@ HEADS: Mapping[HeadKind, Names] = {
     "tag": norms_and_biases({"score": "head.output", "classifier": "head.output"}),  # the latter in the GPTs
     "embed": {},
 }
-UNUSED: Mapping[HeadKind, frozenset[str]] = {"embed": frozenset(WORDS)}  # of vectors, made of a model of words
+# Others are made of a model of words, whose output matrix may have been left in the file.
+UNUSED: Mapping[HeadKind, frozenset[str]] = dict.fromkeys(("classify", "tag", "embed"), frozenset(WORDS))
 
 
 def decoder_head(config: HFConfig) -> HeadConfig:

@@ -14,7 +14,9 @@ from model.config import TransformerConfig
 
 def gemma3_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a Gemma 3, where every sixth layer sees everything unless the file says otherwise."""
-    require(config, attn_logit_softcapping=None, final_logit_softcapping=None, use_bidirectional_attention=False)
+    require(config, attn_logit_softcapping=None, final_logit_softcapping=None)
+    if config.get("use_bidirectional_attention") is not None:  # which means no
+        require(config, use_bidirectional_attention=False)
     every = config["sliding_window_pattern"]
     local = [layer for layer in range(config["num_hidden_layers"]) if (layer + 1) % every]
     heads = attention(

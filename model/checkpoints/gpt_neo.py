@@ -46,6 +46,9 @@ def _local_layers(config: HFConfig) -> tuple[int, ...]:
     if not has_all or set(kinds) - {"global", "local"}:
         wanted = f"it must name num_layers ({layers}) layers, each global or local"
         raise CheckpointError(unsupported("attention_types", types, wanted))
+    if config["attention_layers"] not in (None, kinds):
+        given = config["attention_layers"]
+        raise CheckpointError(unsupported("attention_layers", given, "attention_types say otherwise"))
     return tuple(layer for layer, kind in enumerate(kinds) if kind == "local")
 
 
@@ -73,14 +76,15 @@ NAMES: Names = {
 
 DEFAULTS = {
     "attention_types": [[["global", "local"], 12]],
+    "attention_layers": None,  # the same again
     "intermediate_size": None,
     "layer_norm_epsilon": 1e-5,
     "tie_word_embeddings": True,
     "resid_dropout": 0.0,
     "is_causal": True,
 }
-# What attention_types says once more, a sliding window that may not be used, and a head for multiple choice.
-HARMLESS = names("attention_layers window_size summary_activation summary_proj_to_labels summary_type summary_use_proj")
+# A sliding window that may not be used, and a head for multiple choice.
+HARMLESS = names("window_size summary_activation summary_proj_to_labels summary_type summary_use_proj")
 
 GPT_NEO = Family(
     to_config,

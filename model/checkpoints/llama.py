@@ -83,7 +83,7 @@ def configure(config: HFConfig, heads: AttentionConfig, *, is_gemma: bool = Fals
         feed_forward=FeedForwardConfig(config["intermediate_size"], name, gated=True, bias=config["mlp_bias"]),
         num_decoder_layers=config["num_hidden_layers"],
         max_positions=config["max_position_embeddings"],
-        positions=rotary_positions(config, has_windows=heads.window is not None),
+        positions=rotary_positions(config, has_windows=heads.window is not None, by_type=is_gemma),
         norm=NormConfig("rms", "sandwich" if is_gemma else "pre", epsilon=config["rms_norm_eps"], bias=False),
         embeddings=EmbeddingsConfig(scale=is_gemma),
         head=decoder_head(config),

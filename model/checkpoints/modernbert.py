@@ -41,7 +41,7 @@ def modernbert_config(config: HFConfig) -> TransformerConfig:
         feed_forward=FeedForwardConfig(config["intermediate_size"], name, gated=True, bias=config["mlp_bias"]),
         num_encoder_layers=config["num_hidden_layers"],
         max_positions=config["max_position_embeddings"],
-        positions=rotary_positions(waves, has_windows=bool(local)),
+        positions=rotary_positions(waves, has_windows=bool(local), by_type=True),
         norm=NormConfig(epsilon=config["norm_eps"], bias=config["norm_bias"], skips_first=True),
         embeddings=EmbeddingsConfig(norm=True),
         head=_head(config),

@@ -29,21 +29,26 @@ def layers_with_window(config: HFConfig, otherwise: Sequence[int]) -> tuple[int,
     return tuple(layer for layer, kind in enumerate(types) if kind == WINDOW)
 
 
-def rotary_positions(config: HFConfig, *, has_windows: bool) -> PositionsConfig:
+def rotary_positions(config: HFConfig, *, has_windows: bool, by_type: bool) -> PositionsConfig:
     """Return the rotation of the layers that see everything, and that of those with a window.
 
-    Raises `CheckpointError` for waves that are scaled otherwise than Llama 3's, or in layers with a window.
+    `by_type`: whether the family has parameters for each type of layer. Raises `CheckpointError` for waves that are
+    scaled otherwise than Llama 3's, or in layers with a window, and where transformers would read a file otherwise.
     """
     given: dict[str, Any] = config["rope_parameters"] or {}
-    full: dict[str, Any] = {
-        "rope_theta": config["rope_theta"],
-        **given.get(EVERYWHERE, given),
-        **(config["rope_scaling"] or {}),
-    }
+    if given and by_type != any(name in given for name in LAYER_TYPES):
+        wanted = f"this family has them {'for each type of layer' if by_type else 'for all layers together'}"
+        raise CheckpointError(unsupported("rope_parameters", given, wanted))
+    theta, scaled = {"rope_theta": config["rope_theta"]}, config["rope_scaling"] or {}
+    full: dict[str, Any] = {**theta, **given.get(EVERYWHERE, given), **scaled}
+    if by_type and scaled and "rope_type" not in scaled:
+        raise CheckpointError(unsupported("rope_scaling", scaled, "it must have a rope_type"))
     local = full
     if config["rope_local_base_freq"] is not None:  # Gemma's
         local = {"rope_theta": config["rope_local_base_freq"], **given.get(WINDOW, {})}
     scaling = _scaling(full, config)
+    if given and scaled and full != {**theta, **scaled}:  # transformers takes the latter alone
+        raise CheckpointError(unsupported("rope_scaling", scaled, "rope_parameters say otherwise"))
     if not has_windows:
         return PositionsConfig("rotary", base=full["rope_theta"], scaling=scaling)
     if _scaling(local, config) is not None:

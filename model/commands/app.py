@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
@@ -41,11 +42,19 @@ def _tell_version(asked: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand != "serve":  # which has its own way to end
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _leave)
+
+
+def _leave(number: int, _frame: object) -> None:
+    """End by a signal as by an exception, so that files half made are removed."""
+    sys.exit(128 + number)
 
 
 app.command()(serving.serve)

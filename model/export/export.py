@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,7 @@ from model.export.naive import open_graphs
 from model.export.precisions import cache_shape, write_graphs
 from model.export.samples import SENTENCES, Samples, pairs_of, samples_of
 from model.export.shallow import first_layers
-from model.export.verify import LIMITS, TOLERANCE, verify
+from model.export.verify import FEWEST_POSITIONS, LIMITS, TOLERANCE, verify
 from model.locks import alone_in
 from model.package import GraphEntry, Manifest, PackageError, SpecialIds, TokenLimits, Training, Verification
 from model.package.manifest import (
@@ -97,13 +97,21 @@ def export_package(
     `texts` are what `int8-static` finds its scales by; better those like what the model will be given than a few
     sentences of the exporter's own. `curves` is a picture of how training went, to go with it. The float32 graphs are
     compared with torch first, then those that are shipped; raises `PackageError` where they differ too much, or what is
-    known of the model does not hold together, or `folder` has files that are no package's, and leaves it as it was.
+    known of the model does not hold together, it takes too few tokens to be compared, or `folder` has files that are no
+    package's, and leaves it as it was.
     Nothing is left of a package that was there before.
     """
+    config = model.config
     check_place(folder)
+    if config.max_positions < FEWEST_POSITIONS:
+        few = f"max_positions is {config.max_positions}, and {FEWEST_POSITIONS} are the fewest that can be verified"
+        raise PackageError(f"{card.name}: {few}")
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"{folder}: another process is writing a package there; wait for it, or write into another folder"
     with ExitStack() as stack:
+        if is_new:
+            stack.callback(_remove_if_empty, folder)  # refused, it is not there at all
         stack.enter_context(alone_in(folder, PackageError(busy)))
         for rest in folder.glob(f"{MAKING}*"):  # of a process that was killed
             shutil.rmtree(rest, ignore_errors=True)
@@ -112,13 +120,12 @@ def export_package(
         tokenizer = None if tokens is None else Tokenizer.from_file(str(tokens.file))
         takes_pairs = card.task in {"rerank", "answer"} or card.entailment is not None
         sampled = pairs_of if takes_pairs else samples_of
-        samples = None if tokens is None else sampled(model.config, tokens, texts or SENTENCES)
+        samples = None if tokens is None else sampled(config, tokens, texts or SENTENCES)
         verification, graphs = _verified_graphs(model, card.name, tokenizer, made, precision, samples)
         if tokens is not None:
             shutil.copyfile(tokens.file, made / TOKENIZER_FILE)
         if curves is not None:
             shutil.copyfile(curves, made / CURVES_FILE)
-        config = model.config
         manifest = Manifest(
             name=card.name,
             task=card.task,
@@ -162,6 +169,11 @@ def export_package(
         manifest.save(made)
         take_place(made, folder)
     return Manifest.load(folder)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 @contextmanager

@@ -81,7 +81,7 @@ class NaiveDecoder:
         }
         outputs = self._graph.run(inputs)
         self._past = [outputs[name] for name in cache_names("present", self._layers)]
-        return outputs["logits"].astype(np.float32)
+        return outputs["logits"].astype(np.float32, copy=False)
 
     def reorder(self, parents: Array) -> None:
         """Let each row continue another: the parents' caches (B,) take the rows' places."""

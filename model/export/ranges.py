@@ -21,6 +21,7 @@ from model.export.samples import Sample, Samples
 from model.package import CacheShape
 from model.package.inputs import encoder_inputs
 
+CHUNK = 256  # tokens of a text at a time
 LEVELS = 255  # steps between the least and the largest number of 8 bits
 
 
@@ -82,7 +83,10 @@ def find_ranges(
             elif "encoder" in watched:
                 _translate(watched["encoder"], watched["decoder"], sample, samples, cache)
             else:
-                NaiveDecoder(watched["decoder"], cache, 1, ids.size).step(ids, np.array([ids.size]), 0)
+                decoder = NaiveDecoder(watched["decoder"], cache, 1, ids.size)
+                for start in range(0, ids.size, CHUNK):  # or a long text's logits would take gigabytes
+                    chunk = ids[:, start : start + CHUNK]
+                    decoder.step(chunk, np.array([chunk.size]), start)
     return {name: graph.ranges for name, graph in watched.items()}
 
 

@@ -16,7 +16,7 @@ from model.architectures import DecoderLM, EncoderDecoder, TextReader, Transform
 from model.architectures.heads import FillHead, TokenLabelHead
 from model.export.naive import NaiveDecoder, NaiveGraph, text_inputs
 from model.export.precisions import cache_shape
-from model.export.samples import SENTENCES, knows_words, token_rows
+from model.export.samples import COMPARED, knows_words, token_rows
 from model.package import PackageError
 from model.package.inputs import encoder_inputs, pad_rows
 from model.package.manifest import Precision
@@ -34,6 +34,7 @@ LIMITS: dict[Precision, float] = {
     "int4-blocks": 0.5,
 }
 
+FEWEST_POSITIONS = 5  # of a model: a row of one token, and what is generated behind it
 DECODE_STEPS = 3
 BEHIND_WINDOW = 8  # tokens of a row that is longer than the window of attention
 MAX_ROW_TOKENS = 1100  # that is compared so; longer ones take minutes
@@ -80,7 +81,7 @@ class _Errors:
 
 @dataclass(frozen=True)
 class Rows:
-    """Where sample ids come from: `SENTENCES` encoded, or any ids where a tokenizer knows none of their words."""
+    """Where sample ids come from: `COMPARED` encoded, or any ids where a tokenizer knows none of their words."""
 
     vocab_size: int
     longest: int  # a row may be
@@ -89,10 +90,10 @@ class Rows:
     @classmethod
     def of(cls, model: Transformer, tokenizer: Tokenizer | None) -> Rows:
         """Return the rows that fit a model."""
-        vocab_size, longest = model.config.vocab_size, model.config.max_positions - 4
-        if tokenizer is None or not knows_words(tokenizer, SENTENCES):
+        vocab_size, longest = model.config.vocab_size, model.config.max_positions - FEWEST_POSITIONS + 1
+        if tokenizer is None or not knows_words(tokenizer, COMPARED):
             return cls(vocab_size, longest)
-        return cls(vocab_size, longest, token_rows(tokenizer, SENTENCES, vocab_size))
+        return cls(vocab_size, longest, token_rows(tokenizer, COMPARED, vocab_size))
 
     def draw(self, rng: np.random.Generator, most: int, longest: int) -> list[list[int]]:
         """Return 1 to `most` rows of 1 to `longest` ids."""
@@ -135,9 +136,12 @@ def verify(
                 _verify_decoder(model, graphs["decoder"], rows, rng, errors)
                 _verify_chunks(model, graphs["decoder"], rows, rng, errors)
             else:
-                _verify_translator(model, graphs, rows, rng, errors)
+                sources = rows.draw(rng, most=5, longest=20)
+                _verify_translator(model, graphs, sources, np.array([rows.ids(rng, 5) for _ in sources]), errors)
         if (window := model.config.attention.window) and window + BEHIND_WINDOW <= min(rows.longest, MAX_ROW_TOKENS):
             row = rows.ids(rng, window + BEHIND_WINDOW)
+            if isinstance(model, EncoderDecoder):
+                _verify_translator(model, graphs, [row], np.array([rows.ids(rng, len(row))]), errors)
             if isinstance(model, TextReader):
                 _verify_reader(model, graphs["encoder"], [row], rng, errors)
             elif isinstance(model, DecoderLM):
@@ -216,14 +220,16 @@ def _verify_long(model: DecoderLM, graph: NaiveGraph, row: list[int], errors: _E
 
 
 def _verify_translator(
-    model: EncoderDecoder, graphs: Mapping[str, NaiveGraph], rows: Rows, rng: np.random.Generator, errors: _Errors
+    model: EncoderDecoder,
+    graphs: Mapping[str, NaiveGraph],
+    sources: list[list[int]],
+    targets: NDArray[np.int64],
+    errors: _Errors,
 ) -> None:
-    """Decode a ragged batch of sources token by token, and compare with teacher forcing."""
-    sources = rows.draw(rng, most=5, longest=20)
+    """Decode targets (B, T) of a ragged batch of sources token by token, and compare with teacher forcing."""
     ids, lengths = pad_rows(sources, 0)
     mask = np.arange(ids.shape[1]) < lengths[:, None]
     cross = graphs["encoder"].run(encoder_inputs(ids, lengths))
-    targets = np.array([rows.ids(rng, 5) for _ in sources])
     expected = model(torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(targets))
     decoder = _decoder(model, graphs["decoder"], len(sources), targets.shape[1])
     decoder.set_source(cross, lengths)

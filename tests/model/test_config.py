@@ -86,6 +86,21 @@ def test_a_wrong_field_of_a_group_is_named_with_its_group(group: Any, fields: di
         ({"attention": AttentionConfig(8, relative=RelativeConfig("disentangled"))}, "relative.kind is 'disentangled'"),
         (
             {
+                "architecture": "encoder",
+                "num_decoder_layers": 0,
+                "num_encoder_layers": 2,
+                "attention": AttentionConfig(8, qk_norm=True, relative=RelativeConfig("disentangled")),
+                "head": HeadConfig("embed"),
+            },
+            "relative.kind is 'disentangled'; it must be bucketed where positions turn or queries are normalised",
+        ),
+        (
+            {"d_model": 2, "attention": AttentionConfig(1), "positions": PositionsConfig("sinusoidal-fairseq")},
+            "d_model is 2; it must be more than 2",
+        ),
+        ({"head": HeadConfig("classify")}, "head.num_labels is 0; it must be at least 1"),
+        (
+            {
                 "attention": AttentionConfig(8, num_kv_heads=2, relative=RelativeConfig("disentangled")),
                 "architecture": "encoder",
                 "num_decoder_layers": 0,

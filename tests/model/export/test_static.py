@@ -13,6 +13,7 @@ from model.architectures import build
 from model.card import Tokens
 from model.config import FeedForwardConfig, NormConfig
 from model.export.fuse import fuse
+from model.export.graph import Array
 from model.export.graphs import save_graph, trace_graphs
 from model.export.naive import NaiveGraph, open_graphs, text_inputs
 from model.export.precisions import cache_shape, write_graphs
@@ -40,6 +41,22 @@ def test_constant_scales_lose_little(tmp_path: Path, name: str) -> None:
     graphs = write_graphs(model, tmp_path, "int8-static", some_samples(model.config.vocab_size))
 
     assert 1e-4 < verify(model, open_graphs(graphs), batches=4).distance < LIMITS["int8-static"] / 3
+
+
+def test_a_long_text_is_seen_in_pieces_as_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model(TINY["stories"])
+    ids = np.random.default_rng(0).integers(0, model.config.vocab_size, 60).tolist()
+    samples = Samples([Sample(ids)], start=2, end=3, max_positions=64)
+    graphs = trace_graphs(model)
+
+    def sizes() -> list[Array]:
+        ranges = find_ranges(graphs, samples, cache_shape(model, "float32"), tmp_path)["decoder"]
+        return [ranges[name].sizes for name in sorted(ranges)]
+
+    whole = sizes()
+    monkeypatch.setattr("model.export.ranges.CHUNK", 7)
+    for one, other in zip(sizes(), whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
 def test_a_product_is_two_nodes_and_its_bias_none(tmp_path: Path) -> None:

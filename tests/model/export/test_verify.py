@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from model.card import Card
+from model.config import AttentionConfig
 from model.export import verify as verifying
 from model.export.export import export_package
 from model.export.naive import open_graphs
 from model.export.precisions import write_graphs
-from model.export.samples import SENTENCES
+from model.export.samples import COMPARED, SENTENCES
 from model.export.verify import Rows, verify
 from model.layers.block import FeedForward
 from model.package import PackageError
@@ -93,6 +94,15 @@ def test_answers_are_compared_token_by_token_and_not_their_two_logits(tmp_path: 
     assert report.distance < 1e-4 if not noise else report.distance > 0.2
 
 
+@pytest.mark.parametrize("name", ["sentiment", "stories", "translate"])
+def test_a_graph_without_the_models_window_is_noticed(name: str, tmp_path: Path) -> None:
+    own = random_model(replace(TINY[name], attention=AttentionConfig(4, window=24, local_layers=(0, 1))))
+    other = random_model(replace(TINY[name], attention=AttentionConfig(4)))
+    other.load_state_dict(own.state_dict())
+
+    assert verify(own, open_graphs(write_graphs(other, tmp_path)), batches=1).max_relative_error > 1e-3
+
+
 def test_a_feature_that_drowns_all_others_is_noticed(tmp_path: Path) -> None:
     model = random_model(TINY["sentiment"])
     for part in model.modules():
@@ -111,8 +121,9 @@ def test_rows_are_sentences_where_there_is_a_tokenizer(make_package: MakePackage
     tokenizer = package.tokenizer
     rows = Rows.of(package.model, tokenizer._tokenizer)
 
-    assert len(rows.texts) == len(SENTENCES)
-    assert tokenizer.decode(rows.texts[4]).strip() == SENTENCES[4]
+    assert len(rows.texts) == len(COMPARED)
+    assert tokenizer.decode(rows.texts[4]).strip() == COMPARED[4]
+    assert not set(COMPARED) & set(SENTENCES)  # by which constant scales are found
     assert not Rows.of(package.model, None).texts
 
 

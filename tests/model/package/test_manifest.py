@@ -148,7 +148,7 @@ CLASSIFIER = TINY["sentiment"].to_dict()
     ("changes", "words"),
     [
         ({"labels": ["1", "2", "3", "4", "5"]}, "labels has 5; the model has 2 outputs"),
-        ({"config": {**CLASSIFIER, "head": {"kind": "classify"}}}, "labels has 2; the model has 0 outputs"),
+        ({"config": {**CLASSIFIER, "head": {"kind": "classify"}}}, "head.num_labels is 0; it must be at least 1"),
         ({"labels": []}, "task classify needs labels"),
         ({"task": "rerank", "activation": "sigmoid"}, "task rerank needs 1"),
         ({"task": "embed"}, "gives logits; task embed needs embeddings"),
