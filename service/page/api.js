@@ -6,7 +6,15 @@ let asking = null; // who is refused waits for it
 let give = null;
 let isWrong = false; // the key that was given
 
+// An error in words for people.
 export class Refused extends Error {}
+
+// What is told of an error. One that is not in words for people is a mistake of the page's.
+export function wordsOf(error) {
+  if (error instanceof Refused) return error.message;
+  reportError(error);
+  return "This page made a mistake, which the browser’s console has; try again, or reload the page";
+}
 
 export function onKeyNeeded(listener) {
   listeners.add(listener);
@@ -52,59 +60,73 @@ function newKey() {
 
 // In place of the browser's own words, which are others in each.
 function gone(error) {
-  throw error.name === "AbortError" ? error : new Refused("The server does not answer; it may be restarting: try again in a moment");
+  if (error.name === "AbortError") throw error;
+  const isRead = error instanceof SyntaxError;
+  throw new Refused(isRead ? "What answers is not this server" : "The server does not answer; it may be restarting: try again in a moment");
 }
 
+const aborted = (signal) =>
+  new Promise((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason), { once: true }));
+
+// Returns the response, and when what it answers was sent: the time in which a person types the key is not the server's.
 async function send(path, options) {
   for (;;) {
     const key = readKey();
+    const started = performance.now();
     const response = await fetch(path, { ...options, headers: { ...options.headers, ...headers(key) } }).catch(gone);
-    if (response.status !== 401) return response;
-    if (key === readKey()) await newKey(); // else another was given meanwhile
+    if (response.status !== 401) return { response, started };
     options.signal?.throwIfAborted();
+    if (key === readKey()) await Promise.race([newKey(), aborted(options.signal)]); // else another was given meanwhile
   }
 }
 
 async function refusal(response) {
   const answer = await response.json().catch(() => null);
   const error = new Refused(answer?.error?.message ?? `the server answered ${response.status}`);
-  error.status = response.status;
   error.answer = answer;
   error.retryAfter = Number(response.headers.get("Retry-After")) || 0;
   return error;
 }
 
 export async function get(path) {
-  const response = await send(path, {});
+  const { response } = await send(path, {});
   if (!response.ok) throw await refusal(response);
-  return response;
+  return response.json().catch(gone);
 }
 
 function posted(body, signal) {
   return { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json" } };
 }
 
-// Returns the response to a request that was not refused. A refusal is thrown with its call in it.
-async function asked(path, body, signal) {
-  const started = performance.now();
-  const response = await send(path, posted(body, signal));
+// What is asked, and in time what was answered and how many seconds that took.
+export const newCall = (path, body) => ({ path, body, answer: null, started: null, seconds: null });
+
+export const answered = (call, answer) => Object.assign(call, { answer, seconds: (performance.now() - call.started) / 1000 });
+
+// Returns the response to a request that was not refused.
+async function asked(call, signal) {
+  const { response, started } = await send(call.path, posted(call.body, signal));
+  call.started = started;
   if (response.ok) return response;
   const error = await refusal(response);
-  error.call = { path, body, answer: error.answer, seconds: (performance.now() - started) / 1000 };
+  answered(call, error.answer);
   throw error;
 }
 
-// Asks, and returns the call: its path, body, answer and seconds.
+// Asks, and returns the call. What goes wrong is thrown with the call in it.
 export async function post(path, body, signal) {
-  const started = performance.now();
-  const response = await asked(path, body, signal);
-  const answer = await response.json();
-  return { path, body, answer, seconds: (performance.now() - started) / 1000 };
+  const call = newCall(path, body);
+  try {
+    const response = await asked(call, signal);
+    return answered(call, await response.json().catch(gone));
+  } catch (error) {
+    throw Object.assign(error, { call });
+  }
 }
 
 // Yields the events of a stream. An error that comes as one is thrown.
-export async function* stream(path, body, signal) {
-  const response = await asked(path, body, signal);
+export async function* stream(call, signal) {
+  const response = await asked(call, signal);
   let rest = "";
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
@@ -125,11 +147,15 @@ export async function* stream(path, body, signal) {
 export function latest(run, onerror, pause = 300) {
   let timer;
   let controller = new AbortController();
-  return (wait = pause) => {
+  function end() {
     clearTimeout(timer);
     controller.abort();
+  }
+  function wish(wait = pause) {
+    end();
     controller = new AbortController();
     const { signal } = controller;
     timer = setTimeout(() => run(signal).catch((error) => signal.aborted || onerror(error)), wait);
-  };
+  }
+  return { wish, end };
 }

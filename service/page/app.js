@@ -1,9 +1,11 @@
 // The page: asks which models there are, and shows the screens that they can fill.
 
-import { hasKey, onKeyNeeded } from "./api.js";
+import { hasKey, onKeyNeeded, wordsOf } from "./api.js";
 import { field, h } from "./dom.js";
 import { startLive } from "./live.js";
-import { models as asked } from "./models.js";
+import { askModels, models as asked } from "./models.js";
+
+const RETRY_S = 5; // where the server does not say after how long it may be asked again
 
 const answers = (task) => (model) => model.tasks.includes(task);
 
@@ -32,10 +34,12 @@ document.querySelector("a.skip").addEventListener("click", (event) => {
 
 onKeyNeeded((give, isWrong) => {
   const input = h("input", { type: "password", autocomplete: "off", required: true });
+  const isTyping = document.activeElement?.matches("input, select, textarea"); // it is told, and takes no keys
   const form = h(
     "form",
     {
       class: "key",
+      role: isTyping ? "alert" : null,
       onsubmit: (event) => {
         event.preventDefault();
         form.remove();
@@ -47,7 +51,7 @@ onKeyNeeded((give, isWrong) => {
     h("button", {}, "Use it in this tab"),
   );
   main.prepend(form);
-  input.focus();
+  if (!isTyping) input.focus();
 });
 
 function links(screens) {
@@ -96,11 +100,26 @@ function router(screens) {
   };
 }
 
+// A server that restarts answers after a while.
+async function untilAnswered(models) {
+  for (;;) {
+    try {
+      return await models;
+    } catch (error) {
+      const words = `${wordsOf(error)}.`;
+      if (main.querySelector(".problem")?.textContent !== words) tell(words); // the same is told once
+      await new Promise((resolve) => setTimeout(resolve, 1000 * (error.retryAfter || RETRY_S)));
+      models = askModels();
+    }
+  }
+}
+
 async function start() {
-  const models = await asked;
+  const models = await untilAnswered(asked);
   const screens = SCREENS.map((screen) => ({ ...screen, models: models.filter(screen.fits) })).filter(
     ({ models: fitting }) => fitting.length,
   );
+  if (!screens.length) return tell("No models are served.");
   nav.replaceChildren(...links(screens));
   const route = router(screens);
   addEventListener("hashchange", route);
@@ -109,4 +128,4 @@ async function start() {
   startLive(document.getElementById("live"), models);
 }
 
-start().catch((error) => tell(`${error.message}.`));
+start().catch((error) => tell(`${wordsOf(error)}.`));

@@ -82,7 +82,7 @@ export function attentionView(maps, looking, seen) {
   let from = null;
   const large = h("canvas", { class: "large", role: "img" });
   const title = h("h2", {});
-  const strip = h("p", { class: "reading strip" });
+  const strip = h("p", { class: "reading strip", dir: "auto" });
   const small = maps.layers.map((_, row) =>
     maps.heads.map((_head, column) => h("canvas", { class: "thumb", "aria-hidden": "true", "data-at": `${row} ${column}` })),
   );
@@ -125,6 +125,7 @@ export function attentionView(maps, looking, seen) {
       each.setAttribute("aria-pressed", String(index === layer * maps.heads.length + head));
     });
     const row = Math.min(from ?? 0, map.rows - 1);
+    [...choose.children].forEach((each, index) => each.setAttribute("aria-pressed", String(index === row)));
     const weights = seen.map((_, column) => map.at(row, column));
     const most = Math.max(...weights, 1e-9);
     const first = weights.map((weight, column) => [weight, seen[column]]).sort(([a], [b]) => b - a).slice(0, 3);
@@ -142,11 +143,14 @@ export function attentionView(maps, looking, seen) {
     draw();
   }
 
-  const told = h("p", { class: "soft" });
+  const told = h("p", { class: "soft", "aria-live": "polite" });
   const choose = h(
     "div",
     { class: "tokens", role: "group", "aria-label": "The token that looks" },
-    looking.map((text, row) => button(text, () => look(row), { class: "chip", onmouseenter: () => look(row), onfocus: () => look(row) })),
+    looking.map((text, row) => {
+      const act = () => look(row);
+      return button(text, act, { class: "chip", dir: "auto", onmouseenter: act, onfocus: act });
+    }),
   );
   roving(choose, ".chip")();
   roving(grid, ".head-button")();

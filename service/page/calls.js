@@ -39,13 +39,14 @@ export function callPanel() {
 
   const element = h(
     "details",
-    { class: "call", ontoggle: () => draw() },
+    { class: "call", hidden: true, ontoggle: () => draw() },
     h("summary", {}, "The same from your own program"),
     h("div", { class: "row" }, forms, which, copy),
     pre,
   );
   const show = (...newest) => {
     calls = newest;
+    element.hidden = !calls.length;
     number = Math.max(0, number);
     const choices = newest.length < 2 ? [] : newest;
     which.replaceChildren(...choices.map(({ path }, index) => button(`/${path}`, () => draw({ number: index }))));

@@ -76,12 +76,13 @@ function openai(call) {
 }
 
 function json({ answer }) {
-  const rows = /\[\s+(-?[\d.e+-]+(?:,\s+-?[\d.e+-]+)*)\s+\]/g; // lists of numbers on one line each
+  // Lists of numbers, each to be on one line. A line ends nowhere in a string, whose brackets stay as they are.
+  const rows = /\[\n\s*(-?\d[\d.e+-]*(?:,\s+-?\d[\d.e+-]*)*)\s+\]/g;
   const text = JSON.stringify(answer, null, 2).replace(rows, (_, row) => `[${row.replace(/\s+/g, " ")}]`);
   return text.length > LONGEST ? `${text.slice(0, LONGEST)}\n… ${text.length - LONGEST} characters more` : text;
 }
 
 const OPENAI = "OpenAI’s client";
-// The forms by their names, and whether a call has one.
+// The forms by their names, and whether a call has one: not everything is answered.
 export const FORMS = { curl, Python: python, [OPENAI]: openai, JSON: json };
-export const hasForm = (call, form) => form !== OPENAI || asOpenAI(call) !== null;
+export const hasForm = (call, form) => (form === OPENAI ? asOpenAI(call) : form === "JSON" ? call.answer : call) !== null;

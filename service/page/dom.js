@@ -59,6 +59,10 @@ export function roving(container, selector) {
 // Offsets in answers count characters; a JavaScript string counts some of them, such as emoji, as two.
 export const characters = (text) => Array.from(text);
 
+export const linesOf = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+
+export const counted = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
 export const percent = (share) => `${(100 * share).toFixed(share > 0.0995 && share < 0.995 ? 0 : 1)} %`;
 
 // A list of names with bars and numbers, best first; what can be chosen is a button. Long names have the room.
@@ -71,7 +75,7 @@ export function bars(rows, { label, onchoose, chosen, long } = {}) {
         "li",
         {},
         onchoose
-          ? button(name, () => onchoose(name), { class: "name", "aria-pressed": String(name === chosen) })
+          ? button(name, () => onchoose(name), { class: "name", dir: "auto", "aria-pressed": String(name === chosen) })
           : h("span", { class: "name", dir: "auto" }, name),
         h("span", { class: "bar", "aria-hidden": "true" }, h("span", { "--share": Math.max(0, Math.min(1, share)) })),
         h("span", { class: "number" }, told ?? percent(share)),

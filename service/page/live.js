@@ -1,12 +1,12 @@
 // What the server is doing, asked once a second: the batch fills and empties before one's eyes.
 
-import { get } from "./api.js";
-import { h, svg } from "./dom.js";
+import { get, wordsOf } from "./api.js";
+import { counted, h, svg } from "./dom.js";
 
 const EVERY_MS = 1000;
 const AFTER_ERROR_MS = 5000;
 const KEPT = 60; // values of the curve
-const PATIENCE_S = 10; // for which another node's readings are passed over, where several answer in turn
+const PATIENCE_MS = 10_000; // for which another node's readings are passed over, where several answer in turn
 const ABSENT = { running: 0, waiting: 0, slots_used: 0, slots: 0, tokens: 0 }; // of a model that this node has not
 
 function curve(values) {
@@ -46,39 +46,54 @@ export function startLive(element, models) {
   const told = h("span", { class: "told" });
   const drawn = h("span", {});
   const list = h("ul", { class: "models" });
-  const details = h("details", {}, h("summary", {}, drawn, told), list);
+  const details = h("details", { ontoggle: () => drawRows() }, h("summary", {}, drawn, told), list);
   element.replaceChildren(details);
   let before = null;
+  let shownAt = 0; // by this machine's clock: those of two nodes may differ
+  let rows = [];
+
+  function drawRows() {
+    list.replaceChildren(...(details.open ? rows.map((each) => row(...each)) : []));
+  }
 
   function show(now) {
     if (now.at === before?.at) return; // a reading is shared by all who ask within a second
     const last = now.node === before?.node ? before : null; // counters of one node alone have a difference
-    if (before && !last && now.at - before.at < PATIENCE_S) return;
-    const of = (id) => now.models[id] ?? ABSENT;
+    if (before && !last && performance.now() - shownAt < PATIENCE_MS) return;
+    const of = (reading, id) => (Object.hasOwn(reading.models, id) ? reading.models[id] : ABSENT);
     const rate = (id) => {
-      const counted = of(id).tokens - (last?.models[id] ?? of(id)).tokens;
-      return counted > 0 ? Math.round(counted / (now.at - last.at)) : 0; // a counter begins anew with its node
+      const counts = of(now, id).tokens - of(last ?? now, id).tokens;
+      return counts > 0 ? Math.round(counts / (now.at - last.at)) : 0; // a counter begins anew with its node
     };
-    const total = models.reduce((sum, { id }) => sum + rate(id), 0);
-    const waiting = models.reduce((sum, { id }) => sum + of(id).waiting, 0);
+    rows = models.map(({ id }) => [id, of(now, id), rate(id)]);
+    const total = rows.reduce((sum, [, , each]) => sum + each, 0);
+    const waiting = rows.reduce((sum, [, model]) => sum + model.waiting, 0);
     past.push(total);
     if (past.length > KEPT) past.shift();
-    const { requests } = now;
-    told.textContent = `${requests} ${requests === 1 ? "request" : "requests"} · ${total} tokens/s · ${waiting} waiting`;
+    told.textContent = `${counted(now.requests, "request")} · ${total} tokens/s · ${waiting} waiting`;
     drawn.replaceChildren(curve(past));
-    list.replaceChildren(...models.map(({ id }) => row(id, of(id), rate(id))));
+    drawRows();
     before = now;
+    shownAt = performance.now();
+  }
+
+  // What was read before is not so any more, and whoever answers next is believed.
+  function fail(error) {
+    told.textContent = `${wordsOf(error)}.`;
+    drawn.replaceChildren();
+    rows = [];
+    drawRows();
+    past.length = 0;
+    before = null;
   }
 
   async function look() {
     let pause = EVERY_MS;
     try {
-      if (!document.hidden) {
-        show(await (await get("live")).json());
-      }
+      if (!document.hidden) show(await get("live"));
     } catch (error) {
-      told.textContent = "The server does not answer.";
-      pause = Math.max(pause, (error.retryAfter ?? 0) * 1000, AFTER_ERROR_MS);
+      fail(error);
+      pause = Math.max((error.retryAfter ?? 0) * 1000, AFTER_ERROR_MS);
     }
     setTimeout(look, pause);
   }

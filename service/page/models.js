@@ -2,5 +2,6 @@
 
 import { get } from "./api.js";
 
-export const models = get("v1/models").then(async (response) => (await response.json()).data);
+export const askModels = async () => (await get("v1/models")).data;
+export const models = askModels();
 models.catch(() => {}); // whoever awaits it is told

@@ -1,8 +1,8 @@
 // What all screens have in common: a title, the choice of a model, a line of status, and the calls they made.
 
-import { latest } from "./api.js";
+import { latest, wordsOf } from "./api.js";
 import { callPanel } from "./calls.js";
-import { choice, field, h } from "./dom.js";
+import { choice, counted, field, h } from "./dom.js";
 
 // A text that may have more tokens than a model takes at once is read in windows. A token may be one byte, of which a
 // unit of a text has three at most; special tokens come on top.
@@ -19,8 +19,9 @@ export function makeScreen(title, models, { build, ask, auto = true }) {
   const calls = callPanel();
   const frame = {
     model: models[0],
-    problem: tell, // of a part of the screen, whose others stay
+    show: calls.show,
     told(...newest) {
+      root.removeAttribute("aria-busy");
       problem.hidden = true;
       status.replaceChildren(...newest.map(told).flatMap((text, index) => (index ? [" · ", text] : [text])));
       calls.show(...newest);
@@ -29,38 +30,37 @@ export function makeScreen(title, models, { build, ask, auto = true }) {
       problem.hidden = true;
       status.textContent = text;
     },
-    // Nothing is asked of an empty text, and nothing of what was answered to the one before stays.
+    // Where nothing is asked, as of an empty text, nothing stays of what was answered before.
     empty(...results) {
       frame.say("");
+      calls.show();
       for (const each of results) each.replaceChildren();
     },
   };
 
   function told({ path, seconds: took, answer }) {
     const tokens = answer?.usage ? answer.usage.prompt_tokens + answer.usage.completion_tokens : null;
-    return `/${path} ${seconds(took)}${tokens ? `, ${tokens} tokens` : ""}`;
+    return `/${path} ${seconds(took)}${tokens ? `, ${counted(tokens, "token")}` : ""}`;
   }
 
   function fail(error) {
     frame.clear?.();
-    tell(error);
-  }
-
-  function tell(error) {
-    problem.textContent = error.message;
+    problem.textContent = wordsOf(error);
     problem.hidden = false;
     status.textContent = "";
     if (error.call) calls.show(error.call);
   }
 
-  frame.wish = latest(async (signal) => {
-    root.setAttribute("aria-busy", "true");
+  const { wish } = latest(async (signal) => {
+    root.setAttribute("aria-busy", "true"); // until what is shown is what this wish asked for
+    status.textContent = "";
     try {
       await ask(signal);
     } finally {
       root.removeAttribute("aria-busy");
     }
   }, fail);
+  frame.wish = wish;
 
   const picker = choice(
     models.map((model) => [model.id, model.id]),
@@ -71,6 +71,7 @@ export function makeScreen(title, models, { build, ask, auto = true }) {
     frame.model = models.find((model) => model.id === id);
     const { description, not_for: unfit } = frame.model;
     about.textContent = (unfit ? `${description} Not for ${unfit}.` : description).replace(/\.\.$/, ".");
+    frame.empty();
     frame.clear?.();
     frame.onmodel?.();
     if (auto) frame.wish(0);

@@ -1,7 +1,7 @@
 // Tokens as they stream in, each with the alternatives that stood at its place.
 
-import { Refused, stream } from "./api.js";
-import { bars, h, roving } from "./dom.js";
+import { answered, Refused, stream } from "./api.js";
+import { bars, counted, h, roving } from "./dom.js";
 
 // A text that grows token by token; `others` shows what else could have stood at a token's place.
 export function tokenText(others = h("div", { class: "others", "aria-live": "polite" })) {
@@ -53,34 +53,37 @@ const LINE = 40; // pixels
 
 export const shown = (text) => (text.trim() || text.includes("\n") ? text.replaceAll("\n", "⏎") : text ? "␣" : "∅");
 
-// Reads a stream of one choice into a text until it ends or is stopped, and returns the call as it was. Whoever sees the
-// end of the box that the text is in goes on seeing it.
-export async function run(path, body, into, signal, { box = into.text, onbegin } = {}) {
-  const started = performance.now();
+// Reads a stream of one choice into a text until it ends or is stopped; its call has what came, however it ends. Whoever
+// sees the end of the box that the text is in goes on seeing it.
+export async function run(call, into, signal, { box = into.text, onbegin } = {}) {
   const events = [];
   let usage = null;
   let reason = null;
   let first = null;
-  for await (const event of stream(path, body, signal)) {
-    if (event.usage) usage = event.usage;
-    else {
-      first ??= performance.now() - started;
-      const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < LINE;
-      into.add(event);
-      if (into.value()) onbegin?.(); // the first token may be a part of a character, of which there is nothing to see
-      if (isAtEnd) box.scrollTo({ top: box.scrollHeight });
-      events.push(event);
-      reason = event.finish_reason ?? reason;
+  try {
+    for await (const event of stream(call, signal)) {
+      if (event.usage) usage = event.usage;
+      else {
+        first ??= performance.now() - call.started;
+        const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < LINE;
+        into.add(event);
+        if (into.value()) onbegin?.(); // the first token may be a part of a character, of which there is nothing to see
+        if (isAtEnd) box.scrollTo({ top: box.scrollHeight });
+        events.push(event);
+        reason = event.finish_reason ?? reason;
+      }
+      answered(call, { events, usage });
     }
+    if (!usage) throw new Refused("The answer broke off before its end");
+  } catch (error) {
+    throw Object.assign(error, { call });
   }
-  if (!usage) throw new Refused("The answer broke off before its end");
-  const seconds = (performance.now() - started) / 1000;
-  return { call: { path, body, seconds, answer: { events, usage } }, first, reason, usage, seconds };
+  return { first, reason, usage, seconds: call.seconds };
 }
 
 export function speed({ first, usage, seconds, reason }) {
-  const tokens = usage?.completion_tokens ?? 0;
+  const tokens = usage.completion_tokens;
   const rest = seconds - first / 1000;
   const rate = tokens > 1 && rest > 0 ? `, ${Math.round((tokens - 1) / rest)} tokens/s` : "";
-  return `${tokens} tokens, the first after ${Math.round(first ?? 0)} ms${rate}${reason === "length" ? ", cut at the most tokens" : ""}`;
+  return `${counted(tokens, "token")}, the first after ${Math.round(first)} ms${rate}${reason === "length" ? ", cut at the most tokens" : ""}`;
 }

@@ -1,16 +1,18 @@
 // A conversation with a model that has a chat template.
 
+import { newCall } from "../api.js";
 import { button, field, h, samples, textarea } from "../dom.js";
 import { makeScreen } from "../screen.js";
 import { run, speed, tokenText } from "../tokens.js";
 
 const HEARD_MS = 1000;
+const MOST = 160; // tokens of an answer, if nothing else is chosen
 const FIRST = ["Write a story about a dog and a ball.", "Write a story about a girl who finds a key."];
 
 export function open(models) {
   const log = h("div", { class: "log", role: "log", "aria-label": "Conversation" });
   const said = textarea(FIRST[0], 2, () => {});
-  const most = h("input", { type: "number", value: 160, min: 1 });
+  const most = h("input", { type: "number", value: MOST, min: 1 });
   const send = button("Send", () => wish(), { class: "primary" });
   const stop = button("Stop", () => stopping?.abort(), { disabled: true });
   const others = h("div", { class: "others", "aria-live": "polite" });
@@ -29,6 +31,7 @@ export function open(models) {
     frame = made;
     frame.onmodel = () => {
       stopping?.abort();
+      end();
       messages = [];
       others.replaceChildren();
       heard.textContent = "";
@@ -39,9 +42,19 @@ export function open(models) {
       event.preventDefault();
       wish();
     });
-    const again = button("New conversation", () => frame.onmodel());
+    const again = button("New conversation", () => {
+      frame.empty();
+      frame.onmodel();
+    });
     const row = h("div", { class: "row" }, send, stop, again, field("Most tokens", most, { class: "field picker small" }));
     return [log, others, heard, field("Message", said), samples(FIRST, said), row];
+  }
+
+  function end() {
+    stopping = null;
+    isWaiting = false;
+    if (document.activeElement === stop) said.focus(); // a button that is disabled loses it
+    stop.disabled = true;
   }
 
   async function ask(signal) {
@@ -62,28 +75,28 @@ export function open(models) {
     stop.disabled = false;
     isWaiting = true;
     frame.say("Writing …");
-    const body = { model: frame.model.id, messages: [...all], max_tokens: Number(most.value) || 160, logprobs: 6, stream: true };
+    most.value ||= MOST;
+    const body = { model: frame.model.id, messages: [...all], max_tokens: Number(most.value), logprobs: 6, stream: true };
+    const call = newCall("generate", body);
     const onbegin = () => {
       if (stopping === stopped) isWaiting = false;
     };
     try {
-      const done = await run("generate", body, answer, AbortSignal.any([signal, stopped.signal]), { box: log, onbegin });
-      frame.told(done.call);
+      const done = await run(call, answer, AbortSignal.any([signal, stopped.signal]), { box: log, onbegin });
+      frame.told(call);
       frame.say(speed(done));
     } catch (error) {
       if (!answer.value()) {
         all.splice(all.indexOf(message), 1); // it was not answered, and can be said again in other words
         bubbles.forEach((each) => each.remove());
-        if (!signal.aborted && all === messages) said.value ||= content;
+        if (!signal.aborted && all === messages) said.value = [content, said.value].filter(Boolean).join("\n");
       }
       if (!stopped.signal.aborted) throw error;
-      if (stopping === stopped) frame.say("Stopped.");
+      if (stopping !== stopped) return; // by another conversation, of which nothing was stopped
+      frame.say("Stopped.");
+      frame.show(call);
     } finally {
-      if (stopping === stopped) {
-        isWaiting = false;
-        if (document.activeElement === stop) said.focus(); // a button that is disabled loses it
-        stop.disabled = true;
-      }
+      if (stopping === stopped) end();
       heard.textContent = answer.value();
       setTimeout(() => (heard.textContent = ""), HEARD_MS); // it has been taken up, and is no second text to read or copy
       if (answer.value()) all.push({ role: "assistant", content: answer.value() });

@@ -1,18 +1,22 @@
 // Labels of a text as bars, and what each word adds to one of them; or labels of a picture.
 
-import { post } from "../api.js";
+import { post, wordsOf } from "../api.js";
 import { bars, field, h, samples, textarea } from "../dom.js";
 import { makeScreen, needsWindows } from "../screen.js";
 import { contributions, contributionTable } from "../words.js";
 import { picture } from "./picture.js";
 
-const TEXTS = {
-  spam: ["WINNER!! Claim your free prize now, text WIN to 80082", "Running late, see you at eight?"],
-  topics: [
-    "The Volvo 240 is a car that was made by Volvo Cars from 1974 to 1993.",
-    "Quercus robur, the pedunculate oak, is a tree native to most of Europe.",
+// By the model's name, which may be any word.
+const TEXTS = new Map([
+  ["spam", ["WINNER!! Claim your free prize now, text WIN to 80082", "Running late, see you at eight?"]],
+  [
+    "topics",
+    [
+      "The Volvo 240 is a car that was made by Volvo Cars from 1974 to 1993.",
+      "Quercus robur, the pedunculate oak, is a tree native to most of Europe.",
+    ],
   ],
-};
+]);
 const ANY = [
   "A warm, funny film with a wonderful cast.",
   "The plot is thin, but the actors save it.",
@@ -34,8 +38,8 @@ export function open(models) {
     frame = made;
     frame.onmodel = () => {
       label = null;
-      const examples = TEXTS[frame.model.id] ?? ANY;
-      const known = Object.values(TEXTS).flat().concat(ANY);
+      const examples = TEXTS.get(frame.model.id) ?? ANY;
+      const known = [...TEXTS.values(), ANY].flat();
       if (!text.value || known.includes(text.value)) text.value = examples[0];
       inputs.replaceChildren(
         ...(frame.model.image_size
@@ -43,10 +47,7 @@ export function open(models) {
           : [field("Text", text), samples(examples, text), ...(frame.model.zero_shot ? [labels] : [])]),
       );
     };
-    frame.clear = () => {
-      [found, words].forEach((each) => each.replaceChildren());
-      words.classList.remove("stale");
-    };
+    frame.clear = () => [found, words].forEach((each) => each.replaceChildren());
     return [inputs, h("div", { class: "columns" }, found, words)];
   }
 
@@ -78,22 +79,21 @@ export function open(models) {
     );
     [...found.querySelectorAll("button")].find((each) => each.textContent === held)?.focus(); // where it was
     frame.told(call);
-    if (explains(model)) {
-      words.classList.add("stale"); // of the text before, until this one is explained
-      await explain(call, input, signal);
-      words.classList.remove("stale");
-    }
+    if (explains(model)) await explain(call, input, signal);
   }
 
   const explains = (model) => !model.image_size && !model.zero_shot;
 
   async function explain(call, input, signal) {
+    words.setAttribute("aria-busy", "true"); // what stands there is of the text before
     const body = { model: frame.model.id, input, attention: false, contributions: true, ...(label && { label }) };
-    const why = await post("explain", body, signal).catch((error) => {
-      if (signal.aborted) throw error;
-      words.replaceChildren(h("h2", {}, "Words"), h("p", { class: "soft" }, error.message));
-      return null;
-    });
+    const why = await post("explain", body, signal)
+      .catch((error) => {
+        if (signal.aborted) throw error;
+        words.replaceChildren(h("h2", {}, "Words"), h("p", { class: "soft" }, wordsOf(error)));
+        return null;
+      })
+      .finally(() => words.removeAttribute("aria-busy"));
     if (!why) return;
     const { contributions: of, tokens } = why.answer;
     words.replaceChildren(

@@ -1,7 +1,7 @@
 // Lines of text: which of them are near one another, as a matrix of cosines and as a map.
 
 import { post } from "../api.js";
-import { field, h, svg, textarea } from "../dom.js";
+import { field, h, linesOf, svg, textarea } from "../dom.js";
 import { cosine, twoAxes } from "../maths.js";
 import { makeScreen, needsWindows } from "../screen.js";
 
@@ -28,7 +28,7 @@ export function open(models) {
   }
 
   async function ask(signal) {
-    const lines = text.value.split("\n").map((line) => line.trim()).filter(Boolean);
+    const lines = linesOf(text.value);
     const input = lines.slice(0, MOST);
     if (!input.length) return frame.empty(map, matrix);
     const body = { model: frame.model.id, input };

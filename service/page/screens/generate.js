@@ -1,5 +1,6 @@
 // A prompt, continued token by token, by one setting or by two side by side.
 
+import { newCall } from "../api.js";
 import { button, field, h, samples, textarea } from "../dom.js";
 import { makeScreen } from "../screen.js";
 import { run, speed, tokenText } from "../tokens.js";
@@ -26,6 +27,7 @@ export function open(models) {
     frame = made;
     frame.onmodel = () => {
       stopping?.abort();
+      end();
       [first, second].forEach((each) => each.clear());
     };
     prompt.addEventListener("keydown", (event) => {
@@ -39,26 +41,32 @@ export function open(models) {
     ];
   }
 
+  function end() {
+    stopping = null;
+    if (document.activeElement === stop) start.focus(); // a button that is disabled loses it
+    stop.disabled = true;
+  }
+
   async function ask(signal) {
     const stopped = new AbortController();
     stopping = stopped;
     const ended = AbortSignal.any([signal, stopped.signal]);
     const used = two.checked ? [first, second] : [first];
+    const calls = used.map((each) => newCall("generate", each.body(frame.model.id, prompt.value)));
     stop.disabled = false;
     frame.say("Writing …");
     try {
-      const done = await Promise.all(used.map((each) => each.write(frame.model.id, prompt.value, ended)));
-      frame.told(...done.map(({ call }) => call));
+      await Promise.all(used.map((each, index) => each.write(calls[index], ended)));
+      frame.told(...calls);
     } catch (error) {
       const wasStopped = stopped.signal.aborted;
       stopped.abort(); // where one setting is refused the other writes for nobody
       if (!wasStopped) throw error;
+      if (stopping !== stopped) return; // by the choice of another model, of which nothing was stopped
       frame.say("Stopped.");
+      frame.show(...calls);
     } finally {
-      if (stopping === stopped) {
-        if (document.activeElement === stop) start.focus(); // a button that is disabled loses it
-        stop.disabled = true;
-      }
+      if (stopping === stopped) end();
     }
   }
 
@@ -78,8 +86,9 @@ const DEFAULTS = { temperature: 0.8, top_p: 1, top_k: 0, seed: 1, max_tokens: 12
 function setting(name, values) {
   const output = tokenText();
   const told = h("p", { class: "soft" });
+  const initial = { ...DEFAULTS, ...values };
   const inputs = Object.fromEntries(
-    FIELDS.map(([id, , bounds]) => [id, h("input", { type: "number", value: values[id] ?? DEFAULTS[id], ...bounds })]),
+    FIELDS.map(([id, , bounds]) => [id, h("input", { type: "number", value: initial[id], ...bounds })]),
   );
   const fields = FIELDS.map(([id, label]) => field(label, inputs[id], { class: "field small" }));
   const hint = h("p", { class: "soft" }, "Hover over a token, or go there by Tab and the arrows, for what could have stood there.");
@@ -99,18 +108,20 @@ function setting(name, values) {
     told.textContent = "";
   }
 
-  async function write(model, prompt, signal) {
-    clear();
-    const numbers = Object.fromEntries(
-      Object.entries(inputs)
-        .filter(([, input]) => input.value !== "")
-        .map(([id, input]) => [id, Number(input.value)]),
-    );
-    const body = { model, prompt, ...numbers, logprobs: ALTERNATIVES, stream: true };
-    const done = await run("generate", body, output, signal);
-    told.textContent = speed(done);
-    return done;
+  // The request with the setting's numbers. One that was emptied is there again, as it is what is asked for.
+  function body(model, prompt) {
+    const numbers = {};
+    for (const [id, input] of Object.entries(inputs)) {
+      input.value ||= initial[id];
+      numbers[id] = Number(input.value);
+    }
+    return { model, prompt, ...numbers, logprobs: ALTERNATIVES, stream: true };
   }
 
-  return { element, write, clear };
+  async function write(call, signal) {
+    clear();
+    told.textContent = speed(await run(call, output, signal));
+  }
+
+  return { element, body, write, clear };
 }

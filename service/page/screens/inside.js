@@ -35,7 +35,7 @@ export function open(models) {
 
   function build(made) {
     frame = made;
-    const words = contexts(() => frame.model, (error) => frame.problem(error));
+    const words = contexts(() => frame.model);
     frame.clear = () => {
       answer = null;
       for (const each of [facts, attention, more]) each.replaceChildren();
@@ -46,10 +46,10 @@ export function open(models) {
       const goals = directions.length ? [...new Set(directions.map(([, end]) => end))] : languages;
       offer(target, goals.map((each) => [each, each]), goals[0]);
       targetField.hidden = task !== "translate";
-      words.hidden = ["generate", "translate"].includes(task);
-      words.open = false; // what it shows is another model's
+      words.element.hidden = ["generate", "translate"].includes(task);
+      words.clear(); // what it shows is another model's
     };
-    return [field("Text", text), h("div", { class: "row" }, targetField, partField), facts, attention, more, words];
+    return [field("Text", text), h("div", { class: "row" }, targetField, partField), facts, attention, more, words.element];
   }
 
   async function ask(signal) {

@@ -1,7 +1,7 @@
 // Documents, sorted by how well they fit a query.
 
 import { post } from "../api.js";
-import { bars, field, h, textarea } from "../dom.js";
+import { bars, field, h, linesOf, textarea } from "../dom.js";
 import { makeScreen } from "../screen.js";
 
 const QUERY = "Who plays music?";
@@ -25,7 +25,7 @@ export function open(models) {
   }
 
   async function ask(signal) {
-    const lines = documents.value.split("\n").map((line) => line.trim()).filter(Boolean);
+    const lines = linesOf(documents.value);
     if (!lines.length || !query.value.trim()) return frame.empty(found);
     const call = await post("rerank", { model: frame.model.id, query: query.value, documents: lines }, signal);
     const { results } = call.answer;

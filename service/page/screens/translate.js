@@ -44,13 +44,17 @@ export function open(models) {
 
   function swap() {
     const from = target.value;
-    const to = source.value === "auto" ? (detectedLanguage ?? "en") : source.value;
+    const to = source.value === "auto" ? (shown.detected ?? "en") : source.value;
     if (!goals(from).includes(to)) return frame.say(`This model does not translate from ${called(from)} into ${called(to)}.`);
-    text.value = after.textContent || text.value;
+    const { input, translation } = shown;
+    if (input === text.value && shown.source === source.value && shown.target === from) {
+      text.value = translation;
+      show({ translations: [input] }, translation, { source: from, target: to }); // so that two swaps are none
+    }
     source.value = from;
     directionChanged(to);
   }
-  let detectedLanguage = null;
+  let shown = {}; // the translation that is shown, and of what it is one
 
   function build(made) {
     frame = made;
@@ -94,7 +98,7 @@ export function open(models) {
 
   function show(answer, input, { source: from, target: into }) {
     const { translations: [translation], alternatives, detected: [found] = [], alignment: [pairs] = [] } = answer;
-    detectedLanguage = found?.language ?? null;
+    shown = { input, translation, source: from, target: into, detected: found?.language };
     detected.textContent = found ? `Taken for ${called(found.language)}.` : "";
     before.lang = tag(from === "auto" ? found?.language : from); // so that it is read out, and written, as its own
     text.lang = before.lang;

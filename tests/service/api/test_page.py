@@ -54,7 +54,7 @@ async def test_every_file_comes_under_a_policy_that_lets_nothing_else_in_or_out(
             "default-src": "'none'",
             "script-src": "'self'",
             "style-src": "'self'",
-            "img-src": "'self' data: blob:",
+            "img-src": "'self' data:",
             "connect-src": "'self'",
             "base-uri": "'none'",
             "form-action": "'none'",

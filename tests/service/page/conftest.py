@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, expect, sync_playwright
 
 from service.api.app import create_app
 from service.metrics import Metrics
@@ -102,3 +102,14 @@ def open_page(browser: Browser, address: str) -> Iterator[OpenPage]:
     for context in contexts:
         context.close()
     assert problems == []
+
+
+def hold(page: Page, path: str) -> list[Route]:
+    """Let no request to a path reach the server; returns those that were held, in time."""
+    held: list[Route] = []
+
+    def keep(route: Route) -> None:
+        held.append(route)
+
+    page.route(f"**/{path}", keep)
+    return held

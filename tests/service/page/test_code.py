@@ -111,3 +111,17 @@ def test_openais_client_converses_as_the_page_does(open_page: OpenPage) -> None:
     use(page, "chat")
 
     assert run(shown(page, OPENAI)).strip()  # which is drawn at random
+
+
+def test_a_text_with_brackets_is_shown_as_it_is_and_at_once(open_page: OpenPage) -> None:
+    page = open_page("answer")
+    numbers = ", ".join(["-1"] * 40)
+    found = {"text": f"a [ 1,  2 ] b [ {numbers} c", "score": 0.9, "start": 0, "end": 1}
+    answer = {"results": [{"answers": [found], "no_answer_score": 0.1}], "numbers": [[-1.5, 2e-9], [3]]}
+    page.route("**/answer", lambda route: route.fulfill(json=answer))
+    page.get_by_label("Question").fill("What?")
+    expect(page.get_by_role("list", name="Answers, best first")).to_contain_text("a [ 1")
+    text = shown(page, "JSON")
+
+    assert json.loads(text) == answer
+    assert "[-1.5, 2e-9]" in text

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.service.page.conftest import OpenPage
+from tests.service.page.test_screens import use
 
 pytestmark = pytest.mark.browser
 
@@ -48,8 +49,21 @@ def test_a_text_of_many_tokens_is_one_stop_and_arrows_go_through_it(open_page: O
     expect(tokens.first).to_be_focused()
 
 
-def test_a_token_says_what_it_looks_at_most(open_page: OpenPage) -> None:
-    page = open_page("inside")
-    page.get_by_role("group", name="The token that looks").get_by_role("button").nth(1).focus()
+# The controls of the screen that is shown, but for those that are reached from another one by arrows.
+CONTROLS = """() => [...document.querySelectorAll("main :is(a[href], button, input, select, textarea, summary)")]
+    .filter((each) => !each.disabled && each.checkVisibility())
+    .filter((each) => each.tabIndex === 0 || !each.matches(".pair, .tokens .chip, .head-button"))"""
 
-    expect(page.get_by_text("looks most at")).to_contain_text("0.")
+
+@pytest.mark.parametrize("screen", ["classify", "generate", "translate", "inside"])
+def test_everything_is_reached_by_the_keyboard(open_page: OpenPage, screen: str) -> None:
+    page = open_page(screen)
+    use(page, screen)
+    page.evaluate(f"window.left = new Set(({CONTROLS})())")
+    assert page.evaluate("left.size") > 4
+    page.locator("#main").focus()
+    for _ in range(page.evaluate("left.size") + 12):  # lists that can be scrolled are reached, too
+        page.keyboard.press("Tab")
+        page.evaluate("left.delete(document.activeElement)")
+
+    assert page.evaluate("[...left].map(each => each.outerHTML)") == []

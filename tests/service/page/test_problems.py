@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from tests.service.api.test_keys import entry, keys
-from tests.service.page.conftest import OpenPage, serving
+from tests.service.page.conftest import OpenPage, hold, serving
 
 pytestmark = pytest.mark.browser
 
@@ -131,12 +131,7 @@ def test_where_nothing_can_be_copied_the_text_is_selected(open_page: OpenPage) -
 
 def test_maps_that_came_while_another_screen_was_shown_have_its_colours(open_page: OpenPage) -> None:
     page = open_page("tag", scheme="dark")  # which asks for no explanation
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    page.route("**/explain", hold)
+    held = hold(page, "explain")
     with page.expect_request("**/explain"):
         go_to(page, "Inside")
     go_to(page, "Tag")
@@ -181,11 +176,13 @@ def test_a_candidate_replaces_no_text_that_was_typed_since(open_page: OpenPage) 
 def test_another_model_writes_on_nothing_of_the_one_before(open_page: OpenPage) -> None:
     page = open_page("generate")
     page.get_by_role("button", name="Generate", exact=True).click()
-    expect(page.locator(".token").first).to_be_visible()
+    expect(page.get_by_role("status")).to_contain_text("tokens")
     page.get_by_label("Model").select_option("stories")
 
     expect(page.locator(".token")).to_have_count(0)
     expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+    expect(page.get_by_role("status")).to_be_empty()
+    expect(page.locator("details.call")).to_be_hidden()
 
 
 def test_a_browser_that_keeps_nothing_of_the_site_shows_the_page(

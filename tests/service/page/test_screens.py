@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import time
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from PIL import Image
+from playwright.sync_api import Page, expect
 
 from tests.conftest import MakePackage, with_manifest
 from tests.service.api.test_keys import entry, keys
@@ -80,7 +81,7 @@ def test_a_hostile_text_is_only_a_text(open_page: OpenPage, screen: str) -> None
         if screen in starts:
             page.get_by_role("button", name=starts[screen], exact=True).click()
         page.wait_for_timeout(700)
-        expect(page.locator("article")).not_to_have_attribute("aria-busy", "true")
+        expect(page.locator("[aria-busy=true]")).to_have_count(0)
         if screen == "chat":
             expect(page.locator(".bubble.user")).to_have_text(hostile)  # the long one is refused, and taken back
 
@@ -104,18 +105,34 @@ def test_words_are_coloured_by_what_they_add_to_the_label_that_is_chosen(open_pa
     expect(page.get_by_role("heading", name=f"What speaks for “{name}”")).to_be_visible()
 
 
-def test_a_picture_can_be_dropped_or_chosen(open_page: OpenPage, tmp_path: Path) -> None:
-    from PIL import Image
+# What a browser does when a file is dropped on an element or pasted.
+GIVE = """(element, [type, base64]) => {
+    const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+    const given = new DataTransfer();
+    given.items.add(new File([bytes], "grey.png", { type: "image/png" }));
+    const about = { bubbles: true, cancelable: true };
+    element.dispatchEvent(
+        type === "drop"
+            ? new DragEvent(type, { dataTransfer: given, ...about })
+            : new ClipboardEvent(type, { clipboardData: given, ...about }),
+    );
+}"""
 
+
+@pytest.mark.parametrize("way", ["drop", "paste", "choose"])
+def test_a_picture_can_be_dropped_pasted_or_chosen(open_page: OpenPage, tmp_path: Path, way: str) -> None:
     Image.new("L", (28, 28), 200).save(tmp_path / "grey.png")
+    picture = b64encode((tmp_path / "grey.png").read_bytes()).decode()
     page = open_page("classify")
     page.get_by_label("Model").select_option("fashion")
     expect(page.get_by_role("list", name="Labels").get_by_role("listitem")).to_have_count(10)
-    page.get_by_label("Drop a picture here").set_input_files(tmp_path / "grey.png")
-
     with page.expect_request("**/classify") as asked:
-        page.get_by_label("Drop a picture here").set_input_files(tmp_path / "grey.png")
-    assert '"input":"data:image/png;base64,' in (asked.value.post_data or "")
+        if way == "choose":
+            page.get_by_label("Drop a picture here").set_input_files(tmp_path / "grey.png")
+        else:
+            page.locator(".drop").evaluate(GIVE, [way, picture])
+
+    assert (asked.value.post_data_json or {})["input"] == f"data:image/png;base64,{picture}"
 
 
 def test_near_texts_stand_on_a_map_and_in_a_matrix(open_page: OpenPage) -> None:
@@ -175,22 +192,18 @@ def test_a_conversation_goes_on(open_page: OpenPage) -> None:
 
 def test_what_is_copied_of_an_answer_is_what_was_written(open_page: OpenPage) -> None:
     page = open_page("generate")
-    page.get_by_role("region", name="Setting A").get_by_label("Most tokens").fill("12")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    usage = {"usage": {"prompt_tokens": 1, "completion_tokens": 2}}
+    events = [{"index": 0, "text": "A dog.\n"}, {"index": 0, "text": "A ball."}, usage]
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    page.route("**/generate", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
     page.get_by_role("button", name="Generate", exact=True).click()
     expect(page.get_by_role("status")).to_contain_text("tokens")
-    events = page.locator("details.call")
-    events.evaluate("each => each.open = true")
-    events.get_by_role("button", name="JSON", exact=True).click()
-    answer = json.loads(events.locator("pre").text_content() or "")
+    page.locator(".stream").first.evaluate("each => getSelection().selectAllChildren(each)")
+    page.keyboard.press("Control+C")
 
-    written = "".join(event["text"] for event in answer["events"])
-    assert page.locator(".stream").first.text_content() == written
-
-
-def test_a_translation_says_which_language_it_is_in(open_page: OpenPage) -> None:
-    page = open_page("translate")
-    expect(page.locator(".reading.large")).to_have_attribute("lang", page.get_by_label("Into").input_value())
-    expect(page.locator(".reading.partners")).to_have_attribute("lang", "en")
+    expect(page.locator(".break")).to_have_count(1)  # which is drawn as a sign
+    assert page.evaluate("navigator.clipboard.readText()") == "A dog.\nA ball."
 
 
 def test_words_chosen_for_several_masks_stand_in_the_text_together(open_page: OpenPage) -> None:
@@ -205,105 +218,7 @@ def test_words_chosen_for_several_masks_stand_in_the_text_together(open_page: Op
     assert "[MASK]" not in text.input_value() and re.match(r"The ?\S+ was ?\S+\.$", text.input_value())
 
 
-def test_a_word_lights_up_with_its_partner(open_page: OpenPage) -> None:
-    page = open_page("translate")
-    with page.expect_response(lambda answer: "Dan loves ice" in (answer.request.post_data or "")):
-        page.get_by_label("Text", exact=True).fill("Dan loves ice cream.")
-    expect(page.locator(".pair").first).to_be_visible()
-    page.locator(".pair").first.focus()
-
-    lit = page.locator(".pair.lit")
-    expect(lit).not_to_have_count(0)
-    assert {"partners", "large"} <= set(
-        " ".join(lit.evaluate_all("all => all.map(e => e.parentElement.className)")).split()
-    )
-
-
-def test_a_translation_that_was_cut_says_so(open_page: OpenPage) -> None:
-    page = open_page("translate")
-    text = page.get_by_label("Text", exact=True)
-    text.fill("Dan loves ice cream.")  # the tiny translator knows no end
-
-    expect(page.get_by_text("Cut: it had no end")).to_be_visible()
-    text.fill("42")
-    expect(page.get_by_text("Cut: it had no end")).to_have_count(0)
-
-
-def test_languages_are_swapped_with_their_texts(open_page: OpenPage) -> None:
-    page = open_page("translate")
-    use(page, "translate")
-    translation = page.locator(".reading.large").text_content()
-    page.get_by_role("button", name="Swap").click()
-
-    expect(page.get_by_label("From")).to_have_value("de")
-    expect(page.get_by_label("Into")).to_have_value("en")
-    expect(page.get_by_label("Text", exact=True)).to_have_value(translation or "")
-
-
-def test_a_head_is_shown_large_and_a_token_tells_where_it_looks(open_page: OpenPage) -> None:
-    page = open_page("inside")
-    head = page.get_by_role("button", name="Layer 2, head 3")
-    head.click()
-    expect(head).to_have_attribute("aria-pressed", "true")
-    expect(page.get_by_role("heading", name="Layer 2, head 3")).to_be_visible()
-    page.get_by_role("group", name="The token that looks").get_by_role("button").nth(2).focus()
-
-    expect(page.locator(".strip .word")).not_to_have_count(0)
-
-
-def test_inside_says_how_large_a_model_is(open_page: OpenPage, make_package: MakePackage) -> None:
-    page = open_page("inside")
-    page.get_by_label("Model").select_option("translate")
-    facts = page.locator(".facts")
-    use(page, "inside")
-
-    expect(facts).to_contain_text(f"Parameters{make_package('translate').manifest.parameters:,}")
-    expect(facts).to_contain_text("Layers2 encoder + 2 decoder")
-    expect(facts).to_contain_text("Heads4 × 8")
-    expect(facts).to_contain_text(f"Longest text{make_package('translate').manifest.limits.max_input_tokens} tokens")
-    expect(facts).to_contain_text("Feed-forward32 → 64 → 32")
-
-
-def test_the_strip_shows_what_the_server_does(open_page: OpenPage) -> None:
-    page = open_page("generate")
-    page.get_by_label("What the server is doing").locator("summary").click()
-
-    expect(page.locator(".live li")).to_have_count(11)
-    expect(page.locator(".live li", has_text="chat").locator(".slots i")).not_to_have_count(0)
-    expect(page.locator(".told")).to_contain_text("tokens/s")
-    # A rate stands there until the server is asked again, which may be sooner than anybody looks.
-    page.evaluate(
-        """() => {
-            window.seen = [];
-            const rows = () => [...document.querySelectorAll(".live li")];
-            const note = () => window.seen.push(...rows().map((row) => row.textContent));
-            new MutationObserver(note).observe(document.body, { childList: true, subtree: true, characterData: true });
-        }"""
-    )
-    with page.expect_response("**/live") as asked:
-        page.get_by_role("button", name="Generate", exact=True).click()
-    assert len(asked.value.body()) < 2000
-    page.wait_for_function(r"window.seen.some((text) => /^chat.*[1-9][0-9]* tokens\/s/.test(text))")
-
-
-def test_the_strip_takes_no_rate_from_the_counters_of_two_nodes(open_page: OpenPage) -> None:
-    page, asked = open_page("generate"), []
-    expect(page.locator(".told")).to_contain_text("· 0 tokens/s")
-
-    def another_node(route: Route) -> None:  # each idle, and each with tokens of its own behind it
-        asked.append(time.time())
-        tokens = 5_000_000 * (len(asked) % 2)
-        busy = {"running": 0, "waiting": 0, "slots_used": 0, "slots": 64, "tokens": tokens}
-        node = {"node": str(tokens), "at": asked[-1], "requests": 0, "models": {"chat": busy}}
-        route.fulfill(json=node)
-
-    page.route("**/live", another_node)
-    while len(asked) < 5:
-        assert "· 0 tokens/s" in page.locator(".told").inner_text()
-        page.wait_for_timeout(200)
-
-
-def test_everything_is_reached_by_the_keyboard(open_page: OpenPage) -> None:
+def test_the_navigation_is_skipped_by_the_keyboard(open_page: OpenPage) -> None:
     page = open_page("classify")
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()

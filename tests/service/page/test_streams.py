@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
 from service.engine.runner import Runner
-from tests.service.page.conftest import OpenPage
+from tests.service.page.conftest import OpenPage, hold
 
 pytestmark = pytest.mark.browser
 
@@ -54,6 +55,8 @@ def test_stop_ends_a_stream_and_frees_its_slot(
     open_page: OpenPage, address: str, screen: str, begin: str, role: Literal["button", "textbox"], focused: str
 ) -> None:
     page = open_page(screen)
+    call = page.locator("details.call")
+    expect(call).to_be_hidden()  # nothing was asked
     change_requests(page, min_tokens=TOKENS)
     page.get_by_label("Most tokens").first.fill(str(TOKENS))
     stop = page.get_by_role("button", name="Stop")
@@ -69,6 +72,8 @@ def test_stop_ends_a_stream_and_frees_its_slot(
         assert time.monotonic() < stopped + TOKENS * STEP_S / 2, "its sequence went on without a reader"
         time.sleep(STEP_S)
 
+    call.evaluate("each => each.open = true")
+    expect(call.locator("pre")).to_contain_text(f'"max_tokens":{TOKENS}')
     assert during["slots_used"] == during["running"] == 1
     expect(stop).to_be_disabled()
     expect(page.get_by_role(role, name=focused, exact=True)).to_be_focused()
@@ -96,6 +101,7 @@ def test_a_new_conversation_has_nothing_of_one_that_was_still_answered(open_page
     expect(page.locator(".token").nth(3)).to_be_attached()
     page.get_by_role("button", name="New conversation").click()
     expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+    expect(page.get_by_role("status")).to_be_empty()
     page.get_by_label("Message").fill("The dog")
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".bubble.user")).to_have_text("The dog")
@@ -161,3 +167,69 @@ def test_a_conversation_that_is_refused_can_be_said_in_other_words(open_page: Op
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_role("status")).to_contain_text("tokens")
     expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_message_that_is_refused_stands_before_what_was_typed_since(open_page: OpenPage) -> None:
+    page = open_page("chat")
+    held = hold(page, "generate")
+    message = page.get_by_label("Message")
+    message.fill("Who is Dan?")
+    with page.expect_request("**/generate"):
+        message.press("Enter")
+    message.fill("And who is Ann?")
+    held[0].fulfill(status=429, json={"error": {"code": "overloaded", "message": "No room", "param": None}})
+
+    expect(message).to_have_value("Who is Dan?\nAnd who is Ann?")
+    expect(page.get_by_role("alert")).to_have_text("No room")
+    page.get_by_role("button", name="New conversation").click()
+    expect(page.get_by_role("alert")).to_be_hidden()
+    expect(page.locator("details.call")).to_be_hidden()
+
+
+@pytest.mark.parametrize(("screen", "begin"), [("generate", "Generate"), ("chat", "Send")])
+def test_stop_ends_the_wait_for_a_key(open_page: OpenPage, screen: str, begin: str) -> None:
+    page = open_page(screen)
+    refused = {"error": {"code": "unauthorized", "message": "key", "param": None}}
+    page.route("**/generate", lambda route: route.fulfill(status=401, json=refused))
+    page.get_by_role("button", name=begin, exact=True).click()
+    expect(page.locator("form.key")).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
+
+    expect(page.get_by_role("status")).to_have_text("Stopped.")
+    expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+
+
+def test_a_stream_that_fails_is_the_newest_call_with_what_came(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    failed = {"error": {"code": "internal", "message": "The model failed", "param": None}}
+    body = f'data: {{"index":0,"text":" Once"}}\n\nevent: error\ndata: {json.dumps(failed)}\n\n'
+    page.route("**/generate", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
+    page.get_by_role("button", name="Generate", exact=True).click()
+    expect(page.get_by_role("alert")).to_have_text("The model failed")
+    call = page.locator("details.call")
+    call.evaluate("each => each.open = true")
+    call.get_by_role("button", name="JSON", exact=True).click()
+
+    assert json.loads(call.locator("pre").text_content() or "")["events"] == [{"index": 0, "text": " Once"}]
+
+
+@pytest.mark.parametrize(("screen", "begin", "most"), [("generate", "Generate", 120), ("chat", "Send", 160)])
+def test_a_number_that_was_emptied_is_there_again_and_asked_for(
+    open_page: OpenPage, screen: str, begin: str, most: int
+) -> None:
+    page = open_page(screen)
+    field = page.get_by_label("Most tokens").first
+    field.fill("")
+    with page.expect_request("**/generate") as asked:
+        page.get_by_role("button", name=begin, exact=True).click()
+
+    assert (asked.value.post_data_json or {})["max_tokens"] == most
+    expect(field).to_have_value(str(most))
+
+
+def test_one_token_is_one_token(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    page.get_by_label("Most tokens").first.fill("1")
+    page.get_by_role("button", name="Generate", exact=True).click()
+
+    expect(page.get_by_role("region", name="Setting A")).to_contain_text("1 token, the first after")

@@ -1,0 +1,68 @@
+"""How the page looks where little fits, where colours are a person's own, and where texts are long."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.service.page.conftest import OpenPage
+from tests.service.page.test_screens import use
+
+pytestmark = pytest.mark.browser
+
+COLOUR = "each => getComputedStyle(each).backgroundColor"
+NARROWEST = 320
+COVERED = """() => {
+    const [focused, nav] = [document.activeElement, document.querySelector("nav")];
+    if (focused === document.body || focused.closest("nav, header, .skip")) return false;
+    return focused.getBoundingClientRect().top < nav.getBoundingClientRect().bottom;
+}"""
+
+
+def colour(locator: Locator) -> str:
+    found: str = locator.first.evaluate(COLOUR)
+    return found
+
+
+def test_a_picture_fits_the_narrowest_telephone(open_page: OpenPage) -> None:
+    page = open_page("classify", width=NARROWEST)
+    page.get_by_label("Model").select_option("fashion")
+    use(page, "classify")
+
+    assert page.evaluate("document.documentElement.scrollWidth") == NARROWEST
+
+
+def test_long_names_are_shown_whole(open_page: OpenPage) -> None:
+    page = open_page("classify")
+    page.get_by_label("Model").select_option("entailment")
+    label = "a question about the weather in Germany"
+    page.get_by_label("Labels of your own").fill(f"{label}, {'x' * 60}")
+    name = page.get_by_role("list", name="Labels").locator(".name")
+    expect(name.filter(has_text=label)).to_be_visible()
+
+    assert name.evaluate_all("all => all.every(each => each.scrollWidth <= each.clientWidth)")
+
+
+def test_what_has_the_focus_is_not_behind_the_navigation(open_page: OpenPage) -> None:
+    page = open_page("generate", width=NARROWEST)
+    use(page, "generate")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.get_by_role("link", name="Metrics").focus()
+    for _ in range(25):
+        page.keyboard.press("Shift+Tab")
+
+        assert not page.evaluate(COVERED), page.evaluate("document.activeElement.outerHTML")
+
+
+def test_bars_words_and_choices_stand_out_in_a_persons_own_colours(open_page: OpenPage) -> None:
+    page = open_page("classify")
+    use(page, "classify")
+    page.locator("details.call").evaluate("each => each.open = true")
+    page.emulate_media(forced_colors="active")
+    choices = page.get_by_role("group", name="Form").get_by_role("button")
+
+    assert colour(page.locator(".bar > span")) != colour(page.locator(".bar"))
+    pressed = page.get_by_role("group", name="Form").locator("[aria-pressed=true]")
+    assert colour(pressed) != colour(choices.last)
+    expect(page.locator(".legend .word.for")).to_have_css("border-bottom-style", "solid")
+    expect(page.locator(".legend .word.against")).to_have_css("border-bottom-style", "dotted")
