@@ -22,6 +22,7 @@ from service.logs import configure_logs, own_stderr
 from service.ray_environment import ADMIN_SOCKET, own_port, prepare_single_machine
 from service.settings import Settings, variable
 from service.settings_errors import SettingsError
+from service.signals import ending_signals
 from service.startup import check_cpus, check_ports, check_start, place_on_devices
 from service.timeouts import Timeouts, check_haproxy
 
@@ -160,15 +161,9 @@ def shut_down(shutdown: Callable[[], None], patience_s: float = SHUTDOWN_S) -> N
         logger.warning("Ray Serve has not shut down in %g s; what is left of it ends with Ray", patience_s)
 
 
-def _signals() -> list[signal.Signals]:
-    """Return the signals that end the service; that of a terminal that is closed unless somebody had it ignored."""
-    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as by nohup
-    return [signal.SIGINT, signal.SIGTERM, *([] if is_ignored else [signal.SIGHUP])]
-
-
 def _exit_on_signals() -> None:
     """Until the service is ready a signal ends it with status 0; whoever has started something cleans it up."""
-    for number in _signals():
+    for number in ending_signals():
         signal.signal(number, lambda _number, _frame: sys.exit(0))
 
 
@@ -181,7 +176,7 @@ def _stop_on_signals() -> threading.Event:
             sys.exit(128 + number)
         stop.set()
 
-    for number in _signals():
+    for number in ending_signals():
         signal.signal(number, stop_or_exit)
     return stop
 

@@ -47,7 +47,8 @@ def rotary_positions(config: HFConfig, *, has_windows: bool, by_type: bool) -> P
     if config["rope_local_base_freq"] is not None:  # Gemma's
         local = {"rope_theta": config["rope_local_base_freq"], **given.get(WINDOW, {})}
     scaling = _scaling(full, config)
-    if given and scaled and full != {**theta, **scaled}:  # transformers takes the latter alone
+    alone = {**theta, **scaled}  # which transformers takes, where both are given
+    if given and scaled and (full["rope_theta"], scaling) != (alone["rope_theta"], _scaling(alone, config)):
         raise CheckpointError(unsupported("rope_scaling", scaled, "rope_parameters say otherwise"))
     if not has_windows:
         return PositionsConfig("rotary", base=full["rope_theta"], scaling=scaling)

@@ -16,6 +16,7 @@ from model.storage.errors import StorageError
 from model.training.errors import DataError, RunError
 from service import __version__
 from service.settings_errors import SettingsError
+from service.signals import ending_signals
 
 ERRORS = (CheckpointError, DataError, HubError, PackageError, RunError, SettingsError, StorageError)
 
@@ -42,19 +43,11 @@ def _tell_version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    context: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    if context.invoked_subcommand != "serve":  # which has its own way to end
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _leave)
-
-
-def _leave(number: int, _frame: object) -> None:
-    """End by a signal as by an exception, so that files half made are removed."""
-    sys.exit(128 + number)
+    pass
 
 
 app.command()(serving.serve)
@@ -71,8 +64,15 @@ app.command()(examining.summary)
 app.command()(serving.key)
 
 
+def leave(number: int, _frame: object) -> None:
+    """End by a signal as by an exception, so that files half made are removed."""
+    sys.exit(128 + number)
+
+
 def main() -> None:
     """Run a command; an error that a user can do something about is a sentence on stderr, and status 1."""
+    for number in set(ending_signals()) - {signal.SIGINT}:  # which is an exception already; serving has its own ways
+        signal.signal(number, leave)
     try:
         app()
     except ERRORS as error:

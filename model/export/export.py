@@ -98,12 +98,12 @@ def export_package(
     sentences of the exporter's own. `curves` is a picture of how training went, to go with it. The float32 graphs are
     compared with torch first, then those that are shipped; raises `PackageError` where they differ too much, or what is
     known of the model does not hold together, it takes too few tokens to be compared, or `folder` has files that are no
-    package's, and leaves it as it was.
+    package's, and leaves that folder as it was.
     Nothing is left of a package that was there before.
     """
     config = model.config
     check_place(folder)
-    if config.max_positions < FEWEST_POSITIONS:
+    if config.vision is None and config.max_positions < FEWEST_POSITIONS:
         few = f"max_positions is {config.max_positions}, and {FEWEST_POSITIONS} are the fewest that can be verified"
         raise PackageError(f"{card.name}: {few}")
     is_new = not folder.exists()

@@ -44,9 +44,10 @@ def attention_weights(
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float) -> Tensor:
     """Return softmax(Q Kᵀ · scale) V, (B, H, T, D), by one operator of torch, which a GPU is through with sooner.
 
-    query and value (B, H, T or S, D), key (B, K, S, D), mask as of `attention_weights`.
+    query (B, H, T, D), key and value (B, K, S, D), mask as of `attention_weights`. What comes of a query that may look
+    nowhere, as padding behind a window, means nothing, and is another than by the weights.
     """
-    key = repeat_heads(key, query.shape[1])
+    key, value = (repeat_heads(each, query.shape[1]) for each in (key, value))
     return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
 
 
@@ -132,11 +133,11 @@ class FullAttention:
         if layer.rotary is not None:
             query = layer.rotary(query, self.query_positions)
             key = layer.rotary(key, self.key_positions)
-        value, mask = repeat_heads(value, layer.num_heads), self._mask(layer)
-        if query.is_cuda and bias is None:
+        mask = self._mask(layer)
+        if bias is None and _is_fused(query):
             return layer.merge(fused_attention(query, key, value, mask, scale=layer.scale))
         weights = attention_weights(query, key, mask, scale=layer.scale, bias=bias)  # (B, H, T, S)
-        return layer.merge(weights @ value)
+        return layer.merge(weights @ repeat_heads(value, layer.num_heads))
 
     def _mask(self, layer: MultiHeadAttention) -> Tensor | None:
         """Return which keys each query may look at, to broadcast to (B, H, T, S); none where each sees all."""
@@ -145,6 +146,11 @@ class FullAttention:
             return is_real
         mask = visible(self.query_positions, self.key_positions, is_causal=layer.is_causal, window=layer.window)
         return mask if is_real is None else mask & is_real
+
+
+def _is_fused(query: Tensor) -> bool:
+    """Whether one operator attends; on a CPU it takes longer."""
+    return query.is_cuda
 
 
 class MultiHeadAttention(nn.Module):

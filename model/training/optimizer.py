@@ -112,6 +112,8 @@ class Muon(torch.optim.Optimizer):
         found = [
             (weight, group) for group in self.param_groups for weight in group["params"] if weight.grad is not None
         ]
+        if not found:
+            return
         weights = [weight for weight, _ in found]
         changes = self._ahead(weights)
         by_shape: dict[torch.Size, list[int]] = defaultdict(list)

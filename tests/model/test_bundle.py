@@ -272,7 +272,7 @@ def test_runs_go_on_beside_one_another_each_after_what_it_begins_with(
 def test_if_one_run_fails_the_others_end_and_it_is_told(data: Path, tmp_path: Path, script: list[str]) -> None:
     runs = tmp_path / "runs"
     write_spam(data)
-    loud = SCRIPT.replace(
+    loud = SCRIPT.replace('("finetune-tag", 600)', '("finetune-tag", 20_000)').replace(
         "    RECIPES[name]", '    short["learning_rate"] = 1e30 if "spam" in name else 1e-3\n    RECIPES[name]'
     )
     Path(script[1]).write_text(loud)

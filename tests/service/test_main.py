@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import socket
 import threading
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.monitoring.local import free_port
-from service.__main__ import _folder, _signals, run, shut_down
+from service.__main__ import _folder, run, shut_down
 from service.models_file import Autoscaling, ModelSettings
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings
@@ -117,14 +116,3 @@ def test_folders_of_the_run_are_held_so_that_nobody_takes_them_for_old_files(tmp
         _folder("trifold-", str(tmp_path / "nowhere")),
     ):
         pass
-
-
-def test_a_terminal_that_is_closed_ends_the_service_too_unless_that_is_ignored() -> None:
-    before = signal.getsignal(signal.SIGHUP)
-    try:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        assert _signals() == [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
-        assert _signals() == [signal.SIGINT, signal.SIGTERM]
-    finally:
-        signal.signal(signal.SIGHUP, before)

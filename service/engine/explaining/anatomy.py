@@ -55,9 +55,8 @@ class Stack:
     kind: Kind
     states: list[str]  # (B, T, d_model) each; one more than there are blocks
     final: str  # the last of them, behind the norm that closes the stack, if there is one
-    closing: Node | None = (
-        None  # sum and norm in one, where the graph keeps the sum, which is the last state, to itself
-    )
+    # Sum and norm in one, where the graph keeps the sum, which is the last state, to itself.
+    closing: Node | None = None
 
 
 @dataclass(frozen=True)

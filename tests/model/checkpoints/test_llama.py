@@ -178,3 +178,9 @@ async def test_the_service_generates_what_transformers_does(family: str, tmp_pat
     prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (5, 1, 37, 50, 12)]
 
     await assert_engine_agrees(package, theirs, prompts, tokens=20)
+
+
+def test_what_is_said_twice_may_be_said_in_two_ways() -> None:
+    both = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "rope_scaling": {"type": "default"}}
+
+    assert FAMILIES["qwen3"].to_config({**PUBLISHED["qwen3-0.6b"], **both}) == SIZES["qwen3-0.6b"]

@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -249,24 +251,43 @@ def test_what_is_no_runs_folder_is_told(tmp_path: Path, content: str) -> None:
         Run(tmp_path).about()
 
 
+HALF_MADE = """
+import sys, tempfile, time
+sys.path.insert(0, sys.argv.pop(1))
+from model.commands import app
+
+@app.app.command()
+def half(folder: str) -> None:
+    with tempfile.TemporaryDirectory(dir=folder):
+        print("made", flush=True)
+        time.sleep(float(sys.stdin.readline()))
+        print("through", flush=True)
+
+app.main()
+"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_is_ended_removes_what_it_had_half_made(number: signal.Signals, tmp_path: Path) -> None:
-    script = tmp_path / "half.py"
-    script.write_text(
-        f"import sys, tempfile, time\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from model.commands import app\n"
-        "@app.app.command()\n"
-        "def half(folder: str) -> None:\n"
-        "    with tempfile.TemporaryDirectory(dir=folder):\n"
-        "        print('made', flush=True)\n"
-        "        time.sleep(60)\n"
-        "app.main()\n"
-    )
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    command = [sys.executable, str(script), "half", str(folder)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "made\n"
+    with half_made(tmp_path) as process:
         process.send_signal(number)
 
-    assert process.returncode == 128 + number and not list(folder.iterdir())
+    assert process.wait() == 128 + number and not list(tmp_path.iterdir())
+
+
+def test_a_command_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    with half_made(tmp_path, "nohup") as process:
+        process.send_signal(signal.SIGHUP)
+        said, _ = process.communicate("0\n")
+
+    assert process.returncode == 0 and said == "through\n"
+
+
+@contextmanager
+def half_made(folder: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
+    """Yield a command that has made something in a folder, and goes on once it is told for how long."""
+    command = [*before, sys.executable, "-c", HALF_MADE, str(ROOT), "half", str(folder)]
+    pipe, none = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=none) as process:
+        assert process.stdout is not None and process.stdout.readline() == "made\n"
+        yield process

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config import AttentionConfig
-from model.layers.attention import FullAttention, MultiHeadAttention, attention_weights, fused_attention, visible
+from model.layers.attention import FullAttention, MultiHeadAttention, attention_weights, visible
 from model.layers.block import Stack
 from model.layers.norms import RMSNorm
 from model.sizes import SIZES
@@ -40,16 +40,22 @@ def test_the_worked_softmax_of_the_notes() -> None:
     assert torch.allclose(weights @ values, torch.tensor([0.2224 + 0.3558, 0.4218 + 0.3558]), atol=1e-4)
 
 
-@pytest.mark.parametrize("heads", [4, 2])
-@pytest.mark.parametrize("masked", [False, True])
-def test_attention_by_one_operator_is_the_same(heads: int, masked: bool) -> None:
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("window", [None, 4])
+def test_attention_by_one_operator_is_the_same(
+    is_causal: bool, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(0)
-    query, key = torch.randn(2, 4, 5, 8), torch.randn(2, heads, 7, 8)
-    value = torch.randn(2, 4, 7, 8)
-    mask = torch.tensor([[True] * 7, [True] * 3 + [False] * 4])[:, None, None] if masked else None
+    config = decoder(d_model=32, attention=AttentionConfig(4, num_kv_heads=2, scale=0.3, output_bias=False))
+    layer = MultiHeadAttention(config, is_causal=is_causal, window=window)
+    x, is_real = torch.randn(2, 7, 32), torch.tensor([[True] * 7, [True] * 5 + [False] * 2])
 
-    fused = fused_attention(query, key, value, mask, scale=0.3)
-    assert torch.allclose(fused, attention_weights(query, key, mask, scale=0.3) @ value, atol=1e-6)
+    expected = attend(layer, x, is_real)
+    asked: list[Tensor] = []
+    monkeypatch.setattr("model.layers.attention._is_fused", lambda query: not asked.append(query))  # type: ignore[func-returns-value]
+    assert torch.allclose(attend(layer, x, is_real)[is_real], expected[is_real], atol=1e-6)
+    assert torch.allclose(attend(layer, x), attend(layer, x, torch.ones(2, 7)), atol=1e-6)
+    assert len(asked) == 3
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,13 @@ def test_muon_takes_steps_as_loud_as_adamws_and_decays_weights() -> None:
     assert step.square().mean().sqrt().item() == pytest.approx(0.1 * ADAMW_RMS, rel=0.2)
 
 
+def test_muon_leaves_matrices_without_gradients_as_they_are() -> None:
+    weight = nn.Parameter(torch.ones(4, 4))
+    Muon([{"params": [weight], "weight_decay": 0.5}], 0.1).step()
+
+    assert torch.equal(weight, torch.ones(4, 4))
+
+
 def test_muon_moves_each_matrix_as_if_it_were_alone() -> None:
     torch.manual_seed(0)
     shapes = [(8, 8), (24, 8), (8, 8), (8, 24)]
