@@ -288,6 +288,11 @@ def half_made(folder: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
     """Yield a command that has made something in a folder, and goes on once it is told for how long."""
     command = [*before, sys.executable, "-c", HALF_MADE, str(ROOT), "half", str(folder)]
     pipe, none = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=none) as process:
+    own = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what is ignored here would be there, too
+    try:
+        process = subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=none)
+    finally:
+        signal.signal(signal.SIGHUP, own)
+    with process:
         assert process.stdout is not None and process.stdout.readline() == "made\n"
         yield process
