@@ -140,6 +140,7 @@ BART = Family(
     computed=frozenset({"encoder.version", "decoder.version"}),
     optional=OPTIONAL,
     heads={"words": OUTPUT, "classify": LABELS},
+    unused={"classify": frozenset(OUTPUT)},  # of the model of words that it was made of
 )
 MBART = Family(
     mbart_config,

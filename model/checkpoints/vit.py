@@ -96,5 +96,7 @@ DEFAULTS = {"hidden_act": "gelu", "hidden_dropout_prob": 0.0, "layer_norm_eps": 
 }
 HARMLESS = names("encoder_stride pooler_act pooler_output_size")  # of other heads
 
-VIT = Family(vit_config, BODY, DEFAULTS, HARMLESS, prefix="vit.")
-DEIT = Family(deit_config, BODY, DEFAULTS, HARMLESS, prefix="deit.")
+POOLER = frozenset(norms_and_biases({"pooler.dense": ""}))  # of what gives vectors, and may have been left in the file
+
+VIT = Family(vit_config, BODY, DEFAULTS, HARMLESS, prefix="vit.", computed=POOLER)
+DEIT = Family(deit_config, BODY, DEFAULTS, HARMLESS, prefix="deit.", computed=POOLER)
