@@ -69,11 +69,10 @@ class Family:
     surplus: frozenset[str] = frozenset()  # parameters whose tensors may come along where a configuration has none
 
     def with_head(self, kind: HeadKind) -> Self:
-        """Return the family with the names of one head."""
-        if not self.heads:
-            return self
-        names, unused = {**self.names, **self.heads[kind]}, self.unused.get(kind, frozenset())
-        return replace(self, names=names, computed=self.computed | unused)
+        """Return the family with the names of one head, and without the tensors of others."""
+        own = self.heads[kind] if self.heads else {}
+        computed = self.computed | self.unused.get(kind, frozenset())
+        return replace(self, names={**self.names, **own}, computed=computed)
 
     def to_config(self, config: HFConfig) -> TransformerConfig:
         """Return our configuration of a config.json; raises `CheckpointError` for a field that is not supported."""

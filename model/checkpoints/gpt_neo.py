@@ -46,9 +46,8 @@ def _local_layers(config: HFConfig) -> tuple[int, ...]:
     if not has_all or set(kinds) - {"global", "local"}:
         wanted = f"it must name num_layers ({layers}) layers, each global or local"
         raise CheckpointError(unsupported("attention_types", types, wanted))
-    if config["attention_layers"] not in (None, kinds):
-        given = config["attention_layers"]
-        raise CheckpointError(unsupported("attention_layers", given, "attention_types say otherwise"))
+    if (again := config["attention_layers"]) not in (None, kinds):
+        raise CheckpointError(unsupported("attention_layers", again, "attention_types say otherwise"))
     return tuple(layer for layer, kind in enumerate(kinds) if kind == "local")
 
 

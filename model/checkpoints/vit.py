@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -15,6 +16,7 @@ from model.config import (
     Distillation,
     FeedForwardConfig,
     HeadConfig,
+    HeadKind,
     NormConfig,
     TransformerConfig,
     VisionConfig,
@@ -96,7 +98,8 @@ DEFAULTS = {"hidden_act": "gelu", "hidden_dropout_prob": 0.0, "layer_norm_eps": 
 }
 HARMLESS = names("encoder_stride pooler_act pooler_output_size")  # of other heads
 
-POOLER = frozenset(norms_and_biases({"pooler.dense": ""}))  # of what gives vectors, and may have been left in the file
+# What makes vectors of pictures, and may have been left in the file.
+UNUSED: Mapping[HeadKind, frozenset[str]] = {"classify": frozenset(norms_and_biases({"pooler.dense": ""}))}
 
-VIT = Family(vit_config, BODY, DEFAULTS, HARMLESS, prefix="vit.", computed=POOLER)
-DEIT = Family(deit_config, BODY, DEFAULTS, HARMLESS, prefix="deit.", computed=POOLER)
+VIT = Family(vit_config, BODY, DEFAULTS, HARMLESS, prefix="vit.", unused=UNUSED)
+DEIT = Family(deit_config, BODY, DEFAULTS, HARMLESS, prefix="deit.", unused=UNUSED)

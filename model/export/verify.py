@@ -142,7 +142,7 @@ def verify(
             row = rows.ids(rng, window + BEHIND_WINDOW)
             if isinstance(model, EncoderDecoder):
                 _verify_translator(model, graphs, [row], np.array([rows.ids(rng, len(row))]), errors)
-            if isinstance(model, TextReader):
+            elif isinstance(model, TextReader):
                 _verify_reader(model, graphs["encoder"], [row], rng, errors)
             elif isinstance(model, DecoderLM):
                 _verify_long(model, graphs["decoder"], row, errors)

@@ -109,13 +109,12 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is ever given
         """Change the weights by their gradients."""
-        found = [
-            (weight, group) for group in self.param_groups for weight in group["params"] if weight.grad is not None
-        ]
+        groups = [(weight, group) for group in self.param_groups for weight in group["params"]]
+        found = [(weight, weight.grad, group) for weight, group in groups if weight.grad is not None]
         if not found:
             return
-        weights = [weight for weight, _ in found]
-        changes = self._ahead(weights)
+        weights = [weight for weight, _, _ in found]
+        changes = self._ahead(weights, [gradient for _, gradient, _ in found])
         by_shape: dict[torch.Size, list[int]] = defaultdict(list)
         for place, change in enumerate(changes):
             by_shape[change.shape].append(place)
@@ -124,17 +123,16 @@ class Muon(torch.optim.Optimizer):
             made = orthogonalised(torch.stack([changes[place] for place in places]))
             for place, change in zip(places, made, strict=True):
                 changes[place] = change
-        torch._foreach_mul_(weights, [1 - group["lr"] * group["weight_decay"] for _, group in found])
-        loud = [ADAMW_RMS * math.sqrt(max(weight.shape)) * group["lr"] for weight, group in found]
+        torch._foreach_mul_(weights, [1 - group["lr"] * group["weight_decay"] for _, _, group in found])
+        loud = [ADAMW_RMS * math.sqrt(max(weight.shape)) * group["lr"] for weight, _, group in found]
         torch._foreach_sub_(weights, torch._foreach_mul(changes, loud))
 
-    def _ahead(self, weights: list[Tensor]) -> list[Tensor]:
-        """Return the momentum of each weight a step ahead (Nesterov), having taken the gradient in."""
+    def _ahead(self, weights: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+        """Return the momentum of each weight a step ahead (Nesterov), having taken its gradient in."""
         for weight in weights:
             if not self.state[weight]:
                 self.state[weight]["momentum"] = torch.zeros_like(weight)
         momenta = [self.state[weight]["momentum"] for weight in weights]
-        gradients = [weight.grad for weight in weights if weight.grad is not None]
         torch._foreach_lerp_(momenta, gradients, 1 - self.momentum)
         return list(torch._foreach_lerp(gradients, momenta, self.momentum))
 

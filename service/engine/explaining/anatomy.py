@@ -120,14 +120,12 @@ def _stack(graph: OnnxGraph, users: dict[str, list[Node]], kind: Kind, selves: l
     first, last = ends[0][0], ends[-1][-1]
     is_post = not _sum(first) or all(node.operator in NORMS for node in users[_sum(first)])
     states = [_begin(graph, first, selves[0])]
+    states += [_normalised(found[-1], users) if is_post else _sum(found[-1]) for found in ends]
     if is_post:
-        states += [_normalised(found[-1], users) for found in ends]
         return Stack(kind, states, states[-1])
-    states += [_sum(found[-1]) or f"{found[-1].outputs[0]}_sum" for found in ends]
-    if not _sum(last):
-        return Stack(kind, states, last.outputs[0], closing=last)
-    is_closed = last.operator in SUMS_WITH_NORMS or any(node.operator in NORMS for node in users[states[-1]])
-    return Stack(kind, states, _normalised(last, users) if is_closed else states[-1])
+    if not states[-1]:
+        return Stack(kind, [*states[:-1], f"{last.outputs[0]}_sum"], last.outputs[0], closing=last)
+    return Stack(kind, states, _normalised(last, users) or states[-1])
 
 
 def _is_sum(graph: OnnxGraph, node: Node) -> bool:
@@ -140,10 +138,10 @@ def _sum(node: Node) -> str:
 
 
 def _normalised(node: Node, users: dict[str, list[Node]]) -> str:
-    """Return what the norm behind a sum says."""
+    """Return what the norm behind a sum says; empty if there is none."""
     if node.operator in SUMS_WITH_NORMS:
         return node.outputs[0]
-    return next(user.outputs[0] for user in users[node.outputs[0]] if user.operator in NORMS)
+    return next((user.outputs[0] for user in users[node.outputs[0]] if user.operator in NORMS), "")
 
 
 def norm_of(node: Node, state: str, zero: str) -> Node:

@@ -44,10 +44,12 @@ def add_lens(addition: Addition, graph: OnnxGraph, stack: Stack) -> list[str]:
     addition.input(CHOSEN, INT64, 3)
     addition.input(COUNT, INT64, 1)
     addition.constant(_LAST_AXIS, [-1])
-    states, head = stack.states, _between(graph, stack.final if stack.closing else stack.states[-1], LOGITS)
-    if stack.closing is not None:  # there is no norm of a state alone, but of a sum with zeros
+    states = stack.states
+    if stack.closing is None:
+        head = _between(graph, states[-1], LOGITS)
+    else:  # there is no norm of a state alone, but of a sum with zeros
         addition.node("Sub", [states[0], states[0]], [_ZERO])
-        head = [norm_of(stack.closing, states[-1], _ZERO), *head]
+        head = [norm_of(stack.closing, states[-1], _ZERO), *_between(graph, stack.final, LOGITS)]
     names: list[str] = []
     for depth, state in enumerate(states):
         logits = LOGITS
