@@ -30,7 +30,7 @@ from loadtests.chaos.nodes import DASHBOARD_PORT, Commands, NodeType, autoscaler
 from loadtests.chaos.programs import running
 from loadtests.hostile.processes import ROOT, Keys, environment
 from loadtests.hostile.wire import Address
-from service.ray_environment import LOAD_REPORTS, LOGS, MEMORY, REPLACING, haproxy, haproxy_binary
+from service.ray_environment import LOAD_REPORTS, LOGS, MEMORY, PRIORITY, REPLACING, haproxy, haproxy_binary
 from service.serve_config import Replicas, replicas_per_node, serve_config
 from service.settings import Limits, Settings
 from service.timeouts import NOTICE_S, Timeouts
@@ -152,6 +152,7 @@ def cluster(node_types: Mapping[str, NodeType], keys: Keys, *, survives: bool) -
             **LOGS,
             **REPLACING,
             **MEMORY,
+            **PRIORITY,
             **TIMEOUTS.haproxy(),
             "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": str(NOTICE_S),
             "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": str(NOTICE_S),

@@ -117,7 +117,7 @@ def start(number: int, command: Sequence[str], environment: Mapping[str, str], f
             cwd=ROOT,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for this process, which then ends the hosts
+            process_group=0,  # Ctrl-C is for this process, which then ends the hosts
         )
     return Host(number, process)
 

@@ -13,7 +13,7 @@ from loadtests.hostile import verdicts
 from loadtests.hostile.attacks import Kind, Tally, Target, hostile_client, kinds, make_tally, slow_kinds, slow_socket
 from loadtests.hostile.bodies import bodies
 from loadtests.hostile.polite import Right, Sample, User, ask_all_once, right_answers, use, users
-from loadtests.hostile.probe import Probe, held, metrics_page, probe
+from loadtests.hostile.probe import Probe, held, metrics_page, own_timer, probe
 from loadtests.hostile.processes import MODELS, Keys, Kill, Killer, Service, Usage, is_alive, most
 from loadtests.hostile.verdicts import Verdict
 from loadtests.hostile.warmup import warm_up
@@ -43,6 +43,7 @@ class Phase:
     samples: list[Sample] = field(default_factory=list)
     probes: dict[str, Probe] = field(default_factory=lambda: {model: Probe() for model in MODELS})
     cpu: float = 0.0  # share of a core that this process used
+    late: list[float] = field(default_factory=list)  # seconds by which this process went on later than it should
     seconds: float = 0.0
 
 
@@ -99,7 +100,7 @@ async def polite_phase(
     cpu, started = time.process_time(), time.monotonic()
     until = started + seconds
     probes = [probe(model, service.address, found) for model, found in phase.probes.items()]
-    async with beside(probes), asyncio.TaskGroup() as polite:
+    async with beside([own_timer(phase.late), *probes]), asyncio.TaskGroup() as polite:
         for index, user in enumerate(asked):
             key = keys.polite[index % len(keys.polite)]
             polite.create_task(use(user, service.address, key, right, until, phase.samples))

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from loadtests.hostile.wire import Address, Connection, Request
 
 EVERY_S = 0.1
+TIMER_S = 0.02
 TIMEOUT_S = 60.0
 HELD = ("trifold_kv_slots_used", "trifold_sequences_running", "trifold_sequences_waiting")
 
@@ -42,6 +43,17 @@ async def probe(model: str, address: Address, found: Probe) -> None:
                 found.seconds.append(answered - due)
                 due += EVERY_S
             await asyncio.sleep(due - answered)
+
+
+async def own_timer(late: list[float]) -> None:
+    """Note without end how much later than it should this process goes on, in seconds: no service has a part in that.
+
+    What is late here is late in every measurement.
+    """
+    while True:
+        due = time.monotonic() + TIMER_S
+        await asyncio.sleep(TIMER_S)
+        late.append(time.monotonic() - due)
 
 
 async def metrics_page(address: Address, key: str | None) -> str:

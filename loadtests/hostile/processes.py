@@ -134,7 +134,9 @@ def started(keys: Keys, threads: int, **settings: Any) -> Iterator[Service]:
                 env=environment(folder, keys),
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for this process, which then ends the service
+                # A group of its own, as Ctrl-C is for this process, which then ends the service, but no session: Linux
+                # shares the cores between sessions (autogroup), and this one's would be late by up to a second.
+                process_group=0,
             )
         service = Service(Address("127.0.0.1", port), psutil.Process(process.pid), is_ours=True)
         try:

@@ -62,7 +62,10 @@ def hostile_table(run: Run) -> Table:
 
 
 def probe_table(run: Run) -> Table:
-    """Return how long each model's health took to answer, which stands in for its event loop's stalls."""
+    """Return how long each model's health took to answer, which stands in for its event loop's stalls.
+
+    And how late this process itself was, which is in all these times.
+    """
     table = _table(
         "/models/NAME/health, asked every 100 ms; milliseconds",
         *("model", "p99 alone", "longest alone", "p99 beside", "longest beside", "failed"),
@@ -71,6 +74,8 @@ def probe_table(run: Run) -> Table:
         alone, beside = (phase.probes[model].seconds for phase in (run.alone, run.beside))
         times = [f"{percentile(of, percent) * 1000:.0f}" for of in (alone, beside) for percent in (99, 100)]
         table.add_row(model, *times, str(run.beside.probes[model].failures))
+    late = [f"{percentile(of, percent) * 1000:.0f}" for of in (run.alone.late, run.beside.late) for percent in (99, 100)]
+    table.add_row("this load itself, late by", *late, "–", style="bold")
     return table
 
 
@@ -113,6 +118,7 @@ def _phase(phase: Phase) -> dict[str, Any]:
     return {
         "seconds": phase.seconds,
         "cpu": phase.cpu,
+        "late": {"p99": percentile(phase.late, 99), "longest": max(phase.late, default=None)},
         "samples": [asdict(sample) for sample in phase.samples],
         "probes": {
             model: {

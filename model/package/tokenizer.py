@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -93,8 +93,9 @@ class PackageTokenizer:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._texts: dict[int, str] = {}  # of single ids, as they are asked for: at most the vocabulary
-        self._texts_behind: dict[int, str] = {}
+        # The text of each single id, and as it is behind another: a decoder may strip the space that a text begins with.
+        self.text_of: Mapping[int, str] = _Texts(lambda token: self.decode([token]))
+        self.text_behind: Mapping[int, str] = _Texts(self._decode_behind)
         tokenizer.no_truncation()
         tokenizer.no_padding()
 
@@ -148,23 +149,26 @@ class PackageTokenizer:
         """Return the text of ids, special tokens left out unless they are asked for."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=skips_special)
 
-    def text_of(self, token: int) -> str:
-        """Return the text of a single id."""
-        if token not in self._texts:
-            self._texts[token] = self.decode([token])
-        return self._texts[token]
-
-    def text_behind(self, token: int) -> str:
-        """Return the text of a single id as it is behind another: a decoder may strip the space a text begins with."""
-        if token not in self._texts_behind:
-            both = self.decode([*self._anchor, token])
-            self._texts_behind[token] = both[len(self.decode(self._anchor)) :]
-        return self._texts_behind[token]
+    def _decode_behind(self, token: int) -> str:
+        both = self.decode([*self._anchor, token])
+        return both[len(self.decode(self._anchor)) :]
 
     @cached_property
     def _anchor(self) -> list[int]:
         """A token to stand before another; none where the vocabulary has no letter."""
         return next((ids[-1:] for ids in map(self.encode_plainly, "aeo1.") if ids and self.decode(ids[-1:])), [])
+
+
+class _Texts(dict[int, str]):
+    """Texts by id, each decoded when it is first asked for: at most the vocabulary."""
+
+    def __init__(self, decode: Callable[[int], str]) -> None:
+        super().__init__()
+        self._decode = decode
+
+    def __missing__(self, token: int) -> str:
+        text = self[token] = self._decode(token)
+        return text
 
 
 MAX_HELD = 16  # ids that show nothing yet

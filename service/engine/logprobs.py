@@ -42,15 +42,11 @@ def _scored_piece(logits: Floats, tokens: Ids, alternatives: Sequence[int]) -> l
     totals = np.concatenate([log_sum_exp(logits[piece], maxima[piece]) for piece in pieces(len(logits))])  # (R, 1)
     chosen = (logits[np.arange(len(tokens)), tokens, None] - totals)[:, 0].tolist()
     best, ids = likeliest(logits, maxima, [min(count, logits.shape[1]) for count in alternatives])
-    best_of, ids_of = (best - totals).tolist(), ids.tolist()
-    return [
-        SampledToken(token, chosen[row], tuple(_possible(ids_of[row], best_of[row])))
-        for row, token in enumerate(tokens.tolist())
-    ]
-
-
-def _possible(ids: list[int], log_probabilities: list[float]) -> list[tuple[int, float]]:
-    return [(token, value) for token, value in zip(ids, log_probabilities, strict=True) if value > -np.inf]
+    best_of = best - totals
+    tops = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), best_of.tolist(), strict=True)]
+    if np.isneginf(best_of).any():
+        tops = [tuple(pair for pair in top if pair[1] > -np.inf) for top in tops]
+    return [SampledToken(*each) for each in zip(tokens.tolist(), chosen, tops, strict=True)]
 
 
 def log_sum_exp(logits: Floats, maxima: Floats) -> Doubles:

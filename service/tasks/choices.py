@@ -152,10 +152,10 @@ def token_logprobs(
 ) -> list[TokenLogprob]:
     """Return tokens and their alternatives as the answer has them; `begins`: whether no text stands before each."""
     found = []
-    for place, token in enumerate(tokens):
-        text_of = tokenizer.text_of if begins[place] else tokenizer.text_behind
+    for token, is_first in zip(tokens, begins, strict=False):
+        text_of = tokenizer.text_of if is_first else tokenizer.text_behind
         top: list[TopLogprob] = [
-            {"id": other, "text": text_of(other), "logprob": logprob} for other, logprob in token.top
+            {"id": other, "text": text_of[other], "logprob": logprob} for other, logprob in token.top
         ]
-        found.append(TokenLogprob(id=token.id, text=text_of(token.id), logprob=token.logprob, top=top))
+        found.append(TokenLogprob(id=token.id, text=text_of[token.id], logprob=token.logprob, top=top))
     return found

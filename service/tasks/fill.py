@@ -124,7 +124,7 @@ class Fill:
         ids = ids[np.lexsort((ids, -logits[ids]))][:count]
         scores = softmax(logits)[ids]
         return [
-            Candidate(token, self._encoder.tokenizer.text_of(token) or self._encoder.tokenizer.token_of(token), score)
+            Candidate(token, self._encoder.tokenizer.text_of[token] or self._encoder.tokenizer.token_of(token), score)
             for token, score in zip(ids.tolist(), scores.tolist(), strict=True)
         ]
 

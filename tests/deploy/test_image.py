@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.ray_environment import HAPROXY_WRAPPER, LOAD_REPORTS, LOGS, MEMORY, haproxy
+from service.ray_environment import HAPROXY_WRAPPER, LOAD_REPORTS, LOGS, MEMORY, PRIORITY, haproxy
 
 ROOT = Path(__file__).parent.parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -29,6 +29,7 @@ def test_an_image_has_the_environment_of_python_m_service(target: str) -> None:
         **LOAD_REPORTS,
         **LOGS,
         **MEMORY,
+        **PRIORITY,
         "RAY_SERVE_HAPROXY_BINARY_PATH": in_image,
     }
     given = dict(re.findall(r"^(?:ENV |    )(\w+)=(\S+)", STAGES[target], re.M))

@@ -33,10 +33,10 @@ def own_ports() -> dict[str, str]:
 
 @contextmanager
 def running(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server in a session of its own until left; what it says goes into `log`."""
+    """Run a server in a process group of its own until left; what it says goes into `log`."""
     with log.open("w") as file:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, process_group=0
         )
         try:
             yield process
@@ -45,7 +45,7 @@ def running(command: Sequence[str], environment: Mapping[str, str], log: Path) -
             try:
                 process.wait(timeout=90)
             finally:
-                with suppress(ProcessLookupError):  # what is left of its session, also where itself ended otherwise
+                with suppress(ProcessLookupError):  # what is left of its group, also where itself ended otherwise
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 

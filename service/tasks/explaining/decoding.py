@@ -120,7 +120,7 @@ class Explained:
 
         def alternative(depth: int, number: int) -> Alternative:
             found = int(answers.ids[depth, place, number])
-            text = self.tokenizer.text_behind(found)
+            text = self.tokenizer.text_behind[found]
             return Alternative(found, text, round(float(probabilities[depth, number]), 6))
 
         last = len(ranks) - 1
@@ -128,7 +128,7 @@ class Explained:
         appears = 0 if not len(others) else int(others[-1]) + 1
         return Step(
             id=token,
-            text=self.tokenizer.text_behind(token),
+            text=self.tokenizer.text_behind[token],
             probability=round(float(chosen[last]), 6),
             rank=int(ranks[last]),
             entropy=round(float(entropies[last]), 6),

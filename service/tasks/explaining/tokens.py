@@ -48,7 +48,7 @@ def tokens_of_output(
     detokenizer, text, tokens = Detokenizer(tokenizer, before), "", []
     for place, token in enumerate(ids):
         piece = detokenizer.add([token], is_last=place == len(ids) - 1)
-        is_special = not tokenizer.text_behind(token)
+        is_special = not tokenizer.text_behind[token]
         start, text = len(text), text + piece
         tokens.append(
             ExplainedToken(

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from loadtests.hostile.probe import Probe, held, metrics_page, probe
+from loadtests.hostile.probe import TIMER_S, Probe, held, metrics_page, own_timer, probe
 from tests.loadtests.hostile.conftest import StandIn, json_answer
 
 PAGE = """# TYPE trifold_kv_slots gauge
@@ -86,3 +86,15 @@ async def test_a_metrics_page_that_is_refused_is_an_error(stand_in: StandIn) -> 
 
     with pytest.raises(OSError, match="answers 401"):
         await metrics_page(stand_in.address, None)
+
+
+async def test_a_load_that_stands_still_itself_says_so() -> None:
+    late: list[float] = []
+    timing = asyncio.create_task(own_timer(late))
+
+    await asyncio.sleep(2 * TIMER_S)
+    time.sleep(0.3)
+    await asyncio.sleep(2 * TIMER_S)
+    timing.cancel()
+
+    assert max(late) > 0.2
