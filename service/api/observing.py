@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 import structlog
@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.addresses import ADDRESSED
 from service.api.error_forms import NATIVE, ErrorForm, error_form
+from service.engine.admission import SPENDING, Spending
 from service.errors import InternalError, ServiceError
 from service.metrics import Metrics
 from service.schemas import (
@@ -53,7 +54,9 @@ class Observed:
     task: str = UNKNOWN
     client: str = ANONYMOUS  # the name of the API key that came with it
     id: str = ""  # in the logs, and in the answers of protocols that number them
-    tokens: int = 0  # of the prompt and the completion, as far as they are known
+    answered_tokens: int | None = None  # of the prompt and the completion, as the answer says once it is there
+    pieces: int = 0  # of a stream that were sent, each a token or more
+    spending: Spending = field(default_factory=Spending)  # for it, in this process
     has_left: bool = False  # the client, while it sent its body
     reason: str | None = None  # the error's code
     failure: Exception | None = None  # that nobody reckoned with
@@ -65,13 +68,23 @@ class Observed:
         """Note why an answer that has begun ends: it counts by that, whatever status it began with."""
         self.reason, self.error_status, self.failure = error.code, self.error_form.status(error), failure
 
+    @property
+    def tokens(self) -> int:
+        """Tokens to charge: the answer's; where there is none, as its client left, what was computed until then.
+
+        Of what another process computes only the pieces that it sent are known here.
+        """
+        return max(self.pieces, self.spending.tokens) if self.answered_tokens is None else self.answered_tokens
+
     def count(self, answer: Response | AnyEvent) -> None:
-        """Take the tokens from an answer. A stream's pieces count one each, until its last event has the usage."""
+        """Take the tokens from an answer: of a stream its last event has them."""
         match answer:
             case Response(usage=Usage() as usage):  # type: ignore[misc]  # whichever of its kinds has one
-                self.tokens = usage.prompt_tokens + usage.completion_tokens
+                self.answered_tokens = usage.prompt_tokens + usage.completion_tokens
             case GenerateEvent() | SummarizeEvent() | TranslateEvent():
-                self.tokens += 1
+                self.pieces += 1
+            case Response():
+                self.answered_tokens = 0
 
 
 _observed: ContextVar[Observed | None] = ContextVar("observed", default=None)
@@ -112,6 +125,7 @@ class ObserveRequests:
         request = Observed(scope.get(ADDRESSED), id=request_id, error_form=error_form(route_path(scope)))
         code, is_whole = CLIENT_LEFT, False
         _observed.set(request)
+        SPENDING.set(request.spending)
         started = time.perf_counter()
 
         async def watched(message: Message) -> None:

@@ -7,6 +7,7 @@ refused request has cost nothing. An admitted one is never refused for lack of r
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from service.engine.errors import Overloaded
@@ -25,6 +26,16 @@ class AdmissionLimits:
 
     max_waiting_slots: int = 1024
     max_waiting_tokens: int = 65536
+
+
+@dataclass
+class Spending:
+    """Tokens that were computed in a request's name so far, whether or not anybody gets its answer."""
+
+    tokens: int = 0
+
+
+SPENDING: ContextVar[Spending | None] = ContextVar("spending", default=None)  # of the request in progress
 
 
 class Admission:
@@ -123,6 +134,7 @@ class Permit:
         self.client = client
         self.slots = 0
         self.tokens = 0
+        self.spending = SPENDING.get() or Spending()
 
     @classmethod
     def of_one(cls) -> Permit:

@@ -159,6 +159,7 @@ class Batcher:
             begun[item.permit].append(item.tokens)
         for permit, tokens in begun.items():
             permit.begin(len(tokens), sum(tokens))
+            permit.spending.tokens += sum(tokens)
         return batch
 
     def tell(self, batch: list[_Item], started: float) -> None:

@@ -106,7 +106,7 @@ class Engine:
                         continue
                     sequence = running[place]
                     if output.finish_reason is not None:
-                        self._reporter.tell_end(sequence, output.finish_reason)
+                        self._tell_end(sequence, output.finish_reason)
                         if output.finish_reason == "error":
                             raise EngineFailed
                         del running[place]
@@ -135,9 +135,14 @@ class Engine:
         self._drop(sequence, "stop")
 
     def _drop(self, sequence: Sequence, ending: Ending) -> None:
-        self._reporter.tell_end(sequence, ending)
+        self._tell_end(sequence, ending)
         self.scheduler.abort(sequence)
         self._worker.wake()
+
+    def _tell_end(self, sequence: Sequence, ending: Ending) -> None:
+        if sequence.ending is None:
+            sequence.permit.spending.tokens += sequence.decoded * sequence.width
+        self._reporter.tell_end(sequence, ending)
 
     def _add(self, sequence: Sequence) -> None:
         if self._worker.is_broken:

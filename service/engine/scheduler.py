@@ -320,6 +320,8 @@ class Scheduler:
         for sequence in [sequence for group in distinct.values() for sequence in group]:
             self._waiting.take(sequence)
             sequence.permit.begin(sequence.width, sequence.waiting_tokens)
+        for first, *_ in distinct.values():
+            first.permit.spending.tokens += first.waiting_tokens
         # Those that are computed stand side by side, so that one run of the graph takes them all; the slots are behind
         # all that the decoding rows may yet spread over.
         spread = sum(sequence.decoding.width for sequence in self._decoding)

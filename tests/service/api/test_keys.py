@@ -121,7 +121,26 @@ async def test_tokens_of_prompts_and_answers_are_charged(
     assert seen['client_tokens_total{client="a"}'] >= 6
 
 
-async def test_a_stream_that_is_left_is_charged_for_the_pieces_it_sent() -> None:
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_who_leaves_before_the_end_is_charged_for_what_was_computed(
+    open_client: OpenClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stream: bool
+) -> None:
+    monkeypatch.setattr("service.metrics_engine.FLUSH_S", 0.01)
+    settings = keys(tmp_path, entry("a", "one", tokens_per_minute=6), entry("scraper", "scraper"))
+    async with open_client("stories", settings=settings) as client:
+        request = asyncio.create_task(ask(client, "one", n=64, max_tokens=120, min_tokens=120, stream=is_stream))
+        while not series(await page(client))['time_to_first_token_seconds_count{model="stories"}']:
+            assert not request.done()
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        after = await ask(client, "one")
+        seen = series(await page(client))
+
+    assert after.status_code == 429 and "tokens_per_minute" in after.json()["error"]["message"]
+    assert seen['client_tokens_total{client="a"}'] >= 6
+
+
+async def test_a_stream_of_another_process_that_is_left_is_charged_for_the_pieces_it_sent() -> None:
     request = Observed()
     for _ in range(3):
         request.count(GenerateEvent(index=0, text="a"))
