@@ -79,10 +79,10 @@ class Observed:
     def count(self, answer: Response | AnyEvent) -> None:
         """Take the tokens from an answer: of a stream its last event has them."""
         match answer:
+            case GenerateEvent() | SummarizeEvent() | TranslateEvent():  # first, as most are
+                self.pieces += 1
             case Response(usage=Usage() as usage):  # type: ignore[misc]  # whichever of its kinds has one
                 self.answered_tokens = usage.prompt_tokens + usage.completion_tokens
-            case GenerateEvent() | SummarizeEvent() | TranslateEvent():
-                self.pieces += 1
             case Response():
                 self.answered_tokens = 0
 
