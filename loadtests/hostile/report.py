@@ -74,8 +74,9 @@ def probe_table(run: Run) -> Table:
         alone, beside = (phase.probes[model].seconds for phase in (run.alone, run.beside))
         times = [f"{percentile(of, percent) * 1000:.0f}" for of in (alone, beside) for percent in (99, 100)]
         table.add_row(model, *times, str(run.beside.probes[model].failures))
-    late = [f"{percentile(of, percent) * 1000:.0f}" for of in (run.alone.late, run.beside.late) for percent in (99, 100)]
-    table.add_row("this load itself, late by", *late, "–", style="bold")
+    late = run.alone.late, run.beside.late
+    times = [f"{percentile(of, percent) * 1000:.0f}" for of in late for percent in (99, 100)]
+    table.add_row("this load itself, late by", *times, "–", style="bold")
     return table
 
 

@@ -93,7 +93,7 @@ class PackageTokenizer:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        # The text of each single id, and as it is behind another: a decoder may strip the space that a text begins with.
+        # The text of each single id, and as it is behind another: a decoder may strip a text's first space.
         self.text_of: Mapping[int, str] = _Texts(lambda token: self.decode([token]))
         self.text_behind: Mapping[int, str] = _Texts(self._decode_behind)
         tokenizer.no_truncation()
