@@ -56,8 +56,8 @@ MEMORY = {
 # Where another program fills the machine's memory Ray would end workers to make room: controller, proxies and replicas
 # of a service that holds a gigabyte. The kernel ends the largest process, and Serve starts again what it ended.
 KEPT_WORKERS = {"RAY_memory_monitor_refresh_ms": "0"}
-# Ray starts workers at a niceness of 15, as background work, which a server is not. And 19 is the greatest niceness there
-# is, so that threads that yield to others (`engine/worker.py`) could hardly do so.
+# Ray starts workers at a niceness of 15, as background work, which a server is not. As none is greater than 19, threads
+# that yield to others (`engine/worker.py`) could hardly do so there.
 PRIORITY = {"RAY_worker_niceness": "0"}
 FALLBACK_PORT = "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT"
 # There is no load balancer before a single machine that must first notice that a replica goes; Ray waits 30 s for it.
