@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.addresses import ADDRESSED
 from service.api.error_forms import NATIVE, ErrorForm, error_form
-from service.engine.admission import SPENDING, Spending
 from service.errors import InternalError, ServiceError
 from service.metrics import Metrics
 from service.schemas import (
@@ -28,6 +27,7 @@ from service.schemas import (
     TranslateEvent,
     Usage,
 )
+from service.spending import SPENDING, Spending
 from service.tasks.task import ANONYMOUS
 from service.tracing import Span, Tracing
 

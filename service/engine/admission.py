@@ -7,10 +7,10 @@ refused request has cost nothing. An admitted one is never refused for lack of r
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 from service.engine.errors import Overloaded
+from service.spending import SPENDING, Spending
 
 SHARE = 3  # of four parts: what one may have of anything that others want, too
 
@@ -26,16 +26,6 @@ class AdmissionLimits:
 
     max_waiting_slots: int = 1024
     max_waiting_tokens: int = 65536
-
-
-@dataclass
-class Spending:
-    """Tokens that were computed in a request's name so far, whether or not anybody gets its answer."""
-
-    tokens: int = 0
-
-
-SPENDING: ContextVar[Spending | None] = ContextVar("spending", default=None)  # of the request in progress
 
 
 class Admission:
