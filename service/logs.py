@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
+from traceback import format_exception
 from typing import Any, Literal, TextIO
 
 import structlog
@@ -100,14 +101,23 @@ class _RenamedFileHandler(WatchedFileHandler):
             self._statstream()
 
 
+def _traceback(exc_info: structlog.typing.ExcInfo) -> str:
+    """Return an error's traceback. The libraries' own ways print it, and in replicas Ray has a print of its own."""
+    return "".join(format_exception(*exc_info)).removesuffix("\n")
+
+
+def _write_traceback(file: TextIO, error: structlog.typing.ExcInfo) -> None:
+    file.write(f"\n{_traceback(error)}")
+
+
 _AS_JSON: list[structlog.typing.Processor] = [
-    structlog.processors.format_exc_info,
+    structlog.processors.ExceptionRenderer(_traceback),
     structlog.processors.JSONRenderer(ensure_ascii=False),
 ]
 
 
 def _as_text(*, in_colours: bool) -> list[structlog.typing.Processor]:
-    return [structlog.dev.ConsoleRenderer(colors=in_colours, exception_formatter=structlog.dev.plain_traceback)]
+    return [structlog.dev.ConsoleRenderer(colors=in_colours, exception_formatter=_write_traceback)]
 
 
 def own_stderr() -> Path:

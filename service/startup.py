@@ -6,9 +6,13 @@ import logging
 import math
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from itertools import combinations
+from pathlib import Path
 from tempfile import TemporaryFile
 
+from model.package import Manifest
 from service.keys import configured_keys
 from service.models_file import RAY_PART, ModelSettings
 from service.replica_groups import GATEWAY_CPUS, ReplicaGroup, replica_groups, takes_gateway
@@ -28,7 +32,9 @@ def check_start(settings: Settings, models: Sequence[ModelSettings]) -> list[Rep
     Tracing.of(settings).close()
     groups = replica_groups(models)
     for model in models:
-        model.manifest().check_files(model.package)
+        manifest = model.manifest()
+        check_runtime(model.package, manifest)
+        manifest.check_files(model.package)
     check_devices(models)
     check_caches(models)
     check_metrics_dir(settings)
@@ -73,6 +79,16 @@ def check_caches(models: Sequence[ModelSettings]) -> None:
             from service.tasks.kv_budget import kv_budget  # with ONNX Runtime, which only replicas need otherwise
 
             kv_budget(model, manifest)
+
+
+def check_runtime(package: Path, manifest: Manifest) -> None:
+    """Refuse a package that needs a newer ONNX Runtime; raises `PackageError`.
+
+    It is not imported here. Where it was installed under another name the replica finds out.
+    """
+    for name in ("onnxruntime", "onnxruntime-gpu"):
+        with suppress(PackageNotFoundError):
+            manifest.check_runtime(package, version(name))
 
 
 def check_devices(models: Sequence[ModelSettings]) -> None:

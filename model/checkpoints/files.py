@@ -12,6 +12,7 @@ from typing import Any
 from model.checkpoints.errors import CheckpointError
 
 CONFIG_FILE = "config.json"
+ADAPTER_FILE = "adapter_config.json"  # of PEFT
 SMALL_100 = "tokenization_small100.py"  # beside its checkpoint; never run (Mohammadshahi et al. 2022, section 3)
 
 
@@ -85,7 +86,24 @@ def count_numbers(paths: Sequence[Path]) -> dict[str, int]:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Read config.json; raises `CheckpointError`."""
+    check_complete(folder)
     return read_json(folder / CONFIG_FILE)
+
+
+def check_complete(folder: Path) -> None:
+    """Refuse a folder that has no whole model, as an adapter's; raises `CheckpointError`, which says what to do."""
+    adapter = folder / ADAPTER_FILE
+    if adapter.is_file():  # also beside a whole model, which would be served without it
+        base = read_json(adapter).get("base_model_name_or_path") or "another model"
+        raise CheckpointError(
+            f"{folder}: {ADAPTER_FILE} is that of an adapter (PEFT, LoRA) for {base}; merge the two with peft's "
+            "merge_and_unload(), save model and tokenizer with save_pretrained(), and import that folder"
+        )
+    if not (folder / CONFIG_FILE).is_file():
+        inner = [path.parent for path in folder.glob(f"*/{CONFIG_FILE}")]
+        latest = max(inner, key=lambda path: path.stat().st_mtime, default=None)
+        hint = f"did you mean {latest}?" if latest is not None else "a checkpoint has one"
+        raise CheckpointError(f"{folder}: there is no {CONFIG_FILE}; {hint}")
 
 
 def read_json(path: Path) -> dict[str, Any]:

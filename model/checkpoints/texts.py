@@ -25,7 +25,10 @@ from model.package import SpecialIds, Tagging
 
 # Classes of tokenizers, without -Tokenizer and -TokenizerFast, whose models are not given the types of texts.
 WITHOUT_TYPES = frozenset(
-    "Albert Bart Barthez Bertweet Camembert DistilBert GPT2 Longformer MPNet Roberta XLMRoberta".split()  # noqa: SIM905
+    [
+        *("Albert", "Bart", "Barthez", "Bertweet", "Camembert", "DistilBert", "GPT2", "Longformer", "MPNet", "Roberta"),
+        *("TokenizersBackend", "XLMRoberta"),
+    ]
 )
 NO_LIMIT = 1_000_000  # what tokenizers state that know no longest text: far more
 
@@ -83,7 +86,7 @@ def tokens_of_reader(
     It is another one, written into `scratch`, where texts are not of the types, or do not end, as the model reads them.
     """
     segments = made.embeddings.segments
-    if segments == 1 or (segments and not _reads_types(folder)):
+    if segments == 1 or (segments and not _reads_types(folder, config)):
         file = of_one_type(file, scratch)
     tokenizer = read_tokenizer(file)
     if layout is not None and layout.lower_case and _normalized(tokenizer, "A") != "a":
@@ -99,14 +102,17 @@ def tokens_of_reader(
     return Tokens(file, SpecialIds(pad=pad or 0, mask=next((mask for mask in masks if mask is not None), None)))
 
 
-def _reads_types(folder: Path) -> bool:
+def _reads_types(folder: Path, config: HFConfig) -> bool:
     """Tell whether a model is given the types of its texts.
 
-    Files may name its inputs, and not these among them, or a class of tokenizer that makes none.
+    Files may name its inputs, and not these among them, or a class of tokenizer that makes none: as the class of no
+    family does since version 5 of transformers, which has given it a new name, and did not before.
     """
     inputs, kind = _option(folder, "model_input_names"), _option(folder, "tokenizer_class")
     if isinstance(inputs, list):
         return "token_type_ids" in inputs
+    if kind == "PreTrainedTokenizerFast" and str(config.get("transformers_version")).startswith("5."):
+        return False
     return not isinstance(kind, str) or kind.removesuffix("Fast").removesuffix("Tokenizer") not in WITHOUT_TYPES
 
 

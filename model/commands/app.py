@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 from typing import Annotated
@@ -78,7 +79,8 @@ def main() -> None:
     except ERRORS as error:
         sys.exit(f"trifold: {error}")
     except OSError as error:  # a full disk, a folder that may not be written to
-        sys.exit(f"trifold: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
+        full = " (packages are written to --out, or kept in TRIFOLD_CACHE_DIR)" if error.errno == errno.ENOSPC else ""
+        sys.exit(f"trifold: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}{full}")
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:

@@ -73,8 +73,10 @@ def read_entries(path: Path) -> list[Any]:
 
 
 def _absolute(folder: Path, key: str, value: Any) -> Any:
-    """Make a path absolute; a name stays what it is, unless it begins as a path does."""
-    is_path = isinstance(value, str) and (key == "package" or (key == "model" and value.startswith(".")))
+    """Make a path absolute; a name stays what it is, unless it begins as a path does, or there is such a folder."""
+    if not isinstance(value, str) or key not in {"package", "model"}:
+        return value
+    is_path = key == "package" or value.startswith(".") or (folder / value).is_dir()
     return str((folder / value).resolve()) if is_path else value
 
 

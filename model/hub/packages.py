@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.files import CONFIG_FILE, count_numbers, weight_files
+from model.checkpoints.files import CONFIG_FILE, check_complete, count_numbers, weight_files
 from model.checkpoints.sentence import read_layout
 from model.hub.cache import PackageCache, key_of
 from model.hub.card import read_card
@@ -237,7 +237,9 @@ def content_of(folder: Path, options: ImportOptions) -> str:
 
 
 def _require_description(folder: Path) -> None:
-    if not (folder / CONFIG_FILE).is_file():
+    """Refuse a folder without a whole model; raises `HubError`, `CheckpointError`."""
+    if not any(folder.glob(f"**/{CONFIG_FILE}")) and not any(folder.glob("adapter_*")):
         raise HubError(
             f"{folder}: there is neither {FILE_NAME}, as a package has, nor {CONFIG_FILE}, as a checkpoint has"
         )
+    check_complete(folder)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -26,6 +27,7 @@ FILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 FileName = Annotated[str, Field(pattern=FILE_PATTERN)]  # in the package's folder, nowhere else
 
 FILE_NAME = "manifest.json"
+FORMAT: Final = 3  # of manifests; another one is not read
 TOKENIZER_FILE = "tokenizer.json"
 CURVES_FILE = "curves.png"
 RELIABILITY_FILE = "reliability.png"
@@ -145,7 +147,7 @@ class Verification(Part):
 class Manifest(Part):
     """The description of one model package; graphs, limits and ids are what serving needs, the rest is its card."""
 
-    format_version: Literal[3] = 3
+    format_version: Literal[3] = FORMAT
     name: str = Field(pattern=NAME_PATTERN)
     task: TaskName
     family: str = "trifold"
@@ -267,12 +269,17 @@ class Manifest(Part):
     def read(cls, folder: Path) -> Manifest:
         """Read a package's manifest alone, as its files may be gigabytes; raises `PackageError`."""
         try:
-            return cls.model_validate_json((folder / FILE_NAME).read_bytes())
+            content = (folder / FILE_NAME).read_bytes()
+            return cls.model_validate_json(content)
         except (FileNotFoundError, NotADirectoryError):
-            raise PackageError(f"{folder}: there is no {FILE_NAME}; a model package has one") from None
+            hint = "a model package has one"
+            if (folder / "config.json").is_file():
+                hint += "; for a checkpoint write model in place of package in the models file, or import it first"
+            raise PackageError(f"{folder}: there is no {FILE_NAME}; {hint}") from None
         except OSError as error:
             raise PackageError(f"{folder / FILE_NAME}: {error.strerror}") from None
         except ValidationError as error:
+            _check_format(folder, content)
             raise PackageError(f"{folder / FILE_NAME}: {in_words(error, 'manifest')}; export the model again") from None
 
     def check_files(self, folder: Path) -> None:
@@ -290,6 +297,14 @@ class Manifest(Part):
         for file in sorted(filter(self.may_be_read, others)):
             raise PackageError(f"{folder}: sha256 in the manifest lacks {file}, which a graph may read")
 
+    def check_runtime(self, folder: Path, installed: str) -> None:
+        """Refuse an ONNX Runtime that is too old to know all of a package's graphs; raises `PackageError`."""
+        if _major_and_minor(installed) < _major_and_minor(self.onnxruntime):
+            raise PackageError(
+                f"{folder}: its graphs need ONNX Runtime {self.onnxruntime} or newer, and {installed} is installed "
+                f"here; install onnxruntime>={self.onnxruntime}"
+            )
+
     def may_be_read(self, file: str) -> bool:
         """Tell whether a file beside a graph is called as its weights are, which it names itself."""
         return file.startswith(tuple(graph.file for graph in self.graphs.values())) or file.endswith((".data", "_data"))
@@ -297,6 +312,23 @@ class Manifest(Part):
     def save(self, folder: Path) -> None:
         """Write the manifest into a package's folder."""
         write_whole(folder / FILE_NAME, self.model_dump_json(indent=2, exclude_none=True) + "\n")
+
+
+def _check_format(folder: Path, manifest: bytes) -> None:
+    """Refuse a manifest of a newer format, whose other fields may be others, too; raises `PackageError`."""
+    try:
+        found = json.loads(manifest)["format_version"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return
+    if isinstance(found, int) and found > FORMAT:
+        raise PackageError(
+            f"{folder / FILE_NAME}: the package is of a newer Trifold (format {found}, and this one reads {FORMAT}); "
+            "update Trifold, or export the model with this one"
+        )
+
+
+def _major_and_minor(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")[:2]]
 
 
 def in_words(error: ValidationError, whole: str) -> str:

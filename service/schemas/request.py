@@ -41,6 +41,17 @@ def as_lists_of_ids(value: object) -> list[list[int]] | None:
 # max_new_tokens, but not top_p for top_k, nor skip_special_tokens for add_special_tokens.
 NEAR = 0.82
 OTHERS = frozenset({"encoder_no_repeat_ngram_size"})  # near by name, and something else where others know it
+# What other servers and libraries call a field, too far from our name to be taken for a slip of it.
+ELSEWHERE = {
+    "aggregation_strategy": "aggregation",
+    "function_to_apply": "activation",
+    "guided_json": "grammar",
+    "max_completion_tokens": "max_tokens",
+    "num_beams": "beam_size",
+    "num_return_sequences": "n",
+    "response_format": "grammar",
+    "stop_sequences": "stop",
+}
 MAX_NAME_LENGTH = 64
 MAX_UNKNOWN = 32  # fields that are compared with those that are known
 SLIP = "slip"  # the kind of the error, whose context has the name
@@ -70,7 +81,9 @@ class Request(BaseModel):
                 name for name, value in body.items() if value is not None and name not in known and name not in OTHERS
             )
             for name in islice(unknown, MAX_UNKNOWN):
-                near = difflib.get_close_matches(name[:MAX_NAME_LENGTH], known - body.keys(), n=1, cutoff=NEAR)
+                free = known - body.keys()
+                near = [ELSEWHERE[name]] if ELSEWHERE.get(name) in free else []
+                near = near or difflib.get_close_matches(name[:MAX_NAME_LENGTH], free, n=1, cutoff=NEAR)
                 if near and not _SURROGATE.search(name):
                     words = "{name} is not known here; did you mean {near}?"
                     raise PydanticCustomError(SLIP, words, {"name": name, "near": near[0]})

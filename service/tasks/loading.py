@@ -78,7 +78,7 @@ def load_task(
     """
     started = time.monotonic()
     manifest = model.manifest()
-    _check_runtime(model.package, manifest)
+    manifest.check_runtime(model.package, runtime_version())
     manifest.check_files(model.package)
     warn_of_precision(model)
     task = _open(model, manifest, limits, metrics.observer(manifest.name) if metrics else None)
@@ -86,21 +86,6 @@ def load_task(
         slots, seconds = 0 if manifest.cache is None else model.max_slots, time.monotonic() - started
         metrics.loaded(manifest, application or manifest.name, slots, seconds)
     return task
-
-
-def _check_runtime(folder: Path, manifest: Manifest) -> None:
-    """Refuse a package whose graphs the installed ONNX Runtime cannot know all of."""
-    installed, oldest = runtime_version(), manifest.onnxruntime
-    if _numbers(installed) < _numbers(oldest):
-        raise PackageError(
-            f"{folder}: its graphs need ONNX Runtime {oldest} or newer, and {installed} is installed here; "
-            f"install onnxruntime>={oldest}"
-        )
-
-
-def _numbers(version: str) -> list[int]:
-    """Return major and minor version, to be compared."""
-    return [int(part) for part in version.split(".")[:2]]
 
 
 def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Observer | None) -> LocalTask:

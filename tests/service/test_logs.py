@@ -92,6 +92,19 @@ def test_the_form_of_lines_and_which_are_written_can_be_chosen() -> None:
     assert re.search(r"\[error +\] failed .*model=stories\nTraceback .*ValueError: out of range", written, re.DOTALL)
 
 
+def test_a_traceback_is_whole_though_ray_replaces_print(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builtins.print", lambda *_, **__: None)
+    with io.StringIO() as stream:
+        configure_logs(stream=stream, log_format="json")
+        try:
+            raise ValueError("out of range")
+        except ValueError:
+            logging.getLogger("trifold").exception("failed")
+        written = json.loads(stream.getvalue())
+
+    assert re.fullmatch(r"Traceback .*\n  File .*\nValueError: out of range", written["exception"], re.DOTALL)
+
+
 def test_what_cannot_be_opened_is_told_and_does_not_stop_a_process(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from service.replica_groups import ReplicaGroup
 from service.settings import Settings
 from service.settings_errors import SettingsError
 from service.startup import check_cpus, check_devices, check_ports, check_start
-from tests.conftest import MakePackage, TinyPackage
+from tests.conftest import MakePackage, TinyPackage, with_manifest
 
 
 def test_what_could_be_served_passes(sentiment: TinyPackage, stories: TinyPackage) -> None:
@@ -28,6 +28,13 @@ def test_a_model_for_a_gpu_is_refused_where_onnx_runtime_has_no_cuda(
     with pytest.raises(SettingsError, match="num_gpus asks for CUDA, which the installed ONNX Runtime has not"):
         check_devices([wanting])
     check_devices([wanting.model_copy(update={"cpu_fallback": True}), ModelSettings(package=sentiment.folder)])
+
+
+def test_a_package_for_a_newer_runtime_is_refused_before_ray_starts(stories: TinyPackage, tmp_path: Path) -> None:
+    package = with_manifest(stories, tmp_path / "package", onnxruntime="99.1")
+
+    with pytest.raises(PackageError, match=r"need ONNX Runtime 99\.1 or newer, and 1\..* is installed here; install"):
+        check_start(Settings(), [ModelSettings(package=package)])
 
 
 def test_a_cache_too_small_for_one_sequence_is_refused_before_ray_starts(

@@ -256,8 +256,12 @@ def test_a_model_that_is_not_given_the_types_of_texts_has_pairs_of_one(bert: Pat
         (distil, {0}),
         ({**distil, "model_input_names": both}, {0, 1}),
         ({"tokenizer_class": "BertTokenizer"}, {0, 1}),
+        ({"tokenizer_class": "TokenizersBackend"}, {0}),
+        ({"tokenizer_class": "PreTrainedTokenizerFast", "saved_by": "5.24.0"}, {0}),
+        ({"tokenizer_class": "PreTrainedTokenizerFast", "saved_by": "4.57.1"}, {0, 1}),
     ]
     for said, types in cases:
+        change(bert / "config.json", transformers_version=said.get("saved_by", "5.24.0"))
         (bert / "tokenizer_config.json").write_text(json.dumps(said))
         _, tokens, _, _ = read_checkpoint(bert, "tiny", "MIT", scratch=tmp_path)
         assert tokens is not None

@@ -109,11 +109,14 @@ def test_what_is_wrong_is_told_before_anything_is_looked_for(entry: dict[str, An
 
 def test_paths_of_a_models_file_are_relative_to_it(tmp_path: Path) -> None:
     path = tmp_path / "models.yaml"
-    path.write_text("models:\n- package: mine\n- model: ./checkpoint\n- model: org/name\n  max_slots: 2\n")
+    (tmp_path / "runs" / "bert").mkdir(parents=True)
+    entries = ["package: mine", "model: ./checkpoint", "model: runs/bert", "model: org/name\n  max_slots: 2"]
+    path.write_text("models:\n" + "".join(f"- {entry}\n" for entry in entries))
 
     assert read_entries(path) == [
         {"package": str(tmp_path / "mine")},
         {"model": str(tmp_path / "checkpoint")},
+        {"model": str(tmp_path / "runs" / "bert")},
         {"model": "org/name", "max_slots": 2},
     ]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -236,6 +237,32 @@ def test_a_folder_that_changes_while_it_is_imported_is_not_kept(
 def test_a_folder_that_is_neither_says_what_it_lacks(packages: Packages, tmp_path: Path) -> None:
     with pytest.raises(HubError, match=r"there is neither manifest\.json, as a package has, nor config\.json"):
         packages.find(str(tmp_path), FLOAT32)
+
+
+def test_a_folder_of_checkpoints_is_told_which_is_the_latest(packages: Packages, tmp_path: Path) -> None:
+    for place, step in enumerate((500, 1000)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        config = tmp_path / f"checkpoint-{step}" / "config.json"
+        config.write_text("{}")
+        os.utime(config, (place, place))
+
+    with pytest.raises(CheckpointError, match=r"there is no config\.json; did you mean .*checkpoint-1000\?"):
+        packages.find(str(tmp_path), FLOAT32)
+
+
+@pytest.mark.parametrize("has_base", [False, True])
+def test_an_adapter_is_refused_also_beside_its_base(
+    packages: Packages, checkpoints: Path, tmp_path: Path, has_base: bool
+) -> None:
+    folder = tmp_path / "adapted"
+    if has_base:
+        shutil.copytree(checkpoints / "bert", folder)
+    else:
+        folder.mkdir()
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "org/base"}')
+
+    with pytest.raises(CheckpointError, match=r"adapter \(PEFT, LoRA\) for org/base; merge"):
+        packages.find(str(folder), FLOAT32)
 
 
 def test_without_torch_what_was_imported_is_found_and_nothing_is_downloaded_in_vain(

@@ -55,6 +55,21 @@ def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
         Manifest.load(tmp_path)
 
 
+def test_a_checkpoint_in_the_place_of_a_package_is_told_where_it_belongs(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+
+    with pytest.raises(PackageError, match="for a checkpoint write model in place of package"):
+        Manifest.load(tmp_path)
+
+
+@pytest.mark.parametrize(("version", "advice"), [(4, "update Trifold"), (2, "export the model again")])
+def test_a_manifest_of_another_format_is_refused_with_what_helps(folder: Path, version: int, advice: str) -> None:
+    edit(folder, format_version=version, unheard_of=True)
+
+    with pytest.raises(PackageError, match=advice):
+        Manifest.load(folder)
+
+
 def test_a_file_in_the_place_of_a_folder_is_refused(folder: Path) -> None:
     with pytest.raises(PackageError, match=r"tokenizer\.json: there is no manifest\.json"):
         Manifest.load(folder / "tokenizer.json")

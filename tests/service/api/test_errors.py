@@ -198,6 +198,9 @@ async def test_unknown_fields_are_tolerated(client: Client) -> None:
         ("/classify", {"inputs": "x"}, "inputs", "input"),
         ("/embed", {"input": "x", "dimension": 8}, "dimension", "dimensions"),
         ("/translate", {"input": "x", "source": "en", "targets": "sv"}, "targets", "target"),
+        ("/generate", {"prompt": "x", "num_beams": 4}, "num_beams", "beam_size"),
+        ("/generate", {"prompt": "x", "stop_sequences": ["y"]}, "stop_sequences", "stop"),
+        ("/classify", {"input": "x", "function_to_apply": "none"}, "function_to_apply", "activation"),
     ],
 )
 async def test_a_field_that_is_nearly_known_is_a_slip(

@@ -78,7 +78,10 @@ class OpenAIRequest(NullsLeftOut):
         unused = {tools for tools, choice in TOOLS.items() if sent.get(choice) == "none"}
         for name, harmless in REFUSED.items():
             if name in sent and name not in unused and not _is_among(sent[name], (*harmless, *ASKS_NOTHING)):
-                raise InvalidRequest(f"{name} is not supported; leave it out", name)
+                hint = (
+                    ", or send them to /generate, which gives them to the model's template" if name == "tools" else ""
+                )
+                raise InvalidRequest(f"{name} is not supported; leave it out{hint}", name)
         for name in ALWAYS:
             if not sent.get(name, True):
                 raise InvalidRequest(f"{name} is always true here; leave it out", name)
