@@ -103,7 +103,7 @@ class DecodingDefaults:
         package = self._package
         return SamplingParams(
             max_tokens,
-            temperature=_first(request.temperature, package.temperature, self._temperature),
+            temperature=self._temperature_of(request),
             top_k=_first(request.top_k, package.top_k, 0),
             top_p=_first(request.top_p, package.top_p, 1.0),
             min_p=_first(request.min_p, package.min_p, 0.0),
@@ -114,6 +114,15 @@ class DecodingDefaults:
             logprobs=request.logprobs,
             prompt_logprobs=request.logprobs if request.echo else None,
         )
+
+    def _temperature_of(self, request: GenerateRequest) -> float:
+        """Return the temperature; ours where the default is greedy, and a request shows that it wants to sample.
+
+        It asks for several choices, which would all be alike, or says which tokens are drawn from.
+        """
+        default = _first(request.temperature, self._package.temperature, self._temperature)
+        draws = bool(request.n > 1 or request.top_k or request.min_p) or (request.top_p or 1.0) < 1
+        return TEMPERATURE if request.temperature is None and not default and draws else default
 
     def _stop_ids(self, request: DecodingRequest) -> frozenset[int]:
         return self._ends.union(request.stop_ids) if isinstance(request, GenerateRequest) else self._ends

@@ -36,6 +36,23 @@ async def test_sampling_defaults_are_the_packages_and_each_can_be_overridden(
     assert other["choices"] == plain["choices"] != implied["choices"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "draws"),
+    [({"n": 3}, True), ({"top_p": 0.9}, True), ({"top_k": 50}, True), ({"top_p": 1.0}, False), ({"seed": 1}, False)],
+)
+async def test_a_greedy_package_draws_for_who_asks_for_choices_or_says_what_to_draw_from(
+    open_client: OpenClient, stories: TinyPackage, tmp_path: Path, fields: dict[str, Any], draws: bool
+) -> None:
+    folder = with_manifest(stories, tmp_path / "greedy", generation={"temperature": 0, "max_tokens": 20})
+    async with open_client(folder) as client:
+        greedy = [await generated(client, **fields, temperature=0) for _ in range(3)]
+        asked = [await generated(client, **fields) for _ in range(3)]
+
+    texts = {choice["text"] for answer in asked for choice in answer["choices"]}
+    assert (texts != {choice["text"] for answer in greedy for choice in answer["choices"]}) is draws
+    assert (len(texts) > 1) is draws
+
+
 async def test_a_packages_beams_give_way_to_a_request_that_samples(
     open_client: OpenClient, stories: TinyPackage, tmp_path: Path
 ) -> None:
