@@ -123,7 +123,7 @@ def _parse_entry(path: Path, place: int, entry: Any) -> Key:
     except ValidationError as error:
         name = entry.get("name") if isinstance(entry, dict) else None
         called = f" ({name})" if isinstance(name, str) else ""
-        raise SettingsError(f"{path}: entry {place}{called}: {problems(error)}") from None
+        raise SettingsError(f"{path}: entry {place}{called}: {problems(error, Key.model_fields)}") from None
 
 
 def _refuse_duplicates(path: Path, keys: Iterable[Key]) -> None:

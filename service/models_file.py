@@ -192,6 +192,9 @@ class ModelSettings(BaseModel):
         return manifest.model_copy(update={"name": self.name or manifest.name, "limits": limits})
 
 
+FIELDS = (*ModelSettings.model_fields, *Autoscaling.model_fields)  # names, of which others may be slips
+
+
 def most_replicas(model: ModelSettings) -> int:
     """Return how many replicas of a model a single machine may have."""
     return model.autoscaling.max_replicas
@@ -207,7 +210,7 @@ def read_models(path: Path, together: Callable[[ModelSettings], int] = most_repl
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; TRIFOLD_MODELS_FILE names the models file") from None
     except ValidationError as error:
-        raise SettingsError(f"{path}: {problems(error)}") from None
+        raise SettingsError(f"{path}: {problems(error, FIELDS)}") from None
     share = 1 / sum(map(together, models))
     return [
         model.model_copy(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from model.package import yaml_text
 
@@ -22,6 +25,17 @@ def parse_yaml(path: Path, content: bytes) -> Any:
         raise SettingsError(f"{path}: {error}") from None
 
 
-def problems(error: ValidationError) -> str:
-    """Return all that is wrong, each by its field; values are left out, as they may be secrets."""
-    return "; ".join(": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"]))) for e in error.errors())
+def problems(error: ValidationError, known: Iterable[str] = ()) -> str:
+    """Return all that is wrong, each by its field; values are left out, as they may be secrets.
+
+    `known`: names of fields, one of which a field that is not known may be a slip of.
+    """
+    return "; ".join(_problem(each, list(known)) for each in error.errors())
+
+
+def _problem(found: ErrorDetails, known: Sequence[str]) -> str:
+    field, message = ".".join(map(str, found["loc"])), found["msg"]
+    if found["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(found["loc"][-1]), known, n=1)
+        message = f"not known; did you mean {near[0]}?" if near else "not known"
+    return ": ".join(filter(None, (field, message)))

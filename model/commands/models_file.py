@@ -27,7 +27,7 @@ from model.hub.names import parse_name, served_name
 from model.hub.packages import ImportOptions, Packages
 from model.package import Manifest, PackageError
 from model.package.manifest import FILE_NAME, Precision
-from service.models_file import ModelSettings
+from service.models_file import FIELDS, ModelSettings
 from service.settings_errors import SettingsError, parse_yaml, problems
 
 Find = Callable[[str, ImportOptions], Path]
@@ -124,7 +124,7 @@ def _check(place: int, entry: Any) -> Any:
         model = _NamedModel.model_validate(entry)
         ModelSettings.model_validate({**(model.model_extra or {}), "package": ".", "name": model.name})
     except ValidationError as error:
-        raise SettingsError(f"models.{place}: {problems(error)}") from None
+        raise SettingsError(f"models.{place}: {problems(error, (*FIELDS, *_NamedModel.model_fields))}") from None
     return model
 
 

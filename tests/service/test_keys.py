@@ -53,7 +53,7 @@ def test_what_is_printed_for_a_key_is_what_a_keys_file_has(tmp_path: Path) -> No
         (f"- {{name: a, hash: '{hash_of('')}'}}", r"entry 1 \(a\): hash: .* is that of no text at all"),
         ("- {name: a, hash: secret}", r"entry 1 \(a\): hash: String should match"),
         (f"- {{name: a, hash: '{HASH}', requests_per_minute: 0}}", "requests_per_minute: Input should be greater"),
-        (f"- {{name: a, hash: '{HASH}', tokens_a_minute: 5}}", "tokens_a_minute: Extra inputs"),
+        (f"- {{name: a, hash: '{HASH}', tokens_a_minute: 5}}", "tokens_a_minute: not known"),
         (f"- {{name: a, hash: '{HASH}'}}\n- {{name: a, hash: '{hash_of('b')}'}}", "name: a is there twice"),
         (f"- {{name: a, hash: '{HASH}'}}\n- {{name: b, hash: '{HASH}'}}", "hash: a and b are the same key"),
     ],

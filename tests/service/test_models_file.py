@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
     ("content", "words"),
     [
         ("models: []", "models: List should have at least 1 item"),
-        ("models:\n  - {package: x, slots: 3}", "slots: Extra inputs"),
+        ("models:\n  - {package: x, slots: 3}", "slots: not known"),
         ("models:\n  - {package: x, max_slots: 0}", "max_slots: Input should be greater"),
         ("models: [{model: a/b}]", "only `trifold serve` makes packages of names .*`trifold import NAME --out FOLDER`"),
         ("models: [", "not YAML, line 1: while parsing a flow"),

@@ -161,7 +161,7 @@ def test_ray_accepts_it(sentiment: TinyPackage) -> None:
 def test_an_application_is_not_built_of_arguments_that_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIFOLD_API_KEYS", '["secret"]')
 
-    with pytest.raises(SettingsError, match="arguments of an application: max_slot: Extra inputs"):
+    with pytest.raises(SettingsError, match="arguments of an application: max_slot: not known"):
         build_model({"models": [{"package": "/models/one", "max_slot": 8}]})
 
 

@@ -94,7 +94,7 @@ def test_two_models_of_one_name_are_refused_before_anything_is_looked_for(sentim
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ({"model": "a/b", "max_slot": 1}, r"models\.1: max_slot: Extra inputs are not permitted"),
+        ({"model": "a/b", "max_slot": 1}, r"models\.1: max_slot: not known; did you mean max_slots\?"),
         ({"model": "a/b", "max_slots": 0}, r"models\.1: max_slots: .*greater than or equal to 1"),
         ({"model": "a/b", "precision": "int3"}, r"models\.1: precision: .*'float32', 'float16', 'int8'"),
         ({"model": "a/b", "name": "A B"}, r"models\.1: name: "),
