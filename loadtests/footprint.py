@@ -52,7 +52,9 @@ def main() -> None:
     command += ["--models", str(options.models)] if options.models else []
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRIFOLD_METRICS_PORT": "0"}
     begun = time.monotonic()
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, process_group=0)
+    process = subprocess.Popen(
+        command, env=environment, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, process_group=0
+    )
     try:
         wait_until_ready(port, process)
         ready_s = time.monotonic() - begun

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,7 +34,7 @@ def check_start(settings: Settings, models: Sequence[ModelSettings]) -> list[Rep
     groups = replica_groups(models)
     for model in models:
         manifest = model.manifest()
-        check_runtime(model.package, manifest)
+        check_installed_runtime(model.package, manifest)
         manifest.check_files(model.package)
     check_devices(models)
     check_caches(models)
@@ -81,14 +82,19 @@ def check_caches(models: Sequence[ModelSettings]) -> None:
             kv_budget(model, manifest)
 
 
-def check_runtime(package: Path, manifest: Manifest) -> None:
+def check_installed_runtime(package: Path, manifest: Manifest) -> None:
     """Refuse a package that needs a newer ONNX Runtime; raises `PackageError`.
 
-    It is not imported here. Where it was installed under another name the replica finds out.
+    It is not imported here, which takes a replica's memory and time: whichever distributions of it are installed say
+    their versions, and where none can be read the replica finds out.
     """
+    versions = []
     for name in ("onnxruntime", "onnxruntime-gpu"):
         with suppress(PackageNotFoundError):
-            manifest.check_runtime(package, version(name))
+            versions.append(version(name) or "")
+    known = [found for found in versions if re.match(r"\d+\.\d+(\.|$)", found)]
+    if known and len(known) == len(versions):
+        manifest.check_runtime(package, max(known, key=lambda found: [int(part) for part in found.split(".")[:2]]))
 
 
 def check_devices(models: Sequence[ModelSettings]) -> None:

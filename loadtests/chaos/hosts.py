@@ -117,6 +117,7 @@ def start(number: int, command: Sequence[str], environment: Mapping[str, str], f
             cwd=ROOT,
             stdout=log,
             stderr=log,
+            stdin=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C is for this process, which then ends the hosts
         )
     return Host(number, process)

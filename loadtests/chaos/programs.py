@@ -13,7 +13,7 @@ def running(command: Sequence[str], log: Path) -> Iterator[None]:
     """Run a program until left, and then kill it."""
     with log.open("w") as file:
         # Ctrl-C is for this process, which then ends the program.
-        process = subprocess.Popen(command, stdout=file, stderr=file, process_group=0)
+        process = subprocess.Popen(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, process_group=0)
     try:
         yield
     finally:

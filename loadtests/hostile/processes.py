@@ -132,6 +132,7 @@ def started(keys: Keys, threads: int, **settings: Any) -> Iterator[Service]:
                 command,
                 cwd=ROOT,
                 env=environment(folder, keys),
+                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 # A group of its own, as Ctrl-C is for this process, which then ends the service, but no session: Linux

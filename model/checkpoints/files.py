@@ -13,6 +13,7 @@ from model.checkpoints.errors import CheckpointError
 
 CONFIG_FILE = "config.json"
 ADAPTER_FILE = "adapter_config.json"  # of PEFT
+TRAINERS = "checkpoint-"  # and a number of steps: what a Trainer calls the folders in its own
 SMALL_100 = "tokenization_small100.py"  # beside its checkpoint; never run (Mohammadshahi et al. 2022, section 3)
 
 
@@ -90,19 +91,24 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_json(folder / CONFIG_FILE)
 
 
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Return the config.json of each checkpoint that a Trainer has left in its output folder."""
+    return [path for path in folder.glob(f"{TRAINERS}*/{CONFIG_FILE}") if path.parent.name[len(TRAINERS) :].isdecimal()]
+
+
 def check_complete(folder: Path) -> None:
     """Refuse a folder that has no whole model, as an adapter's; raises `CheckpointError`, which says what to do."""
     adapter = folder / ADAPTER_FILE
     if adapter.is_file():  # also beside a whole model, which would be served without it
-        base = read_json(adapter).get("base_model_name_or_path") or "another model"
+        base = read_json(adapter).get("base_model_name_or_path")
         raise CheckpointError(
-            f"{folder}: {ADAPTER_FILE} is that of an adapter (PEFT, LoRA) for {base}; merge the two with peft's "
+            f"{folder}: {ADAPTER_FILE} is that of an adapter (PEFT, LoRA) for "
+            f"{base if base and isinstance(base, str) else 'another model'}; merge the two with peft's "
             "merge_and_unload(), save model and tokenizer with save_pretrained(), and import that folder"
         )
     if not (folder / CONFIG_FILE).is_file():
-        inner = [path.parent for path in folder.glob(f"*/{CONFIG_FILE}")]
-        latest = max(inner, key=lambda path: path.stat().st_mtime, default=None)
-        hint = f"did you mean {latest}?" if latest is not None else "a checkpoint has one"
+        steps = [int(path.parent.name[len(TRAINERS) :]) for path in checkpoints_in(folder)]
+        hint = f"did you mean {folder / f'{TRAINERS}{max(steps)}'}?" if steps else "a checkpoint has one"
         raise CheckpointError(f"{folder}: there is no {CONFIG_FILE}; {hint}")
 
 

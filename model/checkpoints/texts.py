@@ -105,14 +105,15 @@ def tokens_of_reader(
 def _reads_types(folder: Path, config: HFConfig) -> bool:
     """Tell whether a model is given the types of its texts.
 
-    Files may name its inputs, and not these among them, or a class of tokenizer that makes none: as the class of no
-    family does since version 5 of transformers, which has given it a new name, and did not before.
+    Files may name its inputs, and not these among them, or a class of tokenizer that makes none. The class of no family
+    makes none since version 5 of transformers, and did before: what counts is by which version a model was saved.
     """
     inputs, kind = _option(folder, "model_input_names"), _option(folder, "tokenizer_class")
     if isinstance(inputs, list):
         return "token_type_ids" in inputs
-    if kind == "PreTrainedTokenizerFast" and str(config.get("transformers_version")).startswith("5."):
-        return False
+    if kind == "PreTrainedTokenizerFast":
+        major = str(config.get("transformers_version")).partition(".")[0]
+        return not (major.isdecimal() and int(major) >= 5)
     return not isinstance(kind, str) or kind.removesuffix("Fast").removesuffix("Tokenizer") not in WITHOUT_TYPES
 
 

@@ -76,8 +76,15 @@ def _absolute(folder: Path, key: str, value: Any) -> Any:
     """Make a path absolute; a name stays what it is, unless it begins as a path does, or there is such a folder."""
     if not isinstance(value, str) or key not in {"package", "model"}:
         return value
-    is_path = key == "package" or value.startswith(".") or (folder / value).is_dir()
+    is_path = key == "package" or value.startswith(".") or _is_folder(folder, value)
     return str((folder / value).resolve()) if is_path else value
+
+
+def _is_folder(folder: Path, name: str) -> bool:
+    try:
+        return bool(name) and (folder / name).is_dir()
+    except OSError:  # too long for a name of a file
+        return False
 
 
 def with_packages(entries: Sequence[Any], find: Find, check: Callable[[Named], None]) -> list[Any]:

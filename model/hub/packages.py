@@ -12,7 +12,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.files import CONFIG_FILE, check_complete, count_numbers, weight_files
+from model.checkpoints.files import (
+    ADAPTER_FILE,
+    CONFIG_FILE,
+    check_complete,
+    checkpoints_in,
+    count_numbers,
+    weight_files,
+)
 from model.checkpoints.sentence import read_layout
 from model.hub.cache import PackageCache, key_of
 from model.hub.card import read_card
@@ -238,7 +245,8 @@ def content_of(folder: Path, options: ImportOptions) -> str:
 
 def _require_description(folder: Path) -> None:
     """Refuse a folder without a whole model; raises `HubError`, `CheckpointError`."""
-    if not any(folder.glob(f"**/{CONFIG_FILE}")) and not any(folder.glob("adapter_*")):
+    is_one = (folder / CONFIG_FILE).is_file() or (folder / ADAPTER_FILE).is_file() or checkpoints_in(folder)
+    if not is_one:
         raise HubError(
             f"{folder}: there is neither {FILE_NAME}, as a package has, nor {CONFIG_FILE}, as a checkpoint has"
         )

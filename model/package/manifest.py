@@ -320,7 +320,7 @@ def _check_format(folder: Path, manifest: bytes) -> None:
         found = json.loads(manifest)["format_version"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return
-    if isinstance(found, int) and found > FORMAT:
+    if isinstance(found, int) and FORMAT < found < 1000:
         raise PackageError(
             f"{folder / FILE_NAME}: the package is of a newer Trifold (format {found}, and this one reads {FORMAT}); "
             "update Trifold, or export the model with this one"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -94,8 +94,8 @@ class PackageTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         # The text of each single id, and as it is behind another: a decoder may strip a text's first space.
-        self.text_of: Mapping[int, str] = _Texts(lambda token: self.decode([token]))
-        self.text_behind: Mapping[int, str] = _Texts(self._decode_behind)
+        self.text_of: Mapping[int, str] = _Texts(tokenizer)
+        self.text_behind: Mapping[int, str] = _Texts(tokenizer, is_behind=True)
         tokenizer.no_truncation()
         tokenizer.no_padding()
 
@@ -128,13 +128,7 @@ class PackageTokenizer:
 
     def encode_plainly(self, text: str) -> list[int]:
         """Return the ids of a text in which nothing is a special or added token, whatever it looks like."""
-        tokenizer = self._tokenizer
-        if tokenizer.normalizer is not None:
-            text = tokenizer.normalizer.normalize_str(text)
-        parts = [text]
-        if tokenizer.pre_tokenizer is not None:
-            parts = [part for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
-        return [token.id for part in parts for token in tokenizer.model.tokenize(part)]
+        return _plain_ids(self._tokenizer, text)
 
     def added_tokens(self) -> dict[str, tuple[int, bool]]:
         """Return the added tokens: what each stands for in a text → its id, and whether it is a special one."""
@@ -149,26 +143,40 @@ class PackageTokenizer:
         """Return the text of ids, special tokens left out unless they are asked for."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=skips_special)
 
-    def _decode_behind(self, token: int) -> str:
-        both = self.decode([*self._anchor, token])
-        return both[len(self.decode(self._anchor)) :]
+
+def _plain_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    if tokenizer.normalizer is not None:
+        text = tokenizer.normalizer.normalize_str(text)
+    parts = [text]
+    if tokenizer.pre_tokenizer is not None:
+        parts = [part for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+    return [token.id for part in parts for token in tokenizer.model.tokenize(part)]
+
+
+class _Texts(dict[int, str]):
+    """Texts of single ids, each decoded when it is first asked for: at most the vocabulary.
+
+    It does not know the `PackageTokenizer` that has it: a circle would stay for ever where the collector of garbage
+    passes it over (`service/replica.py`).
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, is_behind: bool = False) -> None:
+        super().__init__()
+        self._tokenizer, self._is_behind = tokenizer, is_behind
+
+    def __missing__(self, token: int) -> str:
+        before = self._anchor if self._is_behind else []
+        text = self[token] = self._decode([*before, token])[len(self._decode(before)) :]
+        return text
 
     @cached_property
     def _anchor(self) -> list[int]:
         """A token to stand before another; none where the vocabulary has no letter."""
-        return next((ids[-1:] for ids in map(self.encode_plainly, "aeo1.") if ids and self.decode(ids[-1:])), [])
+        of_letters = (_plain_ids(self._tokenizer, letter) for letter in "aeo1.")
+        return next((ids[-1:] for ids in of_letters if ids and self._decode(ids[-1:])), [])
 
-
-class _Texts(dict[int, str]):
-    """Texts by id, each decoded when it is first asked for: at most the vocabulary."""
-
-    def __init__(self, decode: Callable[[int], str]) -> None:
-        super().__init__()
-        self._decode = decode
-
-    def __missing__(self, token: int) -> str:
-        text = self[token] = self._decode(token)
-        return text
+    def _decode(self, ids: list[int]) -> str:
+        return self._tokenizer.decode(ids)
 
 
 MAX_HELD = 16  # ids that show nothing yet

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.addresses import ADDRESSED
 from service.api.error_forms import NATIVE, ErrorForm, error_form
-from service.errors import InternalError, ServiceError
+from service.errors import InternalError, NotReady, ServiceError
 from service.metrics import Metrics
 from service.schemas import (
     AnyEvent,
@@ -42,6 +42,7 @@ LOOKS = ("/metrics", "/live")  # at the service, by who has a key, again and aga
 UNTRACED = (*PROBES, *LOOKS)
 METHODS = ("GET", "HEAD", "POST", "OPTIONS")  # a client may send any word as one
 MAX_PATH = 200  # characters of a path that a line of the log shows
+OF_OURS = (InternalError.code, NotReady.code)  # reasons for which nobody pays
 _SAFE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")  # what goes back into a header and into the logs
 
 
@@ -70,11 +71,14 @@ class Observed:
 
     @property
     def tokens(self) -> int:
-        """Tokens to charge: the answer's; where there is none, as its client left, what was computed until then.
+        """Tokens to charge: the answer's; of one that was cut, by its client or the deadline, what was computed.
 
-        Of what another process computes only the pieces that it sent are known here.
+        That is nothing where the failure is ours. Of what another process computes only the pieces that it sent are
+        known here.
         """
-        return max(self.pieces, self.spending.tokens) if self.answered_tokens is None else self.answered_tokens
+        if self.answered_tokens is not None:
+            return self.answered_tokens
+        return max(self.pieces, 0 if self.reason in OF_OURS else self.spending.tokens)
 
     def count(self, answer: Response | AnyEvent) -> None:
         """Take the tokens from an answer: of a stream its last event has them."""

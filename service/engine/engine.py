@@ -141,7 +141,7 @@ class Engine:
 
     def _tell_end(self, sequence: Sequence, ending: Ending) -> None:
         if sequence.ending is None:
-            sequence.permit.spending.tokens += sequence.decoded * sequence.width
+            sequence.permit.spending.tokens += sequence.decoded  # of a search one beam's, as its answer would say
         self._reporter.tell_end(sequence, ending)
 
     def _add(self, sequence: Sequence) -> None:

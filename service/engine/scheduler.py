@@ -239,6 +239,9 @@ class Scheduler:
 
     def _update_prefilled(self, batch: Prefill, results: abc.Sequence[StepChoice | Failure | None]) -> None:
         for chunk, result in zip(batch.chunks, results, strict=True):
+            source = 0 if chunk.sequence.has_source else len(chunk.sequence.source_ids or ())
+            for permit in {sequence.permit for sequence in (chunk.sequence, *chunk.sharers)}:
+                permit.spending.tokens += chunk.tokens + source
             for sequence in (chunk.sequence, *chunk.sharers):
                 if isinstance(result, Failure):
                     sequence.fail()
@@ -320,8 +323,6 @@ class Scheduler:
         for sequence in [sequence for group in distinct.values() for sequence in group]:
             self._waiting.take(sequence)
             sequence.permit.begin(sequence.width, sequence.waiting_tokens)
-        for first, *_ in distinct.values():
-            first.permit.spending.tokens += first.waiting_tokens
         # Those that are computed stand side by side, so that one run of the graph takes them all; the slots are behind
         # all that the decoding rows may yet spread over.
         spread = sum(sequence.decoding.width for sequence in self._decoding)

@@ -52,6 +52,7 @@ ELSEWHERE = {
     "response_format": "grammar",
     "stop_sequences": "stop",
 }
+ASKS_NOTHING: tuple[object, ...] = (1, [], {}, {"type": "text"})  # values of these that are as if they were left out
 MAX_NAME_LENGTH = 64
 MAX_UNKNOWN = 32  # fields that are compared with those that are known
 SLIP = "slip"  # the kind of the error, whose context has the name
@@ -82,7 +83,7 @@ class Request(BaseModel):
             )
             for name in islice(unknown, MAX_UNKNOWN):
                 free = known - body.keys()
-                near = [ELSEWHERE[name]] if ELSEWHERE.get(name) in free else []
+                near = [ELSEWHERE[name]] if ELSEWHERE.get(name) in free and body[name] not in ASKS_NOTHING else []
                 near = near or difflib.get_close_matches(name[:MAX_NAME_LENGTH], free, n=1, cutoff=NEAR)
                 if near and not _SURROGATE.search(name):
                     words = "{name} is not known here; did you mean {near}?"

@@ -152,7 +152,7 @@ def token_logprobs(
 ) -> list[TokenLogprob]:
     """Return tokens and their alternatives as the answer has them; `begins`: whether no text stands before each."""
     found = []
-    for token, is_first in zip(tokens, begins, strict=False):
+    for token, is_first in zip(tokens, begins[: len(tokens)], strict=True):
         text_of = tokenizer.text_of if is_first else tokenizer.text_behind
         top: list[TopLogprob] = [
             {"id": other, "text": text_of[other], "logprob": logprob} for other, logprob in token.top

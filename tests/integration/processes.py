@@ -36,7 +36,13 @@ def running(command: Sequence[str], environment: Mapping[str, str], log: Path) -
     """Run a server in a process group of its own until left; what it says goes into `log`."""
     with log.open("w") as file:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, process_group=0
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            process_group=0,
         )
         try:
             yield process

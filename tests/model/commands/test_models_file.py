@@ -110,13 +110,20 @@ def test_what_is_wrong_is_told_before_anything_is_looked_for(entry: dict[str, An
 def test_paths_of_a_models_file_are_relative_to_it(tmp_path: Path) -> None:
     path = tmp_path / "models.yaml"
     (tmp_path / "runs" / "bert").mkdir(parents=True)
-    entries = ["package: mine", "model: ./checkpoint", "model: runs/bert", "model: org/name\n  max_slots: 2"]
+    entries = [
+        "package: mine",
+        "model: ./checkpoint",
+        "model: runs/bert",
+        "model: ''",
+        "model: org/name\n  max_slots: 2",
+    ]
     path.write_text("models:\n" + "".join(f"- {entry}\n" for entry in entries))
 
     assert read_entries(path) == [
         {"package": str(tmp_path / "mine")},
         {"model": str(tmp_path / "checkpoint")},
         {"model": str(tmp_path / "runs" / "bert")},
+        {"model": ""},
         {"model": "org/name", "max_slots": 2},
     ]
 

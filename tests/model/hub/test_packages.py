@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -240,11 +239,9 @@ def test_a_folder_that_is_neither_says_what_it_lacks(packages: Packages, tmp_pat
 
 
 def test_a_folder_of_checkpoints_is_told_which_is_the_latest(packages: Packages, tmp_path: Path) -> None:
-    for place, step in enumerate((500, 1000)):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        config = tmp_path / f"checkpoint-{step}" / "config.json"
-        config.write_text("{}")
-        os.utime(config, (place, place))
+    for name in ("checkpoint-500", "checkpoint-1000", "checkpoint-last", "1_Pooling"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
 
     with pytest.raises(CheckpointError, match=r"there is no config\.json; did you mean .*checkpoint-1000\?"):
         packages.find(str(tmp_path), FLOAT32)

@@ -223,6 +223,7 @@ async def test_a_field_that_is_nearly_known_is_a_slip(
             {"prompt": "x", "max_tokens": 1, "encoder_no_repeat_ngram_size": 0, "top_logprobs": 2, "top_n": 1},
         ),
         ("/generate", {"prompt": "x", "max_tokens": 1, "max_token": None}),
+        ("/generate", {"prompt": "x", "max_tokens": 1, "num_beams": 1, "response_format": {"type": "text"}}),
         ("/tokenize", {"input": "x", "skip_special_tokens": True}),
         ("/translate", {"input": "x", "source": "en", "target": "sv", "formality": "more", "\ud800targets": 1}),
     ],

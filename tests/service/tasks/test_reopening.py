@@ -173,13 +173,13 @@ async def test_a_model_that_was_opened_anew_leaves_nothing_of_the_one_before(tas
         with frozen():
             runtimes = runtimes_of(engine)
             assert runtimes
-            gone = weakref.ref(engine)
+            gone = weakref.ref(engine), weakref.ref(task._task._tokenizer)
             del engine
             task.reopen()
             await opened(task)
             await asyncio.gather(*task._closing)
             await asyncio.sleep(0)
-            assert gone() is None and not [runtime for runtime in runtimes if runtime() is not None]
+            assert not [part for part in (*gone, *runtimes) if part() is not None]
 
 
 async def test_an_encoder_that_could_not_be_opened_anew_is_tried_again_and_closed_without_an_error(

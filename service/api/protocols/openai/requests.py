@@ -79,7 +79,9 @@ class OpenAIRequest(NullsLeftOut):
         for name, harmless in REFUSED.items():
             if name in sent and name not in unused and not _is_among(sent[name], (*harmless, *ASKS_NOTHING)):
                 hint = (
-                    ", or send them to /generate, which gives them to the model's template" if name == "tools" else ""
+                    ", or send them with messages to /generate, which gives them to the model's template"
+                    if name == "tools"
+                    else ""
                 )
                 raise InvalidRequest(f"{name} is not supported; leave it out{hint}", name)
         for name in ALWAYS:
