@@ -28,6 +28,7 @@ class DecodingDefaults:
     def __init__(self, manifest: Manifest, task: TaskName, engine: Engine) -> None:
         self._package, self._engine = manifest.generation_for(task), engine
         self._temperature = TEMPERATURE if task == "generate" else 0.0
+        self._continues = "encoder" not in manifest.graphs  # prompts, which may go on in many ways
         self._longest, self._vocab_size = manifest.limits.max_positions, manifest.vocab_size
         assert manifest.special_ids.end is not None, "bug: a model that generates has an end"
         self._ends = frozenset({manifest.special_ids.end, *self._package.end_ids})
@@ -121,8 +122,8 @@ class DecodingDefaults:
         It asks for several choices, which would all be alike, or says which tokens are drawn from.
         """
         default = _first(request.temperature, self._package.temperature, self._temperature)
-        draws = bool(request.n > 1 or request.top_k or request.min_p) or (request.top_p or 1.0) < 1
-        return TEMPERATURE if request.temperature is None and not default and draws else default
+        asks = request.n > 1 or request.top_k or request.min_p or (request.top_p or 1.0) < 1
+        return TEMPERATURE if request.temperature is None and not default and asks and self._continues else default
 
     def _stop_ids(self, request: DecodingRequest) -> frozenset[int]:
         return self._ends.union(request.stop_ids) if isinstance(request, GenerateRequest) else self._ends
