@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from model.package import Manifest
+from model.package.manifest import major_and_minor
 from service.keys import configured_keys
 from service.models_file import RAY_PART, ModelSettings
 from service.replica_groups import GATEWAY_CPUS, ReplicaGroup, replica_groups, takes_gateway
@@ -94,7 +95,7 @@ def check_installed_runtime(package: Path, manifest: Manifest) -> None:
             versions.append(version(name) or "")
     known = [found for found in versions if re.match(r"\d+\.\d+(\.|$)", found)]
     if known and len(known) == len(versions):
-        manifest.check_runtime(package, max(known, key=lambda found: [int(part) for part in found.split(".")[:2]]))
+        manifest.check_runtime(package, max(known, key=major_and_minor))
 
 
 def check_devices(models: Sequence[ModelSettings]) -> None:

@@ -91,24 +91,26 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_json(folder / CONFIG_FILE)
 
 
-def checkpoints_in(folder: Path) -> list[Path]:
-    """Return the config.json of each checkpoint that a Trainer has left in its output folder."""
-    return [path for path in folder.glob(f"{TRAINERS}*/{CONFIG_FILE}") if path.parent.name[len(TRAINERS) :].isdecimal()]
+def latest_checkpoint(folder: Path) -> Path | None:
+    """Return the last checkpoint that a Trainer has left in its output folder, if that is one."""
+    steps = [path.parent.name.removeprefix(TRAINERS) for path in folder.glob(f"{TRAINERS}*/{CONFIG_FILE}")]
+    last = max(filter(str.isdecimal, steps), key=int, default=None)
+    return None if last is None else folder / f"{TRAINERS}{last}"
 
 
 def check_complete(folder: Path) -> None:
     """Refuse a folder that has no whole model, as an adapter's; raises `CheckpointError`, which says what to do."""
     adapter = folder / ADAPTER_FILE
     if adapter.is_file():  # also beside a whole model, which would be served without it
-        base = read_json(adapter).get("base_model_name_or_path")
+        named = read_json(adapter).get("base_model_name_or_path")
+        base = named if named and isinstance(named, str) else "another model"
         raise CheckpointError(
-            f"{folder}: {ADAPTER_FILE} is that of an adapter (PEFT, LoRA) for "
-            f"{base if base and isinstance(base, str) else 'another model'}; merge the two with peft's "
+            f"{folder}: {ADAPTER_FILE} is that of an adapter (PEFT, LoRA) for {base}; merge the two with peft's "
             "merge_and_unload(), save model and tokenizer with save_pretrained(), and import that folder"
         )
     if not (folder / CONFIG_FILE).is_file():
-        steps = [int(path.parent.name[len(TRAINERS) :]) for path in checkpoints_in(folder)]
-        hint = f"did you mean {folder / f'{TRAINERS}{max(steps)}'}?" if steps else "a checkpoint has one"
+        latest = latest_checkpoint(folder)
+        hint = "a checkpoint has one" if latest is None else f"did you mean {latest}?"
         raise CheckpointError(f"{folder}: there is no {CONFIG_FILE}; {hint}")
 
 

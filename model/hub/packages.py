@@ -16,8 +16,8 @@ from model.checkpoints.files import (
     ADAPTER_FILE,
     CONFIG_FILE,
     check_complete,
-    checkpoints_in,
     count_numbers,
+    latest_checkpoint,
     weight_files,
 )
 from model.checkpoints.sentence import read_layout
@@ -245,8 +245,8 @@ def content_of(folder: Path, options: ImportOptions) -> str:
 
 def _require_description(folder: Path) -> None:
     """Refuse a folder without a whole model; raises `HubError`, `CheckpointError`."""
-    is_one = (folder / CONFIG_FILE).is_file() or (folder / ADAPTER_FILE).is_file() or checkpoints_in(folder)
-    if not is_one:
+    has_part = (folder / CONFIG_FILE).is_file() or (folder / ADAPTER_FILE).is_file()
+    if not has_part and latest_checkpoint(folder) is None:
         raise HubError(
             f"{folder}: there is neither {FILE_NAME}, as a package has, nor {CONFIG_FILE}, as a checkpoint has"
         )

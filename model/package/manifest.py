@@ -299,7 +299,7 @@ class Manifest(Part):
 
     def check_runtime(self, folder: Path, installed: str) -> None:
         """Refuse an ONNX Runtime that is too old to know all of a package's graphs; raises `PackageError`."""
-        if _major_and_minor(installed) < _major_and_minor(self.onnxruntime):
+        if major_and_minor(installed) < major_and_minor(self.onnxruntime):
             raise PackageError(
                 f"{folder}: its graphs need ONNX Runtime {self.onnxruntime} or newer, and {installed} is installed "
                 f"here; install onnxruntime>={self.onnxruntime}"
@@ -327,7 +327,8 @@ def _check_format(folder: Path, manifest: bytes) -> None:
         )
 
 
-def _major_and_minor(version: str) -> list[int]:
+def major_and_minor(version: str) -> list[int]:
+    """Return the first two numbers of a version, to be compared."""
     return [int(part) for part in version.split(".")[:2]]
 
 

@@ -106,7 +106,7 @@ class Engine:
                         continue
                     sequence = running[place]
                     if output.finish_reason is not None:
-                        self._tell_end(sequence, output.finish_reason)
+                        self._reporter.tell_end(sequence, output.finish_reason)
                         if output.finish_reason == "error":
                             raise EngineFailed
                         del running[place]
@@ -135,14 +135,9 @@ class Engine:
         self._drop(sequence, "stop")
 
     def _drop(self, sequence: Sequence, ending: Ending) -> None:
-        self._tell_end(sequence, ending)
+        self._reporter.tell_end(sequence, ending)
         self.scheduler.abort(sequence)
         self._worker.wake()
-
-    def _tell_end(self, sequence: Sequence, ending: Ending) -> None:
-        if sequence.ending is None:
-            sequence.permit.spending.tokens += sequence.decoded  # of a search one beam's, as its answer would say
-        self._reporter.tell_end(sequence, ending)
 
     def _add(self, sequence: Sequence) -> None:
         if self._worker.is_broken:

@@ -219,6 +219,7 @@ class Scheduler:
             assert choice is not None, "bug: a decoding sequence without a choice"
             for each in choice if isinstance(choice, list) else [choice]:
                 sequence.computed += 1
+                sequence.permit.spending.tokens += 1  # of a search one beam's, as its answer will say
                 if isinstance(each, Failure):
                     sequence.fail()
                 elif not sequence.is_aborted:

@@ -54,6 +54,8 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
 }
 TOOLS = {"tools": "tool_choice", "functions": "function_call"}  # which need not be there where none is to be chosen
 ALWAYS = ("skip_special_tokens", "spaces_between_special_tokens")  # fields that are refused only where they say no
+# Where what is refused can be had instead.
+ELSEWHERE = {"tools": ", or send them with messages to /generate, which gives them to the model's template"}
 
 
 def _is_among(value: object, values: Sequence[object]) -> bool:
@@ -78,12 +80,7 @@ class OpenAIRequest(NullsLeftOut):
         unused = {tools for tools, choice in TOOLS.items() if sent.get(choice) == "none"}
         for name, harmless in REFUSED.items():
             if name in sent and name not in unused and not _is_among(sent[name], (*harmless, *ASKS_NOTHING)):
-                hint = (
-                    ", or send them with messages to /generate, which gives them to the model's template"
-                    if name == "tools"
-                    else ""
-                )
-                raise InvalidRequest(f"{name} is not supported; leave it out{hint}", name)
+                raise InvalidRequest(f"{name} is not supported; leave it out{ELSEWHERE.get(name, '')}", name)
         for name in ALWAYS:
             if not sent.get(name, True):
                 raise InvalidRequest(f"{name} is always true here; leave it out", name)
