@@ -22,7 +22,7 @@ from service.logs import configure_logs, own_stderr
 from service.ray_environment import ADMIN_SOCKET, own_port, prepare_single_machine
 from service.settings import Settings, variable
 from service.settings_errors import SettingsError
-from service.signals import ending_signals
+from service.signals import UntilReady, ending_signals
 from service.startup import check_cpus, check_ports, check_start, place_on_devices
 from service.timeouts import Timeouts, check_haproxy
 
@@ -53,9 +53,9 @@ def serve(**given: object) -> None:
     `SettingsError` and `PackageError`.
     """
     configure_logs()
-    _exit_on_signals()
+    signals = UntilReady()
     _set(**given)
-    run(Settings.read())
+    run(Settings.read(), signals)
 
 
 def _set(**settings: object) -> None:
@@ -63,7 +63,7 @@ def _set(**settings: object) -> None:
     os.environ.update({f"TRIFOLD_{name.upper()}": str(value) for name, value in settings.items()})
 
 
-def run(settings: Settings) -> None:
+def run(settings: Settings, signals: UntilReady) -> None:
     """Serve until a signal comes."""
     started = time.monotonic()
     configure_logs(settings.log_to, log_format=settings.log_format, level=settings.log_level)
@@ -75,7 +75,7 @@ def run(settings: Settings) -> None:
         _set(models_file=settings.models_file.resolve())  # as HAProxy has another working directory
         if settings.api_keys_file is not None:
             _set(api_keys_file=settings.api_keys_file.absolute())  # links stay, by which a Secret's new content comes
-        _serve(Settings.read(), started, Path(haproxy_folder))
+        _serve(Settings.read(), started, Path(haproxy_folder), signals)
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def _folder(prefix: str, place: str) -> Iterator[str]:
             os.close(held)
 
 
-def _serve(settings: Settings, started: float, haproxy_folder: Path) -> None:
+def _serve(settings: Settings, started: float, haproxy_folder: Path, signals: UntilReady) -> None:
     models = settings.models()
     groups = check_start(settings, models)
     check_ports(settings)
@@ -115,18 +115,15 @@ def _serve(settings: Settings, started: float, haproxy_folder: Path) -> None:
     from service.ray_processes import expect_ray_to_end, ray_lives, start_ray
 
     try:
-        try:
-            start_ray(settings.ray_metrics_port or None)
-        except SystemExit:  # by Ray's own handler, whose status is the signal's number
-            sys.exit(0)
-        _exit_on_signals()  # in place of Ray's
-        resources = ray.cluster_resources()
-        placed = place_on_devices(groups, resources.get("GPU", 0))
-        check_cpus(placed, resources.get("CPU", 0))
-        applications = targets(models, placed, timeouts)
-        serve.start(http_options={"host": settings.host, "port": settings.port, **timeouts.http_options()})
-        serve.run_many(applications)
-        stop = _stop_on_signals()
+        with signals.heeded():
+            start_ray(settings.ray_metrics_port or None, signals)
+            resources = ray.cluster_resources()
+            placed = place_on_devices(groups, resources.get("GPU", 0))
+            check_cpus(placed, resources.get("CPU", 0))
+            applications = targets(models, placed, timeouts)
+            serve.start(http_options={"host": settings.host, "port": settings.port, **timeouts.http_options()})
+            serve.run_many(applications)
+            stop = _stop_on_signals()
         logger.info("ready at http://%s:%d after %.1f s", settings.host, settings.port, time.monotonic() - started)
         while not stop.wait(LOOK_AT_RAY_S):
             if not ray_lives():
@@ -159,12 +156,6 @@ def shut_down(shutdown: Callable[[], None], patience_s: float = SHUTDOWN_S) -> N
     thread.join(patience_s)
     if thread.is_alive():
         logger.warning("Ray Serve has not shut down in %g s; what is left of it ends with Ray", patience_s)
-
-
-def _exit_on_signals() -> None:
-    """Until the service is ready a signal ends it with status 0; whoever has started something cleans it up."""
-    for number in ending_signals():
-        signal.signal(number, lambda _number, _frame: sys.exit(0))
 
 
 def _stop_on_signals() -> threading.Event:

@@ -14,8 +14,10 @@ from typing import Any
 
 import ray
 from ray._private import node as ray_node
-from ray._private import worker
+from ray._private import ray_constants, utils, worker
 from ray._private.node import Node
+
+from service.signals import UntilReady
 
 # Requests and answers of the gateway pass through it; Ray would take a third of the memory.
 OBJECT_STORE_BYTES = 256 * 2**20
@@ -35,19 +37,26 @@ class WholeNode(Node):
             raise
 
 
-def start_ray(metrics_port: int | None) -> None:
-    """Start Ray on this machine, for this process and its children alone; raises what Ray raised at the last try."""
+def start_ray(metrics_port: int | None, signals: UntilReady) -> None:
+    """Start Ray on this machine, for this process and its children alone.
+
+    Signals wait until it has started, as an exception in the midst of it is lost or crashes what of Ray is written in
+    C++; its own handlers, which raise such, are not set. Raises what Ray raised at the last try, and `SystemExit`.
+    """
     ray_node.Node = WholeNode  # type: ignore[misc]  # which `ray.init` makes there
+    utils.set_sigterm_handler = lambda _handler: None
+    ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER = True  # here; of replicas' crashes Ray reports
     for tries_left in reversed(range(TRIES)):
         try:
-            ray.init(
-                address="local",
-                include_dashboard=False,
-                log_to_driver=False,
-                configure_logging=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                _metrics_export_port=metrics_port,
-            )
+            with signals.held():
+                ray.init(
+                    address="local",
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    configure_logging=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    _metrics_export_port=metrics_port,
+                )
             break
         except Exception as error:
             if not tries_left:

@@ -17,6 +17,7 @@ import json, sys
 import psutil
 from ray._private import services
 from service import ray_processes
+from service.signals import UntilReady
 
 def times_out(*_args, failures=[Exception("timed out during startup")] * int(sys.argv[1]), get_node=services.get_node):
     if failures:
@@ -26,7 +27,7 @@ def times_out(*_args, failures=[Exception("timed out during startup")] * int(sys
 services.get_node = times_out
 error = None
 try:
-    ray_processes.start_ray(None)
+    ray_processes.start_ray(None, UntilReady())
 except Exception as raised:
     error = str(raised)
 running = [child.name() for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
@@ -39,11 +40,12 @@ import ray
 from ray._private.utils import publish_error_to_driver
 from ray._private.worker import global_worker
 from service import ray_processes
+from service.signals import UntilReady
 
 logging.basicConfig(level=logging.WARNING)
 logged = []
 ray_processes.logger.addFilter(lambda record: logged.append(record) or True)
-ray_processes.start_ray(None)
+ray_processes.start_ray(None, UntilReady())
 publish_error_to_driver("test", "before the end", gcs_client=global_worker.gcs_client)
 deadline = time.monotonic() + 60
 while not logged and time.monotonic() < deadline:

@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +15,7 @@ from service.models_file import Autoscaling, ModelSettings
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings
 from service.settings_errors import SettingsError
+from service.signals import UntilReady
 from service.startup import check_ports, place_on_devices
 from tests.conftest import TinyPackage
 
@@ -34,7 +36,7 @@ def test_the_keys_file_is_named_by_the_links_that_its_new_content_comes_by(
     told: list[Path | None] = []
     monkeypatch.setattr("service.__main__._serve", lambda settings, *_: told.append(settings.api_keys_file))
 
-    run(Settings(api_keys_file=Path("now/keys.yaml")))
+    run(Settings(api_keys_file=Path("now/keys.yaml")), Mock(UntilReady))
     assert told == [tmp_path / "now" / "keys.yaml"]
 
 

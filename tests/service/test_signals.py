@@ -1,16 +1,71 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 
-from service.signals import ending_signals
+import pytest
+
+from service.signals import UntilReady, ending_signals
+
+SIGNALLED_WHEN_FREED = """
+import os, signal
+from service.signals import UntilReady
+
+class Freed:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(10):
+            pass
+
+with UntilReady().heeded():
+    Freed()
+    print("goes on")
+print("is ready")
+"""
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_a_terminal_that_is_closed_ends_a_program_too_unless_that_is_ignored() -> None:
-    before = signal.getsignal(signal.SIGHUP)
-    try:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        assert ending_signals() == [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
-        assert ending_signals() == [signal.SIGINT, signal.SIGTERM]
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    assert ending_signals() == [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
+    assert ending_signals() == [signal.SIGINT, signal.SIGTERM]
+
+
+def test_a_signal_ends_a_start_also_where_its_exception_is_lost() -> None:
+    with UntilReady().heeded():
+        pass  # without a signal it goes on
+
+    command = [sys.executable, "-c", SIGNALLED_WHEN_FREED]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "goes on\n"), done.stderr
+
+    with pytest.raises(SystemExit) as ended, UntilReady().heeded():
+        with suppress(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+        sys.exit("as Ray does in place of it")
+    assert ended.value.code == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_holds_signals_is_finished_before_one_ends_the_program(fails: bool) -> None:
+    signals, finished = UntilReady(), False
+    with pytest.raises(SystemExit), signals.held():
+        signal.raise_signal(signal.SIGINT)
+        finished = True
+        if fails:
+            raise OSError("as something was told to end too")
+    assert finished
+
+    with pytest.raises(SystemExit):
+        signal.raise_signal(signal.SIGINT)
