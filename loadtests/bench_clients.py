@@ -26,7 +26,7 @@ from loadtests.bench_workloads import engine_of
 from loadtests.machine import Steal, about
 from model.package import Manifest
 from service.engine.engine import Engine
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 
 PAUSES = (0.05, 0.2, 1.0)  # seconds
 STREAMS = 48

@@ -29,7 +29,7 @@ from loadtests.bench_workloads import (
     words,
 )
 from loadtests.machine import multiplies_bfloat16
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 
 Prompts = list[list[int]]
 Rate = Callable[[], float | Awaitable[float]]  # tokens per second of one generation

@@ -28,7 +28,7 @@ from loadtests.machine import about
 from model.package import Manifest
 from service.engine.batcher import Batcher
 from service.engine.inputs import TextInput
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
 

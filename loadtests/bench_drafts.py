@@ -29,7 +29,7 @@ from model.package import Manifest
 from service.engine.drafting import MAX_DRAFT_TOKENS, worthwhile
 from service.engine.engine import Engine
 from service.engine.observer import Step
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.sequence import Sampling, Sequence
 from service.engine.session import SessionOptions
 

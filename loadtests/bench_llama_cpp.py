@@ -21,7 +21,7 @@ from deploy.monitoring.local import free_port
 from loadtests.bench_decode import Prompts, Rate, without_prompts
 from loadtests.bench_models import END_TOKENS, BenchModels
 from loadtests.bench_workloads import NEW_TOKENS, THREADS, Missing
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 
 OPENS_WITHIN_S = 120.0
 STOPS_WITHIN_S = 10.0

@@ -18,7 +18,7 @@ from loadtests import openvino_genai_peer
 from loadtests.bench_decode import Prompts, Rate
 from loadtests.bench_models import BenchModels
 from loadtests.bench_workloads import NEW_TOKENS, THREADS, Missing
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 
 PEER = Path(openvino_genai_peer.__file__)
 STOPS_WITHIN_S = 10.0

@@ -16,7 +16,7 @@ from model.package import Manifest
 from service.engine.constraints import Constraints
 from service.engine.engine import Engine
 from service.engine.grammar import Vocabulary
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.schemas import Grammar
 from service.tasks.grammars import lark_of
 

@@ -21,7 +21,7 @@ from service.engine.admission import AdmissionLimits
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
 from service.engine.machine import usable_cores
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
 

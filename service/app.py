@@ -118,7 +118,7 @@ def _settings_of_cluster() -> Settings:
 
 
 def _check_written_elsewhere(settings: Settings) -> None:
-    """Refuse what stands in Serve's configuration and in the pods, too, and would be another there."""
+    """Refuse settings that Serve's configuration states, too, and states differently."""
     if settings.port != PORT_OF_CLUSTER:
         raise SettingsError(
             f"TRIFOLD_PORT is {settings.port}; on a cluster Serve's configuration says {PORT_OF_CLUSTER}"

@@ -74,7 +74,7 @@ class LoadPolicy:
 
     @staticmethod
     def _needed(context: Context, load: float, now: float) -> tuple[float, float | None]:
-        """Return the load as the first of the starting replicas began to start, and when that was; none starts: now."""
+        """Return the load when the first starting replica began, and when that was; if none starts, the load now."""
         needed, began = context.policy_state.get("needed", (0.0, None))
         if not 0 < context.current_num_replicas < context.target_num_replicas:
             return load, None

@@ -1,17 +1,19 @@
-"""Every error a client can meet, with its status; beside it only `service.api.error_forms` knows status codes.
+"""Every error a client can meet, with its status.
 
 ServiceError
 ├── NotJson             400  the body is not JSON
 ├── Unauthorized        401  no valid API key
 ├── Forbidden           403  a page of another site asks; Ray's routes, where keys are needed
 ├── NotFound            404  no such model or route
+│   ├── UnknownModel    404  the model that was named is not here
 │   └── NoModel         404  no model here does what is asked
 ├── MethodNotAllowed    405  the route exists, with another method
 ├── RequestTimeout      408  the body came too slowly
 ├── TooLarge            413  the body, or the number of inputs
-├── InvalidRequest      422  a field has a value that is not allowed, or a text is too long
+├── InvalidRequest      422  a field has a value that is not allowed
 │   ├── WrongForm       422  the body is not of the form that the route asks for
-│   ├── EmptyInput      422  a list of inputs is empty
+│   ├── EmptyInput      422  a list of inputs is empty, or a text that must have tokens
+│   ├── TooLong         422  a text has more tokens than the model reads
 │   └── WrongTask       422  the model is for something else
 ├── ServerOverloaded    429  no room to wait in; carries Retry-After
 ├── RateLimited         429  a limit of the API key; carries Retry-After

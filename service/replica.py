@@ -134,11 +134,11 @@ def _settings_and_metrics() -> tuple[Settings, Metrics]:
 
 
 def _settle_memory() -> None:
-    """Give back what opening the models took, and keep the collector of garbage from what lives as long as the process.
+    """Give back what opening the models took, and keep the garbage collector from what lives as long as the process.
 
-    Everybody would wait while it looks through that. The second time it finds next to nothing. It looks through all
-    when a quarter of what it last found has come anew, and a quarter of the libraries' objects would be many requests
-    that failed, each with its body of megabytes.
+    Everybody would wait while it looks through that. The second collection finds next to nothing, and Python begins the
+    next full one when a quarter as many objects have been added as the last one found: a quarter of the libraries'
+    would be many requests that failed, each with its body of megabytes.
     """
     from service.engine.memory import trim_heap
 

@@ -172,10 +172,13 @@ def check_ports(settings: Settings) -> None:
 
 def bind_error(host: str, port: int) -> str | None:
     """Return why an address cannot be listened on, or None."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return f"{host}:{port} cannot be listened on: {error.strerror}"
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        return f"{host}:{port} cannot be listened on: {error.strerror}"
     return None

@@ -77,8 +77,8 @@ def _choose(texts: Sequence[str], is_html: bool, target: str, translators: Seque
 def _choice(guesses: Sequence[Guess], surely: str | None, target: str, translators: Sequence[Task]) -> TranslatorChoice:
     if surely is not None and not any(_translates(task, surely, target) for task in translators):
         return TranslatorChoice(translators[0], AUTO, None)  # which refuses it, or finds that it is the target's own
-    is_there = guesses and guesses[0].score >= SURE and _translates_into(translators[0], guesses[0].language, target)
-    for guess in guesses if not is_there else ():
+    is_in_target = guesses and guesses[0].score >= SURE and _is_target(translators[0], guesses[0].language, target)
+    for guess in guesses if not is_in_target else ():
         for task in translators:
             if _translates(task, guess.language, target):
                 return TranslatorChoice(task, guess.language, guess)
@@ -90,7 +90,7 @@ def _translates(task: Task, source: str, target: str) -> bool:
     return languages is not None and languages.can_translate(source, target)
 
 
-def _translates_into(task: Task, language: str, target: str) -> bool:
+def _is_target(task: Task, language: str, target: str) -> bool:
     languages = task.manifest.languages
     return languages is not None and languages.known_as(language) == languages.known_as(target)
 

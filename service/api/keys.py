@@ -37,9 +37,8 @@ TAKE_KEYS_IN_BODIES = frozenset(
 _KEY_IN_JSON = re.compile(rb'"api_key"\s*:\s*(?P<key>"(?:[^"\\]|\\.){1,512}")')
 # What tells a body of LibreTranslate's from a native one.
 _THEIR_TEXT, _OUR_TEXT = re.compile(rb'"q"\s*:'), re.compile(rb'"input"\s*:')
-_KEY_IN_FORM = re.compile(
-    rb"&api_key=(?P<key>[^&]{1,512})"
-)  # of a form with & before it, too: sought four times as fast
+# Callers put a & before the form, so that the pattern begins with a literal: sought four times as fast.
+_KEY_IN_FORM = re.compile(rb"&api_key=(?P<key>[^&]{1,512})")
 
 
 class KeyRing:

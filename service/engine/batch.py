@@ -9,8 +9,8 @@ from typing import ClassVar, Literal, NamedTuple
 
 from service.engine.beam_search import Candidates
 from service.engine.kv_cache import Copy
+from service.engine.logprobs import SampledToken
 from service.engine.prefix_cache import Block
-from service.engine.sampling import SampledToken
 from service.engine.sequence import Sequence
 
 StepChoice = SampledToken | list[SampledToken] | Candidates  # a list where there was a draft

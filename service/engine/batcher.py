@@ -46,10 +46,10 @@ class _Item:
     permit: Permit
     answer: asyncio.Future[Array]
     arrived_at: float = field(default_factory=time.perf_counter)
-    tokens: int = field(init=False)
+    cost: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tokens = self.input.tokens
+        self.cost = self.input.cost
 
 
 class Batcher:
@@ -119,7 +119,7 @@ class Batcher:
         """
         if self._is_broken:
             raise EngineFailed
-        lane = self._long if sum(each.tokens for each in inputs) > self._batch_tokens else self._short
+        lane = self._long if sum(each.cost for each in inputs) > self._batch_tokens else self._short
         return await lane.run(permit, inputs)
 
     def load(self) -> Load:
@@ -147,28 +147,28 @@ class Batcher:
         """Take the input whose turn it is, and with it those of most similar length that fit the budget with it."""
         waiting = [item for item in queue.in_turn() if not item.answer.done()]  # whose caller waits
         batch: list[_Item] = []
-        longest = 0
-        for item in sorted(waiting, key=lambda item: abs(item.tokens - waiting[0].tokens)):
-            longest = max(longest, item.tokens)
-            if batch and longest * (len(batch) + 1) > self._batch_tokens:
+        dearest = 0
+        for item in sorted(waiting, key=lambda item: abs(item.cost - waiting[0].cost)):
+            dearest = max(dearest, item.cost)
+            if batch and dearest * (len(batch) + 1) > self._batch_tokens:
                 break
             batch.append(item)
         begun: defaultdict[Permit, list[int]] = defaultdict(list)
         for item in batch:
             queue.take(item)
-            begun[item.permit].append(item.tokens)
-        for permit, tokens in begun.items():
-            permit.begin(len(tokens), sum(tokens))
-            permit.spending.tokens += sum(tokens)
+            begun[item.permit].append(item.cost)
+            item.permit.spending.tokens += item.input.tokens
+        for permit, costs in begun.items():
+            permit.begin(len(costs), sum(costs))
         return batch
 
     def tell(self, batch: list[_Item], started: float) -> None:
         """Tell the observer of a batch that has run."""
-        tokens, longest = sum(item.tokens for item in batch), max(item.tokens for item in batch)
-        for item in batch:
-            self._observer.admitted(started - item.arrived_at, item.tokens)
+        counts = [item.input.tokens for item in batch]
+        for item, tokens in zip(batch, counts, strict=True):
+            self._observer.admitted(started - item.arrived_at, tokens)
         seconds = time.perf_counter() - started
-        self._observer.stepped(Step("encode", seconds, len(batch), tokens, longest * len(batch)))
+        self._observer.stepped(Step("encode", seconds, len(batch), sum(counts), max(counts) * len(batch)))
 
     def compute(self, batch: Sequence[_Item]) -> list[Array | Failure]:
         """Return the graph's answer for each item; raises what the graph raises if it can compute nothing any more."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from service.engine.arrays import Array
 from service.engine.columns import column_maxima, take
 from service.engine.constraints import ConstraintState
 from service.engine.logits_processors import Logits, adjusted
 from service.engine.logprobs import log_sum_exp
 
-Array = NDArray[Any]
 # Logits (rows, V), count → log probabilities and ids, (rows, count) each, best first.
 Likeliest = Callable[[Logits, int], tuple[Array, Array]]
 

@@ -19,8 +19,10 @@ from service.engine.constraints import ConstraintState
 from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.drawing import draw
 from service.engine.isolation import Failure, as_exception
+from service.engine.logits_processors import Logits
 from service.engine.logprobs import SampledToken, scored
-from service.engine.sampling import Logits, Row, sample, settled
+from service.engine.sampling import sample, settled
+from service.engine.sampling_params import Row
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Session
 from service.engine.shortlist import draw_from, length_for, temperature_of

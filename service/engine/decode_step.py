@@ -12,8 +12,8 @@ from service.engine.arrays import Array, View
 from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.drafting import MAX_DRAFT_ROWS, MAX_DRAFT_TOKENS
 from service.engine.kv_cache import KVCache
+from service.engine.logits_processors import Logits
 from service.engine.native.attention import SLOTS, SOURCE_SLOTS
-from service.engine.sampling import Logits
 from service.engine.sequence import Sequence
 from service.engine.session import BoundSession, Session
 from service.engine.slots import slots_of

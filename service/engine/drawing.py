@@ -105,7 +105,7 @@ def _draw_by_bounds(logits: Floats, rows: Sequence[Row]) -> Ids:
     of_column, width = heights(logits.shape[1]), maxima.shape[1]
     bounds = _weights_of(maxima, highest, temperatures)  # (R, W)
     cumulative = np.cumsum(bounds * of_column * (bounds >= min_p), axis=-1)
-    drawn: Ids = logits.argmax(axis=-1)  # where the model has computed no numbers, it is as good as any
+    drawn: Ids = logits.argmax(axis=-1)  # of logits that are NaN, where any token is as good
     pending = np.flatnonzero(np.isfinite(highest[:, 0]))
     while len(pending):
         chances = np.stack([rows[place].rng.random((3, TRIES)) for place in pending.tolist()])  # (R, 3, tries)
@@ -113,7 +113,7 @@ def _draw_by_bounds(logits: Floats, rows: Sequence[Row]) -> Ids:
         lines = (chances[:, 1] * of_column[columns]).astype(np.int64)
         ids, which = columns + width * lines, pending[:, None]
         weights = _weights_of(logits[which, ids], highest[pending], temperatures[pending])  # (R, tries)
-        # Not above: nothing is, where the model has computed no numbers, and token 0 is as good as any.
+        # Written as ≥ rather than not <, so that weights that are NaN are not refused, or this would never end.
         is_refused = (chances[:, 2] * bounds[which, columns] >= weights) | (weights < min_p[pending])
         taken = is_refused.argmin(axis=-1)
         drawn[pending] = ids[np.arange(len(pending)), taken]
@@ -159,7 +159,7 @@ def _draw_from_weights(logits: Floats, row: Row) -> int:
         own = weights[token]
         weights *= _are_likelier(logits, token)
         sums = column_sums(weights)
-        # Not "is kept": no comparison holds where the model has computed no numbers.
+        # Written with not, as no comparison holds of NaN, and this is to end then, too.
         if not (sums.sum() >= reach or own < params.min_p):
             return token
 
@@ -223,7 +223,7 @@ def targets_of(chances: Doubles, totals: Doubles) -> Doubles:
 def _invert(cumulative: Doubles, chances: Doubles) -> Ids:
     """Return where cumulative weights (n,) pass each chance of their total: (m,) → (m,). No place weighs nothing."""
     places: Ids = np.searchsorted(cumulative, targets_of(chances, cumulative[-1]), side="right")
-    return np.minimum(places, len(cumulative) - 1)  # of numbers that are none
+    return np.minimum(places, len(cumulative) - 1)  # of NaN
 
 
 def _place_of_each(cumulative: Doubles, chances: Doubles) -> Ids:

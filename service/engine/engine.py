@@ -20,7 +20,7 @@ from service.engine.prefix_cache import BLOCK_TOKENS, PrefixCache
 from service.engine.providers import Provider
 from service.engine.reporting import Reporter
 from service.engine.runner import Runner
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import SessionOptions

@@ -26,8 +26,13 @@ class TextInput:
 
     @property
     def tokens(self) -> int:
-        """What it costs."""
-        return len(self.ids) + MASK_TOKENS * len(self.places)
+        """How many it has."""
+        return len(self.ids)
+
+    @property
+    def cost(self) -> int:
+        """What it takes of a batch and of the queue, in tokens."""
+        return self.tokens + MASK_TOKENS * len(self.places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +41,11 @@ class ImageInput:
 
     pixels: Array
     tokens: int
+
+    @property
+    def cost(self) -> int:
+        """What it takes of a batch and of the queue, in tokens."""
+        return self.tokens
 
 
 OneShotInput = TextInput | ImageInput

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from service.engine.beam_search import Hypothesis
-from service.engine.sampling import SampledToken
+from service.engine.logprobs import SampledToken
 
 FinishReason = Literal["stop", "length", "grammar", "error"]
 

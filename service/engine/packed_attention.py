@@ -18,12 +18,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from service.engine.arrays import Array
 from service.engine.onnx_nodes import drop_unused, makers_of, users_of
-
-Array = NDArray[Any]
 
 MICROSOFT = "com.microsoft"
 WIDTH_UNIT, MAX_HEAD_WIDTH = 8, 256  # of heads, as flash attention takes them

@@ -89,8 +89,11 @@ class Room:
         for resource, amount in self._needs(sequence):
             resource.take(amount, holders, is_wide=is_wide)
 
-    def has_place_for(self, sequence: Sequence) -> bool:
-        """Whether a sequence fits; the first wide one and the first narrow one that do not have a claim."""
+    def fits_or_claims(self, sequence: Sequence) -> bool:
+        """Return whether a sequence fits; if not, it is counted, and may claim the room that is next given back.
+
+        The first wide sequence and the first narrow one that do not fit have such a claim.
+        """
         is_wide, needs = self._is_wide(sequence), self._needs(sequence)
         holders = (
             [sequence.permit, sequence.permit.client] if self._shares_clients and not is_wide else [sequence.permit]

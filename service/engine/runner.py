@@ -21,10 +21,12 @@ from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.device_memory import DeviceMemory
 from service.engine.isolation import Failure, isolated
 from service.engine.kv_cache import Copy, KVCache, bytes_of_longest
+from service.engine.logits_processors import Logits
+from service.engine.logprobs import scored
 from service.engine.memory import HostMemory, Memory, MemoryShape, trim_heap
 from service.engine.prefix_cache import BLOCK_TOKENS
 from service.engine.providers import Provider
-from service.engine.sampling import Logits, SamplingParams, scored
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.sequence import Sampling, Sequence
 from service.engine.session import Session, SessionOptions

@@ -11,9 +11,7 @@ from service.engine.columns import take
 from service.engine.drawing import draw
 from service.engine.logits_processors import Logits, adjusted
 from service.engine.logprobs import SampledToken, scored
-from service.engine.sampling_params import Ids, Row, SamplingParams
-
-__all__ = ["Logits", "Row", "SampledToken", "SamplingParams", "sample", "scored", "settled"]
+from service.engine.sampling_params import Ids, Row
 
 
 def sample(logits: Logits, rows: Sequence[Row]) -> list[SampledToken]:

@@ -23,9 +23,9 @@ from service.engine.beam_search import Candidates
 from service.engine.drafting import MAX_DRAFT_ROWS, Costs
 from service.engine.isolation import ENDINGS, Failure
 from service.engine.kv_cache import Copy, KVBudget
+from service.engine.logprobs import SampledToken
 from service.engine.prefix_cache import BLOCK_TOKENS, Block, PrefixCache
 from service.engine.room import Room, tokens_of
-from service.engine.sampling import SampledToken
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.shares import Shares
 from service.engine.slots import Slots, slots_of
@@ -151,9 +151,9 @@ class Scheduler:
         running = _clients_of(self.running)
         present = running | self._waiting.clients
         # Clients that only wait are left out: nobody can rest in their favour until they have room.
-        first = self._shares.first(running) | (present - running)
-        # Those who are first may all be waiting for room, which only the others' end will give.
-        return self._next(first, copies) or (self._next(present, copies) if first != present else None)
+        may_run = self._shares.may_run(running) | (present - running)
+        # Those who may run may all be waiting for room, which only the others' end will give.
+        return self._next(may_run, copies) or (self._next(present, copies) if may_run != present else None)
 
     def _next(self, clients: Set[str], copies: list[Copy]) -> Batch | None:
         """Return the next step of some clients, while the others rest."""
@@ -347,7 +347,7 @@ class Scheduler:
         for sequence in self._waiting.in_turn(clients, last):
             if room.is_used_up or room.refused > most_refused:
                 return
-            if room.has_place_for(sequence):
+            if room.fits_or_claims(sequence):
                 yield sequence
                 room.take(sequence)
 

@@ -12,9 +12,10 @@ from service.engine.admission import Permit
 from service.engine.beam_search import BeamParams, BeamSearch, Candidates
 from service.engine.constraints import FREE, ConstraintState
 from service.engine.drafting import Lookup
+from service.engine.logprobs import SampledToken
 from service.engine.mailbox import Mailbox, Output
 from service.engine.observer import Ending
-from service.engine.sampling import Row, SampledToken, SamplingParams
+from service.engine.sampling_params import Row, SamplingParams
 
 
 class Sampling:

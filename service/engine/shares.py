@@ -16,11 +16,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Literal
 
-from service.engine.admission import SHARE
-
 Kind = Literal["prefill", "decode"]  # of steps
 
 CREDIT_S = 1.0  # at most, of what was not used: a few short requests
+LEAST_PRICE = 1 / 3  # of a second of a client whose steps are short, beside those of the client whose are longest
+MUCH_LONGER = 3  # times as long steps: such a client rests for one that returns
+STEPS_WAITED = 3  # of its own, that a client which comes waits at most for another's decode
 LONGEST_REST_S = 0.5  # then a client has a step, whoever else is here
 AHEAD_S = 0.05  # at least, before anybody rests: decoding together is cheaper than in turns
 TURN_S = 0.01  # for which a client that comes waits, as rows of another decode
@@ -37,7 +38,8 @@ class Shares:
         self._clock = clock
         self._seen: dict[str, float] = {}  # when each client was last here
         self._had: dict[str, float] = {}  # seconds; of newcomers as if they had been here
-        # Seconds that each may be further ahead of others, and that those with much longer steps must be behind it.
+        # Time that each has not used, in seconds: it may be further ahead of the others by so much, and clients with
+        # much longer steps rest until it is used.
         self._credit: dict[str, float] = {}
         self._went_on: dict[str, float] = {}  # when each client that is here had its last step
         # Rows (or tokens) and seconds of the last steps of a client alone, of each kind.
@@ -48,7 +50,7 @@ class Shares:
         self._present: Set[str] = frozenset()
         self._least = 0.0  # of those who are here
 
-    def first(self, present: Set[str]) -> Set[str]:
+    def may_run(self, present: Set[str]) -> Set[str]:
         """Return those of the present clients whose work goes on; the others rest."""
         self._least = max(self._least, min((self._had[client] for client in present & self._present), default=0.0))
         for client in present - self._present:
@@ -63,18 +65,18 @@ class Shares:
         least = min((self._had[client] for client in present), default=self._least)
         self._least = max(self._least, least)
         returned = [client for client in present if self._credit[client]]
-        first = {
+        may_run = {
             client
             for client in present
             if self._had[client] <= self._most_of(client, least, returned)
             or now - self._went_on[client] > LONGEST_REST_S
         }
-        self._went_on |= dict.fromkeys(first, now)
-        return first
+        self._went_on |= dict.fromkeys(may_run, now)
+        return may_run
 
     def _most_of(self, client: str, least: float, returned: Iterable[str]) -> float:
         """Return how much time a client may have had before it rests, beside one who had the least."""
-        longest = self._needs.get(client, 0.0) / SHARE
+        longest = self._needs.get(client, 0.0) / MUCH_LONGER
         for other in returned:
             if self._needs.get(other, longest) < longest:
                 least = min(least, self._had[other] - self._credit[other])
@@ -100,7 +102,7 @@ class Shares:
         here = self._here_lately()
         if len(here) < 2:
             return {}
-        turn_s = max(TURN_S, SHARE * min(self._needs.get(client, 0.0) for client in here))
+        turn_s = max(TURN_S, STEPS_WAITED * min(self._needs.get(client, 0.0) for client in here))
         return {client: turn_s / took for client in self._present if (took := self._row_took.get(client))}
 
     def _here_lately(self) -> list[str]:
@@ -130,5 +132,5 @@ class Shares:
         longest = max(self._needs.get(client, 0.0) for client in self._present | work.keys())
         for client in work:
             needs = self._needs[client]
-            price = max(1 / SHARE, needs / longest) if longest else 1.0
+            price = max(LEAST_PRICE, needs / longest) if longest else 1.0
             self._had[client] = self._had.get(client, 0.0) + price * max(taken[client], needs)

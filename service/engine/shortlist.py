@@ -89,7 +89,7 @@ def _ranks(shortlist: Shortlist, rows: Sequence[Row]) -> tuple[Ids, NDArray[np.b
     has_top_k = np.array([row.params.top_k > 0 for row in rows])
     top_p, min_p = (np.array([getattr(row.params, name) for row in rows]) for name in ("top_p", "min_p"))
     best = shortlist.best.astype(np.float64)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # of the smallest temperatures, of no numbers
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # of the smallest temperatures, of NaN
         weights: Doubles = np.exp((best - best[:, :1]) / temperatures)  # (R, K)
     among = np.cumsum(weights, axis=-1)
     masses = among[:, -1]
@@ -104,7 +104,7 @@ def _ranks(shortlist: Shortlist, rows: Sequence[Row]) -> tuple[Ids, NDArray[np.b
     is_greedy = np.array([row.params.temperature == 0 for row in rows])
     # Where a filter keeps the last one, it perhaps keeps others behind it.
     is_decided = is_greedy | is_free | has_top_k | ~kept[:, -1] | shortlist.is_whole
-    is_decided &= np.isfinite(best[:, 0]) & np.isfinite(masses)  # of numbers that are none it says nothing
+    is_decided &= np.isfinite(best[:, 0]) & np.isfinite(masses)  # of NaN it says nothing
     cumulative = np.cumsum(weights * kept, axis=-1)
     totals = np.where(is_free, masses, cumulative[:, -1])
     chances = np.array([0.0 if greedy else row.rng.random() for row, greedy in zip(rows, is_greedy, strict=True)])

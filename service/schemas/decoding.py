@@ -11,6 +11,8 @@ from service.schemas.request import MAX_INT32, Ids, Request
 MAX_SUPPRESSED = 1024
 FinishReason = Literal["stop", "length", "grammar"]
 CUT: Literal["length"] = "length"  # the finish reason of what has not ended
+# Fields of requests that say how tokens are drawn, or ask about tokens.
+OF_TOKENS = frozenset({"temperature", "top_k", "top_p", "min_p", "seed", "logprobs", "best_of"})
 
 
 class DecodingRequest(Request):
@@ -38,3 +40,8 @@ class DecodingRequest(Request):
         None, max_length=MAX_SUPPRESSED, description="token ids that never come, in place of the package's"
     )
     stream: bool = Field(False, description="answer with server-sent events")
+
+    @property
+    def is_of_tokens(self) -> bool:
+        """Whether it says how tokens are drawn, or asks about them: then nothing is searched by default."""
+        return any(getattr(self, field, None) is not None for field in OF_TOKENS)

@@ -41,18 +41,18 @@ def as_lists_of_ids(value: object) -> list[list[int]] | None:
 # max_new_tokens, but not top_p for top_k, nor skip_special_tokens for add_special_tokens.
 NEAR = 0.82
 OTHERS = frozenset({"encoder_no_repeat_ngram_size"})  # near by name, and something else where others know it
-# What other servers and libraries call a field, too far from our name to be taken for a slip of it.
-ELSEWHERE = {
-    "aggregation_strategy": "aggregation",
-    "function_to_apply": "activation",
-    "guided_json": "grammar",
-    "max_completion_tokens": "max_tokens",
-    "num_beams": "beam_size",
-    "num_return_sequences": "n",
-    "response_format": "grammar",
-    "stop_sequences": "stop",
+# What other servers and libraries call a field, too far from our name to be taken for a slip of it; and values of it
+# that are as if it were left out.
+ELSEWHERE: dict[str, tuple[str, tuple[object, ...]]] = {
+    "aggregation_strategy": ("aggregation", ()),
+    "function_to_apply": ("activation", ()),
+    "guided_json": ("grammar", ()),
+    "max_completion_tokens": ("max_tokens", ()),
+    "num_beams": ("beam_size", ()),
+    "num_return_sequences": ("n", (1,)),
+    "response_format": ("grammar", ({"type": "text"},)),
+    "stop_sequences": ("stop", ([],)),
 }
-ASKS_NOTHING: tuple[object, ...] = (1, [], {}, {"type": "text"})  # values of these that are as if they were left out
 MAX_NAME_LENGTH = 64
 MAX_UNKNOWN = 32  # fields that are compared with those that are known
 SLIP = "slip"  # the kind of the error, whose context has the name
@@ -83,7 +83,8 @@ class Request(BaseModel):
             )
             for name in islice(unknown, MAX_UNKNOWN):
                 free = known - body.keys()
-                near = [ELSEWHERE[name]] if ELSEWHERE.get(name) in free and body[name] not in ASKS_NOTHING else []
+                ours, harmless = ELSEWHERE.get(name, ("", ()))
+                near = [ours] if ours in free and body[name] not in harmless else []
                 near = near or difflib.get_close_matches(name[:MAX_NAME_LENGTH], free, n=1, cutoff=NEAR)
                 if near and not _SURROGATE.search(name):
                     words = "{name} is not known here; did you mean {near}?"

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from service.schemas.request import Ids, ListsOfIds, Request, Response, Text, Texts
+from service.schemas.request import Ids, ListsOfIds, Request, Response, Text, Texts, as_lists_of_ids
 
 
 class TokenizeRequest(Request):
@@ -47,7 +47,7 @@ class DetokenizeRequest(Request):
 
     def count_inputs(self) -> int:
         """Return how many texts it asks for."""
-        return super().count_inputs() if self.ids and isinstance(self.ids[0], list) else 1
+        return len(as_lists_of_ids(self.ids) or [[]])
 
 
 class DetokenizeResponse(Response):

@@ -24,7 +24,7 @@ class Answer:
         for question, _ in pairs:
             check_characters(question, self._encoder.limit, "question")
         check_copies(sum(len(context) for _, context in pairs), "context")  # each is encoded anew beside its question
-        reading = Reading(windows=True, overlap=request.overlap, part=1, param="context", around="question")
+        reading = Reading(windows=True, overlap=request.overlap, cut_part=1, param="context", repeated_param="question")
         with self._encoder.admit(client, pairs, reading) as permit:
             windows, tokens = await self._encoder.read_windows(permit, pairs, reading)
             results: list[Answers] = []

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from model.package import Detokenizer, PackageTokenizer
+from service.engine.logprobs import SampledToken
 from service.engine.mailbox import Output
-from service.engine.sampling import SampledToken
 from service.engine.sequence import Sequence
 from service.schemas import FinishReason, GenerateRequest, TokenLogprob, TopLogprob
 from service.tasks.prompts import Prompt

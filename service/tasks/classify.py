@@ -50,9 +50,9 @@ class Classify:
             truncate=request.truncate,
             windows=request.windows,
             overlap=request.overlap,
-            part=0,
-            around="labels",
-            each=len(labels),
+            cut_part=0,
+            repeated_param="labels",
+            inputs_per_text=len(labels),
         )
         with self._encoder.admit(client, pairs, reading) as permit:
             logits, tokens = await self._encoder.read(permit, pairs, reading)

@@ -36,7 +36,7 @@ class Decide:
             self._encoder.check_rows(sum(len(question.options) for question in answerable), "questions")
             check_copies(sum(map(_count_characters, answerable)), "questions")
         rows = self._read_texts(request, answerable)
-        reading = Reading(truncate=request.truncate, part=int(self._way == "relevance"), around="questions")
+        reading = Reading(truncate=request.truncate, cut_part=int(self._way == "relevance"), repeated_param="questions")
         with self._encoder.admit(client, rows, reading) as permit:
             logits, tokens = await self._encoder.read(permit, rows, reading)
         by_way = {"entailment": self._by_entailment, "relevance": self._by_relevance}

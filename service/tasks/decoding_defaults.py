@@ -10,14 +10,12 @@ from service.engine.beam_search import BeamParams
 from service.engine.constraints import FREE, Constraints
 from service.engine.engine import Engine
 from service.engine.grammar import Grammar
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.schemas import DecodingRequest, GenerateRequest
 from service.tasks.texts import as_list, check_ids
 
 Value = TypeVar("Value")
 
-# What a request says if it wants to sample.
-OF_SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "seed", "logprobs", "best_of"})
 TEMPERATURE = 0.8  # of continuations; other tasks are greedy
 TOKENS = 128
 
@@ -45,7 +43,7 @@ class DecodingDefaults:
         if request.beam_size is not None:
             return request.beam_size
         default = self._package.beam_size or fallback
-        if default == 1 or any(getattr(request, field, None) is not None for field in OF_SAMPLING):
+        if default == 1 or request.is_of_tokens:
             return 1
         return min(max(default, wanted), self._engine.scheduler.limits.max_width)
 

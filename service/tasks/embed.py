@@ -45,9 +45,9 @@ class Embed:
             windows=request.windows,
             overlap=request.overlap,
             prompt=self._prompt(request),
-            around="prompt" if request.prompt_name is None else "prompt_name",
+            repeated_param="prompt" if request.prompt_name is None else "prompt_name",
         )
-        check_copies(len(reading.prompt) * len(texts), reading.around)
+        check_copies(len(reading.prompt) * len(texts), reading.repeated_param)
         with self._encoder.admit(client, texts, reading) as permit:
             return await self._encoder.read(permit, texts, reading)
 

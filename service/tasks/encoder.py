@@ -34,11 +34,11 @@ class Reading:
     truncate: bool = False
     windows: bool = False
     overlap: int | None = None
-    part: int | None = None  # which text of a pair is cut, or read in windows; unless given, the longer one is cut
+    cut_part: int | None = None  # which text of a pair is cut, or read in windows; unless given, the longer one is cut
     prompt: str = ""  # before each text, and in each window
     param: str = "input"  # the field that brings the texts
-    around: str = "input"  # and that which brings what all windows have
-    each: int = 1  # inputs in a row that are of one text of the request
+    repeated_param: str = "input"  # and that which brings what is read with each of them, and in each window
+    inputs_per_text: int = 1  # in a row, that are of one text of the request
 
     def __post_init__(self) -> None:
         if self.truncate and self.windows:
@@ -110,10 +110,10 @@ class Encoder:
             [(reading.prompt + first, *others) for first, *others in texts],
             self.limit,
             truncate=reading.truncate,
-            only=reading.part,
+            only=reading.cut_part,
             param=reading.param,
-            around=reading.around,
-            each=reading.each,
+            repeated_param=reading.repeated_param,
+            inputs_per_text=reading.inputs_per_text,
         )
 
     async def read_windows(self, permit: Permit, texts: Sequence[Texts], reading: Reading) -> tuple[list[Windows], int]:
@@ -126,7 +126,9 @@ class Encoder:
         for place, each in enumerate(texts):
             text = await self._long_text(permit, each, reading, self._max_windows - rows)
             if not text.around + len(text.ids):
-                raise no_tokens(reading.param, which(place // reading.each, len(texts) // reading.each))
+                raise no_tokens(
+                    reading.param, which(place // reading.inputs_per_text, len(texts) // reading.inputs_per_text)
+                )
             ranges = text.windows(self.limit, self._overlap(text, reading))
             windows.append(Windows(text, ranges, []))
             rows += len(ranges)
@@ -145,7 +147,7 @@ class Encoder:
 
     def settle(self, permit: Permit, inputs: Sequence[TextInput]) -> None:
         """Count what a request costs, now that it is known."""
-        permit.settle(len(inputs), sum(item.tokens for item in inputs))
+        permit.settle(len(inputs), sum(item.cost for item in inputs))
 
     async def run(self, permit: Permit, inputs: Sequence[TextInput]) -> list[Array]:
         """Return the encoder's answer to each input, as `Batcher.run` does."""
@@ -158,7 +160,7 @@ class Encoder:
                 permit,
                 self.tokenizer,
                 texts,
-                part=reading.part or 0,
+                part=reading.cut_part or 0,
                 prompt=reading.prompt,
                 most=max(1, rows) * self.limit,
             )
@@ -170,9 +172,9 @@ class Encoder:
         most = self.limit // REPEATED_DIVISOR
         if text.around > most:
             raise InvalidRequest(
-                f"{reading.around} leaves too little of a window to the text: it takes {text.around} tokens with what "
-                f"is special; the limit is {most}",
-                reading.around,
+                f"{reading.repeated_param} leaves too little of a window to the text: it takes {text.around} tokens "
+                f"with what is special; the limit is {most}",
+                reading.repeated_param,
             )
         size = self.limit - text.around
         if reading.overlap is None:
@@ -194,7 +196,7 @@ class Encoder:
 
 def count(inputs: Sequence[TextInput]) -> int:
     """Return how many tokens are read."""
-    return sum(len(item.ids) for item in inputs)
+    return sum(item.tokens for item in inputs)
 
 
 def _mean(windows: Windows) -> Array:

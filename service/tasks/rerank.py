@@ -28,7 +28,7 @@ class Rerank:
                 "activation is softmax, by which a score alone is always 1; send sigmoid or none", "activation"
             )
         pairs = [(request.query, document) for document in documents]
-        reading = Reading(truncate=request.truncate, param="documents", around="query")
+        reading = Reading(truncate=request.truncate, param="documents", repeated_param="query")
         with self._encoder.admit(client, pairs, reading) as permit:
             logits, tokens = await self._encoder.read(permit, pairs, reading)
         scores = activate(logits[:, 0], request.activation or self._manifest.activation)

@@ -86,32 +86,33 @@ async def one_shot_inputs(
     truncate: bool,
     only: int | None = None,
     param: str = "input",
-    around: str = "input",
-    each: int = 1,
+    repeated_param: str = "input",
+    inputs_per_text: int = 1,
 ) -> list[TextInput]:
     """Encode texts or pairs for an encoder; those of more than `limit` tokens are cut or refused.
 
     Of a pair, text `only` is cut, or the longer one if that is None. Errors name the field `param` for a single text or
-    for the one that is cut, and `around` for the other. `each` consecutive inputs belong to one text of the request.
+    for the one that is cut, and `repeated_param` for the other. `inputs_per_text` inputs in a row are of one text
+    of the request.
     """
     if truncate:
         inputs = [tuple(text[: limit * MAX_CHARACTERS_PER_TOKEN] for text in texts) for texts in inputs]
-    among = len(inputs) // each
+    among = len(inputs) // inputs_per_text
     cut = 1 if only is None else only
     for place, texts in enumerate(inputs):
         for part, text in enumerate(texts):
             is_cut = len(texts) == 1 or part == cut
-            check_characters(text, limit, param if is_cut else around, which(place // each, among))
+            check_characters(text, limit, param if is_cut else repeated_param, which(place // inputs_per_text, among))
 
     def keep(place: int, encoding: Encoding) -> TextInput:
         if not encoding.ids:
-            raise no_tokens(param, which(place // each, among))
+            raise no_tokens(param, which(place // inputs_per_text, among))
         if truncate:
             encoding = encoding.shortened(limit, only=only)
         if len(encoding.ids) > limit:
-            where, is_pair = which(place // each, among), len(inputs[place]) == 2
-            if is_pair and around != param:
-                _check_other(encoding, cut, limit, around, where)
+            where, is_pair = which(place // inputs_per_text, among), len(inputs[place]) == 2
+            if is_pair and repeated_param != param:
+                _check_other(encoding, cut, limit, repeated_param, where)
             check_length(len(encoding.ids), limit, param, f" in a pair{where}" if is_pair else where)
         return TextInput(encoding.ids, encoding.segment_ids)
 

@@ -16,7 +16,7 @@ from service.replica_groups import ReplicaGroup
 from service.settings import Settings
 from service.settings_errors import SettingsError
 from service.signals import UntilReady
-from service.startup import check_ports, place_on_devices
+from service.startup import bind_error, check_ports, place_on_devices
 from tests.conftest import TinyPackage
 
 
@@ -84,6 +84,19 @@ def test_a_port_that_another_has_is_refused_and_one_of_metrics_is_told_of(caplog
             check_ports(Settings(port=taken, metrics_port=0))
     with pytest.raises(SettingsError, match="port and metrics_port are both 8000"):
         check_ports(Settings(metrics_port=8000))
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this Python has no IPv6")
+def test_an_address_of_ipv6_is_listened_on_too() -> None:
+    with socket.socket(socket.AF_INET6) as other:
+        try:
+            other.bind(("::1", 0))
+        except OSError as error:
+            pytest.skip(f"this machine has no IPv6: {error.strerror}")
+        other.listen()
+        taken = other.getsockname()[1]
+        assert "::1" in (bind_error("::1", taken) or "")
+    assert bind_error("::1", taken) is None
 
 
 def test_a_shutdown_that_waits_for_what_has_ended_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ As `trifold.Linear` it is one, with the same answers to the last bit.
 
 `trifold.Attention` stands for GroupQueryAttention. Its sums go in another order, so answers differ in their last bits;
 a token's are the same whether it is computed alone or among others, and the cache may have numbers of 16 bits.
+`trifold.RaggedAttention` is that of encoders, which computes nothing for padding.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper
 
+from service.engine.arrays import Array
 from service.engine.native.attention import (
     DOMAIN,
     SLOTS,
@@ -32,8 +33,6 @@ from service.engine.native.attention import (
 )
 from service.engine.native.products import Product, Products
 from service.engine.onnx_nodes import drop_unused
-
-Array = NDArray[Any]
 
 PANEL_COLUMNS, GROUP = 32, 4  # as `linear.h` reads matrices
 ALIGNMENT = 64  # bytes, of a register and of a cache's line: one that lies across two lines is read twice

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from service.engine.arrays import Array
 from service.engine.onnx_nodes import makers_of, users_of
-
-Array = NDArray[Any]
 
 INT8, UINT8, FLOAT = onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.FLOAT
 

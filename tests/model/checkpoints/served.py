@@ -14,7 +14,7 @@ from model.export.export import export_package
 from model.package.manifest import TOKENIZER_FILE
 from model.training.tokenizers import END_OF_TEXT, train_bpe
 from service.engine.beam_search import BeamParams
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from tests.conftest import TEXTS, TinyPackage
 from tests.service.engine.test_engine import collect, ids_of, running
 

@@ -11,8 +11,9 @@ from service.engine.admission import Admission, AdmissionLimits
 from service.engine.batch import Batch, Decode, Prefill
 from service.engine.beam_search import BeamParams, Candidates
 from service.engine.kv_cache import KVBudget
+from service.engine.logprobs import SampledToken
 from service.engine.prefix_cache import PrefixCache
-from service.engine.sampling import SampledToken, SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
 

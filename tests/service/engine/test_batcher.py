@@ -42,7 +42,7 @@ def item(length: int) -> TextInput:
 
 
 async def run(batcher: Batcher, *inputs: OneShotInput, client: str = "") -> list[Array]:
-    with batcher.admission.admit(client, len(inputs), sum(each.tokens for each in inputs)) as permit:
+    with batcher.admission.admit(client, len(inputs), sum(each.cost for each in inputs)) as permit:
         return await batcher.run(permit, inputs)
 
 
@@ -73,6 +73,22 @@ async def test_what_waits_runs_together_within_the_padded_budget(
     assert seen[0] == [5, 6, 7, 8]  # those of like length go with the oldest
     assert [step.tokens for step in steps] == list(map(sum, seen))
     assert [step.padded_tokens for step in steps] == [max(batch) * len(batch) for batch in seen]
+
+
+async def test_a_missing_word_costs_more_than_a_token_and_is_counted_as_one(
+    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(make_package("encoder"), batch_tokens=64) as batcher:
+        seen, steps, admitted = spy_on(batcher, monkeypatch), list[Step](), list[int]()
+        monkeypatch.setattr(batcher._observer, "stepped", steps.append)
+        monkeypatch.setattr(batcher._observer, "admitted", lambda _seconds, tokens: admitted.append(tokens))
+        missing = TextInput(item(8).ids, item(8).segment_ids, places=[2, 3])
+        with batcher.admission.admit("", 3, 3 * missing.cost) as permit:
+            await batcher.run(permit, [missing] * 3)
+
+    assert seen == [[8], [8], [8]], "two would cost 80"
+    assert admitted == [8] * 3 and permit.spending.tokens == 24
+    assert [(step.tokens, step.padded_tokens) for step in steps] == [(8, 8)] * 3
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from service.engine.engine import Engine
 from service.engine.mailbox import Output
 from service.engine.memory import HostMemory, MemoryShape, SlotCopy
 from service.engine.providers import CUDA
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import BoundSession, Session, SessionOptions
 from tests.conftest import MakePackage, TinyPackage

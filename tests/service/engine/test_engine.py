@@ -21,7 +21,7 @@ from service.engine.engine import Engine
 from service.engine.errors import Overloaded
 from service.engine.mailbox import Output
 from service.engine.observer import Silent
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
 from tests.conftest import MakePackage, TinyPackage

@@ -16,7 +16,7 @@ from service.engine.engine import Engine
 from service.engine.errors import EngineFailed
 from service.engine.mailbox import Output
 from service.engine.observer import Silent, Step
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.session import BoundSession
 from tests.conftest import TinyPackage
 from tests.service.engine.test_engine import GREEDY, PROMPTS, collect, ids_of, running, until_idle

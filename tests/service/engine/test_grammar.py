@@ -19,7 +19,7 @@ from service.engine.engine import Engine
 from service.engine.errors import EngineFailed
 from service.engine.grammar import LIMITS, Grammar, GrammarError, Vocabulary
 from service.engine.mailbox import Output
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from tests.conftest import TinyPackage
 from tests.service.engine.test_engine import collect, running
 

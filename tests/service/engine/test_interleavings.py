@@ -17,7 +17,7 @@ from service.engine.beam_search import BeamParams
 from service.engine.constraints import Constraints
 from service.engine.engine import Engine
 from service.engine.mailbox import Output
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
 from tests.conftest import MakePackage, TinyPackage

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import asyncio
 
+from service.engine.logprobs import SampledToken
 from service.engine.mailbox import Mailbox, Output
-from service.engine.sampling import SampledToken
 
 
 def token(number: int) -> SampledToken:

@@ -14,7 +14,7 @@ from service.engine.arrays import Array
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
 from service.engine.memory import PAGE, HostMemory, MemoryShape, whole_pages
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
 from tests.conftest import MakePackage

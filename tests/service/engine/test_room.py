@@ -13,7 +13,7 @@ from service.engine.beam_search import BeamParams
 from service.engine.kv_cache import KVBudget
 from service.engine.prefix_cache import PrefixCache
 from service.engine.room import Room
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import Scheduler, SchedulerLimits
 from service.engine.sequence import Sampling, Search, Sequence
 from tests.service.engine.schedules import choices
@@ -73,13 +73,13 @@ def make_scheduler(slots: int, cache_tokens: int = 10**9) -> Scheduler:
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Sequence]:
     """The sequences for which room is looked for."""
     found: list[Sequence] = []
-    has_place_for = Room.has_place_for
+    fits_or_claims = Room.fits_or_claims
 
     def noted(self: Room, sequence: Sequence) -> bool:
         found.append(sequence)
-        return has_place_for(self, sequence)
+        return fits_or_claims(self, sequence)
 
-    monkeypatch.setattr(Room, "has_place_for", noted)
+    monkeypatch.setattr(Room, "fits_or_claims", noted)
     return found
 
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from service.engine.constraints import Constraints
 from service.engine.drawing import kept_by_filters
-from service.engine.sampling import Row, SamplingParams, sample
+from service.engine.sampling import sample
+from service.engine.sampling_params import Row, SamplingParams
 from tests.service.engine.test_logits_processors import adjust
 
 

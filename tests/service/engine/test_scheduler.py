@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.batch import Decode, Prefill
+from service.engine.logprobs import SampledToken
 from service.engine.prefix_cache import BLOCK_TOKENS
-from service.engine.sampling import SampledToken
 from service.engine.sequence import Sampling, Sequence
 from service.engine.slots import _agreement
 from tests.service.engine.schedules import (

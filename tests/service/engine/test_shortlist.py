@@ -10,7 +10,7 @@ import pytest
 from service.engine.columns import Floats
 from service.engine.drawing import draw, kept_by_filters
 from service.engine.logprobs import scored
-from service.engine.sampling import Row, SamplingParams
+from service.engine.sampling_params import Row, SamplingParams
 from service.engine.shortlist import FEW, SHORTLIST, Shortlist, draw_from, length_for, temperature_of
 
 VOCABULARY, DRAWS = 40, 20_000

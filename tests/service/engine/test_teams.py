@@ -20,7 +20,7 @@ from service.engine import session as sessions
 from service.engine import teams
 from service.engine.arrays import Array
 from service.engine.engine import Engine
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import Session, SessionOptions
 from service.engine.teams import MAX_BYTES, ThreadChoice, fewer_threads, size_of

@@ -4,8 +4,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models
 
 from model.package import PackageTokenizer
+from service.engine.logprobs import SampledToken
 from service.engine.mailbox import Output
-from service.engine.sampling import SampledToken, SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.sequence import Sampling, Sequence
 from service.schemas import GenerateRequest
 from service.tasks.choices import Piece, SampledChoice

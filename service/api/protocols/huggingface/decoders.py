@@ -125,7 +125,7 @@ async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGen
     if not isinstance(body.inputs, str):
         raise InvalidRequest("stream is for a single prompt; send inputs as a text", "stream")
     asked = _generation(calls, body).model_copy(update={"stream": True})
-    if asked.beam_size in {None, 1} or body.parameters.details:  # of what is searched there are none
+    if not _is_searched(calls, asked):  # of what is searched there are none
         asked = asked.model_copy(update={"logprobs": 0})
     text, ends = body.inputs if body.parameters.return_full_text else "", _ends(calls, body)
     index = 0
@@ -163,11 +163,6 @@ async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGen
 
 def _generation(calls: Calls, body: TextGeneration) -> GenerateRequest:
     fields = body.parameters.native()
-    if body.parameters.details and (body.parameters.num_beams or 1) > 1:
-        raise InvalidRequest(
-            "details are of tokens as they are chosen, and a search (num_beams > 1) has none; leave one of them out",
-            "details",
-        )
     if body.parameters.do_sample and (body.parameters.num_beams or 1) > 1:
         raise InvalidRequest("do_sample is true and num_beams more than 1; a search draws no tokens here", "do_sample")
     if body.parameters.do_sample and body.parameters.temperature == 0:
@@ -175,12 +170,25 @@ def _generation(calls: Calls, body: TextGeneration) -> GenerateRequest:
     if body.parameters.do_sample and "temperature" not in fields:  # also where the package would be greedy
         package = calls.find(body.model, "generate").manifest.generation_for("generate")
         fields["temperature"] = package.temperature or SAMPLED
-    return native(
+    asked = native(
         GenerateRequest,
         model=body.model,
         prompt=body.inputs,
         **fields,
     )
+    if body.parameters.details and _is_searched(calls, asked):
+        if asked.beam_size is None:
+            problem = "this model searches unless num_beams is 1"
+        else:
+            problem = "a search (num_beams > 1) has none; leave one of them out"
+        raise InvalidRequest(f"details are of tokens as they are chosen, and {problem}", "details")
+    return asked
+
+
+def _is_searched(calls: Calls, asked: GenerateRequest) -> bool:
+    package = calls.find(asked.model, "generate").manifest.generation_for("generate")
+    default = 1 if asked.is_of_tokens else package.beam_size
+    return (asked.beam_size or default or 1) > 1
 
 
 async def summarization(calls: Calls, body: Summarization) -> Any:

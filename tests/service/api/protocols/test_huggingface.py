@@ -207,6 +207,23 @@ async def test_details_are_the_tokens_and_why_the_text_ended_whole_and_in_pieces
     assert [text["details"]["generated_tokens"] for text in two] == [2, 2]
 
 
+async def test_a_package_that_searches_does_so_in_pieces_too_and_has_no_details(
+    open_client: OpenClient, stories: TinyPackage, tmp_path: Path
+) -> None:
+    package = with_manifest(stories, tmp_path / "beams", generation={"beam_size": 3, "max_tokens": 8})
+    async with open_client(package) as client:
+        (whole,) = await piped(client, "text-generation", "Once")
+        *_, last = await events_of(client, "/pipeline/text-generation", inputs="Once")
+        refused = await client.post(
+            "/pipeline/text-generation", json={"inputs": "Once", "parameters": {"details": True}}
+        )
+        greedy = await piped(client, "text-generation", "Once", details=True, num_beams=1)
+
+    assert last["generated_text"] == whole["generated_text"]
+    assert refused.status_code == 422 and "this model searches unless num_beams is 1" in refused.text
+    assert greedy[0]["details"]["generated_tokens"] <= 8
+
+
 async def test_the_end_is_a_special_token_among_the_details(
     open_client: OpenClient, stories: TinyPackage, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from service.engine.decode_step import DecodeStep
 from service.engine.engine import Engine
 from service.engine.kv_cache import bytes_of_longest
 from service.engine.memory import HostMemory
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.sequence import Sequence
 from service.engine.session import SessionOptions

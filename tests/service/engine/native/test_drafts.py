@@ -20,7 +20,7 @@ from service.engine.drafting import Lookup
 from service.engine.engine import Engine
 from service.engine.mailbox import Output
 from service.engine.observer import Silent, Step
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
 from service.models_file import ModelSettings

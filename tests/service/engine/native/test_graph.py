@@ -21,7 +21,7 @@ from service.engine.arrays import Array
 from service.engine.engine import Engine
 from service.engine.native import graph as native_graphs
 from service.engine.native.graph import aligned, native_graph, panels_of
-from service.engine.sampling import SamplingParams
+from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import Session, SessionOptions
 from tests.conftest import MakePackage, TinyPackage
