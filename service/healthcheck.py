@@ -11,18 +11,16 @@ from http.client import HTTPException
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
+from service.addresses import authority
 from service.settings import Settings
 
 TIMEOUT_S = 6.0
-
-
 EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104  # where a service listens to this machine, too
 
 
 def problem(host: str, port: int) -> str | None:
     """Return what is wrong with a service that listens there, or None."""
-    host = "127.0.0.1" if host in EVERYWHERE else f"[{host}]" if ":" in host else host
-    url = f"http://{host}:{port}/ready"
+    url = f"http://{authority('127.0.0.1' if host in EVERYWHERE else host, port)}/ready"
     direct = build_opener(ProxyHandler({}))  # whatever proxy the environment names, as it does in many containers
     try:
         with direct.open(url, timeout=TIMEOUT_S):

@@ -10,6 +10,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from service.addresses import to_listen_on
 from service.metrics import CONTENT_TYPE, Metrics
 
 logger = logging.getLogger(__name__)
@@ -28,8 +29,9 @@ def export(metrics: Metrics, host: str, port: int) -> None:
 class _BoundedServer(ThreadingHTTPServer):
     """Has no more threads than `MAX_AT_ONCE`: it is in the process of a model, and asks nobody for a key."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, family: socket.AddressFamily, *args: Any) -> None:
         self._free = threading.Semaphore(MAX_AT_ONCE)
+        self.address_family = family
         super().__init__(*args)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -80,7 +82,8 @@ def _serve(metrics: Metrics, host: str, port: int) -> None:
 
     while True:
         try:
-            server = _BoundedServer((host, port), Handler)
+            family, address = to_listen_on(host, port)
+            server = _BoundedServer(family, address, Handler)
         except OSError:
             time.sleep(RETRY_S)
             continue

@@ -9,12 +9,15 @@ import sys
 from collections.abc import Set
 from pathlib import Path
 
+from service.addresses import authority
+from service.settings import Settings
 from service.startup import bind_error
 from service.timeouts import Timeouts
 
 logger = logging.getLogger(__name__)
 
 ADMIN_SOCKET = "RAY_SERVE_HAPROXY_SOCKET_PATH"  # the variable that names it
+LOOPBACK = "127.0.0.1"
 HAPROXY_WRAPPER = Path(__file__).parent / "haproxy.sh"
 
 # HAProxy reads a request's model out of what its buffer holds of the body; its own default is 16 KiB. A connection has
@@ -117,6 +120,16 @@ def _free_port(page: str, port: int, ours: Set[int]) -> int:
     return other
 
 
+def listening(host: str, port: int) -> dict[str, str]:
+    """Return what makes HAProxy listen there, while Serve, its proxy and the replicas listen on `LOOPBACK` alone.
+
+    Whatever Serve is told, HAProxy finds the replicas of its own machine there, so a replica that listened on another
+    address would never be found.
+    """
+    of_both_kinds = " v4v6" if host == "::" else ""
+    return {"TRIFOLD_LISTEN": authority(host, port) + of_both_kinds}
+
+
 def haproxy_binary() -> str | None:
     """Return the path of the binary that comes with Ray Serve on Linux, or None."""
     try:
@@ -141,16 +154,22 @@ def own_port() -> socket.socket:
     return kept
 
 
-def prepare_single_machine(timeouts: Timeouts, fallback: socket.socket, folder: Path, ours: Set[int]) -> bool:
+def prepare_single_machine(settings: Settings, timeouts: Timeouts, fallback: socket.socket, folder: Path) -> bool:
     """Set it for `python -m service`; what is set already stays. Returns whether HAProxy is there.
 
     Its files are in `folder`, whose path is short and which nobody else may enter. It takes none of our ports.
     """
     binary = haproxy_binary()
     port = str(fallback.getsockname()[1])
-    of_machine = {**haproxy_files(folder), **haproxy_ports(ours), FALLBACK_PORT: port}
+    ours = {settings.port, settings.metrics_port, settings.ray_metrics_port}
+    of_machine = {
+        **haproxy_files(folder),
+        **haproxy_ports(ours),
+        **listening(settings.host, settings.port),
+        FALLBACK_PORT: port,
+    }
     ingress = {**haproxy(binary), **timeouts.haproxy(), **of_machine} if binary else {}
-    settings = {
+    environment = {
         **SINGLE_MACHINE,
         **CONTROL,
         **LOAD_REPORTS,
@@ -161,6 +180,6 @@ def prepare_single_machine(timeouts: Timeouts, fallback: socket.socket, folder: 
         **PRIORITY,
         **ingress,
     }
-    for name, value in settings.items():
+    for name, value in environment.items():
         os.environ.setdefault(name, value)
     return binary is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import math
 import os
 import re
@@ -15,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
+from service.addresses import is_loopback
 from service.logs import LogFormat, LogLevel
 from service.models_file import ModelSettings, most_replicas, read_models
 from service.settings_errors import SettingsError, problems
@@ -22,7 +22,7 @@ from service.settings_errors import SettingsError, problems
 BUNDLED_MODELS = Path(__file__).parent / "models.yaml"
 PREFIX = "TRIFOLD_"
 # Not settings of the service: for haproxy.sh, and for models by name.
-OTHER_VARIABLES = frozenset({"TRIFOLD_HAPROXY_BINARY", "TRIFOLD_PYTHON", "TRIFOLD_CACHE_DIR"})
+OTHER_VARIABLES = frozenset({"TRIFOLD_HAPROXY_BINARY", "TRIFOLD_LISTEN", "TRIFOLD_PYTHON", "TRIFOLD_CACHE_DIR"})
 
 _KEY = re.compile(r"[!-~]+")  # what a header carries unchanged: visible ASCII
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@*]+")  # RFC 6454, 6.2
@@ -166,7 +166,7 @@ class Settings(BaseSettings):
 
     def check_exposure(self, host: str) -> None:
         """Refuse to be open to other machines without keys by accident; raises `SettingsError`."""
-        if not (self.needs_keys or self.allow_anonymous or _is_loopback(host)):
+        if not (self.needs_keys or self.allow_anonymous or is_loopback(host)):
             raise SettingsError(
                 f"host: whoever reaches {host} could use the service without a key; set TRIFOLD_API_KEYS_FILE or "
                 "TRIFOLD_API_KEYS (trifold key makes one), or TRIFOLD_ALLOW_ANONYMOUS=true if that is meant"
@@ -175,15 +175,6 @@ class Settings(BaseSettings):
     def models(self, together: Callable[[ModelSettings], int] = most_replicas) -> list[ModelSettings]:
         """Read the models file; see `read_models`."""
         return read_models(self.models_file, together)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # another name, or nothing, which is every address
-        return False
 
 
 def _refuse_unknown_variables() -> None:

@@ -15,6 +15,7 @@ from tempfile import TemporaryFile
 
 from model.package import Manifest
 from model.package.manifest import major_and_minor
+from service.addresses import authority, to_listen_on
 from service.keys import configured_keys
 from service.models_file import RAY_PART, ModelSettings
 from service.replica_groups import GATEWAY_CPUS, ReplicaGroup, replica_groups, takes_gateway
@@ -173,12 +174,10 @@ def check_ports(settings: Settings) -> None:
 def bind_error(host: str, port: int) -> str | None:
     """Return why an address cannot be listened on, or None."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind) as probe:
+        family, address = to_listen_on(host, port)
+        with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
-        return f"{host}:{port} cannot be listened on: {error.strerror}"
+        return f"{authority(host, port)} cannot be listened on: {error.strerror}"
     return None

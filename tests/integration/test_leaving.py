@@ -28,6 +28,7 @@ from tests.integration.processes import running, wait_until_ready
 
 pytestmark = pytest.mark.integration
 
+HOST = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"  # another address of the machine than replicas have
 # Sequences that have to take turns in one slot: some seconds for a model that is tiny.
 LONG: dict[str, Any] = {"prompt": "Once", "max_tokens": 120, "min_tokens": 120, "n": 50, "seed": 1, "temperature": 1.0}
 
@@ -59,9 +60,9 @@ def starting(make_package: MakePackage, tmp_path: Path) -> Iterator[Service]:
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
     }
-    command = [sys.executable, "-m", "service", "--port", str(port)]
+    command = [sys.executable, "-m", "service", "--host", HOST, "--port", str(port)]
     with running(command, environment, tmp_path / "log") as process:
-        yield Service(process, f"http://127.0.0.1:{port}", tmp_path / "log")
+        yield Service(process, f"http://{HOST}:{port}", tmp_path / "log")
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def events_of(url: str, begun: threading.Event) -> list[str]:
 
 def slow_body(service: Service, prefix: str) -> str:
     """Send one byte of a body in a quarter of a second; return the answer."""
-    with socket.create_connection(("127.0.0.1", int(service.address.rpartition(":")[2])), timeout=10) as client:
+    with socket.create_connection((HOST, int(service.address.rpartition(":")[2])), timeout=10) as client:
         client.sendall(
             f"POST {prefix}/generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             "Content-Length: 1000\r\n\r\n".encode()

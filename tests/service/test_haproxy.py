@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.ingress import SERVER
-from service.ray_environment import HAPROXY_WRAPPER
+from service.ray_environment import HAPROXY_WRAPPER, listening
 from tests.service.stand_ins import GATEWAY, MODELS, environment, needs_haproxy, write_config, write_models_file
 
 
@@ -32,6 +32,27 @@ def test_on_a_cluster_the_rules_follow_the_models_file_and_else_they_stay(tmp_pa
         assert written.index("\ndefaults") < written.index("option srvtcpka") < written.index("\nfrontend")
         assert all(line.endswith(f" {SERVER}") for line in written.splitlines() if line.lstrip().startswith("server "))
         assert (tmp_path / "trifold" / "models.map").read_text().split() == [name for name in served for _ in "12"]
+
+
+@needs_haproxy
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("127.0.0.2", "127.0.0.2:8000"), ("0.0.0.0", "0.0.0.0:8000"), ("::1", "[::1]:8000"), ("::", "[::]:8000 v4v6")],
+)
+def test_haproxy_listens_where_the_service_is_to_and_its_pages_on_this_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, address: str
+) -> None:
+    for name, value in listening(host, 8000).items():
+        monkeypatch.setenv(name, value)
+    config = write_config(tmp_path, 7999, {GATEWAY: [1]})
+    try_config(config, write_models_file(tmp_path / "models.yaml", MODELS))
+
+    pages, listens = list[str](), list[str]()
+    for line in config.read_text().splitlines():
+        if line.lstrip().startswith("bind "):
+            (listens if "8000" in line else pages).append(line.split(maxsplit=1)[1])
+    assert listens == [address]
+    assert len(pages) == 2 and all(page.startswith("127.0.0.1:") for page in pages)
 
 
 @needs_haproxy

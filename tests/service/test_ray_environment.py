@@ -19,7 +19,7 @@ from service.ray_environment import (
     own_port,
     prepare_single_machine,
 )
-from service.settings import Limits
+from service.settings import Limits, Settings
 from service.timeouts import Timeouts
 
 HELD_AFTER_A_BURST = """
@@ -69,7 +69,7 @@ def test_services_of_one_machine_share_no_proxy(tmp_path: Path, monkeypatch: pyt
     for kept in (own_port(), own_port()):
         environment = {name: value for name, value in os.environ.items() if name != FALLBACK_PORT}
         monkeypatch.setattr(os, "environ", environment)
-        prepare_single_machine(Timeouts.of(Limits()), kept, tmp_path, set())
+        prepare_single_machine(Settings(), Timeouts.of(Limits()), kept, tmp_path)
         port = int(environment[FALLBACK_PORT])
         with socket.socket() as others, pytest.raises(OSError, match="in use"):
             others.bind(("127.0.0.1", port))
