@@ -16,12 +16,12 @@ from service.api.error_forms import LIBRETRANSLATE
 from service.api.middleware import error_response, replay
 from service.api.observing import observed, route_path
 from service.api.protocols.huggingface.bodies import IMAGES
+from service.api.protocols.libretranslate import paths as libretranslate
 from service.errors import TooLarge, WrongForm
 
 FORM = "application/x-www-form-urlencoded"
 IN_PARTS = "multipart/form-data"  # as a page's own script may send it
-LIBRETRANSLATES = frozenset({"/translate", "/detect", "/suggest", "/translate_file"})
-TAKE_FORMS = {"POST": LIBRETRANSLATES | {"/v2/translate"}, "GET": frozenset({"/v2/languages"})}
+TAKE_FORMS = {"POST": libretranslate.TAKE_BODIES | {"/v2/translate"}, "GET": frozenset({"/v2/languages"})}
 TAKE_IMAGES = frozenset({"/", "/pipeline/image-classification"})  # of Hugging Face's client, as the body itself
 MAX_FIELDS = 1_024
 SHORT = 10_000  # bytes that are read in a millisecond
@@ -78,7 +78,7 @@ class ReadForms:
 
 def _answer_as_its_protocol(path: str) -> None:
     """Let errors of a form be LibreTranslate's on the routes that are native ones, too."""
-    if path in LIBRETRANSLATES:
+    if path in libretranslate.TAKE_BODIES:
         observed().error_form = LIBRETRANSLATE
 
 

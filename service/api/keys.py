@@ -19,6 +19,7 @@ from service.api.allowances import Allowance, Clock
 from service.api.error_forms import LIBRETRANSLATE, ErrorForm
 from service.api.middleware import BodyLimits, error_response, replay
 from service.api.observing import LOOKS, PROBES, observed, route_path
+from service.api.protocols.libretranslate import paths as libretranslate
 from service.errors import RateLimited, ServiceError, Unauthorized
 from service.keys import Key, configured_keys
 from service.settings import Settings
@@ -29,14 +30,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0  # at the keys file, for a change
 SCHEMES = ("bearer", "deepl-auth-key")
-# LibreTranslate's routes; `/languages` too, which one of its clients asks with a GET that has a body.
-TAKE_KEYS_IN_BODIES = frozenset(
-    {"/translate", "/detect", "/languages", "/frontend/settings", "/suggest", "/translate_file"}
-)
 # In a JSON text a quote is escaped, so none of these lies within a text.
 _KEY_IN_JSON = re.compile(rb'"api_key"\s*:\s*(?P<key>"(?:[^"\\]|\\.){1,512}")')
-# What tells a body of LibreTranslate's from a native one.
-_THEIR_TEXT, _OUR_TEXT = re.compile(rb'"q"\s*:'), re.compile(rb'"input"\s*:')
 # Callers put a & before the form, so that the pattern begins with a literal: sought four times as fast.
 _KEY_IN_FORM = re.compile(rb"&api_key=(?P<key>[^&]{1,512})")
 
@@ -148,11 +143,11 @@ class RequireKey:
         Raises what reading a body raises.
         """
         given = _key_in_head(Headers(scope=scope))
-        if given or path not in TAKE_KEYS_IN_BODIES:
+        if given or path not in libretranslate.PATHS:
             return given, receive, None
         body = await self._body_limits.read(scope, receive)
-        is_theirs = not _OUR_TEXT.search(body) and any(map(_has_their_text, (scope["query_string"], body)))
-        return key_in(scope["query_string"], body), replay(body, receive), LIBRETRANSLATE if is_theirs else None
+        form = LIBRETRANSLATE if libretranslate.is_theirs(scope["query_string"], body) else None
+        return key_in(scope["query_string"], body), replay(body, receive), form
 
     async def _within(self, allowance: Allowance, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request within the limits of its key."""
@@ -176,7 +171,7 @@ class RequireKey:
 def _unauthorized(path: str) -> Unauthorized:
     """Return the refusal of a request without a key, which names the ways that its route has for one."""
     ways = ["'Authorization: Bearer KEY'", "'X-API-Key: KEY'"]
-    if path in TAKE_KEYS_IN_BODIES:
+    if path in libretranslate.PATHS:
         ways.append("api_key in the body or the query")
     if path.startswith("/v2/") and path != "/v2/rerank":  # which is Cohere's
         ways.insert(0, "'Authorization: DeepL-Auth-Key KEY'")
@@ -187,10 +182,6 @@ def _key_in_head(headers: Headers) -> str:
     """Return the key that a request's head brings, or something that is none."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return headers.get("x-api-key") or (token.strip() if scheme.lower() in SCHEMES else "")
-
-
-def _has_their_text(given: bytes) -> bool:
-    return given.startswith(b"q=") or b"&q=" in given or _THEIR_TEXT.search(given) is not None
 
 
 def key_in(query: bytes, body: bytes) -> str:

@@ -54,7 +54,7 @@ class Engine:
         budget = self._runner.cache.budget
         self.scheduler = Scheduler(limits, prefix_cache, budget, takes_drafts=self._runner.takes_drafts)
         self.admission = Admission(admission or AdmissionLimits())
-        self._runner.warm_up()
+        self._runner.run_each_graph_once()
         self._worker = Worker(f"engine-{manifest.name}", self._work, self._runner.rest)
         self._observer = observer or Silent()
         self._observer.watch(self.load)
@@ -184,7 +184,7 @@ class Engine:
                 self._reporter.tell(batch, results, rows, self._runner.prefilled_tokens - padded, started)
                 goes_on = any(sequence.slots and not sequence.is_aborted for sequence in self.scheduler.running)
                 if not goes_on and all(isinstance(result, Failure) for result in results):
-                    await self._worker.run(lambda _: self._runner.warm_up(), None)
+                    await self._worker.run(lambda _: self._runner.run_each_graph_once(), None)
         except ENDINGS:
             raise
         except BaseException:  # a library's may be none of `Exception`

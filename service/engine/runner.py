@@ -93,10 +93,11 @@ class Runner:
         """Whether a device computes a step; what it has recorded is its thread's."""
         return self._device is not None
 
-    def warm_up(self) -> None:
-        """Run each graph once, as a first run is slow, and better before there is a client; no memory is kept of it.
+    def run_each_graph_once(self) -> None:
+        """Compute something small with every graph, and give back the memory that runs have taken.
 
-        Raises what a graph raises: then none of them may be able to compute anything.
+        A first run is slow, and better before there is a client; a later one tells whether the graphs can still compute
+        anything: it raises what a graph raises.
         """
         counted = self.prefilled_tokens
         with ExitStack() as stack:
@@ -104,11 +105,11 @@ class Runner:
                 if session is not None:
                     stack.enter_context(session.shrinking())
             stack.enter_context(self._decoder.turn)  # of all that a device is asked for
-            self._run_each_graph()
+            self._compute_something()
         self.prefilled_tokens = counted
         self.cache.release_all()
 
-    def _run_each_graph(self) -> None:
+    def _compute_something(self) -> None:
         prompt = [self._pad] * (1 if self._encoder else 3)
         sequence = Sequence(prompt, Sampling(SamplingParams(1), prompt), prompt if self._encoder else None, slots=[0])
         extent = Extent(slots=1, live=0, length=len(prompt), source_length=len(prompt))
@@ -135,7 +136,7 @@ class Runner:
 
     def rest(self) -> None:
         """Give memory back while nothing runs: of the cache, of the sessions and of the heap."""
-        self.warm_up()  # which gives back what larger runs took
+        self.run_each_graph_once()
         trim_heap()
 
     def _decode(self, batch: Decode) -> list[StepChoice | Failure | None]:
