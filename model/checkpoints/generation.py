@@ -9,6 +9,7 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,13 @@ RENAMED: Mapping[str, str] = {
     "num_beams": "beam_size",
     "length_penalty": "length_penalty",
 }
+ORIGINAL: Mapping[str, str] = {ours: theirs for theirs, ours in RENAMED.items()} | {"stop": "stop_strings"}
+# What a field of theirs is made of where a checkpoint does not state it.
+MADE_OF: Mapping[str, str] = {
+    "forced_bos_token_id": "bos_token_id",
+    "max_new_tokens": "max_length",
+    "min_new_tokens": "min_length",
+}
 READ = frozenset(
     {
         *RENAMED,
@@ -129,8 +137,37 @@ class OutputSettings:
         return replace(self, generation=self.generation.model_copy(update={"end_ids": ends}))
 
 
+@dataclass(frozen=True)
+class _Stated:
+    """Fields of a checkpoint, and the file that each is in."""
+
+    values: Values
+    files: Mapping[str, Path]
+
+    @classmethod
+    def of(cls, file: Path, values: Values) -> _Stated:
+        return cls(values, dict.fromkeys(values, file))
+
+    def updated(self, other: _Stated) -> _Stated:
+        return _Stated({**self.values, **other.values}, {**self.files, **other.files})
+
+    @property
+    def given(self) -> _Stated:
+        """Those that are not null."""
+        values = _set(self.values)
+        return _Stated(values, {name: self.files[name] for name in values})
+
+    def place(self, name: str) -> str:
+        """Return a field's file and name, for an error."""
+        return f"{self.files[name]}: {name}"
+
+
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_id(value: Any) -> bool:
+    return _is_whole(value) and value >= 0
 
 
 # What is reckoned with before the manifest looks at it: whether it can be, and in words what it must be.
@@ -138,7 +175,7 @@ KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("num_beams", "max_length", "min_length"), (_is_whole, "a whole number")),
     **dict.fromkeys(
         ("eos_token_id", "forced_eos_token_id"),
-        (lambda ids: all(map(_is_whole, _as_list(ids))), "an id, or a list of them"),
+        (lambda ids: all(map(_is_id, _as_list(ids))), "an id, or a list of them"),
     ),
     **dict.fromkeys(
         ("do_sample", "force_bos_token_to_be_generated"), (lambda value: isinstance(value, bool), "true or false")
@@ -153,28 +190,30 @@ def read_output_settings(folder: Path, config: Values, *, is_encoder_decoder: bo
 
     `config` is its `config.json`, where older checkpoints keep all of it, and all what differs from task to task.
     """
-    stated = _object(folder / GENERATION_FILE)
-    source = GENERATION_FILE
-    if stated is None:
-        stated = {name: value for name, value in config.items() if name in OF_OUTPUTS}
-        source = "config.json"
+    configured = _Stated.of(folder / CONFIG_FILE, config)
+    of_outputs = _object(folder / GENERATION_FILE)
+    if of_outputs is None:
+        of_outputs = {name: value for name, value in config.items() if name in OF_OUTPUTS}
+        stated = _Stated.of(folder / CONFIG_FILE, of_outputs)
+    else:
+        stated = _Stated.of(folder / GENERATION_FILE, of_outputs)
     per_task = _per_task(folder, config)
-    if not is_encoder_decoder:
-        stated = {**stated, **per_task.get("text-generation", {})}
-    if stated.get("eos_token_id") is None:
-        stated = {**stated, "eos_token_id": config.get("eos_token_id")}  # there may be several
-    _check_kinds(folder / source, stated)
-    _check_kinds(folder / CONFIG_FILE, {"prefix": config.get("prefix")})
-    read = _reader(folder, source, is_encoder_decoder=is_encoder_decoder)
+    if not is_encoder_decoder and "text-generation" in per_task:
+        stated = stated.updated(per_task["text-generation"])
+    if stated.values.get("eos_token_id") is None and config.get("eos_token_id") is not None:
+        stated = stated.updated(_Stated.of(folder / CONFIG_FILE, {"eos_token_id": config["eos_token_id"]}))
+    _check_kinds(stated)
+    _check_kinds(_Stated.of(folder / CONFIG_FILE, {"prefix": config.get("prefix")}))
     prefix = _set(config).get("prefix", "")
     if prefix and not is_encoder_decoder:
         raise CheckpointError(
             f"{folder}: {CONFIG_FILE}: prefix is {reprlib.repr(prefix)}; a decoder's texts get none here, so "
             "delete it in a copy of the folder, import the copy, and send the prefix with each text"
         )
+    read = partial(_read, is_encoder_decoder=is_encoder_decoder)
     prompts, languages = _prompts(per_task, stated, prefix, read) if is_encoder_decoder else ({}, None)
     return OutputSettings(
-        _special_ids(folder, {**config, **_set(stated)}, is_encoder_decoder=is_encoder_decoder),
+        _special_ids(folder, configured.updated(stated.given), is_encoder_decoder=is_encoder_decoder),
         read(stated),
         prompts,
         languages,
@@ -182,21 +221,23 @@ def read_output_settings(folder: Path, config: Values, *, is_encoder_decoder: bo
     )
 
 
-def _per_task(folder: Path, config: Values) -> Mapping[str, Values]:
+def _per_task(folder: Path, config: Values) -> Mapping[str, _Stated]:
     """Return what a config.json says of each task; raises `CheckpointError` where it is no such thing."""
     file, name = folder / CONFIG_FILE, "task_specific_params"
     per_task = config.get(name) or {}
     if not isinstance(per_task, dict) or not all(isinstance(values, dict) for values in per_task.values()):
         raise CheckpointError(f"{file}: {name} is {reprlib.repr(per_task)}; it must be an object of objects, by task")
-    for values in per_task.values():
-        _check_kinds(file, values)
-    return per_task
+    found = {task: _Stated.of(file, values) for task, values in per_task.items()}
+    for stated in found.values():
+        _check_kinds(stated)
+    return found
 
 
-def _check_kinds(file: Path, values: Values) -> None:
+def _check_kinds(stated: _Stated) -> None:
     for name, (is_such, words) in KINDS.items():
-        if values.get(name) is not None and not is_such(values[name]):
-            raise CheckpointError(f"{file}: {name} is {reprlib.repr(values[name])}; it must be {words}")
+        value = stated.values.get(name)
+        if value is not None and not is_such(value):
+            raise CheckpointError(f"{stated.place(name)} is {reprlib.repr(value)}; it must be {words}")
 
 
 def read_chat_template(folder: Path) -> ChatTemplate | None:
@@ -252,48 +293,64 @@ def _beginning(file: Path) -> str:
         raise CheckpointError(f"{file}: cannot be read: {error}") from None
 
 
-def _reader(folder: Path, source: str, *, is_encoder_decoder: bool) -> Callable[[Values], Generation]:
-    def read(values: Values) -> Generation:
-        """Translate fields of `transformers` into ours."""
-        values = _set(values)
-        for name, value in values.items():
-            if name in ONLY and value not in ONLY[name]:
-                allowed = "".join(f"; only {only!r} is" for only in ONLY[name])
-                raise CheckpointError(f"{folder / source}: {name} is {value!r}, which is not supported{allowed}")
-            if name not in ONLY and name not in READ and name not in WITHOUT_EFFECT:
-                raise CheckpointError(
-                    f"{folder / source}: {name} is {value!r}, and what it means is not known; "
-                    "if the answers are right without it, delete it in a copy of the folder, and import the copy"
-                )
-        found = {ours: values[theirs] for theirs, ours in RENAMED.items() if theirs in values}
-        found |= _lengths(values, is_encoder_decoder=is_encoder_decoder) | _strategy(folder / source, values)
-        ends, last = _as_list(values.get("eos_token_id")), _as_list(values.get("forced_eos_token_id"))
-        if len(ends) > 1:
-            found["end_ids"] = ends[1:]
-        is_forced = is_encoder_decoder and values.get("force_bos_token_to_be_generated", False)
-        if is_forced and "forced_bos_token_id" not in values:
-            found["forced_start"] = values.get("bos_token_id", 0)  # as files of 2020 say it, of BART
-        if last:
-            found["forced_end"] = min(last)  # each of several would end the same output
-        if "bad_words" in found:
-            found["bad_words"] = [word for word in found["bad_words"] if word not in [[end] for end in ends]]
-        try:
-            return Generation.model_validate(found)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            at = ".".join(map(str, problem["loc"]))
-            given = "" if not at else f" is {problem['input']!r}"
-            raise CheckpointError(f"{folder / source}: {at}{given}: {problem['msg']}") from None
-
-    return read
+def _read(stated: _Stated, *, is_encoder_decoder: bool) -> Generation:
+    """Translate fields of `transformers` into ours; raises `CheckpointError`."""
+    stated = stated.given
+    values = stated.values
+    for name, value in values.items():
+        if name in ONLY and value not in ONLY[name]:
+            allowed = "".join(f"; only {only!r} is" for only in ONLY[name])
+            raise CheckpointError(f"{stated.place(name)} is {value!r}, which is not supported{allowed}")
+        if name not in ONLY and name not in READ and name not in WITHOUT_EFFECT:
+            raise CheckpointError(
+                f"{stated.place(name)} is {value!r}, and what it means is not known; "
+                "if the answers are right without it, delete it in a copy of the folder, and import the copy"
+            )
+    found = {ours: values[theirs] for theirs, ours in RENAMED.items() if theirs in values}
+    found |= _lengths(stated, is_encoder_decoder=is_encoder_decoder) | _strategy(stated)
+    ends, last = _as_list(values.get("eos_token_id")), _as_list(values.get("forced_eos_token_id"))
+    if len(ends) > 1:
+        found["end_ids"] = ends[1:]
+    is_forced = is_encoder_decoder and values.get("force_bos_token_to_be_generated", False)
+    if is_forced and "forced_bos_token_id" not in values:
+        found["forced_start"] = values.get("bos_token_id", 0)  # as files of 2020 say it, of BART
+    if last:
+        found["forced_end"] = min(last)  # each of several would end the same output
+    if "bad_words" in found:
+        found["bad_words"] = [word for word in found["bad_words"] if word not in [[end] for end in ends]]
+    try:
+        return Generation.model_validate(found)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise CheckpointError(_refusal(stated, problem["loc"], problem["input"], problem["msg"])) from None
 
 
-def _strategy(file: Path, values: Values) -> dict[str, Any]:
+def _refusal(stated: _Stated, place: tuple[int | str, ...], value: object, why: str) -> str:
+    """Return the sentence that refuses a value of ours, by the names that the checkpoint has for it."""
+    if not place:  # two fields do not fit together, and the reason names both
+        words = [_original(word, stated.values) for word in re.split(r"([a-z_]+)", why)]
+        files = sorted({str(stated.files[word]) for word in words if word in stated.values})
+        return f"{', '.join(files)}: {''.join(words)}"
+    field, *within = place
+    name = _original(str(field), stated.values)
+    if any(isinstance(part, int) for part in within):
+        return f"{stated.place(name)} has {value!r}: {why}"
+    return f"{stated.place(name)} is {stated.values[name]!r}: {why}"
+
+
+def _original(ours: str, values: Values) -> str:
+    """Return the field of a checkpoint that a field of ours was read from."""
+    theirs = ORIGINAL.get(ours, ours)
+    return theirs if theirs in values else MADE_OF.get(theirs, theirs)
+
+
+def _strategy(stated: _Stated) -> dict[str, Any]:
     """Return how tokens are chosen: greedily, drawn, or searched."""
+    values = stated.values
     does_sample, beams = values.get("do_sample", False), values.get("num_beams", 1)
     if does_sample and beams > 1:
         raise CheckpointError(
-            f"{file}: num_beams is {beams} and do_sample is true; beams that are drawn are not supported"
+            f"{stated.place('num_beams')} is {beams} and do_sample is true; beams that are drawn are not supported"
         )
     found = {name: values[name] for name in ("top_k",) if name in values}
     if does_sample:
@@ -306,22 +363,26 @@ def _strategy(file: Path, values: Values) -> dict[str, Any]:
     return found
 
 
-def _lengths(values: Values, *, is_encoder_decoder: bool) -> dict[str, int]:
+def _lengths(stated: _Stated, *, is_encoder_decoder: bool) -> dict[str, int]:
     """Return bounds of lengths; those of an encoder–decoder's output count the token that it begins with."""
     found = {}
     for name, tokens in (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens")):
-        stated = values.get(name)
-        if not stated or tokens in values or (name == "max_length" and stated == DEFAULT_MAX_LENGTH):
+        length = stated.values.get(name)
+        if not length or tokens in stated.values or (name == "max_length" and length == DEFAULT_MAX_LENGTH):
             continue
-        if is_encoder_decoder:
-            found[RENAMED[tokens]] = stated - 1
-        else:
-            found[name] = stated
+        if not is_encoder_decoder:
+            found[name] = length
+            continue
+        if name == "max_length" and length < 2:
+            raise CheckpointError(
+                f"{stated.place(name)} is {length}; it must be at least 2, with the token that an output begins with"
+            )
+        found[RENAMED[tokens]] = length - 1
     return found
 
 
 def _prompts(
-    per_task: Mapping[str, Values], stated: Values, stated_prefix: str, read: Callable[[Values], Generation]
+    per_task: Mapping[str, _Stated], stated: _Stated, stated_prefix: str, read: Callable[[_Stated], Generation]
 ) -> tuple[dict[TaskName, TaskPrompt], Languages | None]:
     """Return the tasks that a text-to-text model is asked for in words, and the languages, as T5's config has them.
 
@@ -329,16 +390,17 @@ def _prompts(
     """
     prompts: dict[TaskName, TaskPrompt] = {}
     prefixes: dict[tuple[str, str], str] = {}
-    for name, values in per_task.items():
-        others = {key: value for key, value in values.items() if key != "prefix"}
+    for name, of_task in per_task.items():
+        values = of_task.values
+        others = _Stated({key: value for key, value in values.items() if key != "prefix"}, of_task.files)
         direction = TRANSLATION.fullmatch(name)
         if name == SUMMARIZATION:
             prefix = values["prefix"] if values.get("prefix") is not None else stated_prefix
-            prompts["summarize"] = TaskPrompt(prefix=prefix, generation=read({**stated, **others}))
+            prompts["summarize"] = TaskPrompt(prefix=prefix, generation=read(stated.updated(others)))
         elif direction and values.get("prefix") is not None:
             prefixes[direction[1], direction[2]] = values["prefix"]
             if "translate" not in prompts:
-                prompts["translate"] = TaskPrompt(generation=read({**stated, **others}))
+                prompts["translate"] = TaskPrompt(generation=read(stated.updated(others)))
     if SUMMARIZATION not in per_task and any(name.startswith(f"{SUMMARIZATION}_") for name in per_task):
         prompts["summarize"] = TaskPrompt(
             prefix=stated_prefix
@@ -347,26 +409,25 @@ def _prompts(
     return prompts, Languages(directions=list(prefixes), prefixes=named) if prefixes else None
 
 
-def _special_ids(folder: Path, config: Values, *, is_encoder_decoder: bool) -> SpecialIds:
-    ends, pad = _as_list(config.get("eos_token_id")), config.get("pad_token_id")
-    start = config.get("bos_token_id")
-    if is_encoder_decoder and config.get("decoder_start_token_id") is not None:
-        start = config["decoder_start_token_id"]
+def _special_ids(folder: Path, stated: _Stated, *, is_encoder_decoder: bool) -> SpecialIds:
+    values = stated.values
+    ends, pad = _as_list(values.get("eos_token_id")), values.get("pad_token_id")
     if not ends:
         raise CheckpointError(f"{folder}: neither {GENERATION_FILE} nor config.json has an eos_token_id")
-    if start is None and not is_encoder_decoder:
-        start = ends[0]  # only an empty prompt needs one
+    names = ["decoder_start_token_id", "bos_token_id"] if is_encoder_decoder else ["bos_token_id", "eos_token_id"]
+    begins = next((name for name in names if values.get(name) is not None), names[0])
+    start = ends[0] if begins == "eos_token_id" else values.get(begins)  # only a decoder's empty prompt needs its end
     if not isinstance(start, int):
-        raise CheckpointError(f"{folder}: decoder_start_token_id is {start!r}; it must be one id")
+        at = stated.place(begins) if begins in values else f"{folder}: {begins}"
+        raise CheckpointError(f"{at} is {start!r}; it must be one id")
     if pad == -1 and not is_encoder_decoder:  # as the first LLaMAs say that there is none
         pad = None
     try:
         return SpecialIds(pad=ends[0] if pad is None else pad, start=start, end=ends[0])
     except ValidationError as error:
         problem = error.errors()[0]
-        raise CheckpointError(
-            f"{folder}: {problem['loc'][0]}_token_id is {problem['input']!r}: {problem['msg']}"
-        ) from None
+        name = {"pad": "pad_token_id", "start": begins, "end": "eos_token_id"}[str(problem["loc"][0])]
+        raise CheckpointError(f"{stated.place(name)} is {problem['input']!r}: {problem['msg']}") from None
 
 
 def _object(path: Path) -> dict[str, Any] | None:

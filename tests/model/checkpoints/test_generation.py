@@ -195,7 +195,13 @@ def test_a_decoder_alone_begins_as_its_prompts_do(seq2seq: bool, start: int, tmp
         ({"do_sample": True, "num_beams": 4}, "beams that are drawn are not supported"),
         ({"lang_to_id": {"<|en|>": 50259}}, "lang_to_id is .*, and what it means is not known"),
         ({"top_p": 1.5}, "top_p is 1.5: Input should be less than or equal to 1"),
-        ({"suppress_tokens": [1, -1]}, "suppress_ids.1 is -1"),
+        ({"suppress_tokens": [1, -1]}, "suppress_tokens has -1: Input should be"),
+        ({"num_beams": 0}, "generation_config.json: num_beams is 0: Input should be"),
+        ({"stop_strings": 5}, "stop_strings has 5: Input should be"),
+        ({"max_new_tokens": 0}, "max_new_tokens is 0: Input should be"),
+        ({"eos_token_id": [2, -1]}, r"eos_token_id is \[2, -1\]; it must be an id, or a list of them"),
+        ({"bos_token_id": "<s>"}, "generation_config.json: bos_token_id is '<s>'; it must be one id"),
+        ({"bos_token_id": -3}, "generation_config.json: bos_token_id is -3: Input should be"),
         ({"eos_token_id": None}, "neither generation_config.json nor config.json has an eos_token_id"),
     ],
 )
@@ -216,6 +222,23 @@ def test_what_would_change_the_answer_is_refused_by_name_and_value(
         ({"bad_words_ids": 7}, {}, "bad_words_ids is 7; it must be a list"),
         ({"eos_token_id": ["</s>"]}, {}, "eos_token_id is .*; it must be an id, or a list of them"),
         ({"forced_eos_token_id": [1, "2"]}, {}, "forced_eos_token_id is .*; it must be an id, or a list of them"),
+        ({"forced_bos_token_id": "a"}, {}, "generation_config.json: forced_bos_token_id is 'a': Input should be"),
+        (
+            {"force_bos_token_to_be_generated": True, "bos_token_id": -4},
+            {},
+            "generation_config.json: bos_token_id is -4: Input should be",
+        ),
+        (
+            {"forced_bos_token_id": 5, "suppress_tokens": [5]},
+            {},
+            "forced_bos_token_id is 5, which suppress_tokens never lets come",
+        ),
+        ({"max_length": 1}, {}, "generation_config.json: max_length is 1; it must be at least 2"),
+        ({"min_length": -2}, {}, "min_length is -2: Input should be"),
+        ({"decoder_start_token_id": -1}, {}, "decoder_start_token_id is -1: Input should be"),
+        ({}, {"task_specific_params": {"summarization": {"num_beams": 0}}}, r"/config\.json: num_beams is 0"),
+        ({}, {"task_specific_params": {"summarization": {"top_h": 1}}}, r"/config\.json: top_h is 1, which is not"),
+        ({"pad_token_id": None}, {"pad_token_id": -7}, r"/config\.json: pad_token_id is -7"),
         ({}, {"task_specific_params": ["summarization"]}, "config.json: task_specific_params is .*; it must be an"),
         ({}, {"task_specific_params": {"summarization": 4}}, "config.json: task_specific_params is .*; it must be an"),
         ({}, {"task_specific_params": {"summarization": {"prefix": 4}}}, "config.json: prefix is 4; it must be a text"),
@@ -225,7 +248,7 @@ def test_values_of_another_kind_are_refused_by_name(
     tmp_path: Path, generation: dict[str, Any], config: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(CheckpointError, match=words):
-        read(tmp_path, generation, seq2seq=True, **config)
+        read(tmp_path, {**ENDS, **generation}, seq2seq=True, **config)
 
 
 def test_what_a_config_has_before_all_texts_is_had_before_those_to_summarize(tmp_path: Path) -> None:
