@@ -1,4 +1,4 @@
-"""How a checkpoint's users expect its outputs to be chosen: `generation_config.json`, `tokenizer_config.json`.
+"""How a checkpoint's users expect its outputs to be chosen: `generation_config.json`, or `config.json`.
 
 Every field of a `generation_config.json` is read, known to change no answer, or refused by its name and value.
 """
@@ -16,14 +16,12 @@ from typing import Any
 from pydantic import ValidationError
 from tokenizers import Tokenizer
 
+from model.checkpoints.chat_templates import read_chat_template
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import CONFIG_FILE, read_json
 from model.package import ChatTemplate, Generation, Languages, SpecialIds, TaskName, TaskPrompt
-from model.package.chat import MAX_TEMPLATE, TemplateError, compiled
 
 GENERATION_FILE = "generation_config.json"
-TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
-CHAT_TEMPLATE_FILE, TOOLS_TEMPLATE_FILE = "chat_template.jinja", "additional_chat_templates/tool_use.jinja"
 
 Values = Mapping[str, Any]
 
@@ -103,7 +101,6 @@ OF_OUTPUTS = READ | WITHOUT_EFFECT | ONLY.keys()  # of a config.json they are lo
 DEFAULT_TOP_K = 50
 DEFAULT_MAX_LENGTH = 20  # means "not stated": nobody wants so short an answer, and old files write every default
 
-SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 SUMMARIZATION = "summarization"
 TRANSLATION = re.compile(r"translation_(\w+?)_to_(\w+)")
 
@@ -238,59 +235,6 @@ def _check_kinds(stated: _Stated) -> None:
         value = stated.values.get(name)
         if value is not None and not is_such(value):
             raise CheckpointError(f"{stated.place(name)} is {reprlib.repr(value)}; it must be {words}")
-
-
-def read_chat_template(folder: Path) -> ChatTemplate | None:
-    """Return the template of a checkpoint's conversations, if it has one; raises `CheckpointError`."""
-    config = _object(folder / TOKENIZER_CONFIG_FILE) or {}
-    source, tools_source = _template_sources(folder, config.get("chat_template"))
-    if source is None:
-        return None
-    if max(len(source), len(tools_source or "")) > MAX_TEMPLATE:
-        raise CheckpointError(f"{folder}: the chat template has more than {MAX_TEMPLATE:,} characters")
-    named = {**(_object(folder / "special_tokens_map.json") or {}), **_set(config)}
-    tokens = {name: named[name] for name in SPECIAL_TOKENS if named.get(name) is not None}
-    try:
-        compiled(source)
-        compiled(tools_source or "")
-        return ChatTemplate(
-            source=source,
-            tools_source=tools_source,
-            tokens={name: token["content"] if isinstance(token, dict) else token for name, token in tokens.items()},
-        )
-    except (TemplateError, ValidationError, KeyError) as error:
-        raise CheckpointError(f"{folder}: the chat template cannot be used: {error}") from None
-
-
-def _template_sources(folder: Path, configured: object) -> tuple[str | None, str | None]:
-    """Return a template, and the one for conversations with tools where that is another."""
-    file, of_tools = folder / CHAT_TEMPLATE_FILE, folder / TOOLS_TEMPLATE_FILE
-    if file.is_file():
-        return _beginning(file), _beginning(of_tools) if of_tools.is_file() else None
-    tools_source = None
-    if isinstance(configured, list):  # of several templates, by name
-        named = {entry.get("name"): entry.get("template") for entry in configured if isinstance(entry, dict)}
-        if "default" not in named:
-            raise CheckpointError(
-                f"{folder / TOKENIZER_CONFIG_FILE}: chat_template has {', '.join(map(str, named))}, but no default"
-            )
-        configured, tools_source = named["default"], named.get("tool_use")
-    return _text(folder, configured), _text(folder, tools_source)
-
-
-def _text(folder: Path, template: object) -> str | None:
-    if template is not None and not isinstance(template, str):
-        raise CheckpointError(f"{folder / TOKENIZER_CONFIG_FILE}: chat_template is not a text")
-    return template
-
-
-def _beginning(file: Path) -> str:
-    """Return a template, of one that is too long no more than tells it."""
-    try:
-        with file.open(encoding="utf-8") as opened:
-            return opened.read(MAX_TEMPLATE + 1)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file}: cannot be read: {error}") from None
 
 
 def _read(stated: _Stated, *, is_encoder_decoder: bool) -> Generation:

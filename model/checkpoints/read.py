@@ -35,6 +35,7 @@ from model.checkpoints.sentence import SentenceLayout
 from model.checkpoints.t5 import MT5, T5
 from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_reader, with_library
 from model.checkpoints.tokenizer import fitting, read_tokenizer, without_ends, write_tokenizer
+from model.checkpoints.tokenizer.files import TokenizerFiles
 from model.checkpoints.vit import DEIT, VIT
 from model.checkpoints.weights import open_weights
 from model.config import Architecture, ConfigError, TransformerConfig
@@ -205,8 +206,9 @@ def _of_texts(
     tokenizer = read_tokenizer(file)
     if made.head.kind == "words":
         return _outputs(folder, described, card, file, tokenizer, languages, scratch)
-    tokens = tokens_of_reader(folder, file, config, made, described.layout, scratch)
-    return tokens, card_of_reader(folder, config, described.layout, card)
+    files = TokenizerFiles.read(folder)
+    tokens = tokens_of_reader(files, file, config, made, described.layout, scratch)
+    return tokens, card_of_reader(files, config, described.layout, card)
 
 
 def _outputs(

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -15,10 +14,10 @@ from model.card import Card, Tokens
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import HFConfig
 from model.checkpoints.fields import unsupported
-from model.checkpoints.files import read_json
 from model.checkpoints.heads import VECTORS, purpose_of
 from model.checkpoints.sentence import SentenceLayout, cross_encoder_activation, read_layout
 from model.checkpoints.tokenizer import of_one_type, read_tokenizer, without_last_pad
+from model.checkpoints.tokenizer.files import TokenizerFiles
 from model.checkpoints.weights import open_weights
 from model.config import TransformerConfig
 from model.package import SpecialIds, Tagging
@@ -57,10 +56,10 @@ def dense_weights(layout: SentenceLayout | None, *, allow_pickle: bool) -> Itera
         yield {ours: tensors[name] for name, ours in names.items()}
 
 
-def card_of_reader(folder: Path, config: HFConfig, layout: SentenceLayout | None, card: Card) -> Card:
+def card_of_reader(files: TokenizerFiles, config: HFConfig, layout: SentenceLayout | None, card: Card) -> Card:
     """Return a card with what is known of a model that reads texts."""
     purpose = purpose_of(config)
-    stated = layout.max_tokens if layout and layout.max_tokens else _option(folder, "model_max_length")
+    stated = layout.max_tokens if layout and layout.max_tokens else files.config.get("model_max_length")
     return replace(
         card,
         task=purpose.task,
@@ -74,7 +73,7 @@ def card_of_reader(folder: Path, config: HFConfig, layout: SentenceLayout | None
 
 
 def tokens_of_reader(
-    folder: Path,
+    files: TokenizerFiles,
     file: Path,
     config: HFConfig,
     made: TransformerConfig,
@@ -86,29 +85,28 @@ def tokens_of_reader(
     It is another one, written into `scratch`, where texts are not of the types, or do not end, as the model reads them.
     """
     segments = made.embeddings.segments
-    if segments == 1 or (segments and not _reads_types(folder, config)):
+    if segments == 1 or (segments and not _reads_types(files, config)):
         file = of_one_type(file, scratch)
     tokenizer = read_tokenizer(file)
     if layout is not None and layout.lower_case and _normalized(tokenizer, "A") != "a":
-        raise CheckpointError(f"{folder}: do_lower_case is true, but the tokenizer tells upper from lower case")
+        raise CheckpointError(f"{files.folder}: do_lower_case is true, but the tokenizer tells upper from lower case")
     pad = config.get("pad_token_id")
     if pad is not None and not (isinstance(pad, int) and pad >= 0):
         raise CheckpointError(unsupported("pad_token_id", pad, "it must be one id"))
     if pad is not None and made.architecture == "decoder" and made.head.kind == "classify":
         file = without_last_pad(file, pad, scratch)
-    mask = _option(folder, "mask_token")
-    names = [mask["content"] if isinstance(mask, dict) else mask] if mask else ["[MASK]", "<mask>"]
-    masks = [tokenizer.token_to_id(name) for name in names]
+    mask = files.token("mask_token", "")
+    masks = [tokenizer.token_to_id(name) for name in ([mask] if mask else ["[MASK]", "<mask>"])]
     return Tokens(file, SpecialIds(pad=pad or 0, mask=next((mask for mask in masks if mask is not None), None)))
 
 
-def _reads_types(folder: Path, config: HFConfig) -> bool:
+def _reads_types(files: TokenizerFiles, config: HFConfig) -> bool:
     """Tell whether a model is given the types of its texts.
 
     Files may name its inputs, and not these among them, or a class of tokenizer that makes none. The class of no family
     makes none since version 5 of transformers, and did before: what counts is by which version a model was saved.
     """
-    inputs, kind = _option(folder, "model_input_names"), _option(folder, "tokenizer_class")
+    inputs, kind = files.config.get("model_input_names"), files.config.get("tokenizer_class")
     if isinstance(inputs, list):
         return "token_type_ids" in inputs
     if kind == "PreTrainedTokenizerFast":
@@ -119,8 +117,3 @@ def _reads_types(folder: Path, config: HFConfig) -> bool:
 
 def _normalized(tokenizer: Tokenizer, text: str) -> str:
     return tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
-
-
-def _option(folder: Path, name: str) -> Any:
-    path = folder / "tokenizer_config.json"
-    return read_json(path).get(name) if path.is_file() else None

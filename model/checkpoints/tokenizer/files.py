@@ -13,6 +13,7 @@ from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import CONFIG_FILE, read_json
 
 MAX_COUNTED_TOKENS = 100_000  # of a kind that a file only counts
+CONFIG = "tokenizer_config.json"
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -30,7 +31,7 @@ class TokenizerFiles:
     @classmethod
     def read(cls, folder: Path) -> TokenizerFiles:
         """Read what is there; raises `CheckpointError` for a file that is broken."""
-        names = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", CONFIG_FILE)
+        names = (CONFIG, "special_tokens_map.json", "added_tokens.json", CONFIG_FILE)
         return cls(folder, *(read_json(folder / name) if (folder / name).is_file() else {} for name in names))
 
     def path(self, *names: str) -> Path:
@@ -69,6 +70,12 @@ class TokenizerFiles:
     def token(self, name: str, default: str) -> str:
         """Return a special token, as `eos_token`."""
         return _content(self.config.get(name) or self.specials.get(name) or default)
+
+    @property
+    def named_tokens(self) -> dict[str, str]:
+        """The special tokens that have a name, as `eos_token`; some files name one that is empty."""
+        found = {name: self.specials.get(name) if (token := self.config.get(name)) is None else token for name in NAMED}
+        return {name: _content(token) for name, token in found.items() if token is not None}
 
     @property
     def additional(self) -> list[str]:

@@ -292,6 +292,15 @@ def test_what_stands_for_a_missing_word_is_named_by_the_tokenizer_or_by_custom(
     assert tokens.special_ids.mask == read_tokenizer(tokens.file).token_to_id(mask)
 
 
+def test_what_stands_for_a_missing_word_may_be_named_beside_the_tokenizers_config(bert: Path, tmp_path: Path) -> None:
+    (bert / "tokenizer_config.json").write_text("{}")
+    (bert / "special_tokens_map.json").write_text(json.dumps({"mask_token": {"content": "[SEP]"}}))
+    _, tokens, _, _ = read_checkpoint(bert, "tiny", "MIT", scratch=tmp_path)
+
+    assert tokens is not None
+    assert tokens.special_ids.mask == read_tokenizer(tokens.file).token_to_id("[SEP]")
+
+
 def test_a_padding_that_is_no_id_is_refused_by_name(bert: Path, tmp_path: Path) -> None:
     change(bert / "config.json", pad_token_id=-1)
 
