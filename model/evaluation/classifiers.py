@@ -191,7 +191,7 @@ def _into_labels(evaluation: Evaluation, entailment: Entailment) -> Figure:
     logits, _ = evaluation.run_texts([(text, hypothesis) for text, _ in rows for hypothesis in hypotheses], "logits")
     found = logits.reshape(len(rows), len(hypotheses), -1)[..., entailment.entails].argmax(-1)
     right = float(np.mean(found == np.array([label for _, label in rows])))
-    return evaluation.figure(f"ag_news_subset/test, {len(rows):,} of it", "zero-shot accuracy into 4 labels", right)
+    return evaluation.figure_of(f"ag_news_subset/test, {len(rows):,} of it", "zero-shot accuracy into 4 labels", right)
 
 
 def _baselines(evaluation: Evaluation, data: Labelled, tests: Sequence[Answered]) -> list[Baseline]:

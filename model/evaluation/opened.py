@@ -37,13 +37,12 @@ class Evaluation:
         return list(islice(read_rows(self.data / file), self.limit))
 
     def figure(self, dataset: str, metric: str, value: float) -> Figure:
-        """Make a figure of this package's precision; a bounded data set is named so."""
-        dataset = self.named(dataset)
-        return Figure(dataset=dataset, metric=metric, value=round(value, 4), precision=self.manifest.precision)
+        """Make a figure of a data set's first rows; a bounded data set is named so."""
+        return self.figure_of(dataset if self.limit is None else f"{dataset}, first {self.limit}", metric, value)
 
-    def named(self, dataset: str) -> str:
-        """Return a data set's name, which tells whether it is bounded."""
-        return dataset if self.limit is None else f"{dataset}, first {self.limit}"
+    def figure_of(self, rows: str, metric: str, value: float) -> Figure:
+        """Make a figure of this package's precision; `rows` says of which rows of which data set."""
+        return Figure(dataset=rows, metric=metric, value=round(value, 4), precision=self.manifest.precision)
 
     def run_texts(
         self, rows: Sequence[str | tuple[str, str]], output: str

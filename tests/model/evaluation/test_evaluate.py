@@ -28,11 +28,11 @@ from model.package import Languages, Manifest, PackageError
 from model.package.generation import Generation
 from model.package.images import normalised
 from model.package.manifest import RELIABILITY_FILE, TOKENIZER_FILE, sha256_of
-from model.training import readers
+from model.training import nli, readers
 from model.training.objectives import Answer, Tag
 from model.training.recipes import RECIPES
 from model.training.tokenizers import tokens_of
-from tests.conftest import TEXTS, MakePackage, TinyPackage
+from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
 from tests.model.data_files import write_idx, write_xz
 
 
@@ -203,6 +203,25 @@ def test_a_bounded_data_set_is_named_so(sentiment: TinyPackage, tmp_path: Path) 
     found = figures(copy_of(sentiment, tmp_path), tmp_path / "data", limit=2)
 
     assert {dataset for dataset, _ in found} == {"sst2/test, first 2", "imdb/test, first 2"}
+
+
+def test_news_that_are_drawn_evenly_are_not_called_the_first(make_package: MakePackage, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    pairs = "".join(f"{TEXTS[0]}\t{text}\tneutral\tsnli\n" for text in TEXTS)
+    for file in ("test_snli", "test_mnli_dev_matched"):
+        write_xz(data / "nli_mix" / f"{file}.tsv.xz", f"premise\thypothesis\tlabel\tsource\n{pairs}")
+    news = "".join(f"News\t{text}\tSports\n" for text in TEXTS)
+    write_xz(data / "ag_news_subset" / "test.tsv.xz", f"title\tdescription\tlabel\n{news}")
+    entails = {"labels": list(nli.ENTAILMENTS), "entailment": {"entails": 0, "contradicts": 2}}
+    package = with_manifest(make_package("entailment"), tmp_path / "entail", **entails)
+
+    found = figures(package, data, limit=2)
+
+    assert {dataset for dataset, _ in found} == {
+        "nli_mix/test_snli, first 2",
+        "nli_mix/test_mnli_dev_matched, first 2",
+        "ag_news_subset/test, 2 of it",
+    }
 
 
 def test_a_sentence_with_several_translations_is_scored_against_all_and_against_each(
