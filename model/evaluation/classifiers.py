@@ -18,6 +18,7 @@ from model.evaluation.calibration import (
     expected_calibration_error,
     fit_temperature,
     probabilities,
+    sigmoid,
 )
 from model.evaluation.opened import Evaluation, Measured
 from model.package import (
@@ -130,7 +131,7 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
     fields: dict[str, Any] = {
         "baselines": _baselines(evaluation, data, tests),
         "slices": [part for test in tests for part in slices(test, labels)],
-        "wrong_answers": [answer for test in tests for answer in wrong_answers(test, labels, temperature)],
+        "wrong_answers": [answer for test in tests for answer in wrong_answers(test, manifest, temperature)],
         "calibration": None,
     }
     if is_fitted:
@@ -221,20 +222,26 @@ def slices(test: Answered, labels: Sequence[str]) -> list[Slice]:
     ]
 
 
-def wrong_answers(test: Answered, labels: Sequence[str], temperature: float) -> list[WrongAnswer]:
-    """Return some wrong answers, evenly from the whole data set, so that nobody picks them."""
+def wrong_answers(test: Answered, manifest: Manifest, temperature: float) -> list[WrongAnswer]:
+    """Return some wrong answers, evenly from the whole data set, so that nobody picks them.
+
+    Their scores are those that serving gives. Where it gives raw numbers, none are returned.
+    """
+    if manifest.activation == "none":
+        return []
     wrong = np.flatnonzero(~test.is_right)
     chosen = wrong[np.linspace(0, len(wrong) - 1, min(len(wrong), WRONG_ANSWERS)).astype(int)]
-    scores = probabilities(test.logits, temperature)
+    is_softmax, logits = manifest.activation == "softmax", test.logits[chosen]
+    scores = probabilities(logits, temperature) if is_softmax else sigmoid(logits)
     return [
         WrongAnswer(
             dataset=test.dataset,
             input=_shown(test.inputs[index], index),
-            truth=labels[test.truth[index]],
-            answer=labels[scores[index].argmax()],
-            score=round(float(scores[index].max()), 4),
+            truth=manifest.labels[test.truth[index]],
+            answer=manifest.labels[row.argmax()],
+            score=round(float(row.max()), 4),
         )
-        for index in chosen.tolist()
+        for index, row in zip(chosen.tolist(), scores, strict=True)
     ]
 
 

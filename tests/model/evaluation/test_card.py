@@ -143,13 +143,25 @@ def test_texts_of_one_length_are_one_part() -> None:
     assert (by_length.part, by_length.rows) == ("4 to 4 tokens", 5)
 
 
-def test_wrong_answers_come_from_the_whole_data_set() -> None:
+def test_wrong_answers_come_from_the_whole_data_set(sentiment: TinyPackage) -> None:
     truth = [0, 1] * 50
-    found = wrong_answers(answered([1] * 100, truth, [0] * 100), ["no", "yes"], 1.0)
+    found = wrong_answers(answered([1] * 100, truth, [0] * 100), sentiment.manifest, 1.0)
 
     assert [answer.input for answer in found] == ["text 1", "text 25", "text 49", "text 73", "text 99"]
-    assert {(answer.truth, answer.answer) for answer in found} == {("yes", "no")}
-    assert not wrong_answers(answered([1] * 4, [0] * 4, [0] * 4), ["no", "yes"], 1.0)
+    assert {(answer.truth, answer.answer) for answer in found} == {("positive", "negative")}
+    assert not wrong_answers(answered([1] * 4, [0] * 4, [0] * 4), sentiment.manifest, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("activation", "scores"), [("softmax", [0.7311, 0.7311]), ("sigmoid", [0.7311, 0.5]), ("none", [])]
+)
+def test_wrong_answers_have_the_scores_that_serving_gives(
+    activation: str, scores: list[float], sentiment: TinyPackage
+) -> None:
+    manifest = sentiment.manifest.model_copy(update={"activation": activation})
+    test = Answered("set", ["one", "two"], np.array([1, 1]), np.array([[1.0, 0.0], [0.0, -1.0]], np.float32), None)
+
+    assert [answer.score for answer in wrong_answers(test, manifest, 1.0)] == scores
 
 
 def test_a_bag_of_words_learns_what_words_tell_and_no_order() -> None:
