@@ -1,8 +1,7 @@
-"""What a checkpoint's README.md says of it, in the front matter that the hub asks for."""
+"""The licence of a checkpoint, in the front matter of its README.md that the hub asks for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +10,14 @@ from model.package.yaml_text import NotYaml, parse_yaml
 NOT_STATED = "not stated"
 
 
-@dataclass(frozen=True)
-class ModelCard:
-    """The licence and the languages, as their authors wrote them."""
-
-    licence: str = NOT_STATED
-    languages: tuple[str, ...] = ()
-
-
-def read_card(folder: Path) -> ModelCard:
-    """Read a folder's README.md; one that is missing or says nothing is no error."""
+def read_licence(folder: Path) -> str:
+    """Return the licence of a folder's README.md, as its authors wrote it; one that states none is no error."""
     fields = _front_matter(folder / "README.md")
     # "other" has its true name in another field.
     licences = _texts(fields.get("license"))
     if licences == ["other"]:
         licences = _texts(fields.get("license_name")) or licences
-    return ModelCard(", ".join(licences) or NOT_STATED, tuple(_texts(fields.get("language"))))
+    return ", ".join(licences) or NOT_STATED
 
 
 def _front_matter(path: Path) -> dict[str, Any]:
@@ -44,6 +35,5 @@ def _front_matter(path: Path) -> dict[str, Any]:
 
 
 def _texts(value: object) -> list[str]:
-    """Return a text or a list of them as a list. YAML takes Norway's `no` for False."""
-    values = value if isinstance(value, list) else [value]
-    return ["no" if item is False else item for item in values if isinstance(item, str) or item is False]
+    """Return a text or a list of them as a list."""
+    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]

@@ -22,7 +22,7 @@ from model.checkpoints.files import (
 )
 from model.checkpoints.sentence import read_layout
 from model.hub.cache import PackageCache, key_of
-from model.hub.card import read_card
+from model.hub.card import read_licence
 from model.hub.download import DESCRIPTION, Hub
 from model.hub.errors import HubError, HubUnreachable
 from model.hub.names import MAX_NAME_LENGTH, HubName, parse_name, served_name
@@ -173,7 +173,7 @@ class Packages:
         from model.export.export import export_package
 
         self.report(f"{name}: importing from {folder}, {options.precision}")
-        licence, pickle = options.licence or read_card(folder).licence, options.allow_pickle
+        licence, pickle = options.licence or read_licence(folder), options.allow_pickle
         with TemporaryDirectory() as made:
             model, tokens, card, family = read_checkpoint(
                 folder, name, licence, options.languages, scratch=Path(made), allow_pickle=pickle
