@@ -59,8 +59,8 @@ def beam_search(
 
     A hypothesis scores Σ log p / length^length_penalty, its length counting the end token (Wu et al. 2016, section 7,
     in its simplest form). Of the 2·beam_size likeliest continuations, those among the first beam_size finish that end,
-    or are as long as they may be; the search stops when beam_size have finished; a search that may stop sooner,
-    because no live beam can come among the n_best any more, has the same result.
+    or are as long as they may be. The search stops when beam_size hypotheses have finished. Stopping earlier, once no
+    live beam can reach the n_best, gives the same result.
     """
     live: list[tuple[list[int], float]] = [([], 0.0)]
     finished: list[Hypothesis] = []

@@ -1,4 +1,4 @@
-"""Serving models by name, and keys for those who ask them. The one place where model/ knows of service/."""
+"""Serving models by name, and keys for those who ask them."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def fit_temperature(logits: NDArray[np.floating], truth: NDArray[np.int64]) -> f
     """Return the temperature at which logits (N, labels) make the true labels (N,) likeliest.
 
     The likelihood is concave in the temperature's inverse, and its slope is what the true labels' logits have more than
-    is expected of them; so the slope is halved in until it is 0.
+    is expected of them; bisection finds where the slope is 0.
     """
     numbers = logits.astype(np.float64)
     of_truth = numbers[np.arange(len(truth)), truth]

@@ -109,8 +109,8 @@ class Answered:
 def evaluate_classifier(evaluation: Evaluation) -> Measured:
     """Measure accuracy on the test data that have these labels, and F1 where one of two labels is to be found.
 
-    Of all rows, not of `limit` ones, also what the card has: serving applies the temperature, and it should be right.
-    Where too few are there to tell one, or none of them is wrong, there is none.
+    Without `limit`, also measures the card. No temperature is fitted with under 100 validation rows, or without a wrong
+    answer.
     """
     manifest = evaluation.manifest
     labels = tuple(manifest.labels)

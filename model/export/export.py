@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from model.architectures import Transformer
 from model.card import Card, Tokens
-from model.export.graph import OLDEST_RUNTIME, OPSET
+from model.export.graph import OPSET
 from model.export.graphs import GraphFile
 from model.export.naive import open_graphs
 from model.export.precisions import cache_shape, write_graphs
@@ -26,6 +26,7 @@ from model.locks import alone_in
 from model.package import GraphEntry, Manifest, PackageError, SpecialIds, TokenLimits, Training, Verification
 from model.package.manifest import (
     CURVES_FILE,
+    OLDEST_RUNTIME,
     TOKENIZER_FILE,
     Precision,
     in_words,

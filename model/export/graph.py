@@ -16,7 +16,6 @@ from onnx import helper
 
 OPSET = 21
 IR_VERSION = 10  # of the ONNX format; ONNX Runtime reads it since 1.19
-OLDEST_RUNTIME = "1.30"  # its GroupQueryAttention is the first to look both ways; 1.20 to 1.31 were tried
 MICROSOFT = "com.microsoft"  # the operators of ONNX Runtime's own
 ONE_FILE_BYTES = (
     2**29

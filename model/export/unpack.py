@@ -97,8 +97,8 @@ def read_model(package: Path) -> Transformer:
         values = found.get(name)
         if values is None or values.shape != tuple(tensor.shape):
             raise PackageError(
-                f"{package}: {name} is not in its graphs under the name that this version gives it: serving needs it "
-                "not, or another version exported the package, which can unpack it"
+                f"{package}: {name} is not in its graphs under the name that this version gives it: either serving "
+                "does not need this weight, or another version exported the package; unpack it with that version"
             )
         tensor.data.copy_(torch.from_numpy(values))
     return model.eval()

@@ -23,8 +23,8 @@ from model.package.manifest import Precision
 
 TOLERANCE = 1e-4  # float32 graphs must stay below it: the largest difference over the largest answer
 # What is shipped must stay below these: the root mean square of the differences over that of the answers themselves.
-# Trained weights came to 0.0012, 0.074, 0.045 and 0.29 at most (model/README.md, The exporter); a wrong scale, or a
-# feature that drowns all others, to about 1.
+# model/README.md, The exporter, has what trained weights came to; a wrong scale, or a feature that drowns all others,
+# comes to about 1.
 LIMITS: dict[Precision, float] = {
     "float32": 1e-4,
     "float16": 0.02,

@@ -44,8 +44,8 @@ def attention_weights(
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, scale: float) -> Tensor:
     """Return softmax(Q Kᵀ · scale) V, (B, H, T, D), by one operator of torch, which a GPU is through with sooner.
 
-    query (B, H, T, D), key and value (B, K, S, D), mask as of `attention_weights`. What comes of a query that may look
-    nowhere, as padding behind a window, means nothing, and is another than by the weights.
+    query (B, H, T, D), key and value (B, K, S, D), mask as of `attention_weights`. For a query that sees no key
+    (padding behind a window) the result is meaningless, and differs from that of `attention_weights`.
     """
     key, value = (repeat_heads(each, query.shape[1]) for each in (key, value))
     return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)

@@ -28,6 +28,7 @@ FileName = Annotated[str, Field(pattern=FILE_PATTERN)]  # in the package's folde
 
 FILE_NAME = "manifest.json"
 FORMAT: Final = 3  # of manifests; another one is not read
+OLDEST_RUNTIME = "1.30"  # its GroupQueryAttention is the first to look both ways; 1.20 to 1.31 were tried
 TOKENIZER_FILE = "tokenizer.json"
 CURVES_FILE = "curves.png"
 RELIABILITY_FILE = "reliability.png"
@@ -186,7 +187,9 @@ class Manifest(Part):
     precision: Precision
     opset: int
     onnxruntime: str = Field(
-        "1.30", pattern=r"^\d+\.\d+$", description="the oldest ONNX Runtime that has all that the graphs are made of"
+        OLDEST_RUNTIME,
+        pattern=r"^\d+\.\d+$",
+        description="the oldest ONNX Runtime that has all that the graphs are made of",
     )
     exported_with: dict[str, str] = Field(description="library → version")
     training_data: list[Dataset]

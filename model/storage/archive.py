@@ -10,9 +10,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from model.package.manifest import FILE_PATTERN
 from model.storage.errors import StorageError
-
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # as a manifest names files
 
 
 def unpack(archive: Path, folder: Path, called: str) -> None:
@@ -39,7 +38,7 @@ def _files(opened: tarfile.TarFile, called: str) -> Iterator[tarfile.TarInfo]:
             continue
         fits = member.isreg() and len(path.parts) <= 2 and ".." not in path.parts and not path.is_absolute()
         folders.add(path.parent)
-        if not (fits and _FILE_NAME.fullmatch(path.name) and len(folders) == 1):
+        if not (fits and re.fullmatch(FILE_PATTERN, path.name) and len(folders) == 1):
             raise StorageError(
                 f"{called}: {member.name!r} is in it; an archive of a package has its files, at the top or in one "
                 "folder, and nothing else"
