@@ -22,7 +22,7 @@ import torch
 
 from model.evaluation.costs import costs
 from model.evaluation.evaluate import evaluate
-from model.export.export import export_run
+from model.export.runs import export_run
 from model.hub.cache import exporter_version
 from model.package import Manifest, PackageError
 from model.package.manifest import sha256_of

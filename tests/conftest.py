@@ -27,12 +27,12 @@ from model.config import (
     VisionConfig,
 )
 from model.export.export import export_package
+from model.export.runs import tokens_of
 from model.package import Entailment, Manifest, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE, Precision
 from model.sizes import default_head
 from model.training import cards
 from model.training.recipes import PACKAGES, RECIPES
-from model.training.tokenizers import tokens_of
 
 # The same examples in every run, however slow and busy the machine is: a change is not blamed for what it did not do.
 settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -85,7 +85,7 @@ def export(
     samples: SampleTexts = None,
 ) -> None:
     """Export a run's best weights as a model package, verified against torch."""
-    from model.export.export import export_run
+    from model.export.runs import export_run
 
     manifest = export_run(run, out, precision=precision_of(precision), texts=texts_of(samples, precision))
     print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")

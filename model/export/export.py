@@ -1,20 +1,21 @@
-"""Making a model package of a model: trained here, or imported from a checkpoint."""
+"""Making a model package of a model in memory: trained here, or read from a checkpoint."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from pydantic import ValidationError
 from tokenizers import Tokenizer
 
 from model.architectures import Transformer
 from model.card import Card, Tokens
+from model.config import TransformerConfig
 from model.export.graph import OPSET
 from model.export.graphs import GraphFile
 from model.export.naive import open_graphs
@@ -33,52 +34,10 @@ from model.package.manifest import (
     sha256_of,
 )
 from model.package.place import check_place, take_place
-from model.training import own_labels
-from model.training.errors import RunError
-from model.training.recipes import RECIPES
-from model.training.run import Run, load_trained
-from model.training.tokenizers import tokens_of
 
 LARGE = 400_000_000  # parameters; of larger models the first layers are compared in float32, then all as shipped
 MAKING = ".export-"  # what the name of a folder begins with in which a package is made
 EXPORTERS = ("torch", "onnx", "onnxruntime", "tokenizers")
-
-
-def export_run(run: Path, folder: Path, *, precision: Precision, texts: Sequence[str] | None = None) -> Manifest:
-    """Write the package of a training run's best weights into `folder`, and return its manifest.
-
-    The card is that of the recipe the run was trained by; raises `RunError` where there is no run or no such recipe.
-    """
-    files = Run(run)
-    about = files.about()
-    if about.recipe == own_labels.RECIPE:
-        card = own_labels.card_of(about.card)
-    elif about.recipe in RECIPES:
-        card = RECIPES[about.recipe].card
-    else:
-        raise RunError(f"{run}: there is no recipe {about.recipe} any more; train it with one of {', '.join(RECIPES)}")
-    card = replace(card, training_data=tuple(about.training_data))
-    model, tokenizer, _ = load_trained(run)
-    try:
-        tokens = None if tokenizer is None else tokens_of(files.tokenizer, card)
-    except KeyError as error:
-        raise RunError(
-            f"{files.tokenizer}: there is no token {error}, which models of {about.recipe} need by now; train it again"
-        ) from None
-    return export_package(
-        model,
-        tokens,
-        card,
-        folder,
-        precision=precision,
-        training=Training(
-            recipe=about.recipe,
-            minutes=round(files.minutes, 1),
-            data=about.data if about.recipe == own_labels.RECIPE else {},
-        ),
-        curves=files.curves if files.curves.exists() else None,
-        texts=texts,
-    )
 
 
 def export_package(
@@ -107,17 +66,7 @@ def export_package(
     if config.vision is None and config.max_positions < FEWEST_POSITIONS:
         few = f"max_positions is {config.max_positions}, and {FEWEST_POSITIONS} are the fewest that can be verified"
         raise PackageError(f"{card.name}: {few}")
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    busy = f"{folder}: another process is writing a package there; wait for it, or write into another folder"
-    with ExitStack() as stack:
-        if is_new:
-            stack.callback(_remove_if_empty, folder)  # refused, it is not there at all
-        stack.enter_context(alone_in(folder, PackageError(busy)))
-        for rest in folder.glob(f"{MAKING}*"):  # of a process that was killed
-            shutil.rmtree(rest, ignore_errors=True)
-        stack.enter_context(_refusals(card.name))
-        made = Path(stack.enter_context(TemporaryDirectory(dir=folder, prefix=MAKING)))
+    with _made_in(folder) as made, _refusals(card.name):
         tokenizer = None if tokens is None else Tokenizer.from_file(str(tokens.file))
         takes_pairs = card.task in {"rerank", "answer"} or card.entailment is not None
         sampled = pairs_of if takes_pairs else samples_of
@@ -128,48 +77,70 @@ def export_package(
         if curves is not None:
             shutil.copyfile(curves, made / CURVES_FILE)
         manifest = Manifest(
-            name=card.name,
-            task=card.task,
             family=family,
-            description=card.description,
-            not_for=card.not_for,
-            licence=card.licence,
-            config=config.to_dict(),
             parameters=_count(model),
             graphs={
                 key: GraphEntry(file=graph.path.name, inputs=graph.inputs, outputs=graph.outputs)
                 for key, graph in graphs.items()
             },
             cache=cache_shape(model, precision),
-            limits=TokenLimits(
-                max_input_tokens=min(card.max_input_tokens or config.max_positions, config.max_positions),
-                max_positions=config.max_positions,
-            ),
-            special_ids=SpecialIds(pad=0) if tokens is None else tokens.special_ids,
-            image=card.image,
-            labels=list(card.labels),
-            activation=card.activation,
-            entailment=card.entailment,
-            embedding=card.embedding,
-            tagging=card.tagging,
-            languages=tokens.languages if tokens else None,
-            generation=tokens.generation if tokens else None,
-            task_prompts=dict(tokens.task_prompts) if tokens else {},
-            chat_template=card.chat_template,
-            starts_prompts=tokens is None or tokens.starts_prompts,
-            ends_sources=tokens is None or tokens.ends_sources,
             precision=precision,
             opset=OPSET,
             onnxruntime=OLDEST_RUNTIME,
             exported_with={library: version(library) for library in EXPORTERS},
-            training_data=list(card.training_data),
             training=training,
             verification=verification,
             sha256={file.name: sha256_of(file) for file in sorted(made.iterdir())},
+            **_described(config, card, tokens),
         )
         manifest.save(made)
         take_place(made, folder)
     return Manifest.load(folder)
+
+
+def _described(config: TransformerConfig, card: Card, tokens: Tokens | None) -> dict[str, Any]:
+    """Return what is known of a model before its graphs are made, as fields of its manifest."""
+    return {
+        "name": card.name,
+        "task": card.task,
+        "description": card.description,
+        "not_for": card.not_for,
+        "licence": card.licence,
+        "config": config.to_dict(),
+        "limits": TokenLimits(
+            max_input_tokens=min(card.max_input_tokens or config.max_positions, config.max_positions),
+            max_positions=config.max_positions,
+        ),
+        "special_ids": SpecialIds(pad=0) if tokens is None else tokens.special_ids,
+        "image": card.image,
+        "labels": list(card.labels),
+        "activation": card.activation,
+        "entailment": card.entailment,
+        "embedding": card.embedding,
+        "tagging": card.tagging,
+        "languages": tokens.languages if tokens else None,
+        "generation": tokens.generation if tokens else None,
+        "task_prompts": dict(tokens.task_prompts) if tokens else {},
+        "chat_template": card.chat_template,
+        "starts_prompts": tokens is None or tokens.starts_prompts,
+        "ends_sources": tokens is None or tokens.ends_sources,
+        "training_data": list(card.training_data),
+    }
+
+
+@contextmanager
+def _made_in(folder: Path) -> Iterator[Path]:
+    """Yield a new folder in a package's, where nobody else writes meanwhile; refused, the latter is as it was."""
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    busy = f"{folder}: another process is writing a package there; wait for it, or write into another folder"
+    with ExitStack() as stack:
+        if is_new:
+            stack.callback(_remove_if_empty, folder)  # refused, it is not there at all
+        stack.enter_context(alone_in(folder, PackageError(busy)))
+        for rest in folder.glob(f"{MAKING}*"):  # of a process that was killed
+            shutil.rmtree(rest, ignore_errors=True)
+        yield Path(stack.enter_context(TemporaryDirectory(dir=folder, prefix=MAKING)))
 
 
 def _remove_if_empty(folder: Path) -> None:

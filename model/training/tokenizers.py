@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-
-from model.card import Card, Tokens
-from model.package import Languages, SpecialIds
-from model.package.tokenizer import token_id
 
 UNKNOWN = "[UNK]"
 BERT_SPECIALS = ["[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]"]
@@ -76,21 +71,3 @@ def train_bpe(texts: Iterable[str], vocab_size: int, specials: list[str]) -> Tok
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
-
-
-def tokens_of(file: Path, card: Card) -> Tokens:
-    """Return a tokenizer trained here, with the ids that its task needs; raises `KeyError` for a token it lacks."""
-    tokenizer = Tokenizer.from_file(str(file))
-    if card.task == "generate":
-        end = token_id(tokenizer, END_OF_TEXT)
-        special_ids = SpecialIds(pad=end, start=end, end=end)
-    elif card.task == "translate":
-        pad, start, end = (token_id(tokenizer, token) for token in (PAD, START, END))
-        special_ids = SpecialIds(pad=pad, start=start, end=end)
-    else:
-        special_ids = SpecialIds(pad=token_id(tokenizer, "[PAD]"), mask=token_id(tokenizer, "[MASK]"))
-    if not card.directions:
-        return Tokens(file, special_ids)
-    language_ids = {code: token_id(tokenizer, language_token(code)) for _, code in card.directions}
-    languages = Languages(directions=list(card.directions), ids=language_ids, source_begins_with="target")
-    return Tokens(file, special_ids, languages)

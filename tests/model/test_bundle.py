@@ -20,7 +20,7 @@ from model.bundle import _processes, _result, make_packages
 from model.commands.app import app
 from model.evaluation import classifiers
 from model.evaluation.costs import MAX_COSTS
-from model.export.export import export_run
+from model.export.runs import export_run
 from model.package import Manifest, PackageError
 from model.package.manifest import Precision, sha256_of
 from model.sizes import SIZES

@@ -24,6 +24,7 @@ from model.evaluation.translate import translate_batch
 from model.evaluation.translators import translate as translated
 from model.export.export import export_package
 from model.export.naive import open_package
+from model.export.runs import tokens_of
 from model.package import Languages, Manifest, PackageError
 from model.package.generation import Generation
 from model.package.images import normalised
@@ -31,7 +32,6 @@ from model.package.manifest import RELIABILITY_FILE, TOKENIZER_FILE, sha256_of
 from model.training import nli, readers
 from model.training.objectives import Answer, Tag
 from model.training.recipes import RECIPES
-from model.training.tokenizers import tokens_of
 from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
 from tests.model.data_files import write_idx, write_xz
 

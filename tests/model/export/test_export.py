@@ -20,13 +20,13 @@ from model.export.graphs import GraphFile
 from model.export.naive import NaiveGraph, open_graphs, open_package, text_inputs
 from model.export.precisions import write_graphs
 from model.export.quantize import BLOCKS, quantize_blocks, quantize_columns
+from model.export.runs import tokens_of
 from model.export.samples import Samples
 from model.export.verify import LIMITS, TOLERANCE, Report, verify
 from model.package import Manifest, PackageError
 from model.package.manifest import TOKENIZER_FILE, Precision, sha256_of
 from model.package.place import MOVING
 from model.training.recipes import PACKAGES, RECIPES
-from model.training.tokenizers import tokens_of
 from tests.conftest import CARDS, TINY, MakePackage, random_model
 
 FASHION = RECIPES[PACKAGES["fashion"]].card  # of what is exported fastest

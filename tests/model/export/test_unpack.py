@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from model.commands.app import app
 from model.config import AttentionConfig
-from model.export.export import export_package, export_run
+from model.export.export import export_package
+from model.export.runs import export_run
 from model.export.unpack import UNPACKED, read_model, unpack
 from model.package import Manifest, PackageError, Training
 from model.package.manifest import Precision, sha256_of

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import shutil
 import threading
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from model.export.runs import tokens_of
 from model.hub.cache import EXPORTER, PackageCache, exporter_version, key_of
 from model.hub.names import BUNDLED, HubName
 from tests.conftest import TinyPackage
@@ -125,6 +127,7 @@ def test_a_change_of_what_makes_packages_is_another_version_and_of_other_code_is
 
 def test_all_that_makes_packages_is_where_it_is_looked_for() -> None:
     assert all((BUNDLED.parent / name).exists() for name in EXPORTER)
+    assert Path(inspect.getfile(tokens_of)).relative_to(BUNDLED.parent).parts[0] in EXPORTER  # ids in the manifest
 
 
 def test_what_processes_that_were_killed_left_is_removed_unless_it_is_being_made(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -124,6 +125,16 @@ def test_all_that_is_asked_for_reaches_what_imports_and_exports(
 
     named = {"name": "tiny", "licence": "mine", "out": tmp_path / "tiny"}
     assert given == {**named, "precision": "int8-static", "family": "bert", "texts": ("a text",)}
+
+
+def test_an_import_loads_no_code_of_training() -> None:
+    code = (
+        "import sys, model.checkpoints.read, model.export.export; "
+        "print([name for name in sys.modules if name.startswith('model.training')])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert loaded == "[]\n"
 
 
 def test_a_package_is_taken_as_it_is(packages: Packages, sentiment: TinyPackage) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from model.export.export import export_run
+from model.export.runs import export_run
 from model.sizes import SIZES
 from model.training.loop import train
 from model.training.readers import VALIDATION_ARTICLES
