@@ -133,7 +133,7 @@ class Training:
         self.averaged = self._average()  # what is validated and kept, where the recipe averages
         self.began: Transformer | None = None  # what it began with, where the recipe keeps a share of that
         self.losses: list[float | torch.Tensor] = []  # of the steps since the last line of the log
-        self.gradients: list[torch.Tensor] = []  # their norms, of the steps since somebody looked
+        self.gradients: list[torch.Tensor] = []  # their norms, of the same steps; a resumed run begins anew
         self.saved = 0.0  # the last checkpoint, in seconds of the run
         self.best: float | None = None  # validation figure
         self.evaluations_since_best = 0
@@ -167,7 +167,9 @@ class Training:
                 progress.update()
                 is_last = self.step == self.total_steps
                 if self.step % LOG_EVERY == 0 or is_last:
-                    loss, self.losses = statistics.mean(self._losses()), []
+                    self._check_finite()
+                    loss = statistics.mean(self._read_losses())
+                    self.losses, self.gradients = [], []
                     shown = {"loss": f"{loss:.3f}", "epoch": f"{self.epoch}"}
                     progress.set_postfix({**shown, **(report(self) if report else {})})
                     self.run.append(step=self.step, epoch=self.epoch, loss=loss, seconds=round(self.seconds, 1))
@@ -187,21 +189,21 @@ class Training:
                 yield self._pinned(self.objective.collate(indices)), behind
             epoch, position = epoch + 1, 0
 
-    def _losses(self) -> list[float]:
-        """Return the losses since the last line of the log; raises `RunError` where one, or a gradient, is not finite.
+    def _read_losses(self) -> list[float]:
+        """Return the losses since the last line of the log, not as their steps are taken: a GPU would wait for each."""
+        return [float(loss) for loss in self.losses]
 
-        They are read here and not as their steps are taken: a GPU would wait for each.
+    def _check_finite(self) -> None:
+        """Raise `RunError` where a loss or a gradient since the last line of the log is not finite.
+
+        With such a gradient the weights are not either, and must not take the place of good ones.
         """
-        losses = [float(loss) for loss in self.losses]
-        for step, loss in enumerate(losses, start=self.step - len(losses) + 1):
-            if not math.isfinite(loss):
-                raise RunError(f"{self.run.folder}: the loss of step {step} is {loss}; try a lower learning rate")
-        gradients, self.gradients = [float(norm) for norm in self.gradients], []
-        for step, norm in enumerate(gradients, start=self.step - len(gradients) + 1):
-            if not math.isfinite(norm):  # and so are the weights now, which must not take the place of good ones
-                raise RunError(f"{self.run.folder}: the gradient of step {step} is {norm}; try a lower learning rate")
-        self.losses = list(losses)
-        return losses
+        for name, values in (("loss", self._read_losses()), ("gradient", [float(norm) for norm in self.gradients])):
+            for step, value in enumerate(values, start=self.step - len(values) + 1):
+                if not math.isfinite(value):
+                    raise RunError(
+                        f"{self.run.folder}: the {name} of step {step} is {value}; try a lower learning rate"
+                    )
 
     def take_step(self, batches: list[Batch]) -> torch.Tensor:
         """Take one optimizer step over the accumulated batches and return their mean loss, ()."""
@@ -256,7 +258,7 @@ class Training:
 
     def _keep_if_best(self) -> None:
         """Evaluate, log, and keep the weights if they are the best so far."""
-        self._losses()
+        self._check_finite()
         figures = self.evaluate()
         self.run.append(step=self.step, epoch=self.epoch, seconds=round(self.seconds, 1), **figures)
         if not all(map(math.isfinite, figures.values())):
@@ -273,7 +275,7 @@ class Training:
 
     def save(self) -> None:
         """Write the checkpoint."""
-        self._losses()
+        self._check_finite()
         self.saved = self.seconds
         save_whole(
             {
@@ -284,6 +286,7 @@ class Training:
                 "random_state": torch.get_rng_state(),
                 "device_random_state": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
                 **{name: getattr(self, name) for name in PLACE},
+                "losses": self._read_losses(),
             },
             self.run.checkpoint,
         )
