@@ -20,7 +20,7 @@ from model.export.graph import OPSET
 from model.export.graphs import GraphFile
 from model.export.naive import open_graphs
 from model.export.precisions import cache_shape, write_graphs
-from model.export.samples import SENTENCES, Samples, pairs_of, samples_of
+from model.export.samples import FEWEST_TOKENS, SENTENCES, Samples, pairs_of, samples_of
 from model.export.shallow import first_layers
 from model.export.verify import FEWEST_POSITIONS, LIMITS, TOLERANCE, verify
 from model.locks import alone_in
@@ -68,9 +68,7 @@ def export_package(
         raise PackageError(f"{card.name}: {few}")
     with _made_in(folder) as made, _refusals(card.name):
         tokenizer = None if tokens is None else Tokenizer.from_file(str(tokens.file))
-        takes_pairs = card.task in {"rerank", "answer"} or card.entailment is not None
-        sampled = pairs_of if takes_pairs else samples_of
-        samples = None if tokens is None else sampled(config, tokens, texts or SENTENCES)
+        samples = None if tokens is None else _samples(config, card, tokens, texts)
         verification, graphs = _verified_graphs(model, card.name, tokenizer, made, precision, samples)
         if tokens is not None:
             shutil.copyfile(tokens.file, made / TOKENIZER_FILE)
@@ -96,6 +94,13 @@ def export_package(
         manifest.save(made)
         take_place(made, folder)
     return Manifest.load(folder)
+
+
+def _samples(config: TransformerConfig, card: Card, tokens: Tokens, texts: Sequence[str] | None) -> Samples:
+    """Return texts as the model takes them, the exporter's own sentences unless some are given."""
+    takes_pairs = card.task in {"rerank", "answer"} or card.entailment is not None
+    sampled = pairs_of if takes_pairs else samples_of
+    return sampled(config, tokens, texts) if texts else sampled(config, tokens, SENTENCES, fewest=FEWEST_TOKENS)
 
 
 def _described(config: TransformerConfig, card: Card, tokens: Tokens | None) -> dict[str, Any]:

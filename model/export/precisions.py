@@ -33,15 +33,17 @@ def write_graphs(
         if precision == "float16":  # packages for devices
             fuse_norms(graph)
     if precision not in {"float32", "float16"}:
-        ranges = _ranges(model, graphs, samples, folder) if precision == "int8-static" else {}
+        ranges = _smoothed(model, graphs, samples, folder) if precision == "int8-static" else {}
         graphs = {name: quantize(graph, precision, ranges.get(name)) for name, graph in graphs.items()}
     if isinstance(model, DecoderLM | EncoderDecoder):
         graphs["candidates"] = candidates_graph()
     return {name: save_graph(graph, folder / f"{name}.onnx") for name, graph in graphs.items()}
 
 
-def _ranges(model: Transformer, graphs: dict[str, Graph], samples: Samples | None, scratch: Path) -> dict[str, Ranges]:
-    """Find the ranges of activations, and even out their channels."""
+def _smoothed(
+    model: Transformer, graphs: dict[str, Graph], samples: Samples | None, scratch: Path
+) -> dict[str, Ranges]:
+    """Even out the channels of the graphs' activations, and return the ranges that they have then."""
     if samples is None or isinstance(model, VisionTransformer):
         raise PackageError("int8-static finds its scales by sample texts, and this model takes none; export it in int8")
     ranges = find_ranges(graphs, samples, cache_shape(model), scratch)

@@ -43,7 +43,9 @@ COMPARED = (
     "Ночью выпал снег, и весь город стал тихим и белым.",
     "駅までバスで十分くらいかかります。",
 )
-FEWEST_TOKENS = 5  # different ones of the sentences above, of a tokenizer that knows words; others' texts may be short
+# Different tokens of a tokenizer that knows words: of the sentences above, and of others' texts, which may be short.
+FEWEST_TOKENS, FEWEST_OF_OTHERS = 5, 2
+SPARE_POSITIONS = 4  # that a row's text leaves free; its start or its end takes one
 RANDOM_ROWS, RANDOM_LENGTH = 16, 32  # where it knows none
 
 
@@ -66,16 +68,18 @@ class Samples:
     max_positions: int
 
 
-def samples_of(config: TransformerConfig, tokens: Tokens, texts: Sequence[str]) -> Samples:
+def samples_of(
+    config: TransformerConfig, tokens: Tokens, texts: Sequence[str], *, fewest: int = FEWEST_OF_OTHERS
+) -> Samples:
     """Return texts as a model takes them; each goes into another of a translator's languages, in turn.
 
-    Where the tokenizer knows none of the words there are random ids, and random outputs, too.
+    Where the tokenizer makes fewer than `fewest` different tokens there are random ids, and random outputs, too.
     """
-    special, longest = tokens.special_ids, config.max_positions - 4
+    special, longest = tokens.special_ids, config.max_positions - SPARE_POSITIONS
     tokenizer = Tokenizer.from_file(str(tokens.file))
     encoded = token_rows(tokenizer, texts, config.vocab_size)
     said = list(zip(encoded, _ways(tokens), strict=False))
-    if not knows_words(tokenizer, texts):
+    if not knows_words(tokenizer, texts, fewest=fewest):
         drawn = np.random.default_rng(0).integers(0, config.vocab_size, (RANDOM_ROWS, 2, RANDOM_LENGTH)).tolist()
         said += [(ids, ([], tuple(output))) for ids, output in drawn]
     rows = []
@@ -90,14 +94,16 @@ def samples_of(config: TransformerConfig, tokens: Tokens, texts: Sequence[str]) 
     return Samples(rows, special.start or 0, special.end, config.max_positions)
 
 
-def pairs_of(config: TransformerConfig, tokens: Tokens, texts: Sequence[str]) -> Samples:
+def pairs_of(
+    config: TransformerConfig, tokens: Tokens, texts: Sequence[str], *, fewest: int = FEWEST_OF_OTHERS
+) -> Samples:
     """Return pairs as a model takes them that judges two texts: a line's with a TAB between, or a line's and the next.
 
-    What is too long is cut. Where the tokenizer knows none of the words there are random ids, as of texts.
+    What is too long is cut. Where the tokenizer makes too few different tokens there are random ids, as of texts.
     """
     tokenizer = plain(Tokenizer.from_file(str(tokens.file)))
-    if not knows_words(tokenizer, texts):
-        return samples_of(config, tokens, texts)
+    if not knows_words(tokenizer, texts, fewest=fewest):
+        return samples_of(config, tokens, texts, fewest=fewest)
     tokenizer.enable_truncation(config.max_positions)
     pairs = [tuple(line.split("\t", 1)) if "\t" in line else (line, after) for line, after in _neighbours(texts)]
     encoded = [tokenizer.encode(first, second) for first, second in pairs]
@@ -110,10 +116,10 @@ def _neighbours(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
     return zip(texts, [*texts[1:], *texts[:1]], strict=True)
 
 
-def knows_words(tokenizer: Tokenizer, texts: Sequence[str]) -> bool:
-    """Tell whether a tokenizer makes different tokens of texts; one of other words makes unknown ones of all."""
+def knows_words(tokenizer: Tokenizer, texts: Sequence[str], *, fewest: int) -> bool:
+    """Tell whether a tokenizer makes that many different tokens; one of other words makes unknown ones of all."""
     found = {token for text in texts for token in tokenizer.encode(text, add_special_tokens=False).ids}
-    return len(found) >= (FEWEST_TOKENS if texts in (SENTENCES, COMPARED) else 2)
+    return len(found) >= fewest
 
 
 def token_rows(tokenizer: Tokenizer, texts: Sequence[str], vocab_size: int) -> list[list[int]]:

@@ -16,7 +16,7 @@ from model.architectures import DecoderLM, EncoderDecoder, TextReader, Transform
 from model.architectures.heads import FillHead, TokenLabelHead
 from model.export.naive import NaiveDecoder, NaiveGraph, text_inputs
 from model.export.precisions import cache_shape
-from model.export.samples import COMPARED, knows_words, token_rows
+from model.export.samples import COMPARED, FEWEST_TOKENS, knows_words, token_rows
 from model.package import PackageError
 from model.package.inputs import encoder_inputs, pad_rows
 from model.package.manifest import Precision
@@ -91,7 +91,7 @@ class Rows:
     def of(cls, model: Transformer, tokenizer: Tokenizer | None) -> Rows:
         """Return the rows that fit a model."""
         vocab_size, longest = model.config.vocab_size, model.config.max_positions - FEWEST_POSITIONS + 1
-        if tokenizer is None or not knows_words(tokenizer, COMPARED):
+        if tokenizer is None or not knows_words(tokenizer, COMPARED, fewest=FEWEST_TOKENS):
             return cls(vocab_size, longest)
         return cls(vocab_size, longest, token_rows(tokenizer, COMPARED, vocab_size))
 
