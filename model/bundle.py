@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -15,7 +14,6 @@ from dataclasses import asdict
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
 from typing import Any
 
 import torch
@@ -27,6 +25,7 @@ from model.hub.cache import exporter_version
 from model.package import Manifest, PackageError
 from model.package.manifest import sha256_of
 from model.package.place import check_place, take_place
+from model.processes import end_with_the_parent
 from model.training.errors import RunError
 from model.training.estimate import Estimate, estimate_of
 from model.training.loop import Report, Training, train
@@ -154,16 +153,10 @@ def _result(future: Future[Any], running: Sequence[str]) -> list[str]:
         ) from None
 
 
-def _begin(threads: int, parent: int) -> None:
-    """Let a process of the pool end with the one that began it, however that ends."""
+def _begin(threads: int) -> None:
+    """Prepare a process of the pool."""
     torch.set_num_threads(threads)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    Thread(target=watch, daemon=True).start()
+    end_with_the_parent()
 
 
 @contextmanager
@@ -172,7 +165,7 @@ def _processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
     threads = max(1, (os.cpu_count() or 1) // jobs)
     before = os.environ.get("TQDM_DISABLE")
     os.environ["TQDM_DISABLE"] = "1"  # several bars would overwrite one another; read when a process begins
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (threads, os.getpid()), max_tasks_per_child=1)
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (threads,), max_tasks_per_child=1)
     try:
         yield pool
     except BaseException:

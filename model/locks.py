@@ -1,12 +1,14 @@
-"""One process at a time in a folder that it writes to."""
+"""One process at a time: in a folder that it writes to, or at what a file stands for."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 
 @contextmanager
@@ -23,3 +25,18 @@ def alone_in(folder: Path, otherwise: Exception) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+@contextmanager
+def alone(path: Path, report: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock of a file; `report` is called first where another process holds it and this one waits."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        report()
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

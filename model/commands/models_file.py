@@ -11,8 +11,6 @@ The names are made packages, and the service gets a file that lists only those.
 from __future__ import annotations
 
 import multiprocessing
-import os
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
@@ -27,6 +25,7 @@ from model.hub.names import parse_name, served_name
 from model.hub.packages import ImportOptions, Packages
 from model.package import Manifest, PackageError
 from model.package.manifest import FILE_NAME, Precision
+from model.processes import end_with_the_parent
 from service.models_file import FIELDS, ModelSettings
 from service.settings_errors import SettingsError, parse_yaml, problems
 
@@ -191,17 +190,5 @@ def _check_all(models: Named) -> None:
 
 def _apart(function: Callable[..., Result], *args: Any) -> Result:
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, initializer=_end_with_the_parent) as pool:
+    with ProcessPoolExecutor(1, context, initializer=end_with_the_parent) as pool:
         return pool.submit(function, *args).result()
-
-
-def _end_with_the_parent() -> None:
-    """Let this process end when the one that started it does, in whatever way."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "bug: only for the process apart"
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()

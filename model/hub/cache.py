@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from uuid import uuid4
 from filelock import FileLock, Timeout
 
 from model.hub.names import HubName
+from model.locks import alone
 from model.package import Manifest, PackageError
 
 VARIABLE = "TRIFOLD_CACHE_DIR"
@@ -97,21 +98,6 @@ class PackageCache:
 
     def _note(self, name: HubName) -> Path:
         return self.folder / "revisions" / hashlib.sha256(str(name).encode()).hexdigest()
-
-
-@contextmanager
-def alone(path: Path, report: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock of a file; `report` is called first where another process holds it and this one waits."""
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        report()
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def key_of(name: str, **parts: object) -> str:

@@ -9,7 +9,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.hub.cache import alone
+from model.locks import alone
 from model.package import Manifest, PackageError
 from model.package.manifest import FILE_NAME, sha256_of
 from model.package.place import may_be_replaced, take_place
