@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Tokenizer
+from torch import Tensor
 
+from model.architectures import Transformer
+from model.checkpoints.family import Family, HFConfig, load
 from model.package.manifest import TOKENIZER_FILE
 from model.training.tokenizers import END_OF_TEXT, train_bpe, train_wordpiece
 from tests.conftest import TEXTS
 
 CARD = "---\nlicense: apache-2.0\nlanguage:\n- en\n---\n# A tiny model\n"
+
+
+def convert(family: Family, config: HFConfig, tensors: Mapping[str, Tensor]) -> Transformer:
+    """Make our transformer of a checkpoint's config.json and tensors."""
+    return load(family, family.to_config(config), tensors)
 
 
 def save_translator(folder: Path) -> None:

@@ -82,11 +82,6 @@ class Family:
         return TransformerConfig.from_dict(made.to_dict())  # which checks the types of values, as a manifest's are
 
 
-def convert(family: Family, config: HFConfig, tensors: Mapping[str, Tensor]) -> Transformer:
-    """Make our transformer of a checkpoint's config.json and tensors, as `load` does."""
-    return load(family, family.to_config(config), tensors)
-
-
 def load(
     family: Family, config: TransformerConfig, tensors: Mapping[str, Tensor], ours: Mapping[str, Tensor] | None = None
 ) -> Transformer:

@@ -68,28 +68,19 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
 TRANSLATORS = frozenset({"marian", "m2m_100"})  # families that do nothing else
 
 
-def check_config(folder: Path) -> tuple[Family, HFConfig]:
-    """Return the family of a checkpoint, and its config.json, which it can be made a model of.
-
-    Needs neither weights nor tokenizer; raises `CheckpointError`, also for outputs chosen in ways that are not known.
-    """
-    with broken_values(folder):
-        described = _described(folder)
-        if described.made.head.kind == "words":
-            _output_settings(folder, described.config, described.made.architecture)
-        if described.made.vision is not None:
-            read_image_format(folder, described.made.vision)
-    return described.family, described.config
-
-
 def stated_config(folder: Path) -> TransformerConfig:
-    """Return the configuration that a folder's small files state; raises `CheckpointError`.
+    """Return the configuration that a folder's config.json states; needs neither weights nor tokenizer.
 
-    Those of T5 1.1 state that the output matrix is the model's own; `read_checkpoint` asks the numbers.
+    Raises `CheckpointError`, also for outputs chosen in ways that are not known. Those of T5 1.1 state that the output
+    matrix is the model's own; `read_checkpoint` asks the numbers.
     """
     with broken_values(folder):
         described = _described(folder)
-    made, is_own = described.made, described.config.get("tie_word_embeddings") is False
+        made, is_own = described.made, described.config.get("tie_word_embeddings") is False
+        if made.head.kind == "words":
+            _output_settings(folder, described.config, made.architecture)
+        if made.vision is not None:
+            read_image_format(folder, made.vision)
     return replace(made, head=replace(made.head, tied=False)) if is_own and made.head.kind == "words" else made
 
 

@@ -103,11 +103,10 @@ def summary(
     if name in SIZES:
         config = SIZES[name]
     else:
-        from model.checkpoints.read import check_config, stated_config
+        from model.checkpoints.read import stated_config
         from model.hub.packages import Packages
 
         folder, numbers = Packages().describe(name)
-        check_config(folder)
         config = stated_config(folder)
     layers, total = summarise(config, rows, length)
     table = Table("layer", "kind", "shape", "parameters", title=Text(f"{name}: {total:,} parameters"))

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from model.architectures import Transformer
-from model.checkpoints.family import convert
 from model.checkpoints.files import read_config
 from model.checkpoints.read import FAMILIES
 from model.checkpoints.weights import open_weights
+from tests.checkpoints import convert
 
 TOLERANCE = 1e-4
 SEEDS = [*range(5), *(pytest.param(seed, marks=pytest.mark.parity) for seed in range(5, 50))]  # random configurations

@@ -11,9 +11,9 @@ import transformers
 from model.checkpoints.bert import BERT
 from model.checkpoints.deberta import DEBERTA
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.family import convert
 from model.checkpoints.read import FAMILIES
 from model.sizes import SIZES
+from tests.checkpoints import convert
 from tests.model.checkpoints.parity import converted, loud_weights
 from tests.model.checkpoints.published_encoders import MULTILINGUAL_BERT, PUBLISHED
 

@@ -8,8 +8,8 @@ import transformers
 
 from model.architectures import DecoderLM, TextEncoder
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.family import convert
 from model.checkpoints.read import FAMILIES
+from tests.checkpoints import convert
 from tests.model.checkpoints.parity import assert_equal, converted, random_weights
 
 SIZES: dict[str, Any] = {"vocab_size": 99, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}

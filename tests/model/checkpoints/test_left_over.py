@@ -9,10 +9,10 @@ import pytest
 import torch
 import transformers
 
-from model.checkpoints.family import convert
 from model.checkpoints.files import read_config
 from model.checkpoints.read import FAMILIES
 from model.checkpoints.weights import open_weights
+from tests.checkpoints import convert
 from tests.model.checkpoints import test_decoder_heads, test_seq2seq, test_vit
 
 

@@ -14,7 +14,7 @@ from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.read import check_config, read_checkpoint
+from model.checkpoints.read import read_checkpoint, stated_config
 from model.checkpoints.sentence import cross_encoder_activation, read_layout
 from model.package import Embedding, PackageTokenizer
 from model.package.inputs import pad_rows
@@ -236,4 +236,4 @@ def test_a_list_of_modules_that_lacks_something_is_named(lacks: str, tmp_path: P
 
 def test_a_bare_model_without_a_layout_is_refused(bert: Path) -> None:
     with pytest.raises(CheckpointError, match=r"needs modules\.json to say how"):
-        check_config(bert)
+        stated_config(bert)

@@ -13,9 +13,9 @@ import transformers
 
 from model.architectures import EncoderDecoder, EncoderDecoderReader
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.family import convert
 from model.checkpoints.read import FAMILIES
 from model.sizes import SIZES
+from tests.checkpoints import convert
 from tests.model.checkpoints.parity import SEEDS, assert_equal, imported, loud_weights
 from tests.model.checkpoints.published_seq2seq import PUBLISHED
 

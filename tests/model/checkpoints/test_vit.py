@@ -18,7 +18,7 @@ from PIL import Image
 from model.architectures import VisionTransformer
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.images import PREPROCESSOR_FILE, read_image_format
-from model.checkpoints.read import FAMILIES, check_config, read_checkpoint
+from model.checkpoints.read import FAMILIES, read_checkpoint, stated_config
 from model.config import VisionConfig
 from model.export.export import export_package
 from model.package.images import decode_image
@@ -161,7 +161,7 @@ def test_what_does_not_say_how_pictures_are_made_is_refused_before_weights_are_t
     (tmp_path / "config.json").write_text(json.dumps(PUBLISHED))
 
     with pytest.raises(CheckpointError, match=r"there is no preprocessor_config\.json"):
-        check_config(tmp_path)
+        stated_config(tmp_path)
 
 
 async def test_the_service_labels_pictures_as_transformers_does(tmp_path: Path) -> None:

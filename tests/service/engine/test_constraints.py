@@ -14,7 +14,6 @@ import torch
 import transformers
 
 from model.card import Card, Tokens
-from model.checkpoints.family import convert
 from model.checkpoints.read import FAMILIES
 from model.export.export import export_package
 from model.package import Languages, SpecialIds
@@ -27,6 +26,7 @@ from service.engine.mailbox import Output
 from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
+from tests.checkpoints import convert
 
 IDS: dict[str, Any] = {"vocab_size": 288, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 ENDS = [2, 30, 31, 32, 33]
