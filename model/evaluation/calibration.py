@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,8 +61,8 @@ def fit_temperature(logits: NDArray[np.floating], truth: NDArray[np.int64]) -> f
     return 2 / (low + high)
 
 
-def draw_reliability(curves: Mapping[str, Mapping[str, tuple[Array, Array, Array]]], path: Path) -> None:
-    """Draw how often answers are right by how sure they are: of each data set a picture, of each way a line."""
+def draw_reliability(curves: Mapping[str, Mapping[str, tuple[Array, Array, Array]]]) -> bytes:
+    """Draw how often answers are right by how sure they are: of each data set a picture, of each way a line; in PNG."""
     from matplotlib.figure import Figure  # slow to import
 
     figure = Figure(figsize=(4 * len(curves), 4), layout="constrained")
@@ -74,4 +74,6 @@ def draw_reliability(curves: Mapping[str, Mapping[str, tuple[Array, Array, Array
         axes.set(title=dataset, xlabel="score of the answer", ylabel="share of right answers", xlim=(0, 1), ylim=(0, 1))
         axes.grid(alpha=0.3)
         axes.legend(loc="upper left")
-    figure.savefig(path, dpi=80)
+    picture = BytesIO()
+    figure.savefig(picture, dpi=80, format="png")
+    return picture.getvalue()

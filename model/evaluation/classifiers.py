@@ -33,7 +33,7 @@ from model.package import (
     WrongAnswer,
 )
 from model.package.images import normalised
-from model.package.manifest import RELIABILITY_FILE, sha256_of
+from model.package.manifest import RELIABILITY_FILE
 from model.training import nli, own_labels, readers, sentiment
 
 Read = Callable[[Path], Iterable[tuple[Any, int]]]
@@ -141,10 +141,7 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
             rows=len(validation.truth),
             errors=[_calibration_error(test, temperature) for test in tests],
         )
-    if is_softmax and not evaluation.is_reference:
-        diagram = _draw(evaluation.folder, tests, temperature)
-        return Measured(figures, fields, {RELIABILITY_FILE: diagram})
-    return Measured(figures, fields)
+    return Measured(figures, fields, {RELIABILITY_FILE: _diagram(tests, temperature)} if is_softmax else {})
 
 
 def _own(data: Path, manifest: Manifest) -> Labelled:
@@ -259,22 +256,14 @@ def _calibration_error(test: Answered, temperature: float) -> CalibrationError:
     return CalibrationError(dataset=test.dataset, before=round(before, 4), after=round(after, 4))
 
 
-def _draw(folder: Path, tests: Sequence[Answered], temperature: float) -> str:
-    """Draw the reliability diagram into the package's folder, and return its hash.
-
-    Until that hash is written the manifest lists no diagram, so that an interruption leaves a package that is whole.
-    """
-    manifest = Manifest.read(folder)
-    listed = {file: sha256 for file, sha256 in manifest.sha256.items() if file != RELIABILITY_FILE}
-    manifest.model_copy(update={"sha256": listed}).save(folder)
+def _diagram(tests: Sequence[Answered], temperature: float) -> bytes:
+    """Return the reliability diagram, before and over the temperature."""
     ways = {"before": 1.0} | ({f"over {temperature:.2f}": temperature} if temperature != 1.0 else {})
-    draw_reliability(
+    return draw_reliability(
         {
             test.dataset: {
                 way: by_confidence(probabilities(test.logits, each), test.truth) for way, each in ways.items()
             }
             for test in tests
-        },
-        folder / RELIABILITY_FILE,
+        }
     )
-    return sha256_of(folder / RELIABILITY_FILE)

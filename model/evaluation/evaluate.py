@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from model.evaluation.spans import evaluate_answerer, evaluate_tagger
 from model.evaluation.translators import evaluate_translator
 from model.export.naive import NaiveDecoder
 from model.package import Figure, Manifest, PackageError, TaskName
+from model.package.manifest import sha256_of
 from model.training.objectives.pair import spearman
 from model.training.pairs import ALIKE, read_scored_pairs
 from model.training.readers import story_of
@@ -36,21 +37,34 @@ def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: 
     figures: list[Figure] = []
     measured = Measured([])
     for folder in filter(None, (reference, package)):
-        evaluation = Evaluation(folder, data, limit, is_reference=folder == reference)
+        evaluation = Evaluation(folder, data, limit)
         task = evaluation.manifest.task
         if task not in EVALUATIONS:
             raise PackageError(f"{folder}: there is no test data for task {task} here")
         measured = EVALUATIONS[task](evaluation)
         figures += measured.figures
-    manifest = Manifest.read(package)  # its reliability diagram may be new, and the hash of it is not there yet
-    files = {**manifest.sha256, **measured.files}
-    if files != {**before.sha256, **measured.files}:
+    manifest = Manifest.read(package)
+    if manifest.sha256 != before.sha256:
         raise PackageError(f"{package}: it was exported anew while it was measured; measure it again")
     by_key = {_key(figure): figure for figure in [*manifest.evaluation, *figures]}
     # What was measured last is the package itself.
-    fields = {**measured.fields, "sha256": files}
-    manifest.model_copy(update={**fields, "evaluation": list(by_key.values())}).save(package)
+    fields = {**measured.fields, "evaluation": list(by_key.values())}
+    _write(package, manifest.model_copy(update=fields), measured.files)
     return figures
+
+
+def _write(package: Path, manifest: Manifest, files: Mapping[str, bytes]) -> None:
+    """Write a package's manifest, and files with it.
+
+    The manifest lists none of them until all are written, so that an interruption leaves a package that is whole.
+    """
+    hashes = {name: sha256 for name, sha256 in manifest.sha256.items() if name not in files}
+    if files:
+        manifest.model_copy(update={"sha256": hashes}).save(package)
+    for name, content in files.items():
+        (package / name).write_bytes(content)
+        hashes[name] = sha256_of(package / name)
+    manifest.model_copy(update={"sha256": hashes}).save(package)
 
 
 def check_reference(manifest: Manifest, reference: Manifest) -> None:

@@ -23,11 +23,10 @@ BATCH_TOKENS = 4096
 class Evaluation:
     """A package opened for evaluation, and the data sets' folder."""
 
-    def __init__(self, package: Path, data: Path, limit: int | None = None, *, is_reference: bool = False) -> None:
+    def __init__(self, package: Path, data: Path, limit: int | None = None) -> None:
         self.folder, self.manifest = package, Manifest.load(package)
         self.data = data
         self.limit = limit
-        self.is_reference = is_reference  # whose figures are written elsewhere, so its folder stays as it is
         if self.manifest.image is None:
             self.tokenizer = PackageTokenizer.load(package / TOKENIZER_FILE)
         self.graphs = open_package(package, self.manifest)
@@ -69,4 +68,4 @@ class Measured:
 
     figures: list[Figure]
     fields: dict[str, Any] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)  # written into the package, with their SHA-256
+    files: dict[str, bytes] = field(default_factory=dict)  # that go with them into the package

@@ -101,18 +101,18 @@ def test_a_package_is_measured_again_on_other_data(sentiment: TinyPackage, data:
     assert {part.rows for part in after.slices if "label" in part.part} == {len(WORDS)}
 
 
-def test_an_interruption_while_the_diagram_is_drawn_leaves_a_package_that_can_be_measured_again(
+def test_an_interruption_while_the_diagram_is_written_leaves_a_package_that_can_be_measured_again(
     sentiment: TinyPackage, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = balanced(sentiment, WORDS, tmp_path / "spam")
     evaluate(package.folder, data)
 
-    def interrupted(_curves: object, path: Path) -> None:
-        path.write_bytes(b"half of a picture")
+    def interrupted(path: Path, content: bytes) -> int:
+        path.write_text(str(content[:100]))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(classifiers, "draw_reliability", interrupted)
+        patched.setattr(Path, "write_bytes", interrupted)
         with pytest.raises(KeyboardInterrupt):
             evaluate(package.folder, data)
     left = Manifest.load(package.folder)
