@@ -42,9 +42,9 @@ import torch
 
 from model.architectures import DecoderLM, EncoderDecoder, TextReader, Transformer, VisionTransformer
 from model.architectures.heads import FillHead, Read
-from model.export import operations  # noqa: F401  # what torch's functions are noted down by
 from model.export.attention import CachedAttention, CachedCrossAttention, Pair, RaggedAttention, positions_below
 from model.export.graph import Graph
+from model.export.operations import OPERATIONS
 from model.export.prepare import prepared
 from model.export.trace import Tracer, Value, as_tensor, as_value
 from model.layers.block import Block, Stack
@@ -65,13 +65,13 @@ def trace_graphs(transformer: Transformer, float_type: torch.dtype = torch.float
     """Return a model's graphs by name: encoder, decoder. Their weights are the model's, read when they are written."""
     transformer = prepared(transformer.eval())
     if isinstance(transformer, VisionTransformer):
-        return {"encoder": _vision(transformer, Tracer(transformer, float_type))}
+        return {"encoder": _vision(transformer, Tracer(transformer, OPERATIONS, float_type))}
     if isinstance(transformer, TextReader):
-        return {"encoder": _reader(transformer, Tracer(transformer, float_type))}
-    decoder = _decoder(transformer, Tracer(transformer, float_type))
+        return {"encoder": _reader(transformer, Tracer(transformer, OPERATIONS, float_type))}
+    decoder = _decoder(transformer, Tracer(transformer, OPERATIONS, float_type))
     if isinstance(transformer, DecoderLM):
         return {"decoder": decoder}
-    return {"encoder": _source(transformer, Tracer(transformer, float_type)), "decoder": decoder}
+    return {"encoder": _source(transformer, Tracer(transformer, OPERATIONS, float_type)), "decoder": decoder}
 
 
 def save_graph(graph: Graph, path: Path) -> GraphFile:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from model.export.graph import MICROSOFT, Dim
-from model.export.trace import FLOATS, Tracer, Value, onnx_type, operation
+from model.export.trace import FLOATS, Operation, Tracer, Value, onnx_type
 
 ARITHMETIC = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div"}
 COMPARISONS = {"lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
 ELEMENTWISE = {"abs": "Abs", "log": "Log", "ceil": "Ceil", "sign": "Sign", "neg": "Neg", "sigmoid": "Sigmoid"}
 ELEMENTWISE |= {"tanh": "Tanh", "relu": "Relu"}
+
+
+OPERATIONS: dict[str, Operation] = {}  # by the names of torch's functions and methods
+
+
+def operation(*names: str) -> Callable[[Operation], Operation]:
+    """Let a function of this file be what some of torch's are noted down by."""
+
+    def register(function: Operation) -> Operation:
+        OPERATIONS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
 
 
 def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:

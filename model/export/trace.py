@@ -1,13 +1,13 @@
 """From the model's own code to an ONNX graph: its `forward` runs with values that note down what is done with them.
 
 A `Value` stands for a tensor. Torch asks it what each of its functions shall do (`__torch_function__`), and the answer
-is a node. So there is one definition of a model, and tracing it takes milliseconds a block. `model.export.operations`
-has the functions that are known; operators that torch has not are noted down by `Tracer.emit`.
+is a node. So there is one definition of a model, and tracing it takes milliseconds a block. A `Tracer` is given the
+functions that are known, those of `model.export.operations`; operators that torch has not are noted down by its `emit`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -61,7 +61,7 @@ class Value:
 
     def __getattr__(self, name: str) -> Callable[..., Value]:
         """Return a method of tensors, as `transpose`."""
-        if name not in OPERATIONS:
+        if name not in self.tracer.operations:
             raise AttributeError(f"{name} of a tensor has no form in ONNX here; add it to model.export.operations")
         return partial(apply, name, self)
 
@@ -121,10 +121,16 @@ class Value:
 
 
 class Tracer:
-    """Notes down one graph of a module's tensors; floats become `float_type`, whatever the module has them in."""
+    """Notes down one graph of a module's tensors, in nodes that `operations` make of torch's functions, by their names.
 
-    def __init__(self, module: nn.Module, float_type: torch.dtype = torch.float32) -> None:
+    Floats become `float_type`, whatever the module has them in.
+    """
+
+    def __init__(
+        self, module: nn.Module, operations: Mapping[str, Operation], float_type: torch.dtype = torch.float32
+    ) -> None:
         self.graph = Graph()
+        self.operations = operations
         self.float_type = float_type
         self.names = {id(tensor): name for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
         self.constants: dict[tuple[object, ...], Value] = {}
@@ -233,24 +239,13 @@ class Tracer:
         return self.float_type if dtype in FLOATS else dtype
 
 
-Operation = Callable[..., Value]
-OPERATIONS: dict[str, Operation] = {}
+Operation = Callable[..., Value]  # is given the tracer, and what torch's function would be given
 
 
 def apply(name: str, *args: Any, **kwargs: Any) -> Value:
     """Note down one of torch's functions or methods; raises `NotImplementedError` for one that has no form here."""
-    if name not in OPERATIONS:
-        raise NotImplementedError(f"torch's {name} has no form in ONNX here; add it to model.export.operations")
     listed = [each for given in args for each in (given if isinstance(given, list | tuple) else (given,))]
     tracer = next(given.tracer for given in listed if isinstance(given, Value))
-    return OPERATIONS[name](tracer, *args, **kwargs)
-
-
-def operation(*names: str) -> Callable[[Operation], Operation]:
-    """Let a function be what some of torch's are noted down by."""
-
-    def register(function: Operation) -> Operation:
-        OPERATIONS.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+    if name not in tracer.operations:
+        raise NotImplementedError(f"torch's {name} has no form in ONNX here; add it to model.export.operations")
+    return tracer.operations[name](tracer, *args, **kwargs)

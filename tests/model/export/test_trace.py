@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.export import graph as graphs
-from model.export import operations  # noqa: F401  # what torch's functions are noted down by
 from model.export.graph import Graph
+from model.export.operations import OPERATIONS
 from model.export.trace import Tracer, as_tensor
 
 TABLE = nn.Embedding(9, 4)
@@ -57,7 +57,7 @@ class Weights(nn.Module):
 
 
 def traced(function: Callable[..., Any], example: Tensor, float_type: torch.dtype = torch.float32) -> Graph:
-    tracer = Tracer(Weights(), float_type)
+    tracer = Tracer(Weights(), OPERATIONS, float_type)
     given = tracer.input("x", ["rows", *example.shape[1:]], example.dtype)
     tracer.output("y", function(as_tensor(given)))
     tracer.graph.drop_unused()
