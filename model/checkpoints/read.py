@@ -65,7 +65,7 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "vit": VIT,
     "xlm-roberta": XLM_ROBERTA,
 }
-TRANSLATORS = frozenset({"marian", "m2m_100"})  # families that do nothing else
+ONLY_TRANSLATE = frozenset({"marian", "m2m_100"})  # families that do nothing else
 
 
 def stated_config(folder: Path) -> TransformerConfig:
@@ -231,7 +231,7 @@ def _outputs(
     given, forced_start = languages or languages_in_files(folder), settings.generation.forced_start
     if known := read_languages(tokenizer, given, forced_start, is_small_100=(folder / SMALL_100).is_file()):
         return replace(tokens, languages=known, task_prompts={}), replace(card, task="translate")
-    if described.config["model_type"] in TRANSLATORS:
+    if described.config["model_type"] in ONLY_TRANSLATE:
         raise CheckpointError(f"{folder}: a model for translate needs the source and the target language")
     if any(is_bare(str(name)) for name in described.config.get("architectures") or []):
         tokens = replace(tokens, task_prompts={})  # which was not fine-tuned for what its config tells of

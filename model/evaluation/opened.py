@@ -15,7 +15,8 @@ from tqdm import tqdm
 from model.export.naive import open_package, text_inputs
 from model.package import Figure, Manifest, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
-from model.training.data import length_batches, read_rows
+from model.training.batches import length_batches
+from model.training.files import read_rows
 
 BATCH_TOKENS = 4096
 

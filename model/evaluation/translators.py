@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import sacrebleu
 from tqdm import tqdm
 
+from model.evaluation.graph_beams import translate_batch
 from model.evaluation.opened import BATCH_TOKENS, Evaluation, Measured
-from model.evaluation.translate import translate_batch
 from model.package import Figure, PackageError
 from model.training import readers
-from model.training.data import length_batches
+from model.training.batches import length_batches
 
 SEARCHES = {1: "greedy", 4: "beam 4"}
 CAPTIONS, OF_CAPTIONS = "multi30k/test_2016_flickr", ("de", "fr")  # of pictures; longer than what Tatoeba has

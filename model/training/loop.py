@@ -25,7 +25,7 @@ from model.config import TransformerConfig
 from model.locks import alone_in
 from model.package.manifest import sha256_of
 from model.sizes import SIZES
-from model.training.data import noting_files, prefetched
+from model.training.batches import prefetched
 from model.training.decisions import (
     Decisions,
     check_unchanged,
@@ -34,6 +34,7 @@ from model.training.decisions import (
     values_of_recipe,
 )
 from model.training.errors import DataError, RunError
+from model.training.files import noting_files
 from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, optimizer_of
 from model.training.recipe import Recipe

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from model.training.data import Split, read_rows
+from model.training.files import Split, read_rows
 
 ENTAILMENTS = ("entailment", "neutral", "contradiction")
 # What is said of a text with a label: the first where a request says nothing else.

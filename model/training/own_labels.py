@@ -17,9 +17,8 @@ from typing import Any
 from model.card import Card
 from model.package import Dataset
 from model.package.manifest import NAME_PATTERN, sha256_of
-from model.training.data import Row, check_columns, open_text, read_rows
 from model.training.errors import DataError
-from model.training.readers import SplitOrTest
+from model.training.files import Row, SplitOrTest, check_columns, open_text, read_rows
 from model.training.recipe import Recipe
 from model.training.recipes import finetune_classify
 

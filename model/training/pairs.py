@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
-from model.training.data import Split, read_rows
+from model.training.files import Split, SplitOrTest, read_rows
 from model.training.nli import ENTAILMENTS, read_entailment
 from model.training.objectives.pair import UNKNOWN, Pair, turned
-from model.training.readers import SplitOrTest, bare, read_pairs
+from model.training.readers import bare, read_pairs
 
 ALIKE = ("alike",)
 _WORD = re.compile(r"\w+")

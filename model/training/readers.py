@@ -7,18 +7,15 @@ import random
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.training.data import Split, open_text, read_idx_pair, read_rows
 from model.training.errors import DataError
+from model.training.files import Split, SplitOrTest, open_text, read_idx_pair, read_rows
 from model.training.names import with_varied_names
 from model.training.objectives.answer import Question
 from model.training.story_requests import request_of
-
-SplitOrTest = Split | Literal["test"]  # the last for evaluation alone
 
 ENGLISH = "en"
 LANGUAGES = ("de", "fr", "sv")  # that the bundled translator knows beside English

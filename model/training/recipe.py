@@ -13,7 +13,7 @@ from model.architectures import Transformer
 from model.card import Card
 from model.config import HeadKind, TransformerConfig
 from model.sizes import default_head
-from model.training.data import Split
+from model.training.files import Split
 from model.training.objectives import Objective
 from model.training.teacher import Teacher
 

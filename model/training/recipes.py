@@ -17,7 +17,7 @@ from model.card import Card
 from model.config import TransformerConfig
 from model.training import cards, nli, pairs, readers, sentences, sentiment
 from model.training.cooccurrence import cooccurrence_embeddings
-from model.training.data import Split
+from model.training.files import Split
 from model.training.objectives import (
     Answer,
     CausalLM,
@@ -35,7 +35,7 @@ from model.training.recipe import Recipe
 from model.training.silver import with_silver_scores
 from model.training.teacher import Teacher
 from model.training.tokenizers import END_OF_TEXT, train_bpe, train_wordpiece
-from model.training.translators import TRANSLATORS
+from model.training.translators import TRANSLATION_RECIPES
 
 
 def _words_from_counts(model: Transformer, objective: Objective) -> None:
@@ -338,7 +338,7 @@ _ALL = (
     replace(_SENTENCE_VECTORS, name="contrastive-embed-again", starts_from="contrastive-embed"),
     _BOOKS_AND_STORIES,
     _STORIES_ASKED_FOR,
-    *TRANSLATORS,
+    *TRANSLATION_RECIPES,
     _IMAGES,
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}

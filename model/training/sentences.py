@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from model.architectures import Transformer
-from model.training.data import Split
 from model.training.errors import RunError
+from model.training.files import Split
 from model.training.objectives import Classify
 from model.training.readers import bare, sentences_of
 from model.training.sentiment import SENTIMENTS, read_opinions, read_sentiment

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from model.training.data import Split, read_rows
 from model.training.errors import DataError
+from model.training.files import Split, read_rows
 from model.training.readers import bare, sentences_of
 
 SENTIMENTS = ("negative", "positive")

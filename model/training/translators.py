@@ -41,7 +41,7 @@ _TRANSLATE = Recipe(
 # Longer, and the same rates.
 _LONGER = replace(_TRANSLATE, learning_rate=1e-3, muon_learning_rate=3e-3, warmup_steps=100)
 
-TRANSLATORS = (
+TRANSLATION_RECIPES = (
     _TRANSLATE,
     # Pairs seen three times are known by heart: now nothing is read the same way twice. What is forgotten meanwhile, of
     # French and into English, half of the weights before keep.

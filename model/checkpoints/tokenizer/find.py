@@ -43,7 +43,7 @@ CASE_FLAGS: dict[str, tuple[str, bool | None]] = {  # with their defaults; None:
     "strip_accents": ("strip_accents", None),
     "handle_chinese_chars": ("tokenize_chinese_chars", True),
 }
-TRANSLATORS = frozenset({"m2m_100", "mbart"})  # families whose tokenizer.json adds one language's token to every text
+ADDS_A_LANGUAGE = frozenset({"m2m_100", "mbart"})  # families: tokenizer.json adds one language's token to every text
 
 
 def write_tokenizer(folder: Path, family: str, scratch: Path) -> Path:
@@ -69,7 +69,7 @@ def write_tokenizer(folder: Path, family: str, scratch: Path) -> Path:
         )
     if not own.is_file():
         made = make_tokenizer(folder, family)
-    elif family in TRANSLATORS:
+    elif family in ADDS_A_LANGUAGE:
         made = pieces.ends_alone(read_tokenizer(own))
     else:
         made, heed = read_tokenizer(own), BY_FLAGS.get(_class_of(files, family))

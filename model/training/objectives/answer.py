@@ -14,7 +14,7 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from model.training.data import length_batches
+from model.training.batches import length_batches
 from model.training.objectives.objective import Batch, Ragged
 
 MAX_ANSWER_TOKENS = 30

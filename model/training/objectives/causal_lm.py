@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from model.package.tokenizer import token_id
-from model.training.data import equal_batches, length_batches
+from model.training.batches import equal_batches, length_batches
 from model.training.objectives.objective import IGNORED, Batch, Ragged, encoded_ids, mean_of, perplexity, predicted
 from model.training.tokenizers import END_OF_TEXT
 

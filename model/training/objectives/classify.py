@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from model.package.tokenizer import token_id
-from model.training.data import length_batches
+from model.training.batches import length_batches
 from model.training.objectives.objective import Batch, Ragged, encodings, mean_of
 from model.training.tokenizers import UNKNOWN
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from model.training.data import length_batches
+from model.training.batches import length_batches
 from model.training.objectives.objective import Batch, Ragged, encoded_ids
 from model.training.objectives.pair import Pair, order_agreement
 

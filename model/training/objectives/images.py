@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from model.package import ImageFormat
 from model.package.images import normalised
-from model.training.data import equal_batches
+from model.training.batches import equal_batches
 from model.training.objectives.objective import Batch, mean_of
 
 SHIFT = 1  # pixel in either direction; two make learning far slower

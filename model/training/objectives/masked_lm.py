@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from model.architectures import TextEncoder
 from model.architectures.heads import PretrainingHead
 from model.package.tokenizer import token_id
-from model.training.data import equal_batches
+from model.training.batches import equal_batches
 from model.training.objectives.objective import IGNORED, Array, Batch, perplexity, predicted
 
 VALIDATION_SEED = 0

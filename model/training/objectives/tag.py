@@ -16,7 +16,7 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from model.training.data import length_batches
+from model.training.batches import length_batches
 from model.training.objectives.objective import IGNORED, Batch, Ragged, predicted
 
 Entity = tuple[int, int, str]  # first word, the word behind the last, kind

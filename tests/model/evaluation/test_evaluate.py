@@ -18,9 +18,9 @@ from tokenizers.processors import TemplateProcessing
 from model.architectures import EncoderDecoder
 from model.decoding import beam_search, next_logits
 from model.evaluation.evaluate import evaluate
+from model.evaluation.graph_beams import translate_batch
 from model.evaluation.opened import Evaluation
 from model.evaluation.spans import evaluate_answerer
-from model.evaluation.translate import translate_batch
 from model.evaluation.translators import translate as translated
 from model.export.export import export_package
 from model.export.naive import open_package

@@ -14,7 +14,7 @@ import torch
 
 from model.commands.choices import RECIPE_NAMES
 from model.locks import alone_in
-from model.training.data import prefetched
+from model.training.batches import prefetched
 from model.training.errors import DataError, RunError
 from model.training.loop import Training
 from model.training.objectives import Batch, Classify

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from model.training import nli, readers, sentiment
-from model.training.data import read_idx_pair
 from model.training.errors import DataError
+from model.training.files import read_idx_pair
 from tests.model.data_files import write_idx, write_named_texts, write_xz
 
 
