@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
-from model.checkpoints.fields import names
+from model.checkpoints.fields import field_names
 from model.checkpoints.heads import num_labels
 from model.config import (
     AttentionConfig,
@@ -39,10 +39,12 @@ DEFAULTS: Mapping[str, object] = {
 }
 HARMLESS = (
     # what a family always has, said again by old files
-    names("add_bias_logits add_final_layer_norm extra_pos_embeddings normalize_before normalize_embedding")
-    | names("num_hidden_layers static_position_embeddings")
+    field_names("add_bias_logits add_final_layer_norm extra_pos_embeddings normalize_before normalize_embedding")
+    | field_names("num_hidden_layers static_position_embeddings")
     # what nothing reads any more
-    | names("force_bos_token_to_be_generated replacing_rate save_step student_decoder_layers student_encoder_layers")
+    | field_names(
+        "force_bos_token_to_be_generated replacing_rate save_step student_decoder_layers student_encoder_layers"
+    )
 )
 
 WORDS = HeadConfig(bias=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases, require
-from model.checkpoints.fields import names
+from model.checkpoints.fields import field_names
 from model.checkpoints.heads import head_kind, num_labels
 from model.config import (
     AttentionConfig,
@@ -65,9 +65,9 @@ DEFAULTS = {
 }
 HARMLESS = (
     # of poolers that no checkpoint has
-    names("directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head")
-    | names("pooler_type")
-    | names("emb_size")  # of what distilled it
+    field_names("directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head")
+    | field_names("pooler_type")
+    | field_names("emb_size")  # of what distilled it
 )
 
 LAYER, BLOCK = "encoder.layer.{}", "encoder.blocks.{}"

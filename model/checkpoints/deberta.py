@@ -8,7 +8,7 @@ from dataclasses import replace
 from model.checkpoints import bert
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases, require
-from model.checkpoints.fields import names, unsupported
+from model.checkpoints.fields import field_names, unsupported
 from model.config import HeadKind, PositionsConfig, RelativeConfig, TransformerConfig
 
 
@@ -64,7 +64,7 @@ DEFAULTS = {
     "embedding_size": None,
 }
 # Dropout, the act of a convolution that is refused, and which of two names the tensors of the head have.
-HARMLESS = names("pooler_dropout conv_act legacy")
+HARMLESS = field_names("pooler_dropout conv_act legacy")
 
 LAYER, BLOCK = bert.LAYER, bert.BLOCK
 BODY: Names = {

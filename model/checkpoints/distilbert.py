@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases
-from model.checkpoints.fields import names
+from model.checkpoints.fields import field_names
 from model.checkpoints.heads import head_kind, num_labels
 from model.config import (
     AttentionConfig,
@@ -57,7 +57,7 @@ DEFAULTS = {
     "tie_word_embeddings": True,
 }
 # What the positions began as, before they were learned; dropout of the heads.
-HARMLESS = names("sinusoidal_pos_embds qa_dropout seq_classif_dropout tie_weights_")
+HARMLESS = field_names("sinusoidal_pos_embds qa_dropout seq_classif_dropout tie_weights_")
 
 LAYER, BLOCK = "transformer.layer.{}", "encoder.blocks.{}"
 BODY: Names = {

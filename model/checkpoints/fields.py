@@ -11,7 +11,7 @@ from model.checkpoints.files import CONFIG_FILE
 from model.checkpoints.generation import OF_OUTPUTS
 
 
-def names(text: str) -> frozenset[str]:
+def field_names(text: str) -> frozenset[str]:
     """Return the words of a list of fields."""
     return frozenset(text.split())
 
@@ -19,25 +19,27 @@ def names(text: str) -> frozenset[str]:
 # What changes no answer of any family, and what others read.
 HARMLESS = (
     # where a file comes from and how it was computed
-    names("_name_or_path _commit_hash _attn_implementation _attn_implementation_autoset attn_implementation dtype")
-    | names("language model_type name name_or_path torch_dtype transformers_version transformers.js_config")
-    | names("unsloth_fixed unsloth_version author created_date kobart_version license")
+    field_names(
+        "_name_or_path _commit_hash _attn_implementation _attn_implementation_autoset attn_implementation dtype"
+    )
+    | field_names("language model_type name name_or_path torch_dtype transformers_version transformers.js_config")
+    | field_names("unsloth_fixed unsloth_version author created_date kobart_version license")
     # what a call returns, and how its work is cut
-    | names("cache_implementation chunk_size_feed_forward output_attentions output_hidden_states pretraining_tp")
-    | names("output_past return_dict torchscript use_bfloat16 use_cache")
+    | field_names("cache_implementation chunk_size_feed_forward output_attentions output_hidden_states pretraining_tp")
+    | field_names("output_past return_dict torchscript use_bfloat16 use_cache")
     # training
-    | names("activation_dropout attention_dropout attention_probs_dropout_prob attn_pdrop classif_dropout")
-    | names(
+    | field_names("activation_dropout attention_dropout attention_probs_dropout_prob attn_pdrop classif_dropout")
+    | field_names(
         "classifier_dropout classifier_dropout_prob decoder_layerdrop dropout dropout_rate embd_pdrop embed_dropout"
     )
-    | names("encoder_layerdrop gradient_checkpointing hidden_dropout_prob init_std initializer_cutoff_factor")
-    | names("initializer_factor initializer_range layerdrop resid_dropout resid_pdrop summary_first_dropout")
+    | field_names("encoder_layerdrop gradient_checkpointing hidden_dropout_prob init_std initializer_cutoff_factor")
+    | field_names("initializer_factor initializer_range layerdrop resid_dropout resid_pdrop summary_first_dropout")
     # heads and labels
-    | names("architectures finetuning_task id2label label2id num_labels _num_labels problem_type")
-    | names("sbert_ce_default_activation_function sentence_transformers")
+    | field_names("architectures finetuning_task id2label label2id num_labels _num_labels problem_type")
+    | field_names("sbert_ce_default_activation_function sentence_transformers")
     # the tokenizer, and how outputs are chosen
     | OF_OUTPUTS
-    | names("is_encoder_decoder padding prefix sep_token_id task_specific_params tokenizer_class")
+    | field_names("is_encoder_decoder padding prefix sep_token_id task_specific_params tokenizer_class")
 )
 UNKNOWN = (
     "this field is not known, and may change the answers; if they are right without it, delete it in a copy of the "
@@ -48,7 +50,9 @@ NOTHING: tuple[object, ...] = (None, False, "", [], {})  # values that ask for n
 
 # No model has so many layers, and lists of them are made before any weights are asked for.
 MAX_LAYERS = 1000
-LAYERS = names("decoder_layers encoder_layers max_window_layers n_layer n_layers num_decoder_layers num_hidden_layers")
+LAYERS = field_names(
+    "decoder_layers encoder_layers max_window_layers n_layer n_layers num_decoder_layers num_hidden_layers"
+)
 LAYERS |= {"num_layers"}
 
 

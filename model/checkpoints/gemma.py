@@ -6,7 +6,7 @@ Norms multiply by 1 + w, which is folded here; scores have a scale of their own;
 from __future__ import annotations
 
 from model.checkpoints.family import HFConfig, Names, Parts, require
-from model.checkpoints.fields import names
+from model.checkpoints.fields import field_names
 from model.checkpoints.llama import BLOCK, DEFAULTS, MAPS, NORMS, attention, configure, family
 from model.checkpoints.rope import layers_with_window
 from model.config import TransformerConfig
@@ -52,4 +52,4 @@ GEMMA3_DEFAULTS = {
     "sliding_window_pattern": 6,
 }
 
-GEMMA3 = family(gemma3_config, GEMMA3_DEFAULTS, names("_sliding_window_pattern sliding_window"), NAMES)
+GEMMA3 = family(gemma3_config, GEMMA3_DEFAULTS, field_names("_sliding_window_pattern sliding_window"), NAMES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
-from model.checkpoints.fields import names
+from model.checkpoints.fields import field_names
 from model.config import AttentionConfig, FeedForwardConfig, NormConfig, TransformerConfig
 
 
@@ -37,7 +37,7 @@ DEFAULTS = {
     "is_causal": True,
 }
 # A head for multiple choice, the precision of scores, another name of n_positions, and what OpenAI's code had.
-HARMLESS = names("summary_type summary_use_proj summary_activation summary_proj_to_labels") | names(
+HARMLESS = field_names("summary_type summary_use_proj summary_activation summary_proj_to_labels") | field_names(
     "reorder_and_upcast_attn n_ctx n_special predict_special_tokens"
 )
 

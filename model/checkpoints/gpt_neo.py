@@ -8,7 +8,7 @@ from __future__ import annotations
 from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases
-from model.checkpoints.fields import names, unsupported
+from model.checkpoints.fields import field_names, unsupported
 from model.config import AttentionConfig, FeedForwardConfig, NormConfig, TransformerConfig
 
 
@@ -83,7 +83,7 @@ DEFAULTS = {
     "is_causal": True,
 }
 # A sliding window that may not be used, and a head for multiple choice.
-HARMLESS = names("window_size summary_activation summary_proj_to_labels summary_type summary_use_proj")
+HARMLESS = field_names("window_size summary_activation summary_proj_to_labels summary_type summary_use_proj")
 
 GPT_NEO = Family(
     to_config,

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.fields import Fields, names, unsupported
+from model.checkpoints.fields import Fields, field_names, unsupported
 from model.checkpoints.files import read_json
 from model.config import VisionConfig
 from model.package import ImageFormat
@@ -46,8 +46,8 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 CLASS_ENDS = ("ImageProcessor", "FeatureExtractor", "ImageProcessorFast", "ImageProcessorPil")
 HARMLESS = (
-    names("image_processor_type feature_extractor_type processor_class do_convert_rgb data_format")
-    | names("_valid_processor_keys device disable_grouping input_data_format return_tensors")
+    field_names("image_processor_type feature_extractor_type processor_class do_convert_rgb data_format")
+    | field_names("_valid_processor_keys device disable_grouping input_data_format return_tensors")
     | {"crop_size"}  # where nothing is cut
 )
 RESAMPLING: Mapping[int, Resampling] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers

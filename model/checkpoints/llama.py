@@ -10,7 +10,7 @@ from typing import Any
 
 from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
 from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases
-from model.checkpoints.fields import names
+from model.checkpoints.fields import field_names
 from model.checkpoints.rope import layers_with_window, rotary_positions
 from model.config import (
     AttentionConfig,
@@ -132,7 +132,7 @@ DEFAULTS: Mapping[str, Any] = {
     "rope_local_base_freq": None,
 }
 QWEN_DEFAULTS = {**DEFAULTS, "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
-WINDOWLESS = names("sliding_window max_window_layers layer_types")  # where there are no windows
+WINDOWLESS = field_names("sliding_window max_window_layers layer_types")  # where there are no windows
 COMPUTED = frozenset({"layers.{}.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"})
 
 
@@ -148,7 +148,7 @@ def family(
     )
 
 
-LLAMA = family(llama_config, {**DEFAULTS, "num_key_value_heads": None}, names("is_llama_config"))
+LLAMA = family(llama_config, {**DEFAULTS, "num_key_value_heads": None}, field_names("is_llama_config"))
 MISTRAL = family(mistral_config, {**DEFAULTS, "sliding_window": 4096})
 QWEN2 = family(qwen2_config, QWEN_DEFAULTS, WINDOWLESS)
 QWEN3 = family(qwen3_config, {**QWEN_DEFAULTS, "head_dim": 128}, WINDOWLESS)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
-from model.checkpoints.fields import names, unsupported
+from model.checkpoints.fields import field_names, unsupported
 from model.checkpoints.heads import head_kind, num_labels
 from model.checkpoints.rope import layers_with_window, rotary_positions
 from model.config import (
@@ -74,7 +74,7 @@ DEFAULTS = {
     "tie_word_embeddings": True,
 }
 # How it was computed, which logits are computed in training, and two fields that no code reads.
-HARMLESS = names(
+HARMLESS = field_names(
     "deterministic_flash_attn reference_compile repad_logits_with_grad sparse_prediction sparse_pred_ignore_index"
     " embedding_dropout cls_token_id layer_norm_eps position_embedding_type"
 )

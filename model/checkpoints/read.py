@@ -136,7 +136,7 @@ def _described(folder: Path) -> _Described:
         config, layout = with_library(folder, config)
         made = FAMILIES[name].to_config(config)
         check_head(config, made.head.kind)
-    return _Described(FAMILIES[name], config, layout.shape(made) if layout else made, layout)
+    return _Described(FAMILIES[name], config, layout.with_vector_head(made) if layout else made, layout)
 
 
 def _card_of_images(folder: Path, described: _Described, card: Card) -> Card:

@@ -65,7 +65,7 @@ class SentenceLayout:
     max_tokens: int | None = None
     lower_case: bool = False  # texts are to be lower-cased, whatever the tokenizer does
 
-    def shape(self, config: TransformerConfig) -> TransformerConfig:
+    def with_vector_head(self, config: TransformerConfig) -> TransformerConfig:
         """Return a configuration whose head makes vectors so; raises `CheckpointError` where widths differ."""
         head = replace(config.head, pooling=self.pooling)
         if self.dense is not None:

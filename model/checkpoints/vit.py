@@ -9,7 +9,7 @@ from torch import Tensor
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases
-from model.checkpoints.fields import names, unsupported
+from model.checkpoints.fields import field_names, unsupported
 from model.checkpoints.heads import head_kind, num_labels
 from model.config import (
     AttentionConfig,
@@ -96,7 +96,7 @@ BODY: Names = {
 DEFAULTS = {"hidden_act": "gelu", "hidden_dropout_prob": 0.0, "layer_norm_eps": 1e-12, "num_channels": 3} | {
     "qkv_bias": True
 }
-HARMLESS = names("encoder_stride pooler_act pooler_output_size")  # of other heads
+HARMLESS = field_names("encoder_stride pooler_act pooler_output_size")  # of other heads
 
 # What makes vectors of pictures, and may have been left in the file.
 UNUSED: Mapping[HeadKind, frozenset[str]] = {"classify": frozenset(norms_and_biases({"pooler.dense": ""}))}

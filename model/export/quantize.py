@@ -128,9 +128,9 @@ class _Rewrite(ABC):
         values, scales = f"{product.weight}_int8", f"{product.weight}_scales"
         if values not in self.new.weights:
             matrix = product.matrix
-            made = _Once(lambda: quantize_columns(matrix.read()))
-            self.new.weights[values] = Weight(matrix.shape, np.dtype(np.int8), made.first)
-            self.new.weights[scales] = Weight(matrix.shape[1:], np.dtype(np.float32), made.second)
+            made = _Quantized(lambda: quantize_columns(matrix.read()))
+            self.new.weights[values] = Weight(matrix.shape, np.dtype(np.int8), made.integers)
+            self.new.weights[scales] = Weight(matrix.shape[1:], np.dtype(np.float32), made.scales)
         return values, scales
 
     def relu_before(self, product: Product) -> onnx.NodeProto | None:
@@ -158,10 +158,10 @@ class _Rewrite(ABC):
         values, scales = f"{name}_int8", f"{name}_scales"
         if values not in self.new.weights:
             weight = self.old.weights[name]
-            made = _Once(lambda: quantize_columns(weight.read().T))
-            self.new.weights[values] = Weight(weight.shape, np.dtype(np.int8), lambda: made.first().T)
+            made = _Quantized(lambda: quantize_columns(weight.read().T))
+            self.new.weights[values] = Weight(weight.shape, np.dtype(np.int8), lambda: made.integers().T)
             self.new.weights[scales] = Weight(
-                (weight.shape[0], 1), np.dtype(np.float32), lambda: made.second()[:, None]
+                (weight.shape[0], 1), np.dtype(np.float32), lambda: made.scales()[:, None]
             )
         return values, scales
 
@@ -230,10 +230,10 @@ class _ByBlocks(_Rewrite):
         blocks, matrix, name = self._blocks, product.matrix, product.node.input[1]
         rows, columns = matrix.shape
         count = -(-rows // blocks.size)
-        made = _Once(lambda: quantize_blocks(matrix.read(), blocks))
+        made = _Quantized(lambda: quantize_blocks(matrix.read(), blocks))
         shape = columns, count, blocks.size * blocks.bits // 8
-        self.new.weights[f"{name}_blocks"] = Weight(shape, np.dtype(np.uint8), made.first)
-        self.new.weights[f"{name}_block_scales"] = Weight((columns * count,), np.dtype(np.float32), made.second)
+        self.new.weights[f"{name}_blocks"] = Weight(shape, np.dtype(np.uint8), made.integers)
+        self.new.weights[f"{name}_block_scales"] = Weight((columns * count,), np.dtype(np.float32), made.scales)
         inputs = [product.given, f"{name}_blocks", f"{name}_block_scales"]
         sizes = {"K": rows, "N": columns, "bits": blocks.bits, "block_size": blocks.size}
         self.node("MatMulNBits", inputs, product.node.output[0], domain=MICROSOFT, accuracy_level=4, **sizes)
@@ -244,18 +244,18 @@ def _beside(columns: tuple[str, str], step: str) -> list[str]:
     return [columns[0], step, columns[1]]
 
 
-class _Once:
-    """A matrix in integers and its scales, made when they are asked for; only the scales, which are small, stay."""
+class _Quantized:
+    """A matrix in integers, made each time it is asked for, and its scales, which are small and stay."""
 
     def __init__(self, make: Callable[[], tuple[Array, Array]]) -> None:
         self._make = make
         self._scales: Array | None = None
 
-    def first(self) -> Array:
-        values, self._scales = self._make()
-        return values
+    def integers(self) -> Array:
+        integers, self._scales = self._make()
+        return integers
 
-    def second(self) -> Array:
+    def scales(self) -> Array:
         if self._scales is None:
             self._scales = self._make()[1]
         return self._scales

@@ -34,6 +34,7 @@ INPUTS_OF_TEXT = {"input_ids", "last_positions", "total_length"}
 def problems(manifest: Manifest) -> Iterator[str]:
     """Yield what is wrong, in sentences; each check may rely on those before it."""
     yield from _missing(manifest)
+    yield from _of_images(manifest)
     yield from _too_large(manifest)
     if manifest.task in LABELS_OF_TASK:
         yield from _of_labels(manifest)
@@ -57,23 +58,13 @@ def _missing(manifest: Manifest) -> Iterator[str]:
 
 
 def _too_large(manifest: Manifest) -> Iterator[str]:
-    """Hold lengths and ids against the sizes of the model."""
+    """Hold lengths, and ids of tokens, against the sizes of the model."""
     limits, most = manifest.limits, manifest.sizes.max_positions
     if limits.max_positions > most:
         yield f"limits.max_positions is {limits.max_positions}; the model has {most}"
     if limits.max_input_tokens > limits.max_positions:
         yield f"limits.max_input_tokens is {limits.max_input_tokens}, more than max_positions, {limits.max_positions}"
-    image, vision = manifest.image, manifest.sizes.vision
-    if image is None and vision is not None:
-        yield "a model of images needs image"
-    if image is not None and vision is None:
-        yield "image is given, and the model reads texts"
-    if image is not None:
-        if vision is not None and (image.size, image.channels) != (vision.image_size, vision.num_channels):
-            yield (
-                f"image is {image.size} pixels of {image.channels} channels; the model takes {vision.image_size} of "
-                f"{vision.num_channels}"
-            )
+    if manifest.image is not None:  # such a model has no tokens
         return
     ids = {f"special_ids.{name}": token for name, token in manifest.special_ids.model_dump(exclude_none=True).items()}
     if manifest.languages is not None:
@@ -83,6 +74,18 @@ def _too_large(manifest: Manifest) -> Iterator[str]:
     for name, token in ids.items():
         if token >= manifest.vocab_size:
             yield f"{name} is {token}; the model's ids go from 0 to {manifest.vocab_size - 1}"
+
+
+def _of_images(manifest: Manifest) -> Iterator[str]:
+    image, vision = manifest.image, manifest.sizes.vision
+    if image is None and vision is not None:
+        yield "a model of images needs image"
+    if image is not None and vision is None:
+        yield "image is given, and the model reads texts"
+    if image is not None and vision is not None:
+        given, taken = (image.size, image.channels), (vision.image_size, vision.num_channels)
+        if given != taken:
+            yield "image is {} pixels of {} channels; the model takes {} of {}".format(*given, *taken)
 
 
 def _of_labels(manifest: Manifest) -> Iterator[str]:
