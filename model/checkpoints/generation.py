@@ -81,7 +81,10 @@ RENAMED: Mapping[str, str] = {
     "num_beams": "beam_size",
     "length_penalty": "length_penalty",
 }
-ORIGINAL: Mapping[str, str] = {ours: theirs for theirs, ours in RENAMED.items()} | {"stop": "stop_strings"}
+ORIGINAL: Mapping[str, str] = {
+    **{ours: theirs for theirs, ours in RENAMED.items()},
+    **{"stop": "stop_strings", "forced_end": "forced_eos_token_id"},
+}
 # What a field of theirs is made of where a checkpoint does not state it.
 MADE_OF: Mapping[str, str] = {
     "forced_bos_token_id": "bos_token_id",
@@ -190,8 +193,7 @@ def read_output_settings(folder: Path, config: Values, *, is_encoder_decoder: bo
     configured = _Stated.of(folder / CONFIG_FILE, config)
     of_outputs = _object(folder / GENERATION_FILE)
     if of_outputs is None:
-        of_outputs = {name: value for name, value in config.items() if name in OF_OUTPUTS}
-        stated = _Stated.of(folder / CONFIG_FILE, of_outputs)
+        stated = _Stated.of(folder / CONFIG_FILE, {name: config[name] for name in config if name in OF_OUTPUTS})
     else:
         stated = _Stated.of(folder / GENERATION_FILE, of_outputs)
     per_task = _per_task(folder, config)

@@ -233,6 +233,12 @@ def test_what_would_change_the_answer_is_refused_by_name_and_value(
             {},
             "forced_bos_token_id is 5, which suppress_tokens never lets come",
         ),
+        (
+            {"forced_eos_token_id": 5, "suppress_tokens": [5]},
+            {},
+            "forced_eos_token_id is 5, which suppress_tokens never lets come",
+        ),
+        ({"bad_words_ids": [[]]}, {}, r"generation_config\.json: .*bad_words_ids has a row without tokens"),
         ({"max_length": 1}, {}, "generation_config.json: max_length is 1; it must be at least 2"),
         ({"min_length": -2}, {}, "min_length is -2: Input should be"),
         ({"decoder_start_token_id": -1}, {}, "decoder_start_token_id is -1: Input should be"),
