@@ -170,7 +170,8 @@ class _CallThread:
                     value = call.function(call.argument)
             except BaseException as error:  # a library's may be none of `Exception`, and this thread is to go on
                 settle, value = _fail, as_exception(error)
-            call.answer.get_loop().call_soon_threadsafe(settle, call.answer, value)
+            with suppress(RuntimeError):  # the event loop has ended meanwhile, and with it whoever waits
+                call.answer.get_loop().call_soon_threadsafe(settle, call.answer, value)
             del call, value  # a thread that waits keeps nobody's texts and numbers
 
 

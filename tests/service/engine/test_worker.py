@@ -183,3 +183,24 @@ async def test_a_loop_does_not_stand_still_for_a_thread_that_is_busy(monkeypatch
     assert await behind == 3
     assert await busy
     await resting.worker.close()
+
+
+def test_a_thread_outlives_the_event_loop_that_asked_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    may_end, worker = threading.Event(), Worker("test", _no_work, lambda: None)
+
+    async def ask() -> None:
+        asking = asyncio.create_task(worker.run(lambda _: may_end.wait(10), None))
+        await asyncio.sleep(0)
+        asking.cancel()
+
+    asyncio.run(ask())
+    may_end.set()
+    assert asyncio.run(asyncio.wait_for(worker.run(lambda number: number + 1, 1), 10)) == 2
+    asyncio.run(worker.close())
+    assert not errors
+
+
+async def _no_work() -> None:
+    """Be a loop without work."""
