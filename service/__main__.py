@@ -20,7 +20,7 @@ from model.package import PackageError
 from service.addresses import authority
 from service.draining import Draining, wait_for_readers
 from service.logs import configure_logs, own_stderr
-from service.ray_environment import ADMIN_SOCKET, LOOPBACK, own_port, prepare_single_machine
+from service.ray_environment import ADMIN_SOCKET, LOOPBACK, SHORT_PLACE, own_port, prepare_single_machine
 from service.settings import Settings, variable
 from service.settings_errors import SettingsError
 from service.signals import UntilReady, ending_signals
@@ -30,7 +30,6 @@ from service.timeouts import Timeouts, check_haproxy
 logger = logging.getLogger("trifold")
 
 LOOK_AT_RAY_S = 5.0  # between two looks at whether its processes live
-SHORT_PLACE = "/tmp"  # noqa: S108  # of folders for sockets, whose names are bounded; nobody else may enter them
 SHUTDOWN_S = 10  # that Serve may take, which needs three
 
 

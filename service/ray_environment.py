@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Set
@@ -11,12 +12,13 @@ from pathlib import Path
 
 from service.addresses import authority
 from service.settings import Settings
-from service.startup import bind_error
+from service.startup import bind_error, open_files
 from service.timeouts import Timeouts
 
 logger = logging.getLogger(__name__)
 
 ADMIN_SOCKET = "RAY_SERVE_HAPROXY_SOCKET_PATH"  # the variable that names it
+SHORT_PLACE = "/tmp"  # noqa: S108  # of folders for sockets, whose names are bounded; nobody else may enter them
 LOOPBACK = "127.0.0.1"
 HAPROXY_WRAPPER = Path(__file__).parent / "haproxy.sh"
 
@@ -62,6 +64,9 @@ KEPT_WORKERS = {"RAY_memory_monitor_refresh_ms": "0"}
 # Ray starts workers at a niceness of 15, as background work, which a server is not. As none is greater than 19, threads
 # that yield to others (`engine/worker.py`) could hardly do so there.
 PRIORITY = {"RAY_worker_niceness": "0"}
+# HAProxy needs two and a half files for each connection that it may have; of them it may have so many, or fewer where
+# the system gives a process fewer files.
+CONNECTIONS, FILES_PER_CONNECTION, OTHER_FILES = 4096, 2.5, 256
 FALLBACK_PORT = "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT"
 # There is no load balancer before a single machine that must first notice that a replica goes; Ray waits 30 s for it.
 SINGLE_MACHINE = {
@@ -101,6 +106,21 @@ def haproxy_files(folder: Path) -> dict[str, str]:
         f"{prefix}SERVER_STATE_BASE": str(folder),
         f"{prefix}SERVER_STATE_FILE": str(folder / "server-state"),
     }
+
+
+def haproxy_connections(files: int) -> dict[str, str]:
+    """Return how many connections HAProxy may have where a process may open so many files."""
+    possible = int((files - OTHER_FILES) / FILES_PER_CONNECTION)
+    return {"RAY_SERVE_HAPROXY_MAXCONN": str(min(CONNECTIONS, possible))}
+
+
+def own_token() -> dict[str, str]:
+    """Return what lets nobody into Ray's processes who has not this run's token.
+
+    By default Ray makes one in the home folder for all runs, which every user of the machine may read, and does not
+    start where there is no such folder.
+    """
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 def haproxy_ports(ours: Set[int] = frozenset()) -> dict[str, str]:
@@ -165,6 +185,7 @@ def prepare_single_machine(settings: Settings, timeouts: Timeouts, fallback: soc
     of_machine = {
         **haproxy_files(folder),
         **haproxy_ports(ours),
+        **haproxy_connections(open_files()),
         **listening(settings.host, settings.port),
         FALLBACK_PORT: port,
     }
@@ -178,6 +199,7 @@ def prepare_single_machine(settings: Settings, timeouts: Timeouts, fallback: soc
         **MEMORY,
         **KEPT_WORKERS,
         **PRIORITY,
+        **own_token(),
         **ingress,
     }
     for name, value in environment.items():

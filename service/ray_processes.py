@@ -10,6 +10,8 @@ second. The autoscaler's monitor has no nodes to add, but the number of nodes in
 from __future__ import annotations
 
 import logging
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -17,10 +19,12 @@ from ray._private import node as ray_node
 from ray._private import ray_constants, utils, worker
 from ray._private.node import Node
 
+from service.ray_environment import SHORT_PLACE
 from service.signals import UntilReady
 
 # Requests and answers of the gateway pass through it; Ray would take a third of the memory.
 OBJECT_STORE_BYTES = 256 * 2**20
+LONGEST_PLACE = 32  # characters, to which Ray adds some 70
 TRIES = 3  # Ray gives its own processes half a minute, which is little on a machine that is busy with others
 
 logger = logging.getLogger(__name__)
@@ -55,6 +59,7 @@ def start_ray(metrics_port: int | None, signals: UntilReady) -> None:
                     log_to_driver=False,
                     configure_logging=False,
                     object_store_memory=OBJECT_STORE_BYTES,
+                    _temp_dir=_ray_folder(),
                     _metrics_export_port=metrics_port,
                 )
             break
@@ -66,6 +71,13 @@ def start_ray(metrics_port: int | None, signals: UntilReady) -> None:
     node: Node = worker._global_node  # type: ignore[assignment]  # which it has said is None
     for end in (node.kill_log_monitor, node.kill_dashboard):
         end(check_alive=False)
+
+
+def _ray_folder() -> str | None:
+    """Return where Ray is to put its files, if its own place is too long for sockets, or not in ASCII."""
+    place = tempfile.gettempdir()
+    is_fit = len(place) <= LONGEST_PLACE and place.isascii()
+    return None if is_fit else str(Path(SHORT_PLACE, "ray"))
 
 
 def ray_lives() -> bool:

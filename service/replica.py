@@ -7,12 +7,14 @@ it takes none of the others' time and memory.
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
+from model.package import PackageError
 from service.logs import configure_logs
 from service.models_file import ModelSettings
 from service.settings import Settings
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from service.tasks.reopening import ReopenedTask
     from service.tasks.task import LocalTask
     from service.tracing import Carried
+
+logger = logging.getLogger(__name__)
 
 # How long one thread keeps another waiting for the interpreter. A step takes it several times. By default it would wait
 # 5 ms each time, longer than a small model computes, whenever the event loop writes somebody's long answer.
@@ -45,9 +49,12 @@ class Replica:
         self._tracing = Tracing.of(self._settings)
         application = serve.get_replica_context().app_name
         loads = [partial(load_task, model, self._settings.limits, self._metrics, application) for model in models]
-        self._tasks: list[LocalTask | ReopenedTask] = (
-            [loads[0]()] if len(loads) == 1 else [ReopenedTask(load) for load in loads]
-        )
+        self._tasks: list[LocalTask | ReopenedTask]
+        try:
+            self._tasks = [loads[0]()] if len(loads) == 1 else [ReopenedTask(load) for load in loads]
+        except Exception as error:  # which Serve writes into a file of its own, and tries again
+            logger.error("the replica cannot start: %s", error, exc_info=not isinstance(error, PackageError))
+            raise
         self._by_name = {task.manifest.name: task for task in self._tasks}
         self._asked = 0  # requests that had begun when Serve's controller was last told
         _settle_memory()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import math
 import re
+import resource
+import shutil
 import socket
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from itertools import combinations
 from pathlib import Path
-from tempfile import TemporaryFile
 
 from model.package import Manifest
 from model.package.manifest import major_and_minor
@@ -25,12 +27,15 @@ from service.tracing import Tracing
 
 logger = logging.getLogger("trifold")
 
+FEWEST_FILES = 1024
+FEWEST_BYTES = 64 * 2**20
 PORTS = ("port", "metrics_port", "ray_metrics_port")  # that the settings name; 0 is none, or any
 
 
 def check_start(settings: Settings, models: Sequence[ModelSettings]) -> list[ReplicaGroup]:
     """Return the models in groups; raises `SettingsError`, `PackageError` for what this machine could not serve."""
     settings.check_exposure(settings.host)
+    check_process()
     configured_keys(settings)
     Tracing.of(settings).close()
     groups = replica_groups(models)
@@ -44,6 +49,29 @@ def check_start(settings: Settings, models: Sequence[ModelSettings]) -> list[Rep
     return groups
 
 
+def check_process() -> None:
+    """Refuse what no program of Ray's could start in, and would tell in a traceback; raises `SettingsError`."""
+    try:
+        Path.cwd()
+    except OSError:
+        raise SettingsError("the working folder is gone; start from another one") from None
+    if (files := open_files()) < FEWEST_FILES:
+        raise SettingsError(
+            f"a process may open {files} files here, and Ray needs {FEWEST_FILES}; raise it (ulimit -Hn, LimitNOFILE)"
+        )
+    folder = tempfile.gettempdir()
+    if (free := shutil.disk_usage(folder).free) < FEWEST_BYTES:
+        raise SettingsError(
+            f"{folder} has {free // 2**20} MiB left, and Ray and HAProxy write {FEWEST_BYTES // 2**20} there; "
+            "make room, or name another folder with TMPDIR"
+        )
+
+
+def open_files() -> int:
+    """Return how many files a process may open at most, as the system has it."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+
 def check_metrics_dir(settings: Settings) -> None:
     """Refuse a folder in which no counts can be kept; raises `SettingsError`."""
     folder = settings.metrics_dir
@@ -51,7 +79,7 @@ def check_metrics_dir(settings: Settings) -> None:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise SettingsError(f"metrics_dir: {error.filename or folder}: {error.strerror}") from None

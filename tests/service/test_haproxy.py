@@ -39,7 +39,7 @@ def test_on_a_cluster_the_rules_follow_the_models_file_and_else_they_stay(tmp_pa
     ("host", "address"),
     [("127.0.0.2", "127.0.0.2:8000"), ("0.0.0.0", "0.0.0.0:8000"), ("::1", "[::1]:8000"), ("::", "[::]:8000 v4v6")],
 )
-def test_haproxy_listens_where_the_service_is_to_and_its_pages_on_this_machine_alone(
+def test_haproxy_and_its_metrics_are_where_the_service_is_to_listen_and_its_statistics_are_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, address: str
 ) -> None:
     for name, value in listening(host, 8000).items():
@@ -47,12 +47,11 @@ def test_haproxy_listens_where_the_service_is_to_and_its_pages_on_this_machine_a
     config = write_config(tmp_path, 7999, {GATEWAY: [1]})
     try_config(config, write_models_file(tmp_path / "models.yaml", MODELS))
 
-    pages, listens = list[str](), list[str]()
-    for line in config.read_text().splitlines():
-        if line.lstrip().startswith("bind "):
-            (listens if "8000" in line else pages).append(line.split(maxsplit=1)[1])
-    assert listens == [address]
-    assert len(pages) == 2 and all(page.startswith("127.0.0.1:") for page in pages)
+    lines = [line.split(maxsplit=1) for line in config.read_text().splitlines()]
+    metrics, requests, statistics = (rest[0] for first, *rest in filter(None, lines) if first == "bind")
+    assert requests == address
+    assert metrics.rpartition(":")[0] == address.rpartition(":")[0]
+    assert statistics.startswith("127.0.0.1:")
 
 
 @needs_haproxy

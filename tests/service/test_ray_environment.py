@@ -14,9 +14,11 @@ import ray.serve._private.constants
 from service.ray_environment import (
     FALLBACK_PORT,
     MEMORY,
+    haproxy_connections,
     haproxy_files,
     haproxy_ports,
     own_port,
+    own_token,
     prepare_single_machine,
 )
 from service.settings import Limits, Settings
@@ -103,3 +105,16 @@ def test_haproxys_sockets_are_where_only_this_user_may_go_and_have_short_names()
         node, binding = "0" * 56, ".4194304.tmp"  # Ray adds a folder, and HAProxy an ending while it binds
         assert len(f"{folder}/{node}/metrics.sock{binding}") < 108
         assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700
+
+
+def test_haproxy_has_no_more_connections_than_files_for_them() -> None:
+    most = {files: int(haproxy_connections(files)["RAY_SERVE_HAPROXY_MAXCONN"]) for files in (1024, 4096, 20_000)}
+
+    assert most[20_000] == 4096
+    assert 300 < most[1024] < 410 and 1500 < most[4096] < 1638  # at two and a half files each
+
+
+def test_each_run_has_a_token_of_its_own_for_rays_processes() -> None:
+    first, second = own_token(), own_token()
+
+    assert first["RAY_AUTH_MODE"] == "token" and len(first["RAY_AUTH_TOKEN"]) == 64 and first != second

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import builtins
+import resource
+import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,7 +14,7 @@ from service.models_file import ModelSettings
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings
 from service.settings_errors import SettingsError
-from service.startup import check_cpus, check_devices, check_ports, check_start
+from service.startup import check_cpus, check_devices, check_ports, check_process, check_start
 from tests.conftest import MakePackage, TinyPackage, with_manifest
 
 
@@ -114,3 +117,22 @@ def test_a_model_that_writes_has_positions_to_write_to(stories: TinyPackage) -> 
     with pytest.raises(PackageError, match="max_positions is 3; a model that writes needs 4 at least"):
         check_start(Settings(), [ModelSettings(package=stories.folder, max_positions=3)])
     check_start(Settings(), [ModelSettings(package=stories.folder, max_positions=4)])
+
+
+def test_a_folder_that_is_gone_few_files_and_a_full_disk_are_told_before_ray_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_process()
+    with monkeypatch.context() as few:
+        few.setattr(resource, "getrlimit", lambda _: (256, 512))
+        with pytest.raises(SettingsError, match=r"may open 512 files here, and Ray needs 1024; raise it \(ulimit -Hn"):
+            check_process()
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "disk_usage", lambda _: Mock(free=3 * 2**20))
+        with pytest.raises(SettingsError, match="has 3 MiB left, and Ray and HAProxy write 64 there"):
+            check_process()
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(SettingsError, match="the working folder is gone"):
+        check_process()
