@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -69,7 +70,8 @@ def check_process() -> None:
 
 def open_files() -> int:
     """Return how many files a process may open at most, as the system has it."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if most == resource.RLIM_INFINITY else most
 
 
 def check_metrics_dir(settings: Settings) -> None:

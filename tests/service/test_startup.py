@@ -127,6 +127,9 @@ def test_a_folder_that_is_gone_few_files_and_a_full_disk_are_told_before_ray_sta
         few.setattr(resource, "getrlimit", lambda _: (256, 512))
         with pytest.raises(SettingsError, match=r"may open 512 files here, and Ray needs 1024; raise it \(ulimit -Hn"):
             check_process()
+    with monkeypatch.context() as unlimited:
+        unlimited.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
+        check_process()
     with monkeypatch.context() as full:
         full.setattr(shutil, "disk_usage", lambda _: Mock(free=3 * 2**20))
         with pytest.raises(SettingsError, match="has 3 MiB left, and Ray and HAProxy write 64 there"):
