@@ -20,11 +20,11 @@ from model.package import PackageError
 from service.addresses import authority
 from service.draining import Draining, wait_for_readers
 from service.logs import configure_logs, own_stderr
-from service.ray_environment import ADMIN_SOCKET, LOOPBACK, SHORT_PLACE, own_port, prepare_single_machine
+from service.ray_environment import ADMIN_SOCKET, LOOPBACK, own_port, prepare_single_machine
 from service.settings import Settings, variable
 from service.settings_errors import SettingsError
 from service.signals import UntilReady, ending_signals
-from service.startup import check_cpus, check_ports, check_start, place_on_devices
+from service.startup import SHORT_PLACE, check_cpus, check_ports, check_start, place_on_devices
 from service.timeouts import Timeouts, check_haproxy
 
 logger = logging.getLogger("trifold")

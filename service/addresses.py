@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 from typing import Any
@@ -25,8 +26,11 @@ def is_loopback(host: str) -> bool:
 def to_listen_on(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
     """Return the family and the address with which a socket is bound; without a host, all of IPv4's or of IPv6's.
 
-    Raises `OSError` for a name that nobody knows.
+    Raises `OSError` for a name that nobody knows, or that is none.
     """
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError:  # an empty part, or one that is too long
+        raise OSError(errno.EINVAL, "not a host's name") from None
     family, _, _, _, address = found[0]
     return family, address

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Set
 from pathlib import Path
 
-from service.addresses import authority
+from service.addresses import authority, to_listen_on
 from service.settings import Settings
 from service.startup import bind_error, open_files
 from service.timeouts import Timeouts
@@ -18,7 +18,6 @@ from service.timeouts import Timeouts
 logger = logging.getLogger(__name__)
 
 ADMIN_SOCKET = "RAY_SERVE_HAPROXY_SOCKET_PATH"  # the variable that names it
-SHORT_PLACE = "/tmp"  # noqa: S108  # of folders for sockets, whose names are bounded; nobody else may enter them
 LOOPBACK = "127.0.0.1"
 HAPROXY_WRAPPER = Path(__file__).parent / "haproxy.sh"
 
@@ -123,19 +122,26 @@ def own_token() -> dict[str, str]:
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
-def haproxy_ports(ours: Set[int] = frozenset()) -> dict[str, str]:
-    """Return the ports of HAProxy's own pages: Ray's, or others where they are ours, or another service's."""
-    pages = {"METRICS": 9101, "STATS": 8404}
-    return {f"RAY_SERVE_HAPROXY_{name}_PORT": str(_free_port(name.lower(), port, ours)) for name, port in pages.items()}
+def haproxy_ports(host: str, ours: Set[int] = frozenset()) -> dict[str, str]:
+    """Return the ports of HAProxy's own pages: Ray's, or others where they are ours, or another service's.
+
+    Its metrics are where the service listens, and its statistics on `LOOPBACK` (`haproxy.sh`).
+    """
+    pages = {"METRICS": (host, 9101), "STATS": (LOOPBACK, 8404)}
+    return {
+        f"RAY_SERVE_HAPROXY_{name}_PORT": str(_free_port(name.lower(), host, port, ours))
+        for name, (host, port) in pages.items()
+    }
 
 
-def _free_port(page: str, port: int, ours: Set[int]) -> int:
-    """Return a port if it is free, else any that is."""
-    if port not in ours and bind_error("", port) is None:
+def _free_port(page: str, host: str, port: int, ours: Set[int]) -> int:
+    """Return a port if it is free on that host, else any that is."""
+    if port not in ours and bind_error(host, port) is None:
         return port
     logger.warning("port %d, of HAProxy's %s, is taken; they are at another", port, page)
-    with socket.socket() as free:
-        free.bind(("", 0))
+    family, address = to_listen_on(host, 0)
+    with socket.socket(family) as free:
+        free.bind(address)
         other: int = free.getsockname()[1]
     return other
 
@@ -184,7 +190,7 @@ def prepare_single_machine(settings: Settings, timeouts: Timeouts, fallback: soc
     ours = {settings.port, settings.metrics_port, settings.ray_metrics_port}
     of_machine = {
         **haproxy_files(folder),
-        **haproxy_ports(ours),
+        **haproxy_ports(settings.host, ours),
         **haproxy_connections(open_files()),
         **listening(settings.host, settings.port),
         FALLBACK_PORT: port,

@@ -10,17 +10,17 @@ second. The autoscaler's monitor has no nodes to add, but the number of nodes in
 from __future__ import annotations
 
 import logging
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray._common.utils import get_default_system_temp_dir
 from ray._private import node as ray_node
 from ray._private import ray_constants, utils, worker
 from ray._private.node import Node
 
-from service.ray_environment import SHORT_PLACE
 from service.signals import UntilReady
+from service.startup import SHORT_PLACE
 
 # Requests and answers of the gateway pass through it; Ray would take a third of the memory.
 OBJECT_STORE_BYTES = 256 * 2**20
@@ -75,7 +75,7 @@ def start_ray(metrics_port: int | None, signals: UntilReady) -> None:
 
 def _ray_folder() -> str | None:
     """Return where Ray is to put its files, if its own place is too long for sockets, or not in ASCII."""
-    place = tempfile.gettempdir()
+    place = get_default_system_temp_dir()
     is_fit = len(place) <= LONGEST_PLACE and place.isascii()
     return None if is_fit else str(Path(SHORT_PLACE, "ray"))
 

@@ -28,6 +28,7 @@ from service.tracing import Tracing
 
 logger = logging.getLogger("trifold")
 
+SHORT_PLACE = "/tmp"  # noqa: S108  # of folders for sockets, whose names are bounded; nobody else may enter them
 FEWEST_FILES = 1024
 FEWEST_BYTES = 64 * 2**20
 PORTS = ("port", "metrics_port", "ray_metrics_port")  # that the settings name; 0 is none, or any
@@ -60,12 +61,12 @@ def check_process() -> None:
         raise SettingsError(
             f"a process may open {files} files here, and Ray needs {FEWEST_FILES}; raise it (ulimit -Hn, LimitNOFILE)"
         )
-    folder = tempfile.gettempdir()
-    if (free := shutil.disk_usage(folder).free) < FEWEST_BYTES:
-        raise SettingsError(
-            f"{folder} has {free // 2**20} MiB left, and Ray and HAProxy write {FEWEST_BYTES // 2**20} there; "
-            "make room, or name another folder with TMPDIR"
-        )
+    for folder in {tempfile.gettempdir(), SHORT_PLACE}:
+        if (free := shutil.disk_usage(folder).free) < FEWEST_BYTES:
+            raise SettingsError(
+                f"{folder} has {free // 2**20} MiB left, and Ray or HAProxy writes {FEWEST_BYTES // 2**20} there; "
+                "make room"
+            )
 
 
 def open_files() -> int:
@@ -191,6 +192,8 @@ def check_ports(settings: Settings) -> None:
 
     A service goes on without its metrics port: it has another page of metrics, and takes the port once it is free.
     """
+    if "%" in settings.host:
+        raise SettingsError("host: HAProxy knows no zones of addresses (%); listen on another address, or on all (::)")
     ports = {name: port for name in PORTS if (port := getattr(settings, name))}
     for (name, port), (other, same) in combinations(ports.items(), 2):
         if port == same:

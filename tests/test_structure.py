@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -178,3 +181,12 @@ def test_the_tree_in_the_readme_is_the_tree_on_disk() -> None:
 
     packages = {path.parent for top in ("model", "service") for path in (ROOT / top).glob("*/__init__.py")}
     assert packages and packages <= told
+
+
+@pytest.mark.parametrize("module", ["service.engine.session", "model.export.verify"])
+def test_onnx_runtime_is_imported_with_its_telemetry_off(module: str) -> None:
+    code = f"import os, {module}, sys; print('onnxruntime' in sys.modules, os.environ['ORT_DISABLE_TELEMETRY'])"
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+
+    assert said.stdout.split() == ["True", "1"]

@@ -1,4 +1,4 @@
-"""Files of data sets in miniature, in the formats that `model.training.data` reads."""
+"""Files of data sets in miniature, in the formats that `model.training.files` reads."""
 
 from __future__ import annotations
 

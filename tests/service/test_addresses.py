@@ -23,6 +23,12 @@ def test_loopback_is_what_nobody_else_reaches(host: str, expected: bool) -> None
     assert is_loopback(host) is expected
 
 
+@pytest.mark.parametrize("host", ["a..b", "nowhere.invalid", "a" * 70])
+def test_what_is_no_hosts_name_is_an_error_of_the_system(host: str) -> None:
+    with pytest.raises(OSError, match=r"not a host's name|not known|[Nn]ame|resolution"):
+        to_listen_on(host, 0)
+
+
 @pytest.mark.parametrize("host", ["", "127.0.0.1", "localhost", "::1"])
 def test_a_socket_is_bound_with_the_address_of_its_family(host: str) -> None:
     try:

@@ -92,7 +92,7 @@ def test_haproxys_pages_have_other_ports_where_another_service_has_theirs() -> N
             other.listen()
         except OSError:
             pass  # somebody has it already
-        ports = haproxy_ports()
+        ports = haproxy_ports("127.0.0.1")
     assert int(ports["RAY_SERVE_HAPROXY_METRICS_PORT"]) not in (0, 9101)
 
 

@@ -132,10 +132,22 @@ def test_a_folder_that_is_gone_few_files_and_a_full_disk_are_told_before_ray_sta
         check_process()
     with monkeypatch.context() as full:
         full.setattr(shutil, "disk_usage", lambda _: Mock(free=3 * 2**20))
-        with pytest.raises(SettingsError, match="has 3 MiB left, and Ray and HAProxy write 64 there"):
+        with pytest.raises(SettingsError, match="has 3 MiB left, and Ray or HAProxy writes 64 there"):
             check_process()
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     with pytest.raises(SettingsError, match="the working folder is gone"):
         check_process()
+
+
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("fe80::1%eth0", "knows no zones of addresses"),
+        ("a..b", r"a\.\.b:8000 cannot be listened on: not a host's name"),
+    ],
+)
+def test_an_address_that_cannot_be_listened_on_is_told(host: str, problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        check_ports(Settings(host=host, port=8000, metrics_port=0))

@@ -73,9 +73,20 @@ class TokenizerFiles:
 
     @property
     def named_tokens(self) -> dict[str, str]:
-        """The special tokens that have a name, as `eos_token`; some files name one that is empty."""
+        """The special tokens that have a name, as `eos_token`; some files name one that is empty.
+
+        Raises `CheckpointError` for what is no text.
+        """
         found = {name: self.specials.get(name) if (token := self.config.get(name)) is None else token for name in NAMED}
-        return {name: _content(token) for name, token in found.items() if token is not None}
+        named = {}
+        for name, token in found.items():
+            content = token.get("content") if isinstance(token, dict) else token
+            if token is None:
+                continue
+            if not isinstance(content, str):
+                raise CheckpointError(f"{self.folder}: {name} is {token!r}, which is no text")
+            named[name] = content
+        return named
 
     @property
     def additional(self) -> list[str]:

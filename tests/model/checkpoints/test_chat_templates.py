@@ -43,6 +43,8 @@ def test_a_chat_template_is_found_where_it_may_be(tmp_path: Path) -> None:
             "the chat template cannot be used: Expected an expression",
         ),
         ({"chat_template": "x" * 262_145}, "the chat template has more than 262,144 characters"),
+        ({"chat_template": "x", "eos_token": ["</s>"]}, r"eos_token is \['</s>'\], which is no text"),
+        ({"chat_template": "x", "bos_token": {"content": None}}, "which is no text"),
     ],
 )
 def test_a_chat_template_that_cannot_be_used_is_refused(tmp_path: Path, config: dict[str, Any], words: str) -> None:
