@@ -7,7 +7,6 @@ import fcntl
 import logging
 import os
 import re
-import signal
 import sys
 import tempfile
 import threading
@@ -23,7 +22,7 @@ from service.logs import configure_logs, own_stderr
 from service.ray_environment import ADMIN_SOCKET, LOOPBACK, own_port, prepare_single_machine
 from service.settings import Settings, variable
 from service.settings_errors import SettingsError
-from service.signals import UntilReady, ending_signals
+from service.signals import UntilReady, stop_on_signals
 from service.startup import SHORT_PLACE, check_cpus, check_ports, check_start, place_on_devices
 from service.timeouts import Timeouts, check_haproxy
 
@@ -127,7 +126,7 @@ def _serve(settings: Settings, started: float, haproxy_folder: Path, signals: Un
             applications = targets(models, placed, timeouts)
             serve.start(http_options={"host": host, "port": settings.port, **timeouts.http_options()})
             serve.run_many(applications)
-            stop = _stop_on_signals()
+            stop = stop_on_signals()
         address = authority(settings.host, settings.port)
         logger.info("ready at http://%s after %.1f s", address, time.monotonic() - started)
         while not stop.wait(LOOK_AT_RAY_S):
@@ -135,19 +134,24 @@ def _serve(settings: Settings, started: float, haproxy_folder: Path, signals: Un
                 sys.exit(
                     "trifold: a process of Ray's has ended, without which nothing is served; start the service again"
                 )
-        logger.info("draining: what has begun is finished, for up to %g s", timeouts.drain)
-        deadline = time.monotonic() + settings.drain_notice_s + timeouts.drain
-        if not Draining(settings.run_dir).drain(settings.drain_notice_s, timeouts.drain):
-            logger.warning("requests that ran for longer than that are cut")
-        readers_s = min(settings.limits.stall_timeout_s, deadline - time.monotonic())
-        if (admin_socket := variable(ADMIN_SOCKET)) and not wait_for_readers(Path(admin_socket), readers_s):
-            logger.warning("answers that their readers have not taken by now are cut")
+        _drain(settings, timeouts)
         logger.info("stopping")
         expect_ray_to_end()
         shut_down(serve.shutdown)  # kills HAProxy first, and so would cut whoever was not answered yet
     finally:
         ray.shutdown()
         fallback.close()
+
+
+def _drain(settings: Settings, timeouts: Timeouts) -> None:
+    """Let what has begun be finished, and its readers take it, as long as they may."""
+    logger.info("draining: what has begun is finished, for up to %g s", timeouts.drain)
+    deadline = time.monotonic() + settings.drain_notice_s + timeouts.drain
+    if not Draining(settings.run_dir).drain(settings.drain_notice_s, timeouts.drain):
+        logger.warning("requests that ran for longer than that are cut")
+    readers_s = min(settings.limits.stall_timeout_s, deadline - time.monotonic())
+    if (admin_socket := variable(ADMIN_SOCKET)) and not wait_for_readers(Path(admin_socket), readers_s):
+        logger.warning("answers that their readers have not taken by now are cut")
 
 
 def shut_down(shutdown: Callable[[], None], patience_s: float = SHUTDOWN_S) -> None:
@@ -161,20 +165,6 @@ def shut_down(shutdown: Callable[[], None], patience_s: float = SHUTDOWN_S) -> N
     thread.join(patience_s)
     if thread.is_alive():
         logger.warning("Ray Serve has not shut down in %g s; what is left of it ends with Ray", patience_s)
-
-
-def _stop_on_signals() -> threading.Event:
-    """Return what the first signal sets that is to end the service; a second one exits."""
-    stop = threading.Event()
-
-    def stop_or_exit(number: int, _frame: object) -> None:
-        if stop.is_set():
-            sys.exit(128 + number)
-        stop.set()
-
-    for number in ending_signals():
-        signal.signal(number, stop_or_exit)
-    return stop
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""The signals by which a program is asked to end, and what they do to one that starts."""
+"""The signals by which a program is asked to end, and what they do to one that starts, and to one that serves."""
 
 from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -50,3 +51,17 @@ class UntilReady:
                 yield
             finally:
                 self._is_held = False
+
+
+def stop_on_signals() -> threading.Event:
+    """Return what the first signal sets that is to end the service; a second one exits."""
+    stop = threading.Event()
+
+    def stop_or_exit(number: int, _frame: object) -> None:
+        if stop.is_set():
+            sys.exit(128 + number)
+        stop.set()
+
+    for number in ending_signals():
+        signal.signal(number, stop_or_exit)
+    return stop

@@ -29,8 +29,8 @@ from service.tracing import Tracing
 logger = logging.getLogger("trifold")
 
 SHORT_PLACE = "/tmp"  # noqa: S108  # of folders for sockets, whose names are bounded; nobody else may enter them
-FEWEST_FILES = 1024
-FEWEST_BYTES = 64 * 2**20
+FEWEST_FILES = 1024  # open ones, with which Ray and an HAProxy of few connections were tried
+FEWEST_BYTES = 64 * 2**20  # of logs, sockets and HAProxy's files, until Ray has started
 PORTS = ("port", "metrics_port", "ray_metrics_port")  # that the settings name; 0 is none, or any
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import CONFIG_FILE
-from model.checkpoints.generation import OF_OUTPUTS
+from model.checkpoints.output_fields import OF_OUTPUTS
 
 
 def field_names(text: str) -> frozenset[str]:

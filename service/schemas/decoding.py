@@ -41,7 +41,8 @@ class DecodingRequest(Request):
     )
     stream: bool = Field(False, description="answer with server-sent events")
 
-    @property
-    def is_of_tokens(self) -> bool:
-        """Whether it says how tokens are drawn, or asks about them: then nothing is searched by default."""
-        return any(getattr(self, field, None) is not None for field in OF_TOKENS)
+    def beams(self, default: int) -> int:
+        """Return how wide a search it asks for; one that says how tokens are drawn, or asks about them, for none."""
+        if self.beam_size is not None:
+            return self.beam_size
+        return 1 if any(getattr(self, field, None) is not None for field in OF_TOKENS) else default

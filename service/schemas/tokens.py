@@ -47,7 +47,11 @@ class DetokenizeRequest(Request):
 
     def count_inputs(self) -> int:
         """Return how many texts it asks for."""
-        return len(as_lists_of_ids(self.ids) or [[]])
+        return len(self.lists())
+
+    def lists(self) -> list[list[int]]:
+        """Return the ids of each text."""
+        return as_lists_of_ids(self.ids) or [[]]
 
 
 class DetokenizeResponse(Response):

@@ -40,12 +40,10 @@ class DecodingDefaults:
 
     def beam_size(self, request: DecodingRequest, fallback: int = 1, wanted: int = 1) -> int:
         """Return how wide a search is, 1 if there is none: at least as wide as the choices that are wanted of it."""
-        if request.beam_size is not None:
-            return request.beam_size
-        default = self._package.beam_size or fallback
-        if default == 1 or request.is_of_tokens:
-            return 1
-        return min(max(default, wanted), self._engine.scheduler.limits.max_width)
+        beams = request.beams(self._package.beam_size or fallback)
+        if beams == 1 or request.beam_size is not None:
+            return beams
+        return min(max(beams, wanted), self._engine.scheduler.limits.max_width)
 
     def stop_texts(self, request: GenerateRequest) -> list[str]:
         """Return the texts that end a choice."""

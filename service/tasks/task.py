@@ -27,7 +27,6 @@ from service.schemas import (
     TokenizeRequest,
     TokenizeResponse,
 )
-from service.schemas.request import as_lists_of_ids
 from service.tasks.pool import Pool
 from service.tasks.texts import as_list, check_ids, encode_all, expected_tokens
 
@@ -198,7 +197,7 @@ class LocalTask:
 
     async def _detokenize(self, request: DetokenizeRequest, client: str) -> DetokenizeResponse:
         tokenizer = self._needed_tokenizer()
-        several = as_lists_of_ids(request.ids) or [[]]
+        several = request.lists()
         check_total(sum(map(len, several)), MAX_TOKENIZED, "ids", "ids")
         for ids in several:
             check_ids(ids, tokenizer.vocab_size, "ids")

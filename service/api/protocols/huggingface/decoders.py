@@ -187,8 +187,7 @@ def _generation(calls: Calls, body: TextGeneration) -> GenerateRequest:
 
 def _is_searched(calls: Calls, asked: GenerateRequest) -> bool:
     package = calls.find(asked.model, "generate").manifest.generation_for("generate")
-    default = 1 if asked.is_of_tokens else package.beam_size
-    return (asked.beam_size or default or 1) > 1
+    return asked.beams(package.beam_size or 1) > 1
 
 
 async def summarization(calls: Calls, body: Summarization) -> Any:
