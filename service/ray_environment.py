@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import socket
 import sys
 from collections.abc import Set
 from pathlib import Path
 
-from service.addresses import authority, to_listen_on
+from service.addresses import authority
+from service.ports import Ports, bind_error
 from service.settings import Settings
-from service.startup import bind_error, open_files
+from service.startup import open_files
 from service.timeouts import Timeouts
 
 logger = logging.getLogger(__name__)
@@ -122,28 +122,20 @@ def own_token() -> dict[str, str]:
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
-def haproxy_ports(host: str, ours: Set[int] = frozenset()) -> dict[str, str]:
+def haproxy_ports(host: str, ports: Ports, ours: Set[int] = frozenset()) -> dict[str, str]:
     """Return the ports of HAProxy's own pages: Ray's, or others where they are ours, or another service's.
 
     Its metrics are where the service listens, and its statistics on `LOOPBACK` (`haproxy.sh`).
     """
     pages = {"METRICS": (host, 9101), "STATS": (LOOPBACK, 8404)}
-    return {
-        f"RAY_SERVE_HAPROXY_{name}_PORT": str(_free_port(name.lower(), host, port, ours))
-        for name, (host, port) in pages.items()
-    }
-
-
-def _free_port(page: str, host: str, port: int, ours: Set[int]) -> int:
-    """Return a port if it is free on that host, else any that is."""
-    if port not in ours and bind_error(host, port) is None:
-        return port
-    logger.warning("port %d, of HAProxy's %s, is taken; they are at another", port, page)
-    family, address = to_listen_on(host, 0)
-    with socket.socket(family) as free:
-        free.bind(address)
-        other: int = free.getsockname()[1]
-    return other
+    taken = {}
+    for name, (where, usual) in pages.items():
+        port = usual
+        if port in ours or bind_error(where, port) or not ports.claim(where, port):
+            port = ports.claim_any(where)
+            logger.warning("port %d, of HAProxy's %s, is taken; they are at %d", usual, name.lower(), port)
+        taken[f"RAY_SERVE_HAPROXY_{name}_PORT"] = str(port)
+    return taken
 
 
 def listening(host: str, port: int) -> dict[str, str]:
@@ -167,33 +159,23 @@ def haproxy_binary() -> str | None:
     return path
 
 
-def own_port() -> socket.socket:
-    """Return what keeps a port of this machine for this service, until it is closed or the process ends.
-
-    While HAProxy knows no replica of the gateway, as in the moments around the start, it asks a proxy of Serve's. That
-    listens on the same port for every service of a machine, and shares it (SO_REUSEPORT), so that half of such requests
-    to one service were answered by another. This is for a port of its own instead, which it can share with us.
-    """
-    kept = socket.socket()
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    kept.bind(("", 0))
-    return kept
-
-
-def prepare_single_machine(settings: Settings, timeouts: Timeouts, fallback: socket.socket, folder: Path) -> bool:
+def prepare_single_machine(settings: Settings, timeouts: Timeouts, ports: Ports, folder: Path) -> bool:
     """Set it for `python -m service`; what is set already stays. Returns whether HAProxy is there.
 
     Its files are in `folder`, whose path is short and which nobody else may enter. It takes none of our ports.
+
+    While HAProxy knows no replica of the gateway, as in the moments around the start, it asks a proxy of Serve's. That
+    listens on the same port for every service of a machine, and shares it (SO_REUSEPORT), so that half of such requests
+    to one service were answered by another: it is given a port of its own.
     """
     binary = haproxy_binary()
-    port = str(fallback.getsockname()[1])
     ours = {settings.port, settings.metrics_port, settings.ray_metrics_port}
     of_machine = {
         **haproxy_files(folder),
-        **haproxy_ports(settings.host, ours),
+        **haproxy_ports(settings.host, ports, ours),
         **haproxy_connections(open_files()),
         **listening(settings.host, settings.port),
-        FALLBACK_PORT: port,
+        FALLBACK_PORT: str(ports.keep_any()),
     }
     ingress = {**haproxy(binary), **timeouts.haproxy(), **of_machine} if binary else {}
     environment = {

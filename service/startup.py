@@ -7,7 +7,6 @@ import math
 import re
 import resource
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,9 +17,10 @@ from pathlib import Path
 
 from model.package import Manifest
 from model.package.manifest import major_and_minor
-from service.addresses import authority, to_listen_on
+from service.addresses import authority
 from service.keys import configured_keys
 from service.models_file import RAY_PART, ModelSettings
+from service.ports import Ports, bind_error
 from service.replica_groups import GATEWAY_CPUS, ReplicaGroup, replica_groups, takes_gateway
 from service.settings import Settings
 from service.settings_errors import SettingsError
@@ -187,7 +187,7 @@ def _parts(left: list[float], needed: float, replicas: int) -> list[float] | Non
     return left
 
 
-def check_ports(settings: Settings) -> None:
+def check_ports(settings: Settings, ours: Ports) -> None:
     """Say so before Ray starts, whose own answer to a busy port is long and late; raises `SettingsError`.
 
     A service goes on without its metrics port: it has another page of metrics, and takes the port once it is free.
@@ -198,19 +198,10 @@ def check_ports(settings: Settings) -> None:
     for (name, port), (other, same) in combinations(ports.items(), 2):
         if port == same:
             raise SettingsError(f"{name} and {other} are both {port}; choose another, as with TRIFOLD_{name.upper()}")
-    if problem := bind_error(settings.host, settings.port):
+    problem = bind_error(settings.host, settings.port)
+    if problem is None and not ours.claim(settings.host, settings.port):
+        problem = f"{authority(settings.host, settings.port)} is another service's, which starts or stops"
+    if problem:
         raise SettingsError(f"{problem}; choose another with --host or --port, or TRIFOLD_HOST or TRIFOLD_PORT")
     if settings.metrics_port and (problem := bind_error(settings.host, settings.metrics_port)):
         logger.warning("%s, so metrics are not served there; choose another with TRIFOLD_METRICS_PORT", problem)
-
-
-def bind_error(host: str, port: int) -> str | None:
-    """Return why an address cannot be listened on, or None."""
-    try:
-        family, address = to_listen_on(host, port)
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        return f"{authority(host, port)} cannot be listened on: {error.strerror}"
-    return None

@@ -4,6 +4,7 @@ import fcntl
 import os
 import socket
 import threading
+from contextlib import closing
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,11 +13,12 @@ import pytest
 from deploy.monitoring.local import free_port
 from service.__main__ import _folder, run, shut_down
 from service.models_file import Autoscaling, ModelSettings
+from service.ports import Ports
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings
 from service.settings_errors import SettingsError
 from service.signals import UntilReady
-from service.startup import bind_error, check_ports, place_on_devices
+from service.startup import check_ports, place_on_devices
 from tests.conftest import TinyPackage
 
 
@@ -77,26 +79,18 @@ def test_a_port_that_another_has_is_refused_and_one_of_metrics_is_told_of(caplog
         other.bind(("127.0.0.1", 0))
         other.listen()
         taken = other.getsockname()[1]
-        check_ports(Settings(port=free_port(), metrics_port=taken))
+        with closing(Ports()) as ports:
+            check_ports(Settings(port=free_port(), metrics_port=taken), ports)
         assert f"127.0.0.1:{taken} cannot be listened on" in caplog.text and "TRIFOLD_METRICS_PORT" in caplog.text
 
         with pytest.raises(SettingsError, match=f"127.0.0.1:{taken} cannot be listened on: .*; choose another with"):
-            check_ports(Settings(port=taken, metrics_port=0))
+            check_ports(Settings(port=taken, metrics_port=0), Ports())
+    with closing(Ports()) as claimed:
+        claimed.claim("127.0.0.1", (starting := free_port()))
+        with pytest.raises(SettingsError, match=f"127.0.0.1:{starting} is another service's, which starts or stops"):
+            check_ports(Settings(port=starting, metrics_port=0), Ports())
     with pytest.raises(SettingsError, match="port and metrics_port are both 8000"):
-        check_ports(Settings(metrics_port=8000))
-
-
-@pytest.mark.skipif(not socket.has_ipv6, reason="this Python has no IPv6")
-def test_an_address_of_ipv6_is_listened_on_too() -> None:
-    with socket.socket(socket.AF_INET6) as other:
-        try:
-            other.bind(("::1", 0))
-        except OSError as error:
-            pytest.skip(f"this machine has no IPv6: {error.strerror}")
-        other.listen()
-        taken = other.getsockname()[1]
-        assert "::1" in (bind_error("::1", taken) or "")
-    assert bind_error("::1", taken) is None
+        check_ports(Settings(metrics_port=8000), Ports())
 
 
 def test_a_shutdown_that_waits_for_what_has_ended_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:

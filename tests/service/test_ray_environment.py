@@ -6,18 +6,19 @@ import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import ray.serve._private.constants
 
+from service.ports import Ports
 from service.ray_environment import (
     FALLBACK_PORT,
     MEMORY,
     haproxy_connections,
     haproxy_files,
     haproxy_ports,
-    own_port,
     own_token,
     prepare_single_machine,
 )
@@ -68,10 +69,10 @@ def test_what_a_thread_has_freed_can_be_given_back() -> None:
 
 def test_services_of_one_machine_share_no_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = []
-    for kept in (own_port(), own_port()):
+    for ports in (Ports(), Ports()):
         environment = {name: value for name, value in os.environ.items() if name != FALLBACK_PORT}
         monkeypatch.setattr(os, "environ", environment)
-        prepare_single_machine(Settings(), Timeouts.of(Limits()), kept, tmp_path)
+        prepare_single_machine(Settings(), Timeouts.of(Limits()), ports, tmp_path)
         port = int(environment[FALLBACK_PORT])
         with socket.socket() as others, pytest.raises(OSError, match="in use"):
             others.bind(("127.0.0.1", port))
@@ -79,7 +80,7 @@ def test_services_of_one_machine_share_no_proxy(tmp_path: Path, monkeypatch: pyt
             proxy.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as Serve's does
             proxy.bind(("127.0.0.1", port))
         told.append(port)
-        kept.close()
+        ports.close()
 
     assert told[0] != told[1]
 
@@ -92,8 +93,16 @@ def test_haproxys_pages_have_other_ports_where_another_service_has_theirs() -> N
             other.listen()
         except OSError:
             pass  # somebody has it already
-        ports = haproxy_ports("127.0.0.1")
-    assert int(ports["RAY_SERVE_HAPROXY_METRICS_PORT"]) not in (0, 9101)
+        with closing(Ports()) as ports:
+            pages = haproxy_ports("127.0.0.1", ports)
+    assert int(pages["RAY_SERVE_HAPROXY_METRICS_PORT"]) not in (0, 9101)
+
+
+def test_haproxys_pages_have_different_ports_in_services_that_start_together() -> None:
+    with closing(Ports()) as first, closing(Ports()) as second:
+        taken = [set(haproxy_ports("127.0.0.1", ports).values()) for ports in (first, second)]
+
+    assert len(set.union(*taken)) == 4
 
 
 def test_haproxys_sockets_are_where_only_this_user_may_go_and_have_short_names() -> None:

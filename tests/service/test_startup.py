@@ -11,6 +11,7 @@ import pytest
 
 from model.package import PackageError
 from service.models_file import ModelSettings
+from service.ports import Ports
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings
 from service.settings_errors import SettingsError
@@ -104,7 +105,7 @@ def test_ports_that_are_the_same_are_refused() -> None:
     for same in ({"port": 9464}, {"metrics_port": 8000}, {"ray_metrics_port": 8000}, {"ray_metrics_port": 9464}):
         (port,) = same.values()
         with pytest.raises(SettingsError, match=f"are both {port}; choose another, as with TRIFOLD_"):
-            check_ports(Settings.model_validate(same))
+            check_ports(Settings.model_validate(same), Ports())
 
 
 def test_what_opentelemetry_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,4 +151,4 @@ def test_a_folder_that_is_gone_few_files_and_a_full_disk_are_told_before_ray_sta
 )
 def test_an_address_that_cannot_be_listened_on_is_told(host: str, problem: str) -> None:
     with pytest.raises(SettingsError, match=problem):
-        check_ports(Settings(host=host, port=8000, metrics_port=0))
+        check_ports(Settings(host=host, port=8000, metrics_port=0), Ports())
