@@ -174,7 +174,8 @@ def files(
     is_one_machine: bool,
 ) -> Iterator[tuple[str, str]]:
     """Yield the name and content of each file that HAProxy needs; the rules come last, as they name the others."""
-    defaults = {path: None if kind in OF_BODY else first_fitting(manifests, kind) for path, kind in ROUTES.items()}
+    by_body = OF_BODY if len(manifests) > 1 else frozenset()
+    defaults = {path: None if kind in by_body else first_fitting(manifests, kind) for path, kind in ROUTES.items()}
     if len(fitting(manifests, "translate")) > 1:
         # The languages choose, or all translators' are asked for.
         defaults |= dict.fromkeys((path for path, task in ROUTES.items() if task == "translate"))

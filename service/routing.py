@@ -9,9 +9,10 @@ from model.package import Manifest, TaskName
 from service.decisions import way_of
 
 # What a request may be for: a task; "chat", for which a model that generates needs a chat template; "image", labels of
-# images; "zero-shot", labels of the request's own; or "decide", which many models do, some for some questions only.
-Kind = TaskName | Literal["chat", "image", "zero-shot", "decide"]
-OF_BODY: frozenset[Kind | None] = frozenset({"decide"})  # where no model is named, more of the body says which answers
+# images; "zero-shot", labels of the request's own; "decide", which many models do, some for some questions only; or
+# "own", what a model is for, unless the body is another task's.
+Kind = TaskName | Literal["chat", "image", "zero-shot", "decide", "own"]
+OF_BODY: frozenset[Kind | None] = frozenset({"decide", "own"})  # of several models more of the body says which answers
 
 # What each route that takes a model asks of it; None: any that has a tokenizer.
 ROUTES: Mapping[str, Kind | None] = {
@@ -38,7 +39,8 @@ ROUTES: Mapping[str, Kind | None] = {
     "/decode": None,
     "/v1/rerank": "rerank",
     "/v2/rerank": "rerank",
-    "/": None,
+    "/generate_stream": "generate",
+    "/": "own",
     "/pipeline/text-classification": "classify",
     "/pipeline/zero-shot-classification": "zero-shot",
     "/pipeline/image-classification": "image",
@@ -65,7 +67,7 @@ def answers(manifest: Manifest, kind: Kind | None) -> bool:
         return manifest.entailment is not None
     if kind == "decide":
         return way_of(manifest) is not None
-    return kind is None or kind in manifest.tasks
+    return kind in {None, "own"} or kind in manifest.tasks
 
 
 def first_fitting(manifests: Iterable[Manifest], kind: Kind | None) -> Manifest | None:
@@ -80,7 +82,7 @@ def first_fitting(manifests: Iterable[Manifest], kind: Kind | None) -> Manifest 
 def fitting(manifests: Iterable[Manifest], kind: Kind | None) -> list[Manifest]:
     """Return all models that answer requests of a kind, those first that are for it above all."""
     candidates = [manifest for manifest in manifests if answers(manifest, kind)]
-    if kind is None:
+    if kind in {None, "own"}:
         return sorted(candidates, key=lambda manifest: manifest.image is not None)
     return sorted(candidates, key=lambda manifest: manifest.task != kind)
 

@@ -36,13 +36,14 @@ from service.api.middleware import (
     error_response,
     unforeseen,
 )
-from service.api.observing import ObserveRequests
+from service.api.observing import ObserveRequests, route_path
 from service.api.origins import RefuseCrossSite
 from service.api.page import ShowPage
 from service.api.routes import make_router
 from service.draining import Draining
 from service.errors import MethodNotAllowed, NotFound, NotJson, ServiceError
 from service.metrics import Metrics
+from service.routing import ROUTES
 from service.settings import Settings
 from service.tasks.task import Task
 from service.timeouts import Timeouts
@@ -173,6 +174,8 @@ def _not_found(request: Request) -> NotFound:
     name = path.removeprefix(MODELS).partition("/")[0]
     if path.startswith(MODELS) and name and ADDRESSED not in request.scope:
         return NotFound(f"there is no model {name[:SHOWN]!r} here; GET /v1/models lists those there are")
+    if f"/v1{route_path(request.scope)}" in ROUTES:
+        return NotFound(f"there is no route {path}; a base URL of OpenAI's clients ends with /v1")
     return NotFound(f"there is no route {path}; see /docs")
 
 

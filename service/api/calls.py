@@ -62,10 +62,7 @@ class Tasks:
 
         The address says which model is meant, or, at the service's own, what is asked.
         """
-        if model in self.by_name:
-            return False
-        is_address = observed().address is not None and model.startswith(("http://", "https://"))
-        return is_address or model in PLACEHOLDERS
+        return model not in self.by_name and (model in PLACEHOLDERS or model.startswith(("http://", "https://")))
 
     def translators(self, source: str | None, target: str) -> list[Task]:
         """Return the tasks that translate into a language, from another if that is told; the first that fits first."""

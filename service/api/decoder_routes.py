@@ -1,11 +1,11 @@
-"""The routes of the tasks that decode, whole or as server-sent events, and of ids as text."""
+"""Summaries, whole or as server-sent events, and the text of ids; `shared_routes` has the other tasks that decode."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from model.package import TaskName
@@ -13,12 +13,9 @@ from service.schemas import (
     AnyRequest,
     DetokenizeRequest,
     DetokenizeResponse,
-    GenerateRequest,
-    GenerateResponse,
     SummarizeRequest,
     SummarizeResponse,
 )
-from service.schemas.generate import GENERATE_EXAMPLES
 
 
 def add_decoder_routes(
@@ -27,11 +24,6 @@ def add_decoder_routes(
     streamed: Callable[[AnyRequest, TaskName], Awaitable[Response]],
 ) -> None:
     """Add the routes; each finds its task, calls it, and returns the answer, or its events."""
-
-    @router.post("/generate", response_model=GenerateResponse, response_model_exclude_none=True)
-    async def generate(request: Annotated[GenerateRequest, Body(openapi_examples=GENERATE_EXAMPLES)]) -> Any:
-        """Continue prompts and conversations, or turn texts into texts: by sampling, greedily or by beam search."""
-        return await (streamed(request, "generate") if request.stream else whole(request, "generate"))
 
     @router.post("/summarize", response_model=SummarizeResponse, response_model_exclude_none=True)
     async def summarize(request: SummarizeRequest) -> Any:

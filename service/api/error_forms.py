@@ -9,13 +9,16 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from service.errors import (
+    DeadlineExceeded,
     EmptyInput,
+    InternalError,
     InvalidRequest,
     NoModel,
     NotReady,
     RateLimited,
     ServerOverloaded,
     ServiceError,
+    TooLarge,
     TooLong,
     Unauthorized,
     UnknownModel,
@@ -73,9 +76,10 @@ class CohereError(BaseModel):
 
 
 class HuggingFaceError(BaseModel):
-    """An error in the form of Hugging Face Inference."""
+    """An error in the form of Hugging Face Inference; its kind is TGI's, whose clients look for it."""
 
     error: str
+    error_type: Literal["validation", "overloaded", "generation"] | None = None
 
 
 class LibreTranslateError(BaseModel):
@@ -134,6 +138,18 @@ _TEI_TYPES: Mapping[tuple[type[ServiceError], ...], str] = {
 }
 
 
+def _hugging_face(error: ServiceError) -> dict[str, Any]:
+    kind = next((kind for classes, kind in _TGI_TYPES.items() if isinstance(error, classes)), None)
+    return {"error": error.message, **({"error_type": kind} if kind else {})}
+
+
+_TGI_TYPES: Mapping[tuple[type[ServiceError], ...], str] = {
+    (ServerOverloaded, RateLimited): "overloaded",
+    (InvalidRequest, TooLarge): "validation",
+    (InternalError, NotReady, DeadlineExceeded): "generation",
+}
+
+
 NATIVE = ErrorForm(ServiceError.body, NativeError)
 OPENAI = ErrorForm(_openai, OpenAIError, {InvalidRequest: 400})
 # Of the text-embeddings-inference server. It has one status for texts that are too long and for too many of them, and
@@ -149,7 +165,7 @@ LIBRETRANSLATE = ErrorForm(
 DEEPL = ErrorForm(
     lambda error: {"message": error.message}, DeepLError, {InvalidRequest: 400, NoModel: 400, Unauthorized: 403}
 )
-HUGGING_FACE = ErrorForm(lambda error: {"error": error.message}, HuggingFaceError)
+HUGGING_FACE = ErrorForm(_hugging_face, HuggingFaceError)
 
 # By the beginning of the path; the first that fits decides. A route that several protocols share begins with the native
 # form, and takes another when it has seen whose body it is (`observed().error_form`).
@@ -162,16 +178,24 @@ FORMS: Mapping[str, ErrorForm] = {
     "/v1/rerank": JINA,
     "/v2/rerank": COHERE,
     "/v2/": DEEPL,
+    "/v3/": DEEPL,
     "/detect": LIBRETRANSLATE,
     "/languages": LIBRETRANSLATE,
     "/frontend/": LIBRETRANSLATE,
     "/suggest": LIBRETRANSLATE,
     "/translate_file": LIBRETRANSLATE,
     "/pipeline/": HUGGING_FACE,
+    "/generate_stream": HUGGING_FACE,
     "/v1/": OPENAI,
 }
 # The other form of paths that two protocols share.
-SHARED: Mapping[str, ErrorForm] = {"/embed": TEI, "/rerank": TEI, "/tokenize": TEI, "/translate": LIBRETRANSLATE}
+SHARED: Mapping[str, ErrorForm] = {
+    "/embed": TEI,
+    "/rerank": TEI,
+    "/tokenize": TEI,
+    "/translate": LIBRETRANSLATE,
+    "/generate": HUGGING_FACE,
+}
 
 
 def error_form(path: str) -> ErrorForm:

@@ -15,9 +15,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.api.error_forms import LIBRETRANSLATE
 from service.api.middleware import error_response, replay
 from service.api.observing import observed, route_path
-from service.api.protocols.huggingface.bodies import IMAGES
+from service.api.protocols.huggingface.bodies import IMAGES, KINDS
 from service.api.protocols.libretranslate import paths as libretranslate
-from service.errors import TooLarge, WrongForm
+from service.errors import NotJson, TooLarge, WrongForm
 
 FORM = "application/x-www-form-urlencoded"
 IN_PARTS = "multipart/form-data"  # as a page's own script may send it
@@ -39,11 +39,7 @@ class ReadForms:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102  # ASGI
         path = route_path(scope) if scope["type"] == "http" else ""
         if path in TAKE_IMAGES and scope["method"] == "POST":
-            body = (await receive()).get("body", b"")
-            if body.startswith(IMAGES):  # which the client calls JSON where it has nothing but bytes
-                scope = {**scope, "headers": list(scope["headers"])}
-                MutableHeaders(scope=scope)["content-type"] = "application/octet-stream"
-            await self._app(scope, replay(body, receive), send)
+            await self._with_image(scope, receive, send)
             return
         if path not in TAKE_FORMS.get(scope.get("method", ""), ()):
             await self._app(scope, receive, send)
@@ -74,6 +70,17 @@ class ReadForms:
         headers = MutableHeaders(scope=scope)
         headers["content-type"], headers["content-length"] = "application/json", str(len(translated))
         await self._app(scope, replay(translated, receive), send)
+
+    async def _with_image(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Say of an image that it is one, which clients call JSON where they have nothing but bytes."""
+        body = (await receive()).get("body", b"")
+        answer: ASGIApp = self._app
+        if body.startswith(IMAGES):
+            scope = {**scope, "headers": list(scope["headers"])}
+            MutableHeaders(scope=scope)["content-type"] = "application/octet-stream"
+        elif not body.isascii() and not body.lstrip().startswith(b"{"):
+            answer = error_response(NotJson(f"the body is neither JSON nor an image ({KINDS})", "body"))
+        await answer(scope, replay(body, receive), send)
 
 
 def _answer_as_its_protocol(path: str) -> None:

@@ -80,7 +80,7 @@ def naming(**fields: str) -> Iterator[None]:
         if param in fields:
             message = message.replace(param, fields[param], 1)
             param = fields[param].split()[0]
-        for ours, theirs in fields.items():  # others that it tells the value of
-            message = re.sub(rf"\b{ours} is '", f"{theirs} is '", message)
+        for ours, theirs in fields.items():  # others that it begins with, or tells the value of
+            message = re.sub(rf"^{ours}\b|\b{ours}(?= is ')", theirs, message)
         error.args = (message, param, *error.args[2:])
         raise

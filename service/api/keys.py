@@ -103,7 +103,7 @@ class RequireKey:
     """Refuses requests without an API key, as `Authorization: Bearer …` or `X-API-Key`, and those beyond its limits.
 
     LibreTranslate's clients send it in the body or the query string: on its routes it is looked for there where no
-    header has one, in a body as large and slow as any. Probes need none.
+    header has one, in a body as large and slow as any. Probes need none, nor does what says that a key is needed.
     """
 
     def __init__(self, app: ASGIApp, keys: KeyRing, body_limits: BodyLimits) -> None:
@@ -124,7 +124,7 @@ class RequireKey:
             return
         observed().error_form = form or observed().error_form
         allowance = await self._keys.find(given)
-        if path in PROBES:  # which say more to who has a key
+        if path in PROBES or path in libretranslate.OPEN:  # probes say more to who has a key
             observed().client = allowance.key.name if allowance else ANONYMOUS
             await self._app(scope, receive, send)
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from service.api.error_forms import ErrorForm
@@ -13,14 +13,14 @@ OURS, THEIRS = "native", "foreign"
 QUESTIONS = frozenset({"predicate", "choice", "score"})  # kinds of OpenAI's decisions: one stands behind a number
 
 
-def whose(our_field: str, their_field: str, form: ErrorForm) -> Callable[[Any], str]:
-    """Return what tells by the field with the inputs whose body it is; one that has both, or neither, is ours.
+def whose(our_fields: Collection[str], their_field: str, form: ErrorForm) -> Callable[[Any], str]:
+    """Return what tells by the field with the inputs whose body it is; one that has fields of both, or none, is ours.
 
     From then on errors have the protocol's form.
     """
 
     def tag(body: Any) -> str:
-        if not isinstance(body, dict) or our_field in body or their_field not in body:
+        if not isinstance(body, dict) or their_field not in body or any(name in body for name in our_fields):
             return OURS
         observed().error_form = form
         return THEIRS

@@ -1,7 +1,8 @@
 """The paths that the native API shares with another protocol: each is one route that understands both.
 
-A body is Text Embeddings Inference's if it has its field (`inputs`, `texts`) and not ours (`input`, `documents`), and
-LibreTranslate's if it has `q` and not `input`. Then answer and errors are theirs, too.
+A body is Text Embeddings Inference's if it has its field (`inputs`, `texts`) and not ours (`input`, `documents`),
+LibreTranslate's if it has `q` and not `input`, and Text Generation Inference's if it has `inputs` and none of our own
+that say what to generate. Then answer and errors are theirs, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from pydantic import Discriminator, Tag
 
 from service.api.answers import json_answer
 from service.api.calls import Calls
-from service.api.error_forms import LIBRETRANSLATE, TEI
+from service.api.error_forms import HUGGING_FACE, LIBRETRANSLATE, TEI
+from service.api.protocols.huggingface import decoders as tgi
+from service.api.protocols.huggingface.bodies import TextGeneration
 from service.api.protocols.libretranslate import answering as libretranslate
 from service.api.protocols.libretranslate.schemas import LibreTranslateRequest, LibreTranslateResponse
 from service.api.protocols.tei import answering as tei
@@ -23,6 +26,8 @@ from service.api.streaming import event_stream
 from service.schemas import (
     EmbedRequest,
     EmbedResponse,
+    GenerateRequest,
+    GenerateResponse,
     RerankRequest,
     RerankResponse,
     TokenizeRequest,
@@ -30,18 +35,19 @@ from service.schemas import (
     TranslateRequest,
     TranslateResponse,
 )
+from service.schemas.generate import GENERATE_EXAMPLES
 
 EmbedBody = Annotated[
     Annotated[EmbedRequest, Tag(OURS)] | Annotated[TeiEmbedRequest, Tag(THEIRS)],
-    Discriminator(whose("input", "inputs", TEI)),
+    Discriminator(whose({"input"}, "inputs", TEI)),
 ]
 RerankBody = Annotated[
     Annotated[RerankRequest, Tag(OURS)] | Annotated[TeiRerankRequest, Tag(THEIRS)],
-    Discriminator(whose("documents", "texts", TEI)),
+    Discriminator(whose({"documents"}, "texts", TEI)),
 ]
 TokenizeBody = Annotated[
     Annotated[TokenizeRequest, Tag(OURS)] | Annotated[TeiTokenizeRequest, Tag(THEIRS)],
-    Discriminator(whose("input", "inputs", TEI)),
+    Discriminator(whose({"input"}, "inputs", TEI)),
 ]
 
 EMBED_EXAMPLES = {
@@ -67,7 +73,7 @@ TOKENIZE_EXAMPLES = {
 
 TranslateBody = Annotated[
     Annotated[TranslateRequest, Tag(OURS)] | Annotated[LibreTranslateRequest, Tag(THEIRS)],
-    Discriminator(whose("input", "q", LIBRETRANSLATE)),
+    Discriminator(whose({"input"}, "q", LIBRETRANSLATE)),
 ]
 DAN = "Dan loves ice cream."
 TRANSLATE_EXAMPLES: dict[str, Any] = {
@@ -77,6 +83,16 @@ TRANSLATE_EXAMPLES: dict[str, Any] = {
         "summary": "a page, whose tags stay",
         "value": {"q": f'<p class="green">{DAN}</p>', "source": "auto", "target": "sv", "format": "html"},
     },
+}
+
+
+GenerateBody = Annotated[
+    Annotated[GenerateRequest, Tag(OURS)] | Annotated[TextGeneration, Tag(THEIRS)],
+    Discriminator(whose(GenerateRequest.model_fields.keys() - {"model", "stream"}, "inputs", HUGGING_FACE)),
+]
+TGI_EXAMPLE = {
+    "summary": "in the form of Text Generation Inference",
+    "value": {"inputs": "Once upon a time", "parameters": {"max_new_tokens": 20}},
 }
 
 
@@ -93,6 +109,17 @@ def add_shared_routes(router: APIRouter, calls: Calls) -> None:
         if request.stream:
             return await event_stream(calls.events(request, "translate"), calls.limits.keep_alive_s)
         return await json_answer(await calls.answer(request, "translate"))
+
+    @router.post("/generate", response_model=GenerateResponse, response_model_exclude_none=True)
+    async def generate(
+        request: Annotated[GenerateBody, Body(openapi_examples={**GENERATE_EXAMPLES, "tgi": TGI_EXAMPLE})],
+    ) -> Any:
+        """Continue prompts and conversations, or turn texts into texts: by sampling, greedily or by beam search."""
+        if isinstance(request, TextGeneration):
+            return await json_answer(await tgi.generated(calls, request))
+        if request.stream:
+            return await event_stream(calls.events(request, "generate"), calls.limits.keep_alive_s)
+        return await json_answer(await calls.answer(request, "generate"))
 
     @router.post("/embed", response_model=EmbedResponse | list[list[float]])
     async def embed(request: Annotated[EmbedBody, Body(openapi_examples=EMBED_EXAMPLES)]) -> Any:

@@ -21,11 +21,14 @@ logger = logging.getLogger(__name__)
 # nginx would collect the events otherwise.
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 ENDS_OF_LINES = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
+DONE = "data: [DONE]\n\n"  # behind the last event, as OpenAI has it
 COMMENT = b": keep-alive\n\n"  # clients pass over it; so do proxies, but they see that something comes
 
 
-async def event_stream(events: AsyncGenerator[BaseModel, None], keep_alive_s: float) -> StreamingResponse:
-    """Return events as a response, in which a comment goes out whenever none came for `keep_alive_s`.
+async def event_stream(
+    events: AsyncGenerator[BaseModel, None], keep_alive_s: float, last: str = DONE
+) -> StreamingResponse:
+    """Return events as a response that ends with `last`, with a comment whenever none came for `keep_alive_s`.
 
     An error before the first event is raised, and is an ordinary error answer, unless the first takes longer than that:
     then the response begins without it, and an error is an event as it is later.
@@ -38,7 +41,7 @@ async def event_stream(events: AsyncGenerator[BaseModel, None], keep_alive_s: fl
     except BaseException:
         await _leave(first, events)
         raise
-    return _EventStream(first, events, keep_alive_s)
+    return _EventStream(first, events, keep_alive_s, last)
 
 
 async def _next(events: AsyncGenerator[BaseModel, None]) -> BaseModel:
@@ -56,10 +59,10 @@ class _EventStream(StreamingResponse):
     """A response that closes its events whatever becomes of it."""
 
     def __init__(
-        self, first: asyncio.Task[BaseModel], events: AsyncGenerator[BaseModel, None], keep_alive_s: float
+        self, first: asyncio.Task[BaseModel], events: AsyncGenerator[BaseModel, None], keep_alive_s: float, last: str
     ) -> None:
         self._first, self._events, self._keep_alive_s = first, events, keep_alive_s
-        self._lines = _lines(first, events)
+        self._lines = _lines(first, events, last)
         super().__init__(self._lines, media_type="text/event-stream", headers=HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,12 +103,15 @@ class _EventStream(StreamingResponse):
                     await send({"type": "http.response.body", "body": COMMENT, "more_body": True})
 
 
-async def _lines(first: asyncio.Task[BaseModel], events: AsyncGenerator[BaseModel, None]) -> AsyncGenerator[str, None]:
+async def _lines(
+    first: asyncio.Task[BaseModel], events: AsyncGenerator[BaseModel, None], last: str
+) -> AsyncGenerator[str, None]:
     try:
         yield _line(await first)
         async for event in events:
             yield _line(event)
-        yield "data: [DONE]\n\n"
+        if last:
+            yield last
     except ServiceError as error:
         observed().break_off(error)
         yield _error_line(error)

@@ -19,7 +19,9 @@ class Grammar(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     json_schema: dict[str, Any] | None = Field(
-        None, description="a JSON schema; {} is any value, and objects have their properties in the schema's order"
+        None,
+        description="a JSON schema; {} is any value; objects have their properties in the schema's order, and no "
+        "others unless it has additionalProperties",
     )
     regex: Text | None = Field(
         None, max_length=MAX_CHARACTERS, description="a regular expression in Rust's syntax, of the whole output"

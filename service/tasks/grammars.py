@@ -10,6 +10,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 from llguidance import regex_to_lark
 
@@ -22,6 +23,7 @@ from service.errors import InvalidRequest, ServerOverloaded
 from service.schemas import Grammar
 from service.schemas.grammar import MAX_CHARACTERS
 from service.tasks.grammar_trial import NotTried, complaint_about
+from service.tasks.json_schemas import as_meant
 from service.tasks.pool import SMALL, Pool
 
 KEPT = 64  # compiled grammars of a model; usual ones take up to a megabyte
@@ -154,12 +156,13 @@ def _form_of(asked: Grammar) -> str:
         _check_characters(asked.json_schema)
         if '"minProperties"' in form:
             _check_counts(asked.json_schema)
+        return _of_schema(as_meant(asked.json_schema))
     return form
 
 
 def _written(asked: Grammar) -> str:
     if asked.json_schema is not None:
-        return "%json " + json.dumps({**asked.json_schema, "x-guidance": ONE_LINE})
+        return _of_schema(asked.json_schema)
     if asked.regex is not None:
         if (len(asked.regex) - len(asked.regex.rstrip("\\"))) % 2:
             raise InvalidRequest("grammar: regex ends with a backslash that escapes nothing", "grammar")
@@ -174,6 +177,10 @@ def _written(asked: Grammar) -> str:
             f"grammar: lark names a token, {token[0]}; write the text that it says in quotes", "grammar"
         )
     return asked.lark
+
+
+def _of_schema(schema: dict[str, Any]) -> str:
+    return "%json " + json.dumps({**schema, "x-guidance": ONE_LINE})
 
 
 def _check_characters(schema: object, name: str = "") -> None:

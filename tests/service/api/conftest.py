@@ -81,13 +81,18 @@ async def post(client: Client, path: str, **body: Any) -> Any:
 
 
 async def events_of(client: Client, path: str, **body: Any) -> list[Any]:
+    lines = await lines_of(client, path, **body)
+    assert lines.pop() == "[DONE]"
+    return [json.loads(line) for line in lines]
+
+
+async def lines_of(client: Client, path: str, **body: Any) -> list[str]:
+    """Return what the events of a stream hold."""
     response = await client.post(path, json={**body, "stream": True})
     assert response.status_code == 200, response.text
     assert response.headers["content-type"].startswith("text/event-stream")
     assert response.headers["x-accel-buffering"] == "no"
-    lines = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
-    assert lines.pop() == "[DONE]"
-    return [json.loads(line) for line in lines]
+    return [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
 
 
 def series(text: str) -> dict[str, float]:

@@ -160,6 +160,13 @@ async def test_unknown_routes_and_methods_have_the_same_error_body(
     assert response.headers.get("allow") == ("POST" if status == 405 else None)  # RFC 9110, 15.5.6
 
 
+async def test_a_base_url_of_openais_clients_without_its_end_is_told(client: Client) -> None:
+    for path in ("/chat/completions", "/models/stories/embeddings"):
+        response = await client.post(path, json={})
+        assert response.status_code == 404
+        assert f"there is no route {path}; a base URL of OpenAI's clients ends with /v1" in response.text
+
+
 @pytest.mark.parametrize(
     "body",
     [

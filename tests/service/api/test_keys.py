@@ -74,6 +74,14 @@ async def test_only_the_probes_themselves_are_open(open_client: OpenClient, tmp_
     assert codes == [200] * 4 + [401] * 5
 
 
+async def test_whether_a_key_is_needed_is_told_without_one(open_client: OpenClient, tmp_path: Path) -> None:
+    async with open_client("translate", settings=keys(tmp_path, entry("a", "one"))) as client:
+        settings = await client.get("/frontend/settings")
+        languages = await client.get("/languages")
+
+    assert settings.json()["keyRequired"] is True and languages.status_code == 403
+
+
 async def test_probes_tell_of_models_only_who_has_a_key(
     open_client: OpenClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,14 @@ async def test_the_tasks_of_a_model_are_listed(client: Client) -> None:
     assert cards["bart"]["tasks"] == ["summarize", "generate"]
 
 
+async def test_at_its_address_fields_of_hugging_faces_client_choose_among_its_pipelines(client: Client) -> None:
+    parameters = {"max_new_tokens": 4, "do_sample": False}
+    text = await post(client, "/models/bart", inputs=TEXT, stream=False, parameters=parameters)
+    summary = await post(client, "/models/bart", inputs=TEXT)
+
+    assert text[0].keys() == {"generated_text"} and summary[0].keys() == {"summary_text"}
+
+
 async def test_a_prompt_is_a_source(client: Client) -> None:
     answer = await post(client, "/generate", model="t5", prompt=[TEXT, "Dan"], logprobs=1, n=2)
 

@@ -86,6 +86,15 @@ def test_what_comes_out_is_valid_or_was_cut(
             Draft202012Validator(schema).validate(json.loads(choice.text))
 
 
+def test_an_object_ends_behind_the_properties_that_are_described(
+    task: LocalTask, loop: asyncio.AbstractEventLoop
+) -> None:
+    one = {"properties": {"age": {"type": "integer", "minimum": 0, "maximum": 120}}, "required": ["age"]}
+    answer = loop.run_until_complete(ask(task, Grammar(json_schema=one), n=8, seed=1, temperature=1.5))
+
+    assert all(re.fullmatch(r'\{ ?"age": ?[0-9]+ ?\}', choice.text) for choice in answer.choices)
+
+
 @settings(PROPERTY, max_examples=40)
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=6), st.integers(0, 2**32), st.sampled_from(["", "Once"]))
 def test_a_choice_is_one_of_those_given(

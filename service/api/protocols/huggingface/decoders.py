@@ -7,10 +7,12 @@ from contextlib import aclosing
 from typing import Any, Literal
 
 from pydantic import BaseModel
+from starlette.responses import Response
 
 from service.api.calls import Calls
 from service.api.invalid import naming, native
 from service.api.protocols.huggingface.bodies import Summarization, TextGeneration, Translation
+from service.api.streaming import event_stream
 from service.errors import InvalidRequest
 from service.schemas import (
     Choice,
@@ -118,6 +120,18 @@ def _ends(calls: Calls, body: TextGeneration) -> set[int | None]:
     """Return the tokens that end an output."""
     manifest = calls.find(body.model, "generate").manifest
     return {manifest.special_ids.end, *manifest.generation_for("generate").end_ids}
+
+
+async def generated(calls: Calls, body: TextGeneration) -> Any:
+    """Return the continuation of one prompt, as TGI's own route does."""
+    if not isinstance(body.inputs, str):
+        raise InvalidRequest("inputs should be one text here; several go to /pipeline/text-generation", "inputs")
+    return (await text_generation(calls, body))[0]
+
+
+async def streamed(calls: Calls, body: TextGeneration, keep_alive_s: float) -> Response:
+    """Return the continuation of a prompt as events; behind the last one TGI sends nothing, as its client expects."""
+    return await event_stream(text_generation_events(calls, body), keep_alive_s, last="")
 
 
 async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGenerator[StreamedText, None]:

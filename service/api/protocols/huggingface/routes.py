@@ -16,8 +16,8 @@ from service.api.answers import json_answer
 from service.api.calls import Calls
 from service.api.invalid import native
 from service.api.protocols.huggingface import bodies, decoders, encoders
-from service.api.streaming import event_stream
 from service.errors import TooLarge
+from service.routing import ROUTES, answers
 from service.tasks.task import Task
 
 MAX_FIELDS = 256
@@ -31,35 +31,29 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What a pipeline asks of a model, in which form, and how it is answered."""
+    """The form in which a pipeline is asked, and how it is answered."""
 
-    kind: TaskName
     body: type[bodies.Body]
     answer: Callable[[Calls, Any], Awaitable[Any]]
     example: Mapping[str, Any]
 
 
 PIPELINES: Mapping[str, Pipeline] = {
-    "text-classification": Pipeline("classify", bodies.TextClassification, encoders.text_classification, TEXT),
+    "text-classification": Pipeline(bodies.TextClassification, encoders.text_classification, TEXT),
     "zero-shot-classification": Pipeline(
-        "classify",
         bodies.ZeroShotClassification,
         encoders.zero_shot_classification,
         {**TEXT, "parameters": LABELS},
     ),
-    "image-classification": Pipeline(
-        "classify", bodies.ImageClassification, encoders.image_classification, {"inputs": PIXEL}
-    ),
-    "feature-extraction": Pipeline("embed", bodies.FeatureExtraction, encoders.feature_extraction, TEXT),
-    "sentence-similarity": Pipeline(
-        "embed", bodies.SentenceSimilarity, encoders.sentence_similarity, {"inputs": SENTENCES}
-    ),
-    "token-classification": Pipeline("tag", bodies.TokenClassification, encoders.token_classification, TEXT),
-    "question-answering": Pipeline("answer", bodies.QuestionAnswering, encoders.question_answering, {"inputs": EMMA}),
-    "fill-mask": Pipeline("fill", bodies.FillMask, encoders.fill_mask, {"inputs": "The dog was [MASK]."}),
-    "text-generation": Pipeline("generate", bodies.TextGeneration, decoders.text_generation, TEXT),
-    "summarization": Pipeline("summarize", bodies.Summarization, decoders.summarization, TEXT),
-    "translation": Pipeline("translate", bodies.Translation, decoders.translation, {**TEXT, "parameters": SWEDISH}),
+    "image-classification": Pipeline(bodies.ImageClassification, encoders.image_classification, {"inputs": PIXEL}),
+    "feature-extraction": Pipeline(bodies.FeatureExtraction, encoders.feature_extraction, TEXT),
+    "sentence-similarity": Pipeline(bodies.SentenceSimilarity, encoders.sentence_similarity, {"inputs": SENTENCES}),
+    "token-classification": Pipeline(bodies.TokenClassification, encoders.token_classification, TEXT),
+    "question-answering": Pipeline(bodies.QuestionAnswering, encoders.question_answering, {"inputs": EMMA}),
+    "fill-mask": Pipeline(bodies.FillMask, encoders.fill_mask, {"inputs": "The dog was [MASK]."}),
+    "text-generation": Pipeline(bodies.TextGeneration, decoders.text_generation, TEXT),
+    "summarization": Pipeline(bodies.Summarization, decoders.summarization, TEXT),
+    "translation": Pipeline(bodies.Translation, decoders.translation, {**TEXT, "parameters": SWEDISH}),
 }
 OWN: Mapping[TaskName, str] = {  # the pipeline of a model at its own address, unless the body is another's
     "classify": "text-classification",
@@ -71,6 +65,28 @@ OWN: Mapping[TaskName, str] = {  # the pipeline of a model at its own address, u
     "generate": "text-generation",
     "summarize": "summarization",
     "translate": "translation",
+}
+
+
+OF_OUTPUTS = ("text-generation", "summarization", "translation")
+# Fields that say which pipelines a body is for, as clients of others do not send them.
+SIGNS: Mapping[str, tuple[str, ...]] = {
+    "source_sentence": ("sentence-similarity",),
+    "question": ("question-answering",),
+    "candidate_labels": ("zero-shot-classification",),
+    "stream": ("text-generation",),
+    "details": ("text-generation",),
+    "return_full_text": ("text-generation",),
+    "max_new_tokens": OF_OUTPUTS,
+    "do_sample": OF_OUTPUTS,
+    "generate_parameters": ("summarization", "translation"),
+    "src_lang": ("translation",),
+    "tgt_lang": ("translation",),
+    "aggregation_strategy": ("token-classification",),
+    "ignore_labels": ("token-classification",),
+    "targets": ("fill-mask",),
+    "normalize": ("feature-extraction",),
+    "prompt_name": ("feature-extraction", "sentence-similarity"),
 }
 
 
@@ -98,17 +114,24 @@ def add_huggingface_routes(router: APIRouter, calls: Calls, keep_alive_s: float)
 
     async def answered(pipeline: Pipeline, request: bodies.Body) -> Response:
         if isinstance(request, bodies.TextGeneration) and request.stream:
-            return await event_stream(decoders.text_generation_events(calls, request), keep_alive_s)
+            return await decoders.streamed(calls, request, keep_alive_s)
         answer = await pipeline.answer(calls, request)
         return await json_answer(answer)
 
     for name, pipeline in PIPELINES.items():
         router.post(f"/pipeline/{name}", name=name, response_model=Any)(_route(pipeline, answered))
 
+    @router.post("/generate_stream", response_model=Any)
+    async def generate_stream(
+        request: Annotated[bodies.TextGeneration, Body(openapi_examples={"prompt": {"value": TEXT}})],
+    ) -> Any:
+        """Continue a prompt, in server-sent events (Text Generation Inference)."""
+        return await decoders.streamed(calls, request, keep_alive_s)
+
     @router.post("/", response_model=Any)
     async def own(request: Annotated[AnyBody, Body(openapi_examples={"text": {"value": TEXT}})]) -> Any:
         """Answer by the model's own pipeline, or by the one whose body it is (Hugging Face Inference)."""
-        pipeline = PIPELINES[_name(calls.find(request.model, None), request)]
+        pipeline = PIPELINES[_name(calls.find(request.model, "own"), request)]
         return await answered(pipeline, native(pipeline.body, **request.model_dump()))
 
 
@@ -123,13 +146,17 @@ def _route(pipeline: Pipeline, answered: Callable[[Pipeline, bodies.Body], Await
 
 
 def _name(task: Task, request: AnyBody) -> str:
-    """Return the pipeline whose body this is, for a model."""
+    """Return the pipeline whose body this is: the model's own, unless fields say that it is another's.
+
+    Of those that it may be the first is taken that the model has. If it has none the pipeline tells so.
+    """
+    if request.is_image:
+        return "image-classification"
+    own = "image-classification" if task.manifest.image is not None else OWN[task.manifest.task]
     inputs = request.inputs if isinstance(request.inputs, dict) else {}
-    if "source_sentence" in inputs:
-        return "sentence-similarity"
-    if "question" in inputs:
-        return "question-answering"
-    if "candidate_labels" in request.parameters:
-        return "zero-shot-classification"
-    takes_images = request.is_image or task.manifest.image is not None
-    return "image-classification" if takes_images else OWN[task.manifest.task]
+    sent = {**inputs, **request.parameters, **(request.model_extra or {})}
+    signs = [set(SIGNS[name]) for name, value in sent.items() if name in SIGNS and value is not None]
+    possible = [name for name in PIPELINES if signs and all(name in sign for sign in signs)]
+    if not possible or own in possible:
+        return own
+    return next((name for name in possible if answers(task.manifest, ROUTES[f"/pipeline/{name}"])), possible[0])

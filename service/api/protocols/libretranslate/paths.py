@@ -7,6 +7,7 @@ import re
 TAKE_BODIES = frozenset({"/translate", "/detect", "/suggest", "/translate_file"})
 # `/languages` too may have a body: one of its clients asks with a GET that has one.
 PATHS = TAKE_BODIES | {"/languages", "/frontend/settings"}
+OPEN = frozenset({"/frontend/settings"})  # says that a key is needed to who has none, and names no model
 
 _THEIR_TEXT, _OUR_TEXT = re.compile(rb'"q"\s*:'), re.compile(rb'"input"\s*:')
 

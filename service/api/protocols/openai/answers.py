@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
@@ -34,31 +34,38 @@ def finish_reason_of(reason: schemas.FinishReason) -> OpenAIFinishReason:
     return "stop" if reason == "stop" else "length"
 
 
-class ChunkChoice(Response):
-    """A piece of a choice; its finish reason is null until the last one, as clients expect."""
+class WithNulls(Response):
+    """A part of an answer in which some fields without a value are null, as clients expect; others are left out."""
+
+    may_be_null: ClassVar[tuple[str, ...]]
+
+    @model_serializer(mode="wrap")
+    def _with_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        for name in self.may_be_null:
+            if name in self.model_fields_set:
+                written.setdefault(name, None)
+        return written
+
+
+class ChunkChoice(WithNulls):
+    """A piece of a choice; its finish reason is null until the last one."""
+
+    may_be_null = ("finish_reason", "logprobs")
 
     index: int
     finish_reason: OpenAIFinishReason | None = None
 
-    @model_serializer(mode="wrap")
-    def _with_finish_reason(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {**write(self), "finish_reason": self.finish_reason}
 
+class Chunk(WithNulls):
+    """A chunk of a stream; its usage is null until the last one where that was asked for."""
 
-class Chunk(Response):
-    """A chunk of a stream; its usage is null until the last one where that was asked for, as clients expect."""
+    may_be_null = ("usage",)
 
     id: str
     created: int
     model: str
     usage: OpenAIUsage | None = None
-
-    @model_serializer(mode="wrap")
-    def _with_usage(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = write(self)
-        if "usage" in self.model_fields_set:
-            written.setdefault("usage", None)
-        return written
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,14 @@ from pydantic import Field, field_validator
 from typing_extensions import TypedDict
 
 from service.api.calls import Calls
-from service.api.protocols.openai.answers import Chunk, ChunkChoice, OpenAIFinishReason, OpenAIUsage, finish_reason_of
+from service.api.protocols.openai.answers import (
+    Chunk,
+    ChunkChoice,
+    OpenAIFinishReason,
+    OpenAIUsage,
+    WithNulls,
+    finish_reason_of,
+)
 from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.requests import ChoicesRequest
@@ -116,15 +123,20 @@ class ChatLogprobs(Response):
     content: list[TokenScore]
 
 
-class AssistantMessage(Response):
+class AssistantMessage(WithNulls):
     """What the model says."""
+
+    may_be_null = ("refusal",)
 
     role: Literal["assistant"] = "assistant"
     content: str
+    refusal: None = None
 
 
-class ChatChoice(Response):
+class ChatChoice(WithNulls):
     """One continuation of the conversation."""
+
+    may_be_null = ("logprobs",)
 
     index: int
     message: AssistantMessage
@@ -187,7 +199,7 @@ async def chat_chunks(request: ChatRequest, calls: Calls) -> AsyncGenerator[Chat
 async def _choice(choice: Choice, turn: Turn) -> ChatChoice:
     return ChatChoice.model_construct(
         index=choice.index,
-        message=AssistantMessage(content=choice.text),
+        message=AssistantMessage(content=choice.text, refusal=None),
         logprobs=await _logprobs(choice.logprobs, turn),
         finish_reason=finish_reason_of(choice.finish_reason),
     )

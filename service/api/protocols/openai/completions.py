@@ -10,7 +10,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from service.api.calls import Calls
-from service.api.protocols.openai.answers import Chunk, ChunkChoice, OpenAIFinishReason, OpenAIUsage, finish_reason_of
+from service.api.protocols.openai.answers import (
+    Chunk,
+    ChunkChoice,
+    OpenAIFinishReason,
+    OpenAIUsage,
+    WithNulls,
+    finish_reason_of,
+)
 from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.requests import ChoicesRequest
@@ -79,8 +86,10 @@ class CompletionLogprobs(Response):
     text_offset: list[int] = Field(description="where each token begins, counted in characters of the tokens before")
 
 
-class CompletionChoice(Response):
+class CompletionChoice(WithNulls):
     """One continuation."""
+
+    may_be_null = ("logprobs",)
 
     index: int
     text: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from service.api.protocols.huggingface.encoders import words_of
 from service.schemas import Candidate, Mask
 from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
-from tests.service.api.conftest import Client, OpenClient, events_of, post
+from tests.service.api.conftest import Client, OpenClient, lines_of, post
 from tests.service.api.test_images import encoded, png
 
 MODELS = ("sentiment", "embed", "entailment", "entities", "answers", "encoder", "stories", "fashion")
@@ -32,6 +33,11 @@ SAME_LANGUAGE = {"src_lang": "sv", "tgt_lang": "sv"}
 
 async def piped(client: Client, pipeline: str, inputs: Any, **parameters: Any) -> Any:
     return await post(client, f"/pipeline/{pipeline}", inputs=inputs, parameters=parameters)
+
+
+async def pieces_of(client: Client, path: str, **body: Any) -> list[Any]:
+    """Return the events of a stream, which ends without a word, as TGI's does."""
+    return [json.loads(line) for line in await lines_of(client, path, **body)]
 
 
 async def test_labels_are_those_of_classify(client: Client) -> None:
@@ -182,7 +188,7 @@ async def test_texts_are_continued_whole_and_in_pieces(client: Client) -> None:
     greedy = await post(client, "/generate", prompt="Once", max_tokens=9, temperature=0)
     (found,) = await piped(client, "text-generation", "Once", max_new_tokens=9, do_sample=False)
     assert found == {"generated_text": greedy["choices"][0]["text"]}
-    pieces = await events_of(client, "/pipeline/text-generation", inputs="Once", parameters=parameters)
+    pieces = await pieces_of(client, "/pipeline/text-generation", inputs="Once", parameters=parameters)
     assert "".join(piece["token"]["text"] for piece in pieces) == text == pieces[-1]["generated_text"]
 
 
@@ -197,7 +203,7 @@ async def test_details_are_the_tokens_and_why_the_text_ended_whole_and_in_pieces
     details = {"finish_reason": "length", "generated_tokens": 5, "seed": 3, "prefill": []}
     assert whole["details"] == {**details, "tokens": [{**token, "special": False} for token in tokens]}
     parameters = {"max_new_tokens": 5, **asked}
-    pieces = await events_of(client, "/pipeline/text-generation", inputs="Once", parameters=parameters)
+    pieces = await pieces_of(client, "/pipeline/text-generation", inputs="Once", parameters=parameters)
     ended = {"finish_reason": "length", "generated_tokens": 5, "seed": 3}
     assert pieces[-1]["details"] == {**ended, "input_length": native["usage"]["prompt_tokens"]}
     assert all("details" not in piece for piece in pieces[:-1])
@@ -213,7 +219,7 @@ async def test_a_package_that_searches_does_so_in_pieces_too_and_has_no_details(
     package = with_manifest(stories, tmp_path / "beams", generation={"beam_size": 3, "max_tokens": 8})
     async with open_client(package) as client:
         (whole,) = await piped(client, "text-generation", "Once")
-        *_, last = await events_of(client, "/pipeline/text-generation", inputs="Once")
+        *_, last = await pieces_of(client, "/pipeline/text-generation", inputs="Once")
         refused = await client.post(
             "/pipeline/text-generation", json={"inputs": "Once", "parameters": {"details": True}}
         )
@@ -232,7 +238,7 @@ async def test_the_end_is_a_special_token_among_the_details(
         answers = [(await piped(client, "text-generation", "Once", **sampled, seed=seed))[0] for seed in range(40)]
         seed = next(s for s, each in enumerate(answers) if each["details"]["finish_reason"] == "eos_token")
         parameters = {**sampled, "seed": seed}
-        *_, last = await events_of(client, "/pipeline/text-generation", inputs="Once", parameters=parameters)
+        *_, last = await pieces_of(client, "/pipeline/text-generation", inputs="Once", parameters=parameters)
 
     ended = [each["details"] for each in answers if each["details"]["finish_reason"] == "eos_token"]
     assert all(
@@ -374,11 +380,65 @@ async def test_errors_are_one_sentence_that_names_the_field(
 ) -> None:
     response = await client.post(path, json=body)
 
-    assert response.status_code == status and response.json().keys() == {"error"}, response.text
-    assert words in response.json()["error"]
+    assert response.status_code == status, response.text
+    error = response.json()
+    assert words in error.pop("error")
+    assert error == ({"error_type": "validation"} if status in {413, 422} else {})
 
 
-async def test_what_is_no_json_and_no_image_is_refused(client: Client) -> None:
-    for path in ("/", "/pipeline/image-classification", "/pipeline/text-classification"):
-        response: httpx.Response = await client.post(path, content=b"\xff\xd8nothing", headers={"Content-Type": "x/y"})
-        assert response.status_code == 422 and "error" in response.json(), path
+@pytest.mark.parametrize("path", ["/", "/pipeline/image-classification"])
+@pytest.mark.parametrize("content_type", ["application/json", "image/heic"])
+async def test_what_is_no_json_and_no_image_is_refused(client: Client, path: str, content_type: str) -> None:
+    heic = b"\0\0\0\x20ftypheic\xff\xd8"
+    response: httpx.Response = await client.post(path, content=heic, headers={"Content-Type": content_type})
+
+    assert response.status_code == 400
+    assert response.json()["error"].startswith("the body is neither JSON nor an image (PNG, JPEG,")
+
+
+@pytest.mark.parametrize(
+    ("body", "pipeline"),
+    [
+        (
+            {"inputs": "Once", "stream": False, "parameters": {"max_new_tokens": 3, "do_sample": False}},
+            "text-generation",
+        ),
+        ({"inputs": "Dan.", "parameters": {"src_lang": "en", "tgt_lang": "sv"}}, "translation"),
+        ({"inputs": TEXTS[0], "normalize": True}, "feature-extraction"),
+        ({"inputs": TEXTS[2], "parameters": {"aggregation_strategy": "simple"}}, "token-classification"),
+        ({"inputs": "The [MASK].", "parameters": {"targets": ["dog"]}}, "fill-mask"),
+        ({"inputs": {"question": "Who?", "context": TEXTS[2]}}, "question-answering"),
+        ({"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}}, "sentence-similarity"),
+        (
+            {"inputs": TEXTS[0], "parameters": {"candidate_labels": ["dog"], "targets": None}},
+            "zero-shot-classification",
+        ),
+        ({"inputs": TEXTS[0], "parameters": {"top_k": 1}}, "text-classification"),
+    ],
+)
+async def test_without_a_model_the_fields_choose_the_pipeline_and_else_it_is_the_first_models(
+    client: Client, body: dict[str, Any], pipeline: str
+) -> None:
+    assert await post(client, "/", **body) == await post(client, f"/pipeline/{pipeline}", **body)
+
+
+async def test_a_model_that_has_not_the_pipeline_of_the_fields_says_so(client: Client) -> None:
+    generation = {"inputs": "a", "stream": False, "parameters": {"max_new_tokens": 3}}
+    refused = await client.post("/models/embed", json=generation)
+    named = await client.post("/", json={**generation, "model": "sentiment"})
+
+    assert refused.status_code == 404 and "no model for generate here; there are embed" in refused.json()["error"]
+    assert named.status_code == 422 and "'sentiment' is for classify, not for generate" in named.json()["error"]
+
+
+async def test_the_own_routes_of_text_generation_inference_are_here_too(client: Client) -> None:
+    body = {"inputs": "Once", "parameters": {"max_new_tokens": 5, "do_sample": False}}
+    (text,) = await post(client, "/pipeline/text-generation", **body)
+
+    assert await post(client, "/generate", **body) == text
+    *_, last = await pieces_of(client, "/generate_stream", **body)
+    assert last["generated_text"] == text["generated_text"]
+    several = await client.post("/generate", json={"inputs": ["Once", "The"]})
+    assert several.status_code == 422 and several.json()["error_type"] == "validation"
+    mixed = await client.post("/generate", json={"inputs": "Once", "max_tokens": 5})
+    assert mixed.json()["error"]["message"] == "send either prompt or messages"

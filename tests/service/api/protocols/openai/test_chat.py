@@ -18,7 +18,7 @@ async def test_a_conversation_goes_to_the_first_model_with_a_template(client: Cl
     assert answer["model"] == "chat" and answer["object"] == "chat.completion"
     assert answer["id"].startswith("chatcmpl-")
     (choice,), (said,) = answer["choices"], native["choices"]
-    assert choice["message"] == {"role": "assistant", "content": said["text"]}
+    assert choice["message"] == {"role": "assistant", "content": said["text"], "refusal": None}
     assert choice["finish_reason"] == said["finish_reason"]
     assert answer["usage"]["prompt_tokens"] == native["usage"]["prompt_tokens"]
 
@@ -118,6 +118,13 @@ async def test_a_top_p_of_nothing_leaves_the_likeliest_token(client: Client) -> 
     assert likeliest["choices"] == plain["choices"]
 
 
+async def test_who_sends_tools_is_told_of_the_form_that_an_answer_may_have(client: Client) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    for fields in ({"tools": tools}, {"tool_choice": "required"}, {"functions": [{"name": "f"}]}):
+        refused = await client.post("/v1/chat/completions", json={"messages": MESSAGES, **fields})
+        assert refused.json()["error"]["message"].endswith("send response_format with a json_schema")
+
+
 async def test_without_a_template_there_is_no_model_for_chat(open_client: OpenClient) -> None:
     async with open_client("stories") as client:
         response = await client.post("/v1/chat/completions", json={"messages": MESSAGES})
@@ -131,8 +138,10 @@ async def test_hugging_faces_client_converses_at_a_models_address(client: Client
     named = await post(client, "/models/chat/v1/chat/completions", **body, model="chat")
     placeholder = await post(client, "/models/chat/v1/chat/completions", **body, model="dummy")
     address = await post(client, "/models/chat/v1/chat/completions", **body, model="http://service/models/chat")
+    whole = await post(client, "/v1/chat/completions", **body, model="http://service")
     other = await client.post("/models/chat/v1/chat/completions", json={**body, "model": "other"})
 
     assert placeholder["choices"] == named["choices"] and placeholder["model"] == "chat"
     assert address["choices"] == named["choices"] and address["model"] == "chat"
+    assert whole["model"] == "chat"
     assert other.status_code == 404

@@ -1,0 +1,75 @@
+"""JSON schemas, as those mean them who ask for an output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+BY_NAME = (
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "dependentSchemas",
+)  # schemas, by names of any kind
+LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
+ALONE = ("items", "additionalProperties")
+COMBINED = ("anyOf", "oneOf", "allOf", "$ref", "$dynamicRef", "not", "if", "dependentSchemas")
+
+
+def as_meant(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema whose objects have the properties that it describes, and no others unless it says so.
+
+    To the letter an object may have any others as well, so that a small model goes on with made-up ones until it is
+    cut, and what has `properties` but no `type` may be a number. Where objects are put together of several schemas,
+    each of which would exclude what the others describe, all stays as it is.
+    """
+    return schema if any(map(_is_put_together, _parts(schema))) else _closed(schema)
+
+
+def _parts(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield a schema and all within it."""
+    if isinstance(schema, dict):
+        yield schema
+        for inner in _inner(schema):
+            yield from _parts(inner)
+
+
+def _inner(schema: dict[str, Any]) -> Iterator[Any]:
+    for name in BY_NAME:
+        if isinstance(named := schema.get(name), dict):
+            yield from named.values()
+    for name in LISTED:
+        if isinstance(listed := schema.get(name), list):
+            yield from listed
+    for name in ALONE:
+        yield schema.get(name)
+
+
+def _is_put_together(schema: dict[str, Any]) -> bool:
+    several = schema.get("allOf")
+    has_several = isinstance(several, list) and len(several) > 1
+    return has_several or ("properties" in schema and not schema.keys().isdisjoint(COMBINED))
+
+
+def _closed(schema: Any) -> Any:
+    """Return a schema with all within it closed."""
+    if not isinstance(schema, dict):
+        return schema
+    closed = dict(schema)
+    for name in BY_NAME:
+        if isinstance(named := schema.get(name), dict):
+            closed[name] = {each: _closed(inner) for each, inner in named.items()}
+    for name in LISTED:
+        if isinstance(listed := schema.get(name), list):
+            closed[name] = [_closed(inner) for inner in listed]
+    for name in ALONE:
+        if name in schema:
+            closed[name] = _closed(schema[name])
+    properties, required = schema.get("properties"), schema.get("required", [])
+    if isinstance(properties, dict) and properties:
+        closed.setdefault("type", "object")
+        has_all = isinstance(required, list) and {each for each in required if isinstance(each, str)} <= set(properties)
+        if has_all and schema.keys().isdisjoint(("minProperties", "unevaluatedProperties")):
+            closed.setdefault("additionalProperties", False)
+    return closed
