@@ -10,7 +10,6 @@ assistant's messages.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -20,10 +19,11 @@ from model.package import ChatTemplate, PackageTokenizer
 from model.package.chat import MARK, TemplateError, TooMuch, compiled, literals, render
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Message
+from service.tasks.tool_calls import CallForm
 
-DEEPEST = 100  # lists and objects in one another, in a call's arguments
 SECONDS = 1.0  # of the processor's time, for one conversation; a usual one takes a millisecond
 ASSISTANT, SYSTEM, DEVELOPER = "assistant", "system", "developer"
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # names for what an assistant has thought; templates know one
 OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt"})  # what a request says by other fields
 SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -36,6 +36,9 @@ class Chat:
         of_tools = template.tools_source or template.source
         self._tools_template = compiled(of_tools)
         self._takes_tools = "tools" in of_tools
+        self._call_form = CallForm()
+        if "tool_calls" in of_tools:
+            self._call_form = CallForm.of(self._tools_template, self._tokens, takes_tools=self._takes_tools)
         written = literals(template.source) + literals(of_tools)
         self._knows_developers = DEVELOPER in written.split("\0")
         added = tokenizer.added_tokens()
@@ -75,9 +78,10 @@ class Chat:
             fields["content"] = message.text()
         if message.role == DEVELOPER and not self._knows_developers:
             fields["role"] = SYSTEM  # or most templates would leave it out without a word
-        if isinstance(fields.get("tool_calls"), list):
-            fields["tool_calls"] = list(map(_with_arguments, fields["tool_calls"]))
-        return {name: neutral.of(value, tokens) for name, value in fields.items()}
+        thought = next((fields[name] for name in THOUGHTS if name in fields), None)
+        if thought is not None:
+            fields = {"thinking": thought, **fields, "reasoning_content": thought}
+        return {name: neutral.of(value, tokens) for name, value in self._call_form.given(fields).items()}
 
     def _values(self, given: dict[str, Any], neutral: _Neutral) -> dict[str, Any]:
         for name in given:
@@ -183,32 +187,6 @@ class _Neutral:
         if SURROGATES.search(text):
             raise InvalidRequest("messages: there is half a surrogate pair in them", "messages")
         return tokens.marked(text.replace(MARK, ""))
-
-
-def _with_arguments(call: Any) -> Any:
-    """Return a call of a tool with its arguments as values: OpenAI's clients send JSON, and templates write it."""
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict):
-        return call
-    text = function.get("arguments")
-    if not isinstance(text, str):
-        return call
-    try:
-        arguments = json.loads(text)
-    except (ValueError, RecursionError):
-        return call
-    if not isinstance(arguments, dict) or _is_deep(arguments):
-        return call
-    return {**call, "function": {**function, "arguments": arguments}}
-
-
-def _is_deep(value: Any) -> bool:
-    """Whether lists and objects lie in one another more than `DEEPEST` times."""
-    layer, depth = [value], 0
-    while layer and depth <= DEEPEST:
-        inner = [each.values() if isinstance(each, dict) else each for each in layer if isinstance(each, dict | list)]
-        layer, depth = [each for some in inner for each in some], depth + 1
-    return bool(layer)
 
 
 def _mark(token: str) -> str:

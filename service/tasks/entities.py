@@ -15,7 +15,8 @@ from service.tasks.texts import is_mark
 
 OUTSIDE = "O"
 MAX_MARKS = 16  # behind a letter; more are a prank, and read again and again for each of their tokens
-_PREFIXED = re.compile(r"([BIEMSLU])-(.+)", re.DOTALL)
+_PREFIXED = re.compile(r"([BIEMSLUbi])-(.+)", re.DOTALL)
+BIO = frozenset("BIbi")
 FILLERS = frozenset({"X", "[PAD]", "<pad>", "[CLS]", "[SEP]", "<s>", "</s>", "[START]", "[END]"})  # of no entity
 BEGIN, END = frozenset("BSU"), frozenset("ESLU")  # what begins an entity, and what ends one, whatever comes after it
 
@@ -23,16 +24,18 @@ BEGIN, END = frozenset("BSU"), frozenset("ESLU")  # what begins an entity, and w
 class Tags:
     """The labels of a tagger: of each its kind, and whether it begins or ends an entity.
 
-    Labels that are not all `O` or a letter, a dash and a kind are kinds themselves. Those with which some trainers fill
-    rows up say nothing of the others.
+    A label of B or I (or b or i), a dash and a kind is of that kind. One of another letter is so only where all labels
+    are of the scheme or `O`, for a kind may be called "E-mail"; labels with which some trainers fill rows up say
+    nothing of the others.
     """
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = list(labels)
         parts = [_PREFIXED.fullmatch(label) for label in labels]
         is_scheme = all(part or label == OUTSIDE or label in FILLERS for part, label in zip(parts, labels, strict=True))
-        prefixes = [part[1] if part and is_scheme else "" for part in parts]
-        self.kinds = [part[2] if part and is_scheme else label for part, label in zip(parts, labels, strict=True)]
+        read = [part if part and (is_scheme or part[1] in BIO) else None for part in parts]
+        prefixes = [part[1].upper() if part else "" for part in read]
+        self.kinds = [part[2] if part else label for part, label in zip(read, labels, strict=True)]
         # Numbers of kinds, so that neighbours are compared as numbers.
         numbers = {kind: number for number, kind in enumerate(dict.fromkeys(self.kinds))}
         self.kind_numbers = np.array([numbers[kind] for kind in self.kinds])

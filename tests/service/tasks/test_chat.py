@@ -78,6 +78,38 @@ def test_arguments_of_calls_are_values_for_the_template(tokenizer: Tokenizer) ->
     assert written("[" * 5000) == f'"{"[" * 5000}"'
 
 
+CALL = {"type": "function", "function": {"name": "weather", "arguments": '{"b": 1, "a": "ü"}'}}
+OF_TEXT = """\
+{%- for message in messages %}
+    {%- if message['role'] == 'assistant' and message['content'] is none %}
+        {%- for call in message['tool_calls'] %}{{ '```\\n' + call['function']['arguments'] + '\\n```' }}{% endfor %}
+    {%- elif message['role'] == 'assistant' %}{{ message['content'].split('</think>')[-1] }}
+    {%- endif %}
+{%- endfor %}
+"""
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}])
+def test_a_template_that_puts_the_arguments_behind_a_text_gets_their_text(
+    tokenizer: Tokenizer, content: dict[str, Any]
+) -> None:
+    shown = "{% for said in messages if said.tool_calls %}{{ said.tool_calls[0].function.arguments }}{% endfor %}"
+    of_values = {**CALL, "function": {"name": "weather", "arguments": {"b": 1, "a": "ü"}}}
+    for source, expected in ((OF_TEXT, '```\n{"b": 1, "a": "ü"}\n```'), (shown, '{"b": 1, "a": "ü"}')):
+        chat = chat_of(tokenizer, source)
+        for call in (CALL, of_values):
+            ids = prompt(chat, {"role": "assistant", **content, "tool_calls": [call]})
+            assert tokenizer.decode(ids).strip() == expected
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
+def test_what_an_assistant_has_thought_has_several_names(tokenizer: Tokenizer, name: str) -> None:
+    said = {"role": "assistant", "content": "Yes.", name: "I need it."}
+    for read in ("reasoning_content", "thinking"):
+        chat = chat_of(tokenizer, "{% for message in messages %}{{ message." + read + " }}{% endfor %}")
+        assert tokenizer.decode(prompt(chat, said)).strip() == "I need it."
+
+
 def user(content: Any, **more: Any) -> dict[str, Any]:
     return {"role": "user", "content": content, **more}
 

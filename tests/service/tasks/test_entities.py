@@ -117,6 +117,17 @@ def test_labels_that_only_look_like_a_scheme_are_kinds() -> None:
     assert spans(tagged(["E-mail", "E-mail", "address"], labels)) == [("E-mail", "a b"), ("address", "c")]
 
 
+def test_a_label_that_has_no_beginning_takes_it_from_no_other() -> None:
+    labels = ["O", "B-PER", "I-PER", "MISC", "E-mail"]
+    tags = ["B-PER", "I-PER", "B-PER", "MISC", "MISC", "E-mail"]
+
+    assert spans(tagged(tags, labels)) == [("PER", "a b"), ("PER", "c"), ("MISC", "d e"), ("E-mail", "f")]
+
+
+def test_beginnings_may_be_small_letters() -> None:
+    assert spans(tagged(["b-per", "i-per", "b-per"], ["O", "b-per", "i-per"])) == [("per", "a b"), ("per", "c")]
+
+
 def test_ignored_labels_are_kinds_of_entities_or_whole_labels_of_tokens() -> None:
     tags = ["B-PER", "B-LOC", "O"]
 

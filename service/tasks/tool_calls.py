@@ -1,0 +1,99 @@
+"""The calls of tools that a conversation has, in the form that the model's template wants them in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Template
+
+from model.package.chat import TemplateError, TooMuch, render
+
+DEEPEST = 100  # lists and objects in one another, in a call's arguments
+SECONDS, CHARACTERS = 1.0, 100_000  # of a trial
+CITY = "Oslo"
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Tells the weather.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """What a template is given of an assistant's message that calls a tool."""
+
+    has_values: bool = True  # the arguments as values, rather than as the JSON that OpenAI's clients send of them
+    has_content: bool = False  # None where nothing is said beside the call, rather than no content at all
+
+    @classmethod
+    def of(cls, template: Template, tokens: Mapping[str, str], *, takes_tools: bool) -> CallForm:
+        """Return the first form in which a template writes a call whole, and nothing as Python would show it.
+
+        Most write values as JSON themselves; some put the text of the arguments behind another, or ask whether the
+        content is none.
+        """
+        forms = [cls(has_values, has_content) for has_content in (False, True) for has_values in (True, False)]
+        return next((form for form in forms if form._is_written(template, tokens, takes_tools)), cls())
+
+    def _is_written(self, template: Template, tokens: Mapping[str, str], takes_tools: bool) -> bool:
+        call = {"id": "call12345", "type": "function", "function": {"name": "weather", "arguments": {"city": CITY}}}
+        message = self.given({"role": "assistant", "tool_calls": [call]})
+        answer = {"role": "tool", "name": "weather", "tool_call_id": call["id"], "content": "rain"}
+        values = {
+            **tokens,
+            "messages": [{"role": "user", "content": "Hello!"}, message, answer],
+            "tools": [TOOL] if takes_tools else None,
+            "documents": None,
+            "add_generation_prompt": True,
+        }
+        try:
+            text = render(template, values, seconds=SECONDS, characters=CHARACTERS)
+        except (TemplateError, TooMuch):
+            return False
+        return CITY in text and f"'{CITY}'" not in text and "None" not in text
+
+    def given(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return an assistant's message as the template is to see it."""
+        calls = message.get("tool_calls")
+        if not isinstance(calls, list):
+            return message
+        content = {"content": None} if self.has_content and "content" not in message else {}
+        return {**message, **content, "tool_calls": [self._call(call) for call in calls]}
+
+    def _call(self, call: Any) -> Any:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or "arguments" not in function:
+            return call
+        arguments = function["arguments"]
+        form = _as_values(arguments) if self.has_values else _as_text(arguments)
+        return {**call, "function": {**function, "arguments": form}}
+
+
+def _as_values(arguments: Any) -> Any:
+    """Return what JSON says, unless it is too deep, or no object."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        values = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return values if isinstance(values, dict) and not _is_deep(values) else arguments
+
+
+def _as_text(arguments: Any) -> Any:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether lists and objects lie in one another more than `DEEPEST` times."""
+    layer, depth = [value], 0
+    while layer and depth <= DEEPEST:
+        inner = [each.values() if isinstance(each, dict) else each for each in layer if isinstance(each, dict | list)]
+        layer, depth = [each for some in inner for each in some], depth + 1
+    return bool(layer)
