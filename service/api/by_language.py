@@ -106,8 +106,7 @@ async def answer(request: TranslateRequest, choices: Sequence[TranslatorChoice],
     for group in groups:  # one after the other: who leaves, or is refused, leaves nothing running
         some = {"input": [texts[place] for place in group], "source": choices[group[0]].source}
         answers.append(await ask(choices[group[0]].task, request.model_copy(update=some)))
-        # Those were one group's: who leaves before all groups are there pays what was computed.
-        observed().answered_tokens = None
+        observed().count_part(answers)
     order = {place: (said, row) for said, group in zip(answers, groups, strict=True) for row, place in enumerate(group)}
     rows = [order[place] for place in range(len(texts))]
     merged = TranslateResponse(

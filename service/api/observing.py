@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -25,6 +25,7 @@ from service.schemas import (
     Response,
     SummarizeEvent,
     TranslateEvent,
+    TranslateResponse,
     Usage,
 )
 from service.spending import SPENDING, Spending
@@ -89,6 +90,16 @@ class Observed:
                 self.answered_tokens = usage.prompt_tokens + usage.completion_tokens
             case Response():
                 self.answered_tokens = 0
+
+
+    def count_part(self, answers: Iterable[TranslateResponse]) -> None:
+        """Take the tokens of those answers of several that are there, while the others are asked for.
+
+        Who leaves now, or is refused the next, pays what was computed, of which a gateway knows the answers alone.
+        """
+        self.answered_tokens = None
+        answered = sum(each.usage.prompt_tokens + each.usage.completion_tokens for each in answers)
+        self.spending.tokens = max(self.spending.tokens, answered)
 
 
 _observed: ContextVar[Observed | None] = ContextVar("observed", default=None)
