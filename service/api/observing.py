@@ -91,7 +91,6 @@ class Observed:
             case Response():
                 self.answered_tokens = 0
 
-
     def count_part(self, answers: Iterable[TranslateResponse]) -> None:
         """Take the tokens of those answers of several that are there, while the others are asked for.
 
