@@ -10,7 +10,8 @@ from pathlib import Path
 import tokenizers
 from tokenizers import Tokenizer
 
-from model.package.token_bytes import TokenBytes, token_bytes
+from model.package.clean_up import CleanUp, cleaned_up, raw
+from model.package.token_bytes import NoBytes, TokenBytes, token_bytes
 
 REPLACEMENT = "\ufffd"  # what decoding shows for bytes that are not yet a whole character
 
@@ -92,10 +93,12 @@ class PackageTokenizer:
     """The tokenizer of a model package, as it was trained: special tokens are added by its own post-processor."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+        uncleaned = raw(tokenizer)
+        self.cleans_up = uncleaned is not None  # what it decodes
+        self._tokenizer = tokenizer = uncleaned or tokenizer
         # The text of each single id, and as it is behind another: a decoder may strip a text's first space.
-        self.text_of: Mapping[int, str] = _Texts(tokenizer)
-        self.text_behind: Mapping[int, str] = _Texts(tokenizer, is_behind=True)
+        self.text_of: Mapping[int, str] = _Texts(tokenizer, cleans_up=self.cleans_up)
+        self.text_behind: Mapping[int, str] = _Texts(tokenizer, cleans_up=self.cleans_up, is_behind=True)
         tokenizer.no_truncation()
         tokenizer.no_padding()
 
@@ -137,11 +140,18 @@ class PackageTokenizer:
 
     def token_bytes(self) -> TokenBytes:
         """Return what each token writes; raises `NoBytes` where a token alone does not say it."""
+        if self.cleans_up:
+            raise NoBytes("its decoder takes away spaces before punctuation")
         return token_bytes(self._tokenizer)
 
     def decode(self, ids: Sequence[int], *, skips_special: bool = True) -> str:
         """Return the text of ids, special tokens left out unless they are asked for."""
-        return self._tokenizer.decode(list(ids), skip_special_tokens=skips_special)
+        text = self._tokenizer.decode(list(ids), skip_special_tokens=skips_special)
+        return cleaned_up(text) if self.cleans_up else text
+
+    def decode_raw(self, ids: Sequence[int]) -> str:
+        """Return the text of ids without special tokens, before it is cleaned up where this tokenizer does that."""
+        return self._tokenizer.decode(list(ids))
 
 
 def _plain_ids(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -160,9 +170,9 @@ class _Texts(dict[int, str]):
     passes it over (`service/replica.py`).
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, is_behind: bool = False) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, cleans_up: bool, is_behind: bool = False) -> None:
         super().__init__()
-        self._tokenizer, self._is_behind = tokenizer, is_behind
+        self._tokenizer, self._cleans_up, self._is_behind = tokenizer, cleans_up, is_behind
 
     def __missing__(self, token: int) -> str:
         before = self._anchor if self._is_behind else []
@@ -176,7 +186,8 @@ class _Texts(dict[int, str]):
         return next((ids[-1:] for ids in of_letters if ids and self._decode(ids[-1:])), [])
 
     def _decode(self, ids: list[int]) -> str:
-        return self._tokenizer.decode(ids)
+        text = self._tokenizer.decode(ids)
+        return cleaned_up(text) if self._cleans_up else text
 
 
 MAX_HELD = 16  # ids that show nothing yet
@@ -190,7 +201,9 @@ class Detokenizer:
         self._tokenizer = tokenizer
         # Only the last few ids are decoded again each time; the window starts where text last came out whole.
         self._window = list(prefix_ids[-8:])
-        self._shown = len(tokenizer.decode(self._window))
+        before = tokenizer.decode_raw(self._window)
+        self._shown = len(before)
+        self._clean_up = CleanUp(before) if tokenizer.cleans_up else None
         self._keep_from = len(self._window)
 
     @property
@@ -201,10 +214,15 @@ class Detokenizer:
     def add(self, ids: Sequence[int], *, is_last: bool = False) -> str:
         """Return the new text that these ids add; an unfinished character waits for its other bytes, or the end.
 
-        Not for ever: the window would grow, and all of it is decoded each time.
+        So does a space that what follows may take away.
         """
+        piece = self._raw(ids, is_last=is_last)
+        return piece if self._clean_up is None else self._clean_up.add(piece, is_last=is_last)
+
+    def _raw(self, ids: Sequence[int], *, is_last: bool) -> str:
+        """Return the new text before it is cleaned up. No character waits for ever: all that waits is decoded again."""
         self._window += ids
-        text = self._tokenizer.decode(self._window)
+        text = self._tokenizer.decode_raw(self._window)
         piece, held = text[self._shown :], len(self._window) - self._keep_from
         if not piece:
             if held > MAX_HELD:
@@ -218,12 +236,12 @@ class Detokenizer:
     def _finished(self) -> str:
         """Return the text before a character that is not finished, or of broken bytes all but the last."""
         for pending in range(1, UNFINISHED + 1):
-            text = self._tokenizer.decode(self._window[:-pending])
+            text = self._tokenizer.decode_raw(self._window[:-pending])
             if not text.endswith(REPLACEMENT):
                 piece = text[self._shown :]
                 self._go_on(len(self._window) - pending)
                 return piece
-        piece = self._tokenizer.decode(self._window[:-UNFINISHED])[self._shown :]
+        piece = self._tokenizer.decode_raw(self._window[:-UNFINISHED])[self._shown :]
         # Decoders of bytes judge all that stand together: what comes is not to be held against those that are shown.
         self._window, self._keep_from, self._shown = self._window[-UNFINISHED:], 0, 0
         return piece
@@ -232,4 +250,4 @@ class Detokenizer:
         """Take the ids added last, up to `stop`, as the context of the next: decoding may depend on what is before."""
         context, pending = self._window[self._keep_from : stop], self._window[stop:]
         self._window, self._keep_from = context + pending, len(context)
-        self._shown = len(self._tokenizer.decode(context))
+        self._shown = len(self._tokenizer.decode_raw(context))

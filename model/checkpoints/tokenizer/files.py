@@ -46,6 +46,13 @@ class TokenizerFiles:
         value = self.config.get(name)
         return default if value is None else value
 
+    def flag(self, name: str) -> bool:
+        """Return a field of tokenizer_config.json that is false unless stated; raises `CheckpointError`."""
+        value = self.option(name, False)
+        if not isinstance(value, bool):
+            raise CheckpointError(f"{self.folder}: tokenizer_config.json: {name} is {value!r}; it is true or false")
+        return value
+
     def count(self, name: str, default: int) -> int:
         """Return a field of tokenizer_config.json that says how many tokens there are of a kind."""
         value = self.option(name, default)

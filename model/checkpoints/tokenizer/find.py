@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, normalizers, processors
+from tokenizers import Tokenizer, models, normalizers, processors
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.tokenizer import pieces, words
 from model.checkpoints.tokenizer.files import TokenizerFiles
+from model.package.clean_up import add_clean_up
 from model.package.manifest import TOKENIZER_FILE
 
 Make = Callable[[TokenizerFiles], Tokenizer]
@@ -43,6 +44,7 @@ CASE_FLAGS: dict[str, tuple[str, bool | None]] = {  # with their defaults; None:
     "strip_accents": ("strip_accents", None),
     "handle_chinese_chars": ("tokenize_chinese_chars", True),
 }
+CLEANS_UP_PAIRS = frozenset({"M2M100Tokenizer", "MarianTokenizer"})  # what transformers has no fast tokenizer of
 ADDS_A_LANGUAGE = frozenset({"m2m_100", "mbart"})  # families: tokenizer.json adds one language's token to every text
 
 
@@ -75,9 +77,11 @@ def write_tokenizer(folder: Path, family: str, scratch: Path) -> Path:
         made, heed = read_tokenizer(own), BY_FLAGS.get(_class_of(files, family))
         has_more = files.add_what_is_missing(made)
         flagged = heed(made, files) if heed else None
-        if flagged is None and not has_more:
+        if flagged is None and not has_more and not cleans_up(made, files, family):
             return own
         made = flagged or made
+    if cleans_up(made, files, family):
+        add_clean_up(made)
     made.save(str(scratch / TOKENIZER_FILE))
     return scratch / TOKENIZER_FILE
 
@@ -140,14 +144,24 @@ def with_flagged_prefix(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenize
     """
     state, name = json.loads(tokenizer.to_str()), "add_prefix_space"
     parts = [part for part in (state["pre_tokenizer"], state["post_processor"]) if part and name in part]
-    asked = files.config.get(name, False)
-    if not isinstance(asked, bool):
-        raise CheckpointError(f"{files.folder}: tokenizer_config.json: {name} is {asked!r}; it is true or false")
+    asked = files.flag(name)
     if (state["pre_tokenizer"] or {}).get("type") != "ByteLevel" or all(part[name] == asked for part in parts):
         return None
     for part in parts:
         part[name] = asked
     return Tokenizer.from_str(json.dumps(state))
+
+
+def cleans_up(tokenizer: Tokenizer, files: TokenizerFiles, family: str) -> bool:
+    """Tell whether texts lose spaces, as before a full stop, when they are decoded.
+
+    Transformers heeds the flag for fast tokenizers unless they are of byte pairs, whose spaces are the text's own.
+    Raises `CheckpointError` for a flag that is neither true nor false.
+    """
+    name = "clean_up_tokenization_spaces"
+    asked, forced = files.flag(name), files.flag(f"{name}_for_bpe_even_though_it_will_corrupt_output")
+    is_exempt = isinstance(tokenizer.model, models.BPE) and _class_of(files, family) not in CLEANS_UP_PAIRS
+    return asked and (forced or not is_exempt)
 
 
 HeedFlags = Callable[[Tokenizer, TokenizerFiles], Tokenizer | None]

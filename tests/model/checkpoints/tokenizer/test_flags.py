@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
 from model.checkpoints.errors import CheckpointError
@@ -242,3 +242,45 @@ def test_the_class_may_stand_in_config_json(folder: Path) -> None:
 def test_a_flag_without_its_token_is_refused_by_name(folder: Path) -> None:
     with pytest.raises(CheckpointError, match=r"add_bos_token True and add_eos_token True, but .* knows no '<end>'"):
         written(folder, tokenizer_class="LlamaTokenizer", eos_token="<end>", add_eos_token=True)
+
+
+CLEANED = {"clean_up_tokenization_spaces": True}
+FORCED = {"clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": True}
+WORDS = {"<unk>": 0, "it": 1, "'": 2, "s": 3, ".": 4}
+
+
+def _of_kind(kind: str) -> Tokenizer:
+    if kind == "unigram":
+        tokenizer = Tokenizer(models.Unigram([(f"▁{word}", -1.0) for word in WORDS], 0))
+        tokenizer.decoder = decoders.Metaspace()
+    elif kind == "wordpiece":
+        tokenizer = Tokenizer(models.WordPiece(WORDS, unk_token="<unk>"))
+        tokenizer.decoder = decoders.WordPiece(cleanup=False)
+    elif kind == "words":
+        tokenizer = Tokenizer(models.WordLevel(WORDS, "<unk>"))
+    else:
+        tokenizer = Tokenizer(models.BPE(WORDS, [], unk_token="<unk>"))
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "words", "pairs"])
+@pytest.mark.parametrize("flags", [{}, CLEANED, {"clean_up_tokenization_spaces": None}, CLEANED | FORCED, FORCED])
+def test_spaces_go_where_they_go_in_transformers(kind: str, flags: dict[str, bool | None], tmp_path: Path) -> None:
+    _of_kind(kind).save(str(tmp_path / TOKENIZER_FILE))
+    ours = written(tmp_path, tokenizer_class="PreTrainedTokenizerFast", eos_token="</s>", **flags)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    is_asked = CLEANED.items() <= flags.items() and (kind != "pairs" or FORCED.items() <= flags.items())
+
+    assert ours.decode([1, 2, 3, 4]) == theirs.decode([1, 2, 3, 4]) == ("it's." if is_asked else "it ' s .")
+
+
+@pytest.mark.parametrize("name", ["MarianTokenizer", "M2M100Tokenizer"])
+def test_tokenizers_that_are_not_fast_in_transformers_clean_up_byte_pairs_too(name: str, tmp_path: Path) -> None:
+    _of_kind("pairs").save(str(tmp_path / TOKENIZER_FILE))
+
+    assert written(tmp_path, tokenizer_class=name, **CLEANED).decode([1, 2, 3, 4]) == "it's."
+
+
+def test_a_flag_for_spaces_is_true_or_false(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match="clean_up_tokenization_spaces is 1; it is true or false"):
+        written(folder, clean_up_tokenization_spaces=1)
