@@ -20,6 +20,7 @@ from model.package import (
     TaskName,
     TaskPrompt,
 )
+from model.package.part import Side
 
 
 @dataclass(frozen=True)
@@ -54,3 +55,4 @@ class Tokens:
     task_prompts: Mapping[TaskName, TaskPrompt] = field(default_factory=dict)
     starts_prompts: bool = True  # whether the start token goes before a prompt's text
     ends_sources: bool = True  # whether the end goes behind a text that is turned into another
+    truncation_side: Side = "right"  # what a text loses that is too long

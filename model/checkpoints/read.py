@@ -192,6 +192,13 @@ def _of_texts(
     folder: Path, described: _Described, card: Card, languages: tuple[str, str] | None, scratch: Path
 ) -> tuple[Tokens, Card]:
     """Return the tokens of a model that reads or writes texts, and a card with what is known of it."""
+    tokens, card = _of_kind(folder, described, card, languages, scratch)
+    return replace(tokens, truncation_side=TokenizerFiles.read(folder).truncation_side), card
+
+
+def _of_kind(
+    folder: Path, described: _Described, card: Card, languages: tuple[str, str] | None, scratch: Path
+) -> tuple[Tokens, Card]:
     config, made = described.config, described.made
     file = fitting(write_tokenizer(folder, config["model_type"], scratch), made.vocab_size, scratch)
     tokenizer = read_tokenizer(file)

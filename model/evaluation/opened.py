@@ -48,9 +48,10 @@ class Evaluation:
         self, rows: Sequence[str | tuple[str, str]], output: str
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return an encoder's output for each text or pair, and how many tokens each has; what is too long is cut."""
-        longest = self.manifest.limits.max_input_tokens
+        longest, side = self.manifest.limits.max_input_tokens, self.manifest.truncation_side
         encodings = [
-            self.tokenizer.encode(*((row,) if isinstance(row, str) else row)).shortened(longest) for row in rows
+            self.tokenizer.encode(*((row,) if isinstance(row, str) else row)).shortened(longest, side=side)
+            for row in rows
         ]
         outputs: list[Any] = [None] * len(rows)
         lengths = [len(encoding.ids) for encoding in encodings]

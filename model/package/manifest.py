@@ -18,7 +18,7 @@ from model.package.encoders import Activation, Embedding, Entailment, Tagging
 from model.package.generation import Generation, TaskPrompt
 from model.package.languages import Languages
 from model.package.measured import Baseline, Calibration, Slice, WrongAnswer
-from model.package.part import Part, TokenId
+from model.package.part import Part, Side, TokenId
 
 TaskName = Literal["classify", "rerank", "tag", "answer", "fill", "embed", "generate", "translate", "summarize"]
 Resampling = Literal["bilinear", "bicubic", "lanczos"]
@@ -183,6 +183,7 @@ class Manifest(Part):
         description="whether special_ids.end goes behind a text that is turned into another, as behind one to "
         "translate; else only what the tokenizer puts there",
     )
+    truncation_side: Side = Field("right", description="what a text loses that is too long, where it is to be cut")
     chat_template: ChatTemplate | None = Field(None, description="of a decoder that was trained on conversations")
     precision: Precision
     opset: int

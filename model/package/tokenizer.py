@@ -11,6 +11,7 @@ import tokenizers
 from tokenizers import Tokenizer
 
 from model.package.clean_up import CleanUp, cleaned_up, raw
+from model.package.part import Side
 from model.package.token_bytes import NoBytes, TokenBytes, token_bytes
 
 REPLACEMENT = "\ufffd"  # what decoding shows for bytes that are not yet a whole character
@@ -53,8 +54,8 @@ class Encoding:
         texts: list[int | None] = self._found.sequence_ids
         return texts
 
-    def shortened(self, limit: int, *, only: int | None = None) -> Encoding:
-        """Return it with no more than `limit` ids. Texts lose their ends, special tokens stay.
+    def shortened(self, limit: int, *, only: int | None = None, side: Side = "right") -> Encoding:
+        """Return it with no more than `limit` ids. Texts lose their ends, or their beginnings; special tokens stay.
 
         Only ids and segments are shortened: tokens, offsets, words and texts are still those of the whole text.
 
@@ -68,7 +69,8 @@ class Encoding:
         for text in (1, 0):  # the second first, as the places before it stay the same
             if counts[text]:
                 start = texts.index(text)
-                cut = slice(start + shares[text], start + counts[text])
+                stop, lost = start + counts[text], counts[text] - shares[text]
+                cut = slice(start, start + lost) if side == "left" else slice(stop - lost, stop)
                 del ids[cut], segment_ids[cut]
         return replace(self, ids=ids, segment_ids=segment_ids)
 

@@ -87,7 +87,7 @@ class Encoder:
     async def read_ids(self, client: str, rows: Sequence[list[int]], *, truncate: bool) -> tuple[Array, int]:
         """Return the encoder's answer to token ids, (N, dimensions), and how many were read.
 
-        Of a row that is too long the last id stays, which ends it.
+        Of a row that is too long the last id stays, which ends it, and what begins every text.
         """
         param = Reading().param
         self.check_rows(len(rows), param)
@@ -97,9 +97,15 @@ class Encoder:
             check_ids(row, self.tokenizer.vocab_size, param)
             if not truncate:
                 check_length(len(row), self.limit, param)
-        inputs = [TextInput(ids, [0] * len(ids)) for ids in (truncated(row, self.limit) for row in rows)]
+        inputs = [TextInput(ids, [0] * len(ids)) for ids in map(self._truncated, rows)]
         with self._batcher.admission.admit(client, len(inputs), count(inputs)) as permit:
             return np.stack(await self.run(permit, inputs)), count(inputs)
+
+    def _truncated(self, ids: list[int]) -> list[int]:
+        if (side := self.manifest.truncation_side) == "right":
+            return truncated(ids, self.limit)
+        frame = self.tokenizer.encode("")
+        return truncated(ids, self.limit, side, is_begun=frame.special[:1] == [True] and ids[0] == frame.ids[0])
 
     async def inputs(self, permit: Permit, texts: Sequence[Texts], reading: Reading) -> list[TextInput]:
         """Return texts or pairs as the encoder takes them; raises `InvalidRequest` for those that are too long."""
@@ -110,6 +116,7 @@ class Encoder:
             [(reading.prompt + first, *others) for first, *others in texts],
             self.limit,
             truncate=reading.truncate,
+            side=self.manifest.truncation_side,
             only=reading.cut_part,
             param=reading.param,
             repeated_param=reading.repeated_param,

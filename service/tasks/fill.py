@@ -58,8 +58,10 @@ class Fill:
         results = []
         for written, item in zip(places, inputs, strict=True):
             found = list(islice(candidates, len(item.places)))
-            # Where a text was cut, its last masks may be gone; a tokenizer may find one where none was written, too.
-            results.append([Mask(*place, each) for place, each in zip(written, found, strict=False)])
+            # Where a text was cut, its last masks may be gone, or its first; a tokenizer may find one where none was
+            # written, too.
+            lost = max(0, len(written) - len(found)) if self._manifest.truncation_side == "left" else 0
+            results.append([Mask(*place, each) for place, each in zip(written[lost:], found, strict=False)])
         return FillResponse(model=self._manifest.name, results=results, usage=Usage(prompt_tokens=count(inputs)))
 
     def _check(self, texts: list[str], places: list[list[tuple[int, int]]]) -> None:

@@ -20,8 +20,8 @@ from service.tasks.texts import (
     check_length,
     encode_all,
     expected_tokens,
-    truncated,
     which,
+    with_fewer_characters,
 )
 
 
@@ -105,17 +105,19 @@ class Prompts:
             raise InvalidRequest("echo is for models that continue a prompt; this one reads it as a source", "echo")
 
     async def _encoded(self, texts: Sequence[str], permit: Permit, *, truncate: bool) -> list[list[int]]:
-        most = self._limit * MAX_CHARACTERS_PER_TOKEN
+        side = self._manifest.truncation_side
         if truncate:
-            texts = [text[:most] for text in texts]
+            texts = [with_fewer_characters(text, self._limit, side) for text in texts]
         for place, text in enumerate(texts):
             check_characters(text, self._limit, self._param, which(place, len(texts)))
 
         def keep(place: int, encoding: Encoding) -> list[int]:
             row = self._framed(encoding.ids)
             if truncate:
-                is_ended = row[-1:] == [self._manifest.special_ids.end]
-                return truncated(row, self._limit) if is_ended else row[: self._limit]
+                row = self._framed(encoding.shortened(self._limit, side=side).ids)
+                if len(row) > self._limit:  # by the end behind it
+                    row = self._framed(encoding.shortened(self._limit - 1, side=side).ids)
+                return row
             check_length(len(row), self._limit, self._param, which(place, len(texts)))
             return row
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from model.package import PackageTokenizer
+from model.package.part import Side
 from model.package.tokenizer import Encoding
 from service.engine.admission import Permit
 from service.engine.inputs import TextInput
@@ -84,6 +85,7 @@ async def one_shot_inputs(
     limit: int,
     *,
     truncate: bool,
+    side: Side = "right",
     only: int | None = None,
     param: str = "input",
     repeated_param: str = "input",
@@ -91,12 +93,12 @@ async def one_shot_inputs(
 ) -> list[TextInput]:
     """Encode texts or pairs for an encoder; those of more than `limit` tokens are cut or refused.
 
-    Of a pair, text `only` is cut, or the longer one if that is None. Errors name the field `param` for a single text or
-    for the one that is cut, and `repeated_param` for the other. `inputs_per_text` inputs in a row are of one text
-    of the request.
+    `side` is what a text loses that is cut. Of a pair, text `only` is cut, or the longer one if that is None. Errors
+    name the field `param` for a single text or for the one that is cut, and `repeated_param` for the other.
+    `inputs_per_text` inputs in a row are of one text of the request.
     """
     if truncate:
-        inputs = [tuple(text[: limit * MAX_CHARACTERS_PER_TOKEN] for text in texts) for texts in inputs]
+        inputs = [tuple(with_fewer_characters(text, limit, side) for text in texts) for texts in inputs]
     among = len(inputs) // inputs_per_text
     cut = 1 if only is None else only
     for place, texts in enumerate(inputs):
@@ -108,7 +110,7 @@ async def one_shot_inputs(
         if not encoding.ids:
             raise no_tokens(param, which(place // inputs_per_text, among))
         if truncate:
-            encoding = encoding.shortened(limit, only=only)
+            encoding = encoding.shortened(limit, only=only, side=side)
         if len(encoding.ids) > limit:
             where, is_pair = which(place // inputs_per_text, among), len(inputs[place]) == 2
             if is_pair and repeated_param != param:
@@ -130,9 +132,19 @@ def _check_other(encoding: Encoding, part: int, limit: int, param: str, where: s
         )
 
 
-def truncated(ids: list[int], limit: int) -> list[int]:
-    """Return at most `limit` ids; the last one, which ends the text, stays."""
-    return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+def with_fewer_characters(text: str, limit: int, side: Side) -> str:
+    """Return a text that is to be cut to `limit` tokens without what is certainly too long, before it is encoded."""
+    most = limit * MAX_CHARACTERS_PER_TOKEN
+    return text[-most:] if side == "left" else text[:most]
+
+
+def truncated(ids: list[int], limit: int, side: Side = "right", *, is_begun: bool = False) -> list[int]:
+    """Return at most `limit` ids; the last one, which ends the text, stays, as does the first if that begins it."""
+    if len(ids) <= limit:
+        return ids
+    if side == "right":
+        return [*ids[: limit - 1], ids[-1]]
+    return [*ids[:is_begun], *ids[len(ids) - limit + is_begun :]]
 
 
 def which(place: int, among: int) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tokenizers import AddedToken, Tokenizer
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import CONFIG_FILE, read_json
+from model.package.manifest import TOKENIZER_FILE
+from model.package.part import Side
 
 MAX_COUNTED_TOKENS = 100_000  # of a kind that a file only counts
 CONFIG = "tokenizer_config.json"
@@ -52,6 +54,19 @@ class TokenizerFiles:
         if not isinstance(value, bool):
             raise CheckpointError(f"{self.folder}: tokenizer_config.json: {name} is {value!r}; it is true or false")
         return value
+
+    @property
+    def truncation_side(self) -> Side:
+        """The side on which a text is cut, which tokenizer.json may say, too; raises `CheckpointError`."""
+        side = self.option("truncation_side", None)
+        if side is None and (self.folder / TOKENIZER_FILE).is_file():
+            truncation = read_json(self.folder / TOKENIZER_FILE).get("truncation")
+            side = str(truncation.get("direction")).lower() if isinstance(truncation, dict) else None
+        if side not in {*get_args(Side), None}:
+            raise CheckpointError(
+                f"{self.folder}: tokenizer_config.json: truncation_side is {side!r}; it is left or right"
+            )
+        return side or "right"
 
     def count(self, name: str, default: int) -> int:
         """Return a field of tokenizer_config.json that says how many tokens there are of a kind."""

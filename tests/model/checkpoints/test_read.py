@@ -277,6 +277,16 @@ def test_texts_are_as_long_as_the_tokenizer_says_where_it_knows(
     assert card.max_input_tokens == longest
 
 
+@pytest.mark.parametrize(("stated", "side"), [({}, "right"), ({"truncation_side": "left"}, "left")])
+def test_texts_lose_the_side_that_the_tokenizer_names(
+    stated: dict[str, str], side: str, bert: Path, tmp_path: Path
+) -> None:
+    (bert / "tokenizer_config.json").write_text(json.dumps(stated))
+    _, tokens, _, _ = read_checkpoint(bert, "tiny", "MIT", scratch=tmp_path)
+
+    assert tokens is not None and tokens.truncation_side == side
+
+
 @pytest.mark.parametrize(
     ("stated", "mask"),
     [({}, "[MASK]"), ({"mask_token": "[SEP]"}, "[SEP]"), ({"mask_token": {"content": "[CLS]"}}, "[CLS]")],

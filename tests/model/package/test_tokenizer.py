@@ -4,6 +4,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models
 
 from model.package import Detokenizer, PackageTokenizer
+from model.package.part import Side
 from model.training.tokenizers import train_wordpiece
 from tests.conftest import TinyPackage
 
@@ -113,9 +114,10 @@ def test_a_text_that_is_cut_loses_its_end_and_keeps_its_special_tokens(
 
 @pytest.mark.parametrize("texts", [("the dog", "was good and red"), ("the dog was good", "red ball"), ("dog " * 9, "")])
 @pytest.mark.parametrize("limit", range(3, 12))
-def test_pairs_are_cut_as_the_library_cuts_them(texts: tuple[str, str], limit: int) -> None:
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_pairs_are_cut_as_the_library_cuts_them(texts: tuple[str, str], limit: int, side: Side) -> None:
     tokenizer = train_wordpiece(["the dog was good and red", "playing ball"], 60)
-    ours = PackageTokenizer(tokenizer).encode(*texts).shortened(limit)
-    tokenizer.enable_truncation(limit)
+    ours = PackageTokenizer(tokenizer).encode(*texts).shortened(limit, side=side)
+    tokenizer.enable_truncation(limit, direction=side)
 
     assert ours.ids == tokenizer.encode(*texts).ids

@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.tokenizer import read_tokenizer, without_ends, write_tokenizer
+from model.checkpoints.tokenizer.files import TokenizerFiles
 from model.package.manifest import TOKENIZER_FILE
 
 START = {"bos_token": "<s>", "eos_token": {"content": "</s>"}}
@@ -284,3 +285,25 @@ def test_tokenizers_that_are_not_fast_in_transformers_clean_up_byte_pairs_too(na
 def test_a_flag_for_spaces_is_true_or_false(folder: Path) -> None:
     with pytest.raises(CheckpointError, match="clean_up_tokenization_spaces is 1; it is true or false"):
         written(folder, clean_up_tokenization_spaces=1)
+
+
+@pytest.mark.parametrize("stated", [None, "left", "right"])
+@pytest.mark.parametrize("in_file", [None, "left", "right"])
+def test_texts_are_cut_on_the_side_that_transformers_cuts(
+    stated: str | None, in_file: str | None, folder: Path
+) -> None:
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    if in_file:
+        tokenizer.enable_truncation(4, direction=in_file)
+    tokenizer.save(str(folder / TOKENIZER_FILE))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **({"truncation_side": stated} if stated else {})}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+    assert TokenizerFiles.read(folder).truncation_side == AutoTokenizer.from_pretrained(folder).truncation_side
+
+
+def test_a_side_on_which_texts_are_cut_is_left_or_right(folder: Path) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps({"truncation_side": "middle"}))
+
+    with pytest.raises(CheckpointError, match="truncation_side is 'middle'; it is left or right"):
+        _ = TokenizerFiles.read(folder).truncation_side
