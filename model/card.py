@@ -56,3 +56,4 @@ class Tokens:
     starts_prompts: bool = True  # whether the start token goes before a prompt's text
     ends_sources: bool = True  # whether the end goes behind a text that is turned into another
     truncation_side: Side = "right"  # what a text loses that is too long
+    skips_last_pads: bool = False  # whether the padding that a text itself ends with is not read

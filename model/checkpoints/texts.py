@@ -93,11 +93,14 @@ def tokens_of_reader(
     pad = config.get("pad_token_id")
     if pad is not None and not (isinstance(pad, int) and pad >= 0):
         raise CheckpointError(unsupported("pad_token_id", pad, "it must be one id"))
+    # A decoder's head reads the last token that is no padding, which a text itself may end with.
+    skips_last_pads = False
     if pad is not None and made.architecture == "decoder" and made.head.kind == "classify":
-        file = without_last_pad(file, pad, scratch)
+        file, skips_last_pads = without_last_pad(file, pad, scratch), True
     mask = files.token("mask_token", "")
     masks = [tokenizer.token_to_id(name) for name in ([mask] if mask else ["[MASK]", "<mask>"])]
-    return Tokens(file, SpecialIds(pad=pad or 0, mask=next((mask for mask in masks if mask is not None), None)))
+    special_ids = SpecialIds(pad=pad or 0, mask=next((mask for mask in masks if mask is not None), None))
+    return Tokens(file, special_ids, skips_last_pads=skips_last_pads)
 
 
 def _reads_types(files: TokenizerFiles, config: HFConfig) -> bool:

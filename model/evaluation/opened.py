@@ -55,9 +55,11 @@ class Evaluation:
         ]
         outputs: list[Any] = [None] * len(rows)
         lengths = [len(encoding.ids) for encoding in encodings]
+        read = [self.manifest.length_read(encoding.ids) for encoding in encodings]
         for batch in tqdm(length_batches(lengths, BATCH_TOKENS, None), desc=self.manifest.name):
             inputs = text_inputs(
-                [encodings[index].ids for index in batch], [encodings[index].segment_ids for index in batch]
+                [encodings[index].ids[: read[index]] for index in batch],
+                [encodings[index].segment_ids[: read[index]] for index in batch],
             )
             for index, row in zip(batch, self.graphs["encoder"].run(inputs)[output], strict=True):
                 outputs[index] = row

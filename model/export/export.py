@@ -129,6 +129,7 @@ def _described(config: TransformerConfig, card: Card, tokens: Tokens | None) -> 
         "chat_template": card.chat_template,
         "starts_prompts": tokens is None or tokens.starts_prompts,
         "ends_sources": tokens is None or tokens.ends_sources,
+        "skips_last_pads": tokens is not None and tokens.skips_last_pads,
         "truncation_side": tokens.truncation_side if tokens else "right",
         "training_data": list(card.training_data),
     }

@@ -184,6 +184,9 @@ class Manifest(Part):
         "translate; else only what the tokenizer puts there",
     )
     truncation_side: Side = Field("right", description="what a text loses that is too long, where it is to be cut")
+    skips_last_pads: bool = Field(
+        False, description="whether the padding that a text itself ends with is not read: the head reads what is before"
+    )
     chat_template: ChatTemplate | None = Field(None, description="of a decoder that was trained on conversations")
     precision: Precision
     opset: int
@@ -261,6 +264,13 @@ class Manifest(Part):
         if source[-1:] != [self.special_ids.end]:  # tokenizers of imported models add it themselves
             source.append(self.special_ids.end)
         return source
+
+    def length_read(self, ids: Sequence[int]) -> int:
+        """Return how many of a text's ids are read: all, or those before the padding at its end, of which one stays."""
+        length = len(ids)
+        while self.skips_last_pads and length > 1 and ids[length - 1] == self.special_ids.pad:
+            length -= 1
+        return length
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:

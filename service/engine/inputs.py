@@ -34,6 +34,10 @@ class TextInput:
         """What it takes of a batch and of the queue, in tokens."""
         return self.tokens + MASK_TOKENS * len(self.places)
 
+    def shortened(self, length: int) -> TextInput:
+        """Return it with no more than the first `length` ids."""
+        return self if length >= self.tokens else TextInput(self.ids[:length], self.segment_ids[:length])
+
 
 @dataclass(frozen=True, eq=False)
 class ImageInput:

@@ -158,6 +158,8 @@ class Encoder:
 
     async def run(self, permit: Permit, inputs: Sequence[TextInput]) -> list[Array]:
         """Return the encoder's answer to each input, as `Batcher.run` does."""
+        if self.manifest.skips_last_pads:
+            inputs = [item.shortened(self.manifest.length_read(item.ids)) for item in inputs]
         return await self._batcher.run(permit, inputs)
 
     async def _long_text(self, permit: Permit, texts: Texts, reading: Reading, rows: int) -> LongText:

@@ -11,6 +11,9 @@ import transformers
 
 from model.architectures import DecoderReader
 from model.checkpoints.heads import VECTORS
+from model.checkpoints.read import read_checkpoint
+from model.package.manifest import TOKENIZER_FILE
+from model.training.tokenizers import END_OF_TEXT, train_bpe
 from service.models_file import ModelSettings
 from service.schemas import ClassifyRequest, ClassifyResponse
 from service.settings import Limits
@@ -18,7 +21,8 @@ from service.tasks.loading import load_task
 from tests.conftest import TEXTS
 from tests.model.checkpoints import test_gpt, test_llama
 from tests.model.checkpoints.parity import SEEDS, assert_equal, converted, imported, loud_weights
-from tests.model.checkpoints.served import exported
+from tests.model.checkpoints.served import VOCABULARY, exported
+from tests.model.checkpoints.test_sentence import write
 
 PREFIXES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma3": "Gemma3Text"}
 PREFIXES |= {"gpt2": "GPT2", "gpt_neo": "GPTNeo"}
@@ -82,7 +86,8 @@ async def test_the_service_scores_texts_as_transformers_does(tmp_path: Path) -> 
     theirs = loud_weights(transformers.Gemma3TextForSequenceClassification(config), 0)
     package = exported(theirs, tmp_path)
     task = load_task(ModelSettings(package=package.folder, threads=1), Limits())
-    tokenizer, texts = package.tokenizer, [*TEXTS, "a"]
+    pad = package.tokenizer.token_of(0)
+    tokenizer, texts = package.tokenizer, [*TEXTS, "a", f"a{pad}", f"a b{pad}{pad}", f"a{pad}b", pad, f"{pad}{pad}"]
     answer = await task.predict(ClassifyRequest(input=texts, activation="none"))
     await task.close()
 
@@ -91,3 +96,36 @@ async def test_the_service_scores_texts_as_transformers_does(tmp_path: Path) -> 
         with torch.no_grad():
             logits = theirs(torch.tensor([tokenizer.encode(text).ids])).logits
         assert result.labels[0].score == pytest.approx(logits.item(), rel=1e-4)
+
+
+def saved(name: str, pad: int | None, folder: Path) -> None:
+    config = random_config("qwen3", 0, labels=2)
+    config.vocab_size, config.pad_token_id = VOCABULARY, pad
+    getattr(transformers, f"Qwen3{name}")(config).save_pretrained(folder)
+    train_bpe(TEXTS, VOCABULARY, [END_OF_TEXT]).save(str(folder / TOKENIZER_FILE))
+
+
+@pytest.mark.parametrize(
+    ("name", "pad", "skips"),
+    [
+        ("ForSequenceClassification", 0, True),
+        ("ForSequenceClassification", None, False),
+        ("ForTokenClassification", 0, False),
+    ],
+)
+def test_padding_at_the_end_is_passed_over_by_the_head_that_looks_for_it(
+    name: str, pad: int | None, skips: bool, tmp_path: Path
+) -> None:
+    saved(name, pad, tmp_path)
+    _, tokens, _, _ = read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path)
+
+    assert tokens is not None and tokens.skips_last_pads == skips
+
+
+def test_a_vector_is_that_of_the_last_token_padding_or_not(tmp_path: Path) -> None:
+    saved("Model", 0, tmp_path)
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_lasttoken": True}
+    write(tmp_path, ["Transformer", "Pooling"], **{"1_Pooling": pooling})
+    _, tokens, card, _ = read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path)
+
+    assert tokens is not None and card.task == "embed" and not tokens.skips_last_pads

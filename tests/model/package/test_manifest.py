@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from model.package import Generation, ImageFormat, Manifest, PackageError, TaskPrompt
+from model.package import Generation, ImageFormat, Manifest, PackageError, SpecialIds, TaskPrompt
 from tests.conftest import TINY, MakePackage, TinyPackage, with_manifest
 
 CALIBRATION = {
@@ -287,3 +287,12 @@ def test_what_is_wrong_with_a_model_of_images_is_named(
 
     with pytest.raises(PackageError, match=words):
         Manifest.load(folder)
+
+
+def test_padding_that_ends_a_text_is_not_read_where_a_head_passes_it_over(translate: TinyPackage) -> None:
+    manifest = translate.manifest.model_copy(update={"special_ids": SpecialIds(pad=7)})
+    skipping = manifest.model_copy(update={"skips_last_pads": True})
+    rows = [[1, 2], [1, 7, 7], [7, 1, 7], [7, 7, 7], [7, 1], []]
+
+    assert [skipping.length_read(row) for row in rows] == [2, 1, 2, 1, 2, 0]
+    assert [manifest.length_read(row) for row in rows] == [len(row) for row in rows]
