@@ -131,6 +131,15 @@ class PackageTokenizer:
         (found,) = self._tokenizer.encode_batch([given], add_special_tokens=adds_special)
         return Encoding(found.ids, found.type_ids, found)
 
+    @cached_property
+    def parts_before_spaces(self) -> bool:
+        """Whether what begins with a space has the tokens alone that it has behind a word.
+
+        Not where another space is put before it, as Llama 2's tokenizer does.
+        """
+        whole, *parts = (self._tokenizer.encode(text, add_special_tokens=False).ids for text in ("a b", "a", " b"))
+        return whole == [token for part in parts for token in part]
+
     def encode_plainly(self, text: str) -> list[int]:
         """Return the ids of a text in which nothing is a special or added token, whatever it looks like."""
         return _plain_ids(self._tokenizer, text)

@@ -79,8 +79,11 @@ async def encode_long(
     long: list[LongText] = []
     tokens, around = 0, sum(map(len, texts)) - len(texts[part]) + CHARACTERS_PER_INPUT
     for start, piece in _pieces(texts[part]):
-        whole = [*texts[:part], prompt + piece, *texts[part + 1 :]]
-        encoded = await pool.run(permit, around + len(piece), _encode, tokenizer, whole, part, start, len(prompt))
+        before = prompt
+        if start and piece[0].isspace() and (prompt or not tokenizer.parts_before_spaces):
+            before += texts[part][start - 1]  # as in the whole text, lest a space stands before that of the piece
+        whole = [*texts[:part], before + piece, *texts[part + 1 :]]
+        encoded = await pool.run(permit, around + len(piece), _encode, tokenizer, whole, part, start, len(before))
         tokens += len(encoded.ids)
         if tokens > most:
             raise TooManyTokens
@@ -107,10 +110,12 @@ def _last_gap(text: str, start: int, stop: int) -> int:
 
 
 def _encode(tokenizer: PackageTokenizer, texts: list[str], part: int, start: int, skipped: int) -> LongText:
-    """Encode a piece that starts at a character of its text, behind a prompt of so many characters."""
+    """Encode a piece that starts at a character of its text, behind so many characters that are not its own."""
     found = tokenizer.encode(*texts)
     offsets = np.array(found.offsets, np.int64).reshape(-1, 2)
-    is_text = np.array([text == part for text in found.texts], bool) & (offsets[:, 1] > skipped)
+    is_text = np.array([text == part for text in found.texts], bool)
+    if skipped:  # else the text begins with its first token, which may stand for none of its characters
+        is_text &= offsets[:, 1] > skipped
     places = np.flatnonzero(is_text)
     first, stop = (int(places[0]), int(places[-1]) + 1) if len(places) else (len(found.ids), len(found.ids))
     words = np.array([-1 if word is None else word for word in found.words], np.int64)[first:stop]

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from model.package import PackageTokenizer
 from model.training.tokenizers import train_wordpiece
@@ -38,6 +38,19 @@ def xlm_roberta() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
+    return tokenizer
+
+
+def llama() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    trainer = trainers.BpeTrainer(vocab_size=120, special_tokens=["<s>", "<unk>"], show_progress=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.train_from_iterator([TEXT], trainer)
+    tokenizer.pre_tokenizer = None
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 0)]
     )
     return tokenizer
 
@@ -85,6 +98,41 @@ async def test_a_text_in_pieces_has_the_tokens_characters_and_words_it_has_whole
     assert (pieces.before.ids, pieces.after.ids) == (whole.before.ids, whole.after.ids)
 
 
+@pytest.mark.parametrize("size", [80, 150, 400])
+@pytest.mark.parametrize("texts", [(TEXT,), (TEXT, "he was good"), (TEXT.replace(" ", "\n"),)])
+async def test_a_space_that_is_put_before_texts_is_put_before_no_piece(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, size: int, texts: tuple[str, ...]
+) -> None:
+    tokenizer = PackageTokenizer(llama())
+    whole = await encoded(pool, tokenizer, *texts)
+    monkeypatch.setattr(long_texts, "PIECE", size)
+    pieces = await encoded(pool, tokenizer, *texts)
+
+    for field in ("ids", "offsets"):
+        np.testing.assert_array_equal(getattr(pieces, field), getattr(whole, field))
+    assert (pieces.before.ids, pieces.after.ids) == (whole.before.ids, whole.after.ids)
+
+
+@pytest.mark.parametrize("prompt", ["the dog: ", "the dog:"])
+@pytest.mark.parametrize("make", [llama, metaspace, roberta])
+async def test_pieces_behind_a_prompt_have_the_tokens_they_have_behind_their_text(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, make: Callable[[], Tokenizer], prompt: str
+) -> None:
+    tokenizer = PackageTokenizer(make())
+    whole = await encoded(pool, tokenizer, TEXT, prompt=prompt)
+    monkeypatch.setattr(long_texts, "PIECE", 150)
+    pieces = await encoded(pool, tokenizer, TEXT, prompt=prompt)
+
+    np.testing.assert_array_equal(pieces.ids, whole.ids)
+    np.testing.assert_array_equal(pieces.offsets, whole.offsets)
+    assert pieces.before.ids == whole.before.ids
+
+
+@pytest.mark.parametrize(("make", "parts"), [*((make, True) for make in TOKENIZERS.values()), (llama, False)])
+def test_most_tokenizers_part_texts_before_spaces(make: Callable[[], Tokenizer], parts: bool) -> None:
+    assert PackageTokenizer(make()).parts_before_spaces == parts
+
+
 @pytest.mark.parametrize("part", [0, 1])
 async def test_a_long_text_that_begins_with_pages_of_white_space_is_framed_as_any(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, part: int
@@ -107,6 +155,16 @@ async def test_a_text_without_white_space_comes_in_pieces_too(pool: Pool, monkey
     monkeypatch.setattr(long_texts, "PIECE", 64)
 
     np.testing.assert_array_equal((await encoded(pool, tokenizer, "日本語の文章" * 50)).ids, whole.ids)
+
+
+async def test_a_space_that_is_put_before_a_text_is_one_of_its_tokens(pool: Pool) -> None:
+    tokenizer = Tokenizer(models.BPE({"<s>": 0, "</s>": 1, "Ġ": 2, "a": 3}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0))
+    text = await encoded(pool, PackageTokenizer(tokenizer), "a")
+
+    assert (text.before.ids, text.ids.tolist(), text.after.ids) == ([0], [2, 3], [1])
+    assert text.offsets.tolist() == [[0, 0], [0, 1]]
 
 
 @pytest.mark.parametrize("part", [0, 1])
