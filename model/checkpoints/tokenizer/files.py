@@ -48,9 +48,9 @@ class TokenizerFiles:
         value = self.config.get(name)
         return default if value is None else value
 
-    def flag(self, name: str) -> bool:
-        """Return a field of tokenizer_config.json that is false unless stated; raises `CheckpointError`."""
-        value = self.option(name, False)
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Return a field of tokenizer_config.json that is true or false; raises `CheckpointError`."""
+        value = self.option(name, default)
         if not isinstance(value, bool):
             raise CheckpointError(f"{self.folder}: tokenizer_config.json: {name} is {value!r}; it is true or false")
         return value

@@ -69,6 +69,11 @@ def write_tokenizer(folder: Path, family: str, scratch: Path) -> Path:
             f"{folder}: tokenizer_config.json: legacy_behaviour is true, by which sources end with their language: "
             "only false is supported"
         )
+    if files.flag("split_special_tokens"):
+        raise CheckpointError(
+            f"{folder}: tokenizer_config.json: split_special_tokens is true, by which special tokens in a text are "
+            "read as its words: only false is supported"
+        )
     if not own.is_file():
         made = make_tokenizer(folder, family)
     elif family in ADDS_A_LANGUAGE:
@@ -86,13 +91,14 @@ def write_tokenizer(folder: Path, family: str, scratch: Path) -> Path:
     return scratch / TOKENIZER_FILE
 
 
-def with_flagged_ends(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer | None:
+def with_flagged_ends(tokenizer: Tokenizer, files: TokenizerFiles, default: str = "") -> Tokenizer | None:
     """Return a tokenizer that adds the start and the end that tokenizer_config.json's flags ask for.
 
-    None if it does already, or there are no flags. Files of e5-mistral and of DeepSeek's distilled models say only by
-    these what their authors trained with; transformers heeded them to version 4, and passes over them since.
+    None if it does already, or there are no flags; `default` is a token that the files need not name. Files of
+    e5-mistral and of DeepSeek's distilled models say only by these what their authors trained with; transformers heeded
+    them to version 4, and passes over them since.
     """
-    bos, eos = (files.token(name, "") for name in ("bos_token", "eos_token"))
+    bos, eos = (files.token(name, default) for name in ("bos_token", "eos_token"))
     tokens = tokenizer.encode("a").tokens
     adds = tokens[:1] == [bos], tokens[-1:] == [eos]
     asked = files.option("add_bos_token", adds[0]), files.option("add_eos_token", adds[1])
@@ -164,9 +170,47 @@ def cleans_up(tokenizer: Tokenizer, files: TokenizerFiles, family: str) -> bool:
     return asked and (forced or not is_exempt)
 
 
+def without_flagged_space(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer | None:
+    """Return a tokenizer of pieces that puts no space before a text, where tokenizer_config.json asks for none.
+
+    None if it puts none already, or is not asked. Raises `CheckpointError` for a flag that is neither true nor false.
+    """
+    if files.flag("add_prefix_space", default=True):
+        return None
+    state = json.loads(tokenizer.to_str())
+    for step, parts_name, unwanted in (
+        ("normalizer", "normalizers", "Prepend"),
+        ("pre_tokenizer", "pretokenizers", None),
+        ("decoder", "decoders", "Strip"),
+    ):
+        parts = _parts_of(state[step], parts_name)
+        kept = [
+            {**part, "prepend_scheme": "never"} if part["type"] == "Metaspace" else part
+            for part in parts
+            if part["type"] != unwanted
+        ]
+        state[step] = state[step] if kept == parts else {"type": "Sequence", parts_name: kept}
+    return None if state == json.loads(tokenizer.to_str()) else Tokenizer.from_str(json.dumps(state))
+
+
+def _parts_of(step: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
+    """Return the parts of a step of a tokenizer, which may be one or none."""
+    if step is None:
+        return []
+    found: list[dict[str, Any]] = step[name] if step["type"] == "Sequence" else [step]
+    return found
+
+
+def of_llama(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer | None:
+    """Return a tokenizer with the ends and without the space that tokenizer_config.json's flags ask for, or None."""
+    spaced = without_flagged_space(tokenizer, files)
+    return with_flagged_ends(spaced or tokenizer, files) or spaced
+
+
 HeedFlags = Callable[[Tokenizer, TokenizerFiles], Tokenizer | None]
 BY_FLAGS: dict[str, HeedFlags] = {  # classes that heed tokenizer_config.json beside a tokenizer.json
-    **dict.fromkeys(("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"), with_flagged_ends),
+    **dict.fromkeys(("LlamaTokenizer", "CodeLlamaTokenizer"), of_llama),
+    "GemmaTokenizer": with_flagged_ends,
     **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer"), with_flagged_case),
     **dict.fromkeys(("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer"), with_flagged_prefix),
 }
@@ -216,7 +260,10 @@ def make_tokenizer(folder: Path, family: str) -> Tokenizer:
             f"{folder}: there is no {TOKENIZER_FILE}, and none can be made of a {name or family!r}; transformers' "
             "AutoTokenizer.from_pretrained(…).save_pretrained(…) writes one for every model that has a fast tokenizer"
         )
-    return BY_CLASS[name](files)
+    made = BY_CLASS[name](files)
+    if name == "GPT2Tokenizer":  # with tokenizer.json, transformers passes over its flags
+        made = with_flagged_ends(made, files, words.END_OF_TEXT) or made
+    return made
 
 
 def _class_of(files: TokenizerFiles, family: str) -> str:

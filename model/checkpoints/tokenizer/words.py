@@ -7,6 +7,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.tokenizer.files import TokenizerFiles
 
+END_OF_TEXT = "<|endoftext|>"  # GPT-2's only special token
+
 
 def wordpiece(files: TokenizerFiles) -> Tokenizer:
     """Return BERT's WordPiece; a text becomes `[CLS] … [SEP]`."""
@@ -40,8 +42,8 @@ def wordpiece(files: TokenizerFiles) -> Tokenizer:
 def byte_pairs(files: TokenizerFiles) -> Tokenizer:
     """Return GPT-2's byte-level BPE, which adds nothing to a text."""
     tokenizer = _byte_pairs(files)
-    end = "<|endoftext|>"
-    files.add_tokens(tokenizer, {files.token(name, end): None for name in ("unk_token", "bos_token", "eos_token")})
+    named = [files.token(name, END_OF_TEXT) for name in ("unk_token", "bos_token", "eos_token")]
+    files.add_tokens(tokenizer, dict.fromkeys(named))
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     return tokenizer
 

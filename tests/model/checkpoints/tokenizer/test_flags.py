@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import AutoTokenizer
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.tokenizer import read_tokenizer, without_ends, write_tokenizer
+from model.checkpoints.tokenizer import make_tokenizer, read_tokenizer, without_ends, write_tokenizer
 from model.checkpoints.tokenizer.files import TokenizerFiles
 from model.package.manifest import TOKENIZER_FILE
 
@@ -307,3 +307,45 @@ def test_a_side_on_which_texts_are_cut_is_left_or_right(folder: Path) -> None:
 
     with pytest.raises(CheckpointError, match="truncation_side is 'middle'; it is left or right"):
         _ = TokenizerFiles.read(folder).truncation_side
+
+
+def test_special_tokens_that_are_to_be_split_are_refused(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match="split_special_tokens is true"):
+        written(folder, split_special_tokens=True)
+
+
+@pytest.mark.parametrize("steps", ["prepends", "metaspace"])
+@pytest.mark.parametrize("flag", [None, True, False])
+def test_llamas_put_no_space_before_a_text_where_the_flag_says_so(
+    steps: str, flag: bool | None, tmp_path: Path
+) -> None:
+    pieces = {"<unk>": 0, "<s>": 1, "</s>": 2, "▁": 3, "a": 4, "▁a": 5}
+    tokenizer = Tokenizer(models.BPE(pieces, [("▁", "a")], unk_token="<unk>", fuse_unk=True))
+    if steps == "metaspace":
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    else:
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.save(str(tmp_path / TOKENIZER_FILE))
+    named = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "add_prefix_space": flag}
+    ours, theirs = written(tmp_path, **named), AutoTokenizer.from_pretrained(tmp_path)
+
+    for text in ("a", "a a", "aa  a"):
+        assert ours.encode(text, add_special_tokens=False).ids == theirs.encode(text, add_special_tokens=False)
+    for ids in ([5, 4], [4, 5], [3, 5]):
+        assert ours.decode(ids) == theirs.decode(ids)
+    assert ours.encode("a", add_special_tokens=False).ids == ([4] if flag is False else [5])
+
+
+def test_a_gpt2_of_vocabulary_and_merges_adds_the_start_that_its_flag_asks_for(tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").write_text(json.dumps({"<|endoftext|>": 0, "a": 1, "Ġ": 2, "Ġa": 3}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nĠ a\n")
+    config = {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    ours, theirs = make_tokenizer(tmp_path, "gpt2"), AutoTokenizer.from_pretrained(tmp_path)
+
+    for texts in (("a a",), ("a", " a"), ("",)):
+        assert ours.encode(*texts).ids == theirs(*texts)["input_ids"]
+    assert ours.encode("a").ids == [0, 1]
