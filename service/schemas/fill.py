@@ -28,6 +28,11 @@ class FillRequest(Request):
         description="the only candidates, each a token, spelt as candidates are; scores stay those among all words",
         examples=[["Paris", "London"]],
     )
+    exact_targets: bool = Field(
+        False,
+        description="take a target for the token that the vocabulary spells so, where it has one; else for that which "
+        "the text of the target becomes, with the space before a word where the model writes one",
+    )
     top_k: int | None = Field(
         None, ge=1, le=100, description="candidates to return for each missing word, best first; 5, or all targets"
     )

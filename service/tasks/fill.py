@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -81,12 +82,15 @@ class Fill:
     def _wanted(self, request: FillRequest) -> Wanted:
         if request.targets is None:
             return Wanted(request.top_k or CANDIDATES)
-        among = np.unique([self._target(target) for target in request.targets])
+        among = np.unique([self._target(target, is_exact=request.exact_targets) for target in request.targets])
         return Wanted(request.top_k or len(among), among)
 
-    def _target(self, target: str) -> int:
-        """Return the token that a target stands for."""
+    def _target(self, target: str, *, is_exact: bool) -> int:
+        """Return the token that a target stands for; `is_exact`: first of all that which is spelt so."""
         tokenizer = self._encoder.tokenizer
+        if is_exact:
+            with suppress(KeyError):
+                return tokenizer.id_of(target)
         ids = tokenizer.encode(target, adds_special=False).ids
         if len(ids) == 1 and (ids[0] not in self._special or tokenizer.token_of(ids[0]) == target):
             return ids[0]

@@ -89,6 +89,26 @@ async def test_targets_are_the_only_candidates_and_keep_their_scores_among_all(
     assert best["results"][0][0]["candidates"] == found["candidates"][:2]
 
 
+async def test_a_target_is_looked_for_in_the_vocabulary_first_where_that_is_asked_for(
+    open_client: OpenClient, make_package: MakePackage, tmp_path: Path
+) -> None:
+    package = make_package("encoder")
+    written = json.loads((package.folder / TOKENIZER_FILE).read_text())
+    written["normalizer"] = {"type": "Replace", "pattern": {"String": "dog"}, "content": "good"}
+    tokenizer = json.dumps(written)
+    sha256 = {**package.manifest.sha256, TOKENIZER_FILE: hashlib.sha256(tokenizer.encode()).hexdigest()}
+    folder = with_manifest(package, tmp_path / "replacing", sha256=sha256)
+    (folder / TOKENIZER_FILE).write_text(tokenizer)
+    async with open_client(folder) as client:
+        asked = {"input": "[MASK]", "targets": ["dog"]}
+        answers = [await post(client, "/fill", **asked, exact_targets=exact) for exact in (False, True)]
+        (piped,) = await post(client, "/pipeline/fill-mask", inputs="[MASK]", parameters={"targets": ["dog"]})
+
+    ids = [answer["results"][0][0]["candidates"][0]["id"] for answer in answers]
+    assert ids == [package.tokenizer.id_of(word) for word in ("good", "dog")]
+    assert piped["token"] == package.tokenizer.id_of("dog")
+
+
 async def test_the_masks_that_a_text_loses_when_it_is_cut_are_not_answered(open_client: OpenClient) -> None:
     async with open_client("encoder") as client:
         answer = await post(client, "/fill", input=["[MASK] dog " * 40, "[MASK]"], truncate=True, top_k=1)

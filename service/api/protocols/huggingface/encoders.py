@@ -153,6 +153,7 @@ async def fill_mask(calls: Calls, body: FillMask) -> Any:
         model=body.model,
         input=body.inputs,
         truncate=body.parameters.truncation,
+        exact_targets=True,  # as transformers looks for them
         **given(top_k=body.parameters.top_k, targets=targets),
     )
     with naming(input="inputs"):
