@@ -61,7 +61,8 @@ class TokenizerFiles:
         side = self.option("truncation_side", None)
         if side is None and (self.folder / TOKENIZER_FILE).is_file():
             truncation = read_json(self.folder / TOKENIZER_FILE).get("truncation")
-            side = str(truncation.get("direction")).lower() if isinstance(truncation, dict) else None
+            stated = truncation.get("direction") if isinstance(truncation, dict) else None  # older files state none
+            side = stated.lower() if isinstance(stated, str) else stated
         if side not in {*get_args(Side), None}:
             raise CheckpointError(
                 f"{self.folder}: tokenizer_config.json: truncation_side is {side!r}; it is left or right"

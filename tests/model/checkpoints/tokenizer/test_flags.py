@@ -302,6 +302,14 @@ def test_texts_are_cut_on_the_side_that_transformers_cuts(
     assert TokenizerFiles.read(folder).truncation_side == AutoTokenizer.from_pretrained(folder).truncation_side
 
 
+def test_an_older_file_that_names_no_side_cuts_on_the_right(folder: Path) -> None:
+    content = json.loads((folder / TOKENIZER_FILE).read_text())
+    content["truncation"] = {"max_length": 128, "strategy": "LongestFirst", "stride": 0}
+    (folder / TOKENIZER_FILE).write_text(json.dumps(content))
+
+    assert TokenizerFiles.read(folder).truncation_side == "right"
+
+
 def test_a_side_on_which_texts_are_cut_is_left_or_right(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps({"truncation_side": "middle"}))
 
