@@ -27,18 +27,19 @@ class Ports:
     def __init__(self) -> None:
         self._held: list[socket.socket] = []
 
-    def claim(self, host: str, port: int) -> bool:
-        """Whether an address is this service's, rather than another's that has claimed it before.
+    def claim(self, port: int, host: str | None = None) -> bool:
+        """Whether a port, of one host or on all, is this service's, rather than another's that has claimed the same.
 
         HAProxy takes its ports seconds after they were found to be free, and does not start where another was faster.
-        So each address also is a name in Linux's abstract namespace, which one process has at a time; elsewhere there
-        is neither.
+        So what is claimed also is a name in Linux's abstract namespace, which one process of the machine has at a time,
+        whoever's it is; elsewhere there is neither. Raises `OSError` for a host that nobody knows.
         """
         if sys.platform != "linux":
             return True
+        address = "*" if host is None else to_listen_on(host, port)[1][0]
         name = socket.socket(socket.AF_UNIX)
         try:
-            name.bind(f"\0trifold {authority(host, port)}")
+            name.bind(f"\0trifold {address} {port}")
         except OSError as error:
             name.close()
             if error.errno != errno.EADDRINUSE:
@@ -54,7 +55,7 @@ class Ports:
             with socket.socket(family) as free:
                 free.bind(address)
                 port: int = free.getsockname()[1]
-                if self.claim(host, port):
+                if self.claim(port):
                     return port
 
     def keep_any(self) -> int:

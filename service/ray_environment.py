@@ -131,7 +131,7 @@ def haproxy_ports(host: str, ports: Ports, ours: Set[int] = frozenset()) -> dict
     taken = {}
     for name, (where, usual) in pages.items():
         port = usual
-        if port in ours or bind_error(where, port) or not ports.claim(where, port):
+        if port in ours or bind_error(where, port) or not ports.claim(port):
             port = ports.claim_any(where)
             logger.warning("port %d, of HAProxy's %s, is taken; they are at %d", usual, name.lower(), port)
         taken[f"RAY_SERVE_HAPROXY_{name}_PORT"] = str(port)

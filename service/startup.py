@@ -199,7 +199,7 @@ def check_ports(settings: Settings, ours: Ports) -> None:
         if port == same:
             raise SettingsError(f"{name} and {other} are both {port}; choose another, as with TRIFOLD_{name.upper()}")
     problem = bind_error(settings.host, settings.port)
-    if problem is None and not ours.claim(settings.host, settings.port):
+    if problem is None and not ours.claim(settings.port, settings.host):
         problem = f"{authority(settings.host, settings.port)} is another service's, which starts or stops"
     if problem:
         raise SettingsError(f"{problem}; choose another with --host or --port, or TRIFOLD_HOST or TRIFOLD_PORT")

@@ -15,10 +15,10 @@ SPACES = 1024  # that may come first; behind more of them all is counted
 BEGINNINGS = frozenset(b'[{"-0123456789tfnNI')  # of all that parsers take for JSON
 
 
-def _begins_in(encoding: str, body: bytes) -> bool:
-    """Whether a body is a text in an encoding, rather than an image with some zeros."""
+def _is_in(encoding: str, body: bytes) -> bool:
+    """Whether a body is a text in an encoding, as a parser of JSON reads it, rather than an image with some zeros."""
     try:
-        body[:8].decode(encoding)
+        body.decode(encoding, "surrogatepass")
     except UnicodeDecodeError:
         return False
     return True
@@ -27,7 +27,7 @@ def _begins_in(encoding: str, body: bytes) -> bool:
 def check_values(body: bytes) -> None:
     """Refuse a body of more values than can be parsed quickly, or of deeper ones; raises `TooLarge`, `NotJson`."""
     encoding = json.detect_encoding(body)
-    if not encoding.startswith("utf-8") and _begins_in(encoding, body):
+    if not encoding.startswith("utf-8") and _is_in(encoding, body):
         # A parser of JSON would read what was not counted here.
         raise NotJson(f"the body is in {encoding}; send JSON in UTF-8")
     if not BEGINNINGS.intersection(body[:SPACES].lstrip(SPACE)[:1] or b"["):

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.api.bodies import BEGINNINGS, SPACE
 from service.api.error_forms import LIBRETRANSLATE
 from service.api.middleware import error_response, replay
 from service.api.observing import observed, route_path
@@ -78,7 +79,7 @@ class ReadForms:
         if body.startswith(IMAGES):
             scope = {**scope, "headers": list(scope["headers"])}
             MutableHeaders(scope=scope)["content-type"] = "application/octet-stream"
-        elif not body.isascii() and not body.lstrip().startswith(b"{"):
+        elif not body.isascii() and not BEGINNINGS.issuperset(body.lstrip(SPACE)[:1]):
             answer = error_response(NotJson(f"the body is neither JSON nor an image ({KINDS})", "body"))
         await answer(scope, replay(body, receive), send)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from service.api.error_forms import ErrorForm
@@ -13,19 +13,21 @@ OURS, THEIRS = "native", "foreign"
 QUESTIONS = frozenset({"predicate", "choice", "score"})  # kinds of OpenAI's decisions: one stands behind a number
 
 
-def whose(our_fields: Collection[str], their_field: str, form: ErrorForm) -> Callable[[Any], str]:
-    """Return what tells by the field with the inputs whose body it is; one that has fields of both, or none, is ours.
-
-    From then on errors have the protocol's form.
-    """
+def whose(is_theirs: Callable[[Mapping[str, Any]], bool], form: ErrorForm) -> Callable[[Any], str]:
+    """Return what tells whose body it is, by its fields; from then on errors have the protocol's form."""
 
     def tag(body: Any) -> str:
-        if not isinstance(body, dict) or their_field not in body or any(name in body for name in our_fields):
+        if not isinstance(body, dict) or not is_theirs(body):
             return OURS
         observed().error_form = form
         return THEIRS
 
     return tag
+
+
+def has(their_field: str, our_field: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Return what tells by the field with the inputs; a body that has both, or neither, is ours."""
+    return lambda body: their_field in body and our_field not in body
 
 
 def place_of(location: tuple[int | str, ...]) -> tuple[int | str, ...]:

@@ -1,8 +1,8 @@
 """The paths that the native API shares with another protocol: each is one route that understands both.
 
 A body is Text Embeddings Inference's if it has its field (`inputs`, `texts`) and not ours (`input`, `documents`),
-LibreTranslate's if it has `q` and not `input`, and Text Generation Inference's if it has `inputs` and none of our own
-that say what to generate. Then answer and errors are theirs, too.
+LibreTranslate's if it has `q` and not `input`, and Text Generation Inference's if it has `inputs` and no fields but
+TGI's, so that who mistakes one of ours is told so. Then answer and errors are theirs, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from service.api.protocols.libretranslate import answering as libretranslate
 from service.api.protocols.libretranslate.schemas import LibreTranslateRequest, LibreTranslateResponse
 from service.api.protocols.tei import answering as tei
 from service.api.protocols.tei.schemas import Rank, SimpleToken, TeiEmbedRequest, TeiRerankRequest, TeiTokenizeRequest
-from service.api.shared_bodies import OURS, THEIRS, whose
+from service.api.shared_bodies import OURS, THEIRS, has, whose
 from service.api.streaming import event_stream
 from service.schemas import (
     EmbedRequest,
@@ -39,15 +39,15 @@ from service.schemas.generate import GENERATE_EXAMPLES
 
 EmbedBody = Annotated[
     Annotated[EmbedRequest, Tag(OURS)] | Annotated[TeiEmbedRequest, Tag(THEIRS)],
-    Discriminator(whose({"input"}, "inputs", TEI)),
+    Discriminator(whose(has("inputs", "input"), TEI)),
 ]
 RerankBody = Annotated[
     Annotated[RerankRequest, Tag(OURS)] | Annotated[TeiRerankRequest, Tag(THEIRS)],
-    Discriminator(whose({"documents"}, "texts", TEI)),
+    Discriminator(whose(has("texts", "documents"), TEI)),
 ]
 TokenizeBody = Annotated[
     Annotated[TokenizeRequest, Tag(OURS)] | Annotated[TeiTokenizeRequest, Tag(THEIRS)],
-    Discriminator(whose({"input"}, "inputs", TEI)),
+    Discriminator(whose(has("inputs", "input"), TEI)),
 ]
 
 EMBED_EXAMPLES = {
@@ -73,7 +73,7 @@ TOKENIZE_EXAMPLES = {
 
 TranslateBody = Annotated[
     Annotated[TranslateRequest, Tag(OURS)] | Annotated[LibreTranslateRequest, Tag(THEIRS)],
-    Discriminator(whose({"input"}, "q", LIBRETRANSLATE)),
+    Discriminator(whose(has("q", "input"), LIBRETRANSLATE)),
 ]
 DAN = "Dan loves ice cream."
 TRANSLATE_EXAMPLES: dict[str, Any] = {
@@ -86,9 +86,10 @@ TRANSLATE_EXAMPLES: dict[str, Any] = {
 }
 
 
+OF_TGI = frozenset({"inputs", "parameters", "stream", "model"})
 GenerateBody = Annotated[
     Annotated[GenerateRequest, Tag(OURS)] | Annotated[TextGeneration, Tag(THEIRS)],
-    Discriminator(whose(GenerateRequest.model_fields.keys() - {"model", "stream"}, "inputs", HUGGING_FACE)),
+    Discriminator(whose(lambda body: "inputs" in body and body.keys() <= OF_TGI, HUGGING_FACE)),
 ]
 TGI_EXAMPLE = {
     "summary": "in the form of Text Generation Inference",
@@ -110,7 +111,7 @@ def add_shared_routes(router: APIRouter, calls: Calls) -> None:
             return await event_stream(calls.events(request, "translate"), calls.limits.keep_alive_s)
         return await json_answer(await calls.answer(request, "translate"))
 
-    @router.post("/generate", response_model=GenerateResponse, response_model_exclude_none=True)
+    @router.post("/generate", response_model=GenerateResponse | tgi.GeneratedText, response_model_exclude_none=True)
     async def generate(
         request: Annotated[GenerateBody, Body(openapi_examples={**GENERATE_EXAMPLES, "tgi": TGI_EXAMPLE})],
     ) -> Any:

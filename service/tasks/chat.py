@@ -78,9 +78,9 @@ class Chat:
             fields["content"] = message.text()
         if message.role == DEVELOPER and not self._knows_developers:
             fields["role"] = SYSTEM  # or most templates would leave it out without a word
-        thought = next((fields[name] for name in THOUGHTS if name in fields), None)
+        thought = next((fields[name] for name in THOUGHTS if fields.get(name)), None)
         if thought is not None:
-            fields = {"thinking": thought, **fields, "reasoning_content": thought}
+            fields |= dict.fromkeys(THOUGHTS, thought)
         return {name: neutral.of(value, tokens) for name, value in self._call_form.given(fields).items()}
 
     def _values(self, given: dict[str, Any], neutral: _Neutral) -> dict[str, Any]:

@@ -102,7 +102,8 @@ class Encoder:
             return np.stack(await self.run(permit, inputs)), count(inputs)
 
     def _truncated(self, ids: list[int]) -> list[int]:
-        if (side := self.manifest.truncation_side) == "right":
+        side = self.manifest.truncation_side
+        if side == "right" or len(ids) <= self.limit:
             return truncated(ids, self.limit)
         frame = self.tokenizer.encode("")
         return truncated(ids, self.limit, side, is_begun=frame.special[:1] == [True] and ids[0] == frame.ids[0])

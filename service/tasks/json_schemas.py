@@ -14,7 +14,12 @@ BY_NAME = (
 )  # schemas, by names of any kind
 LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 ALONE = ("items", "additionalProperties")
-COMBINED = ("anyOf", "oneOf", "allOf", "$ref", "$dynamicRef", "not", "if", "dependentSchemas")
+# What says of an object that it is as another schema says, and what says so itself.
+BY_OTHERS = frozenset(
+    {"anyOf", "oneOf", "allOf", "$ref", "$dynamicRef", "not", "if", "then", "else", "dependentSchemas"}
+)
+OF_OBJECTS = frozenset({"properties", "patternProperties", "additionalProperties", "required"})
+NO_OBJECTS = frozenset({"enum", "const", "items", "prefixItems"})  # what may say that it is something else
 
 
 def as_meant(schema: dict[str, Any]) -> dict[str, Any]:
@@ -47,9 +52,11 @@ def _inner(schema: dict[str, Any]) -> Iterator[Any]:
 
 
 def _is_put_together(schema: dict[str, Any]) -> bool:
-    several = schema.get("allOf")
-    has_several = isinstance(several, list) and len(several) > 1
-    return has_several or ("properties" in schema and not schema.keys().isdisjoint(COMBINED))
+    """Whether an object is described in several places, so that one knows not what another allows."""
+    others = BY_OTHERS & schema.keys()
+    parts = schema.get("allOf")
+    is_of_several = len(others) > 1 or (isinstance(parts, list) and len(parts) > 1)
+    return is_of_several or bool(others and OF_OBJECTS & schema.keys())
 
 
 def _closed(schema: Any) -> Any:
@@ -67,9 +74,10 @@ def _closed(schema: Any) -> Any:
         if name in schema:
             closed[name] = _closed(schema[name])
     properties, required = schema.get("properties"), schema.get("required", [])
-    if isinstance(properties, dict) and properties:
-        closed.setdefault("type", "object")
-        has_all = isinstance(required, list) and {each for each in required if isinstance(each, str)} <= set(properties)
-        if has_all and schema.keys().isdisjoint(("minProperties", "unevaluatedProperties")):
-            closed.setdefault("additionalProperties", False)
+    if not isinstance(properties, dict) or not properties or NO_OBJECTS & schema.keys():
+        return closed
+    closed.setdefault("type", "object")
+    has_all = isinstance(required, list) and {each for each in required if isinstance(each, str)} <= set(properties)
+    if has_all and schema.keys().isdisjoint(("minProperties", "unevaluatedProperties")):
+        closed.setdefault("additionalProperties", False)
     return closed

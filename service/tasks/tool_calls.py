@@ -24,6 +24,15 @@ TOOL: dict[str, Any] = {
 }
 
 
+CALLING: dict[str, Any] = {
+    "role": "assistant",
+    "tool_calls": [
+        {"id": "call12345", "type": "function", "function": {"name": "weather", "arguments": {"city": CITY}}}
+    ],
+}
+ANSWER = {"role": "tool", "name": "weather", "tool_call_id": "call12345", "content": "rain"}
+
+
 @dataclass(frozen=True)
 class CallForm:
     """What a template is given of an assistant's message that calls a tool."""
@@ -39,24 +48,13 @@ class CallForm:
         content is none.
         """
         forms = [cls(has_values, has_content) for has_content in (False, True) for has_values in (True, False)]
-        return next((form for form in forms if form._is_written(template, tokens, takes_tools)), cls())
-
-    def _is_written(self, template: Template, tokens: Mapping[str, str], takes_tools: bool) -> bool:
-        call = {"id": "call12345", "type": "function", "function": {"name": "weather", "arguments": {"city": CITY}}}
-        message = self.given({"role": "assistant", "tool_calls": [call]})
-        answer = {"role": "tool", "name": "weather", "tool_call_id": call["id"], "content": "rain"}
-        values = {
-            **tokens,
-            "messages": [{"role": "user", "content": "Hello!"}, message, answer],
-            "tools": [TOOL] if takes_tools else None,
-            "documents": None,
-            "add_generation_prompt": True,
-        }
-        try:
-            text = render(template, values, seconds=SECONDS, characters=CHARACTERS)
-        except (TemplateError, TooMuch):
-            return False
-        return CITY in text and f"'{CITY}'" not in text and "None" not in text
+        trial = _Trial(template, tokens, takes_tools)
+        for is_answered in (True, False):  # some templates know no answers of tools
+            for form in forms:
+                without = cls(form.has_values).given(CALLING)
+                if trial.writes_whole(form.given(CALLING), without, is_answered=is_answered):
+                    return form
+        return cls()
 
     def given(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return an assistant's message as the template is to see it."""
@@ -73,6 +71,39 @@ class CallForm:
         arguments = function["arguments"]
         form = _as_values(arguments) if self.has_values else _as_text(arguments)
         return {**call, "function": {**function, "arguments": form}}
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A template, tried with a conversation."""
+
+    template: Template
+    tokens: Mapping[str, str]
+    takes_tools: bool
+
+    def writes_whole(self, calling: dict[str, Any], without: dict[str, Any], *, is_answered: bool) -> bool:
+        """Whether it writes a call with its arguments, no values as Python shows them, and no None for its content.
+
+        `without` is the same without a content.
+        """
+        answer = [ANSWER] if is_answered else []
+        text = self._text([calling, *answer])
+        if text is None or CITY not in text or f"'{CITY}'" in text:
+            return False
+        return text.count("None") <= (self._text([without, *answer]) or "").count("None")
+
+    def _text(self, messages: list[dict[str, Any]]) -> str | None:
+        values = {
+            **self.tokens,
+            "messages": [{"role": "user", "content": "Hello!"}, *messages],
+            "tools": [TOOL] if self.takes_tools else None,
+            "documents": None,
+            "add_generation_prompt": True,
+        }
+        try:
+            return render(self.template, values, seconds=SECONDS, characters=CHARACTERS)
+        except (TemplateError, TooMuch):
+            return None
 
 
 def _as_values(arguments: Any) -> Any:

@@ -86,7 +86,7 @@ def test_a_port_that_another_has_is_refused_and_one_of_metrics_is_told_of(caplog
         with pytest.raises(SettingsError, match=f"127.0.0.1:{taken} cannot be listened on: .*; choose another with"):
             check_ports(Settings(port=taken, metrics_port=0), Ports())
     with closing(Ports()) as claimed:
-        claimed.claim("127.0.0.1", (starting := free_port()))
+        claimed.claim(starting := free_port(), "127.0.0.1")
         with pytest.raises(SettingsError, match=f"127.0.0.1:{starting} is another service's, which starts or stops"):
             check_ports(Settings(port=starting, metrics_port=0), Ports())
     with pytest.raises(SettingsError, match="port and metrics_port are both 8000"):

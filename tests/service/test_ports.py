@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -23,16 +24,15 @@ def test_an_address_of_ipv6_is_listened_on_too() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the names are Linux's")
-def test_an_address_that_a_starting_service_has_claimed_is_not_anothers_until_it_ends() -> None:
+def test_a_port_that_a_starting_service_has_claimed_is_not_anothers_until_it_ends() -> None:
     port = free_port()
-    starting, other = Ports(), Ports()
-    assert starting.claim("127.0.0.1", port)
-
-    assert not other.claim("127.0.0.1", port)
-    assert other.claim("127.0.0.2", port)
-    starting.close()
-    assert other.claim("127.0.0.1", port)
-    other.close()
+    with closing(Ports()) as other:
+        with closing(Ports()) as starting:
+            assert starting.claim(port)
+            assert not other.claim(port)
+            assert starting.claim(port, "localhost") and not other.claim(port, "127.0.0.1")
+            assert other.claim(port, "127.0.0.2")
+        assert other.claim(port)
 
 
 def test_a_port_that_is_kept_can_be_shared_and_not_taken() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from tokenizers import AddedToken, Tokenizer
 
@@ -58,16 +58,16 @@ class TokenizerFiles:
     @property
     def truncation_side(self) -> Side:
         """The side on which a text is cut, which tokenizer.json may say, too; raises `CheckpointError`."""
-        side = self.option("truncation_side", None)
+        side, where = self.option("truncation_side", None), f"{CONFIG}: truncation_side"
         if side is None and (self.folder / TOKENIZER_FILE).is_file():
             truncation = read_json(self.folder / TOKENIZER_FILE).get("truncation")
             stated = truncation.get("direction") if isinstance(truncation, dict) else None  # older files state none
-            side = stated.lower() if isinstance(stated, str) else stated
-        if side not in {*get_args(Side), None}:
-            raise CheckpointError(
-                f"{self.folder}: tokenizer_config.json: truncation_side is {side!r}; it is left or right"
-            )
-        return side or "right"
+            side, where = stated.lower() if isinstance(stated, str) else stated, f"{TOKENIZER_FILE}: truncation"
+        if side is None:
+            return "right"
+        if side not in list(get_args(Side)):  # it may be anything
+            raise CheckpointError(f"{self.folder}: {where} is {side!r}; it is left or right")
+        return cast(Side, side)
 
     def count(self, name: str, default: int) -> int:
         """Return a field of tokenizer_config.json that says how many tokens there are of a kind."""

@@ -39,9 +39,14 @@ def test_a_body_of_too_many_values_is_refused_unparsed(value: object) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
-def test_no_other_encoding_than_utf_8_is_counted_otherwise_than_it_is_read(encoding: str) -> None:
+@pytest.mark.parametrize("text", ['{"x": "\\"", "input": "a"}', '["a\U0001f600", "\u0122", 1]', '["\ud800"]'])
+def test_no_other_encoding_than_utf_8_is_counted_otherwise_than_it_is_read(encoding: str, text: str) -> None:
     with pytest.raises(NotJson, match="send JSON in UTF-8"):
-        check_values('{"x": "\\"", "input": "a"}'.encode(encoding))
+        check_values(text.encode(encoding, "surrogatepass"))
+
+
+def test_an_image_that_begins_with_zeros_is_in_no_encoding() -> None:
+    check_values(b"\0\0\0\x20ftypheic\xff\xd8")
 
 
 BRACKETS = b"[" * 100_000

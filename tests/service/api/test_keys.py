@@ -77,9 +77,10 @@ async def test_only_the_probes_themselves_are_open(open_client: OpenClient, tmp_
 async def test_whether_a_key_is_needed_is_told_without_one(open_client: OpenClient, tmp_path: Path) -> None:
     async with open_client("translate", settings=keys(tmp_path, entry("a", "one"))) as client:
         settings = await client.get("/frontend/settings")
-        languages = await client.get("/languages")
+        others = [await client.get(path) for path in ("/languages", "/models/translate/frontend/settings")]
 
-    assert settings.json()["keyRequired"] is True and languages.status_code == 403
+    assert settings.json()["keyRequired"] is True
+    assert [other.status_code for other in others] == [403, 403]
 
 
 async def test_probes_tell_of_models_only_who_has_a_key(

@@ -102,10 +102,27 @@ def test_a_template_that_puts_the_arguments_behind_a_text_gets_their_text(
             assert tokenizer.decode(ids).strip() == expected
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% if message.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}{{ calls[0].function.arguments }}",
+        "None of it. {{ '' ~ (calls[0].function.arguments if calls) }}",
+    ],
+)
+def test_a_template_is_tried_without_what_it_refuses_and_may_write_none_itself(
+    tokenizer: Tokenizer, template: str
+) -> None:
+    each = "{% for message in messages if message.role != 'user' %}{% set calls = message.tool_calls or [] %}"
+    chat = chat_of(tokenizer, each + template + "{% endfor %}")
+    ids = prompt(chat, {"role": "assistant", "tool_calls": [CALL]})
+
+    assert '{"b": 1, "a": "ü"}' in tokenizer.decode(ids)
+
+
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
 def test_what_an_assistant_has_thought_has_several_names(tokenizer: Tokenizer, name: str) -> None:
-    said = {"role": "assistant", "content": "Yes.", name: "I need it."}
-    for read in ("reasoning_content", "thinking"):
+    said = {"role": "assistant", "content": "Yes.", "reasoning_content": "", name: "I need it."}
+    for read in ("reasoning_content", "reasoning", "thinking"):
         chat = chat_of(tokenizer, "{% for message in messages %}{{ message." + read + " }}{% endfor %}")
         assert tokenizer.decode(prompt(chat, said)).strip() == "I need it."
 

@@ -47,6 +47,13 @@ NAMES = {
 SAMPLED = 1.0  # the temperature of transformers where nothing says another
 
 
+class GeneratedText(BaseModel):
+    """The continuation of a prompt, with its tokens if they are asked for."""
+
+    generated_text: str
+    details: dict[str, Any] | None = None
+
+
 class StreamedToken(BaseModel):
     """What an event adds to the text, with the number and log probability of its last token."""
 
@@ -137,7 +144,7 @@ async def streamed(calls: Calls, body: TextGeneration, keep_alive_s: float) -> R
 async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGenerator[StreamedText, None]:
     """Yield the continuation of a prompt piece by piece, as TGI does."""
     if not isinstance(body.inputs, str):
-        raise InvalidRequest("stream is for a single prompt; send inputs as a text", "stream")
+        raise InvalidRequest("inputs should be one text, as a stream is for a single prompt", "inputs")
     asked = _generation(calls, body).model_copy(update={"stream": True})
     if not _is_searched(calls, asked):  # of what is searched there are none
         asked = asked.model_copy(update={"logprobs": 0})

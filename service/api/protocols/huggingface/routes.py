@@ -2,7 +2,7 @@
 
 # Annotations are made as the routes are, of each pipeline's own body, so they are no strings here.
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from model.package import TaskName
 from service.api.answers import json_answer
 from service.api.calls import Calls
 from service.api.invalid import native
+from service.api.observing import observed
 from service.api.protocols.huggingface import bodies, decoders, encoders
 from service.errors import TooLarge
 from service.routing import ROUTES, answers
@@ -90,6 +91,9 @@ SIGNS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+BESIDE = frozenset({"stream", "normalize", "prompt_name"})  # those of them that stand beside the inputs
+
+
 class AnyBody(bodies.Image):
     """A body of any pipeline: `inputs`, and `parameters`; which pipeline's it is, the model and its fields tell."""
 
@@ -131,8 +135,10 @@ def add_huggingface_routes(router: APIRouter, calls: Calls, keep_alive_s: float)
     @router.post("/", response_model=Any)
     async def own(request: Annotated[AnyBody, Body(openapi_examples={"text": {"value": TEXT}})]) -> Any:
         """Answer by the model's own pipeline, or by the one whose body it is (Hugging Face Inference)."""
-        pipeline = PIPELINES[_name(calls.find(request.model, "own"), request)]
-        return await answered(pipeline, native(pipeline.body, **request.model_dump()))
+        task = calls.find(request.model, "own")
+        own, name = _own(task), _name(task, request)
+        fields = request.model_dump() | ({"model": task.manifest.name} if name == own else {})
+        return await answered(PIPELINES[name], native(PIPELINES[name].body, **fields))
 
 
 def _route(pipeline: Pipeline, answered: Callable[[Pipeline, bodies.Body], Awaitable[Response]]) -> Any:
@@ -145,18 +151,33 @@ def _route(pipeline: Pipeline, answered: Callable[[Pipeline, bodies.Body], Await
     return route
 
 
+def _own(task: Task) -> str:
+    """Return the pipeline that a model is for."""
+    return "image-classification" if task.manifest.image is not None else OWN[task.manifest.task]
+
+
 def _name(task: Task, request: AnyBody) -> str:
     """Return the pipeline whose body this is: the model's own, unless fields say that it is another's.
 
-    Of those that it may be the first is taken that the model has. If it has none the pipeline tells so.
+    Of those that it may be the first is taken that the model has. If it has none, a model that was asked for by its
+    name or address tells so, unless the fields ask for nothing.
     """
     if request.is_image:
         return "image-classification"
-    own = "image-classification" if task.manifest.image is not None else OWN[task.manifest.task]
-    inputs = request.inputs if isinstance(request.inputs, dict) else {}
-    sent = {**inputs, **request.parameters, **(request.model_extra or {})}
-    signs = [set(SIGNS[name]) for name, value in sent.items() if name in SIGNS and value is not None]
+    own = _own(task)
+    beside = {name: value for name, value in (request.model_extra or {}).items() if name in BESIDE}
+    sent = {**(request.inputs if isinstance(request.inputs, dict) else {}), **request.parameters, **beside}
+    possible = _possible([name for name, value in sent.items() if value is not None], own)
+    for name in possible:
+        if answers(task.manifest, ROUTES[f"/pipeline/{name}"]):
+            return name
+    if observed().address is not None or request.model == task.manifest.name:
+        possible = _possible([name for name, value in sent.items() if value], own)
+    return possible[0]
+
+
+def _possible(fields: Iterable[str], own: str) -> list[str]:
+    """Return the pipelines that fields may be for: a model's own alone, if it is among them or they say nothing."""
+    signs = [SIGNS[name] for name in fields if name in SIGNS]
     possible = [name for name in PIPELINES if signs and all(name in sign for sign in signs)]
-    if not possible or own in possible:
-        return own
-    return next((name for name in possible if answers(task.manifest, ROUTES[f"/pipeline/{name}"])), possible[0])
+    return [own] if not possible or own in possible else possible

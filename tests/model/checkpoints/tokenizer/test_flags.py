@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -310,10 +311,11 @@ def test_an_older_file_that_names_no_side_cuts_on_the_right(folder: Path) -> Non
     assert TokenizerFiles.read(folder).truncation_side == "right"
 
 
-def test_a_side_on_which_texts_are_cut_is_left_or_right(folder: Path) -> None:
-    (folder / "tokenizer_config.json").write_text(json.dumps({"truncation_side": "middle"}))
+@pytest.mark.parametrize("side", ["middle", ["left"], {}])
+def test_a_side_on_which_texts_are_cut_is_left_or_right(folder: Path, side: object) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps({"truncation_side": side}))
 
-    with pytest.raises(CheckpointError, match="truncation_side is 'middle'; it is left or right"):
+    with pytest.raises(CheckpointError, match=re.escape(f"truncation_side is {side!r}; it is left or right")):
         _ = TokenizerFiles.read(folder).truncation_side
 
 

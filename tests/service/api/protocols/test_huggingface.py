@@ -422,6 +422,25 @@ async def test_without_a_model_the_fields_choose_the_pipeline_and_else_it_is_the
     assert await post(client, "/", **body) == await post(client, f"/pipeline/{pipeline}", **body)
 
 
+async def test_what_asks_for_nothing_says_nothing_of_a_model_that_is_named(client: Client) -> None:
+    body = {"inputs": TEXTS[0], "stream": False, "parameters": {"details": False}}
+
+    assert await post(client, "/models/sentiment", **body) == await piped(client, "text-classification", TEXTS[0])
+
+
+@pytest.mark.parametrize("before", ["\ufeff", " \n"])
+async def test_json_may_begin_with_a_mark_or_spaces(client: Client, before: str) -> None:
+    body = before + '{"model": "sentiment", "inputs": "h\u00e9llo"}'
+    answer = await client.post("/", content=body.encode(), headers={"Content-Type": "application/json"})
+
+    assert answer.status_code == 200, answer.text
+
+
+async def test_the_first_model_of_texts_answers_though_one_of_images_comes_before(open_client: OpenClient) -> None:
+    async with open_client("fashion", "sentiment") as client:
+        assert await post(client, "/", inputs=TEXTS[0]) == await post(client, "/models/sentiment", inputs=TEXTS[0])
+
+
 async def test_a_model_that_has_not_the_pipeline_of_the_fields_says_so(client: Client) -> None:
     generation = {"inputs": "a", "stream": False, "parameters": {"max_new_tokens": 3}}
     refused = await client.post("/models/embed", json=generation)
@@ -440,5 +459,5 @@ async def test_the_own_routes_of_text_generation_inference_are_here_too(client: 
     assert last["generated_text"] == text["generated_text"]
     several = await client.post("/generate", json={"inputs": ["Once", "The"]})
     assert several.status_code == 422 and several.json()["error_type"] == "validation"
-    mixed = await client.post("/generate", json={"inputs": "Once", "max_tokens": 5})
-    assert mixed.json()["error"]["message"] == "send either prompt or messages"
+    mixed = await client.post("/generate", json={"inputs": "Once", "max_new_tokens": 5})
+    assert "did you mean max_tokens?" in mixed.json()["error"]["message"]
