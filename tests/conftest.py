@@ -124,7 +124,6 @@ CARDS = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a file together, whose fixtures are made once, and all that start the service, one by one."""
