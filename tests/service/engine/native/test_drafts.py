@@ -71,13 +71,15 @@ async def running(
 
 
 async def outputs_of(engine: Engine, params: SamplingParams | BeamParams, prompt: list[int]) -> list[Output]:
-    return [output async for output in engine.generate(params, prompt_ids=prompt)]
+    async with asyncio.timeout(60):  # a sequence that has lost its end would go on for ever
+        return [output async for output in engine.generate(params, prompt_ids=prompt)]
 
 
 async def answer(engine: Engine, params: SamplingParams, prompt: list[int]) -> Answer:
     """Return an answer to a prompt, or to a source where the engine takes one."""
     given = {"source_ids" if engine._runner.cache.has_cross else "prompt_ids": prompt}
-    outputs = [output async for output in engine.generate(params, **given)]
+    async with asyncio.timeout(60):
+        outputs = [output async for output in engine.generate(params, **given)]
     return [(token.id, token.logprob) for output in outputs for token in output.tokens]
 
 
