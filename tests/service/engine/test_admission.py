@@ -85,6 +85,15 @@ def test_the_flood_of_one_client_leaves_the_others_a_quarter() -> None:
     admission.admit("other", 15, 1)
 
 
+def test_the_first_request_of_another_client_leaves_something_free() -> None:
+    admission = make_admission(slots=8)
+    admission.admit("one", 6, 1)
+
+    with pytest.raises(Overloaded):
+        admission.admit("other", 2, 1)
+    admission.admit("other", 1, 1)
+
+
 def test_what_turns_out_to_be_more_than_was_let_in_leaves_another_client_a_quarter() -> None:
     admission = make_admission(slots=16)
     with admission.admit("b", 1, 1):

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from threading import get_native_id
 from typing import Any
 
 import pytest
@@ -15,14 +18,16 @@ from model.decoding import beam_search, greedy, next_logits
 from model.package.manifest import Precision
 from service.engine import worker
 from service.engine.admission import AdmissionLimits
-from service.engine.batch import Chunk
+from service.engine.batch import Batch, Chunk
 from service.engine.beam_search import BeamParams, Hypothesis
 from service.engine.engine import Engine
 from service.engine.errors import Overloaded
 from service.engine.mailbox import Output
 from service.engine.observer import Silent
+from service.engine.runner import Runner
 from service.engine.sampling_params import SamplingParams
-from service.engine.scheduler import SchedulerLimits
+from service.engine.scheduler import Scheduler, SchedulerLimits
+from service.engine.sequence import Sequence
 from service.engine.session import SessionOptions
 from tests.conftest import MakePackage, TinyPackage
 
@@ -244,6 +249,46 @@ async def test_what_an_aborted_sequence_has_left_for_its_reader_is_passed_over(s
     assert finished[0] is None and finished[1] in {"length", "stop"}
 
 
+async def test_of_a_requests_sequences_no_more_are_made_than_run(stories: TinyPackage) -> None:
+    made = ended = 0
+    async with running(stories, max_slots=2) as engine:
+
+        def sequences() -> Iterator[Sequence]:
+            nonlocal made
+            for place in range(6):
+                made += 1
+                yield engine.sequence(GREEDY, [5, 9 + place])
+
+        with engine.admission.admit("", 6, 12) as permit:
+            async for _, output in engine.run(permit, sequences()):
+                assert made <= ended + 2
+                ended += output.finish_reason is not None
+
+    assert ended == 6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux")
+async def test_steps_that_may_wait_run_in_a_thread_that_yields_to_others(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    niceness: list[int] = []
+    run = Runner.run
+
+    def noting(runner: Runner, batch: Batch) -> Any:
+        niceness.append(os.getpriority(os.PRIO_PROCESS, get_native_id()))
+        return run(runner, batch)
+
+    monkeypatch.setattr(Runner, "run", noting)
+    async with running(stories) as engine:
+        await ids_of(engine, GREEDY, prompt_ids=[5])
+        own, *_ = niceness
+        niceness.clear()
+        monkeypatch.setattr(Scheduler, "may_wait", lambda *_: True)
+        await ids_of(engine, GREEDY, prompt_ids=[5])
+
+    assert set(niceness) == {min(19, own + worker.YIELDING)}
+
+
 async def test_choices_of_one_prompt_share_its_prefill(stories: TinyPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = list(range(5, 45))
     params = [SamplingParams(max_tokens=8, temperature=1.0, seed=seed) for seed in range(4)]
@@ -261,6 +306,23 @@ async def test_choices_of_one_prompt_share_its_prefill(stories: TinyPackage, mon
 
     assert list(together) == alone
     assert computed == [1]
+
+
+async def test_choices_behind_a_known_beginning_have_it_all_and_share_the_rest(stories: TinyPackage) -> None:
+    prompt, others = list(range(5, 45)), [list(range(60 + place, 110 + place)) for place in range(4)]
+    params = [SamplingParams(max_tokens=8, temperature=1.0, seed=seed) for seed in range(3)]
+    async with running(stories, prefix_cache_bytes=0) as engine:
+        alone = [await ids_of(engine, one, prompt_ids=prompt) for one in params]
+    async with running(stories) as engine:
+        await ids_of(engine, GREEDY, prompt_ids=prompt)  # the cache knows it from now on
+        await asyncio.gather(
+            *(ids_of(engine, GREEDY, prompt_ids=other) for other in others)
+        )  # whose data stay in slots
+        computed = engine._runner.prefilled_tokens
+        together = await asyncio.gather(*(ids_of(engine, one, prompt_ids=prompt) for one in params))
+
+        assert list(together) == alone
+        assert engine._runner.prefilled_tokens - computed == 39 - 32
 
 
 async def test_a_beginning_seen_before_is_taken_from_the_cache(stories: TinyPackage) -> None:

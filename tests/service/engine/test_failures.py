@@ -112,6 +112,34 @@ async def test_a_stream_goes_on_where_it_was_when_a_neighbour_fails(
     assert has_failed and streamed == whole
 
 
+async def test_a_prompts_probabilities_come_once_though_a_neighbour_fails(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params, prompt = SamplingParams(max_tokens=2, temperature=0, prompt_logprobs=0), [5, 40, 60, 61]
+    async with running(stories) as engine:
+        alone = await collect(engine, params, prompt_ids=prompt)
+        poison(engine, monkeypatch)
+        beside, failed = await asyncio.gather(
+            collect(engine, params, prompt_ids=prompt),
+            collect(engine, GREEDY, prompt_ids=[5, POISON, 9]),
+            return_exceptions=True,
+        )
+
+    assert isinstance(failed, EngineFailed) and isinstance(beside, Output)
+    assert len(alone.prompt) == 3 and beside.prompt == alone.prompt
+
+
+async def test_a_search_fails_that_has_another_row_than_its_first_on_which_the_graphs_fail(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(stories) as engine:
+        run = engine._runner._decode_step.run
+        monkeypatch.setattr(engine._runner._decode_step, "run", lambda rows: 1 / 0 if 1 in rows else run(rows))
+        with pytest.raises(EngineFailed):
+            await collect(engine, BeamParams(max_tokens=8, beam_size=2), prompt_ids=[5])
+        await until_idle(engine)
+
+
 async def test_a_seeded_row_draws_the_same_beside_one_whose_choice_fails(
     stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.batch import Decode, Prefill
 from service.engine.logprobs import SampledToken
 from service.engine.prefix_cache import BLOCK_TOKENS
@@ -211,6 +212,51 @@ def test_an_aborted_sequence_returns_its_slot() -> None:
 
     assert scheduler.schedule() is None
     assert scheduler.slots_used == 0
+
+
+def test_who_waits_behind_a_search_that_has_no_room_goes_in_when_that_is_aborted() -> None:
+    scheduler = make_scheduler(max_slots=8, max_decodes_between=1)
+    for _ in range(6):
+        scheduler.add(make_sequence())
+    advance(scheduler)
+    advance(scheduler)
+    wide, narrow = make_sequence(beam_size=4), make_sequence()
+    scheduler.add(wide)
+    scheduler.add(narrow)
+    for _ in range(4):
+        advance(scheduler)
+    assert not wide.slots and not narrow.slots
+
+    scheduler.abort(wide)
+    for _ in range(4):
+        advance(scheduler)
+    assert narrow.slots
+
+
+def test_what_runs_is_no_longer_counted_among_what_waits() -> None:
+    scheduler, admission = make_scheduler(), Admission(AdmissionLimits())
+    sequence = make_sequence(prompt=4)
+    sequence.permit = admission.admit("", 1, 4)
+    scheduler.add(sequence)
+    advance(scheduler)
+
+    assert (admission.waiting_slots, admission.waiting_tokens) == (0, 0)
+
+
+@pytest.mark.parametrize(("source", "prefilled"), [(0, 3), (5, 3 + 5)])
+def test_a_request_is_charged_once_for_the_prompt_of_all_its_choices_and_for_each_token(
+    source: int, prefilled: int
+) -> None:
+    scheduler, permit = make_scheduler(), Permit.of_one()
+    for _ in range(3):
+        sequence = make_sequence(prompt=4, source=source)
+        sequence.permit = permit
+        scheduler.add(sequence)
+    advance(scheduler)
+    assert permit.spending.tokens == prefilled
+
+    advance(scheduler)
+    assert permit.spending.tokens == prefilled + 3
 
 
 def test_an_abort_during_a_step_takes_effect_after_it() -> None:
