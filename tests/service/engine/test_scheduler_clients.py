@@ -107,10 +107,11 @@ def test_nobody_stands_still_once_one_who_waited_for_room_has_it() -> None:
 
 def test_that_there_is_room_for_nobody_is_remembered_of_all_who_may_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = make_scheduler(max_slots=4)
-    for client in ("a", "b", "c"):
+    for client in ("a", "b"):
         scheduler.add(of_client(client, make_sequence(beam_size=3, max_tokens=50)))
     advance(scheduler)
     advance(scheduler)
+    scheduler.add(of_client("c", make_sequence(max_tokens=1)))
     admitted: list[set[str]] = []
     admit = scheduler._admit
 
@@ -120,15 +121,13 @@ def test_that_there_is_room_for_nobody_is_remembered_of_all_who_may_ask(monkeypa
 
     monkeypatch.setattr(scheduler, "_admit", noted)
 
-    for clients in [{"b"}, {"b", "c"}] * 5:
+    for clients in [{"b"}, {"a", "b"}] * 5:
         scheduler._admit_if_possible(clients)
-    assert admitted == [{"b"}, {"b", "c"}]
-    scheduler.add(of_client("a", make_sequence(max_tokens=1)))
-    scheduler._admit_if_possible({"a"})  # the only free slot
-    scheduler.running[0].permit.client = "b"
+    assert admitted == [{"b"}, {"a", "b"}]
+    scheduler._admit_if_possible({"c"})  # the only free slot
     scheduler._stuck_at = scheduler._changes, len(scheduler.running)  # as many as when there was no room, others
     scheduler._admit_if_possible({"b"})
-    assert admitted[2:] == [{"a"}, {"b"}]
+    assert admitted[2:] == [{"c"}, {"b"}]
 
 
 def test_who_shares_a_prompt_pays_a_part_of_it() -> None:
