@@ -11,6 +11,7 @@ from service.engine.constraints import FREE, Constraints
 from service.engine.engine import Engine
 from service.engine.grammar import Grammar
 from service.engine.sampling_params import SamplingParams
+from service.errors import InvalidRequest
 from service.schemas import DecodingRequest, GenerateRequest
 from service.tasks.texts import as_list, check_ids
 
@@ -32,11 +33,24 @@ class DecodingDefaults:
         self._ends = frozenset({manifest.special_ids.end, *self._package.end_ids})
 
     def check(self, request: DecodingRequest) -> None:
-        """Refuse ids that the vocabulary does not have."""
-        check_ids(request.suppress_ids or [], self._vocab_size, "suppress_ids")
+        """Refuse ids that the vocabulary does not have, and to suppress all that it has."""
+        if request.suppress_ids is not None:
+            check_ids(request.suppress_ids, self._vocab_size, "suppress_ids")
+            self._check_that_some_may_come(request)
         if isinstance(request, GenerateRequest):
             check_ids(list(request.logit_bias), self._vocab_size, "logit_bias")
             check_ids(request.stop_ids, self._vocab_size, "stop_ids")
+
+    def _check_that_some_may_come(self, request: DecodingRequest) -> None:
+        """Refuse a request of whose tokens none may ever come but those that are forced."""
+        held = self._constraints(request, 1, None)
+        words = {word[0] for word in held.bad_words if len(word) == 1}
+        never = held.suppress_ids | (words - self._stop_ids(request))  # as `ConstraintState` has it
+        if len(never) == self._vocab_size:
+            raise InvalidRequest(
+                f"suppress_ids leaves none of the {self._vocab_size} tokens that may come; leave some of them out",
+                "suppress_ids",
+            )
 
     def beam_size(self, request: DecodingRequest, fallback: int = 1, wanted: int = 1) -> int:
         """Return how wide a search is, 1 if there is none: at least as wide as the choices that are wanted of it."""

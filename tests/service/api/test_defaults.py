@@ -62,9 +62,11 @@ async def test_a_packages_beams_give_way_to_a_request_that_samples(
         wider = await generated(client, n=5)
         asked: list[dict[str, Any]] = [{"temperature": 0}, {"seed": 1}, {"beam_size": 1}]
         sampled = [await generated(client, **fields) for fields in asked]
+        many = await client.post("/generate", json={"prompt": "Once", "n": 60})
 
     assert "score" in searched["choices"][0] and len(wider["choices"]) == 5
     assert not any("score" in answer["choices"][0] for answer in sampled)
+    assert many.status_code == 422 and many.json()["error"]["param"] == "n"  # who asked for no beams
 
 
 async def test_several_ends_stop_a_choice_and_do_not_come_before_min_tokens(
@@ -96,6 +98,27 @@ async def test_suppressed_tokens_and_bad_words_do_not_come_unless_a_request_says
     assert not {ids[0], ids[1]} & set(held)
     assert freed[0] == ids[0] and ids[1] not in freed
     assert response.status_code == 422 and response.json()["error"]["param"] == "suppress_ids"
+
+
+async def test_a_request_that_lets_no_token_come_is_refused_and_one_that_leaves_the_end_ends(
+    open_client: OpenClient, stories: TinyPackage, translate: TinyPackage, tmp_path: Path
+) -> None:
+    every, end = range(stories.manifest.vocab_size), stories.manifest.special_ids.end
+    folder = with_manifest(stories, tmp_path / "mute", generation={"bad_words": [[50]]})
+    all_but_end, all_but_bad_word = ([token for token in every if token != left] for left in (end, 50))
+    bodies: list[tuple[str, dict[str, Any]]] = [
+        ("/generate", {"prompt": "Once", "suppress_ids": [*every]}),
+        ("/generate", {"prompt": "Once", "suppress_ids": all_but_end, "ignore_eos": True, "stream": True}),
+        ("/generate", {"prompt": "Once", "suppress_ids": all_but_bad_word, "beam_size": 3}),
+        ("/translate", {"input": "Dan", "target": "sv", "suppress_ids": [*range(translate.manifest.vocab_size)]}),
+    ]
+    async with open_client(folder, "translate") as client:
+        refused = [await client.post(path, json=body) for path, body in bodies]
+        ended = await generated(client, suppress_ids=all_but_end)
+
+    assert [(answer.status_code, answer.json()["error"]["param"]) for answer in refused] == [(422, "suppress_ids")] * 4
+    assert all("leaves none of the 320 tokens" in answer.json()["error"]["message"] for answer in refused)
+    assert ended["choices"] == [{"index": 0, "text": "", "finish_reason": "stop"}]
 
 
 async def test_the_packages_stop_texts_and_lengths_hold(
