@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,12 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(PackageTokenizer, "encode", watched)
     return texts
+
+
+@pytest.fixture
+def computed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the API know of what was computed by the answers alone, as a gateway does, whose models are elsewhere."""
+    monkeypatch.setattr("service.engine.admission.SPENDING", ContextVar("elsewhere", default=None))
 
 
 def limits(**values: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 
 from service.api.keys import KeyRing
 from service.api.observing import Observed
+from service.engine.admission import Admission
 from service.keys import Key, hash_of
 from service.schemas import GenerateEvent, ModelHealth, Response, Usage, UsageEvent
 from service.settings import Settings
@@ -116,6 +117,7 @@ async def test_a_request_beyond_its_keys_limit_is_429_and_says_when_to_come_back
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.usefixtures("computed_elsewhere")
 async def test_tokens_of_prompts_and_answers_are_charged(
     open_client: OpenClient, tmp_path: Path, is_stream: bool
 ) -> None:
@@ -151,15 +153,17 @@ async def test_who_leaves_before_the_end_is_charged_for_what_was_computed(
 
     assert after.status_code == 429 and "tokens_per_minute" in after.json()["error"]["message"]
     assert whole["prompt_tokens"] > 40
-    assert 40 < seen['client_tokens_total{client="a"}'] <= whole["prompt_tokens"] + whole["completion_tokens"]
+    charged = seen['client_tokens_total{client="a"}']
+    assert whole["prompt_tokens"] < charged <= whole["prompt_tokens"] + whole["completion_tokens"]
 
 
-def test_what_failed_by_our_fault_costs_nothing() -> None:
+@pytest.mark.parametrize("reason", ["internal_error", "not_ready"])
+def test_what_failed_by_our_fault_costs_nothing(reason: str) -> None:
     request = Observed()
     request.spending.tokens = 50
     assert request.tokens == 50
 
-    request.reason = "internal_error"
+    request.reason = reason
     assert request.tokens == 0
 
 
@@ -193,6 +197,16 @@ async def test_requests_in_progress_are_limited_streams_and_others(open_client: 
 
     assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429, 429, 429]
     assert after.status_code == 200
+
+
+async def test_one_whose_queue_is_full_is_refused_beside_another_who_is_let_in(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client("stories", settings={"api_keys": ["first", "second"]}) as client:
+        monkeypatch.setattr(Admission, "is_full_for", lambda _, client: client == "key-1")
+        answers = [await ask(client, key) for key in ("first", "second")]
+
+    assert [answer.status_code for answer in answers] == [429, 200]
 
 
 async def test_a_failed_request_ends_too(

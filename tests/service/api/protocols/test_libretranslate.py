@@ -198,6 +198,7 @@ def translators(translate: TinyPackage, tmp_path: Path) -> tuple[Path, Path]:
     return into_english, with_manifest(translate, tmp_path / "others", languages=others)
 
 
+@pytest.mark.usefixtures("computed_elsewhere")
 async def test_texts_for_several_translators_are_counted_and_charged_together(
     open_client: OpenClient, translators: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -286,18 +287,23 @@ async def test_limits_of_a_key_are_told_in_libretranslates_form(
     assert refused.status_code == 429 and isinstance(refused.json()["error"], str)
 
 
+@pytest.mark.usefixtures("computed_elsewhere")
 async def test_what_models_have_translated_is_charged_when_the_last_of_them_refuses(
-    open_client: OpenClient, translators: tuple[Path, Path], tmp_path: Path
+    open_client: OpenClient, translate: TinyPackage, translators: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    settings = keys(tmp_path, entry("a", "one", tokens_per_minute=10_000))
-    headers = {"X-API-Key": "one"}
-    async with open_client(*translators, settings=settings) as client:
-        body = {"input": [GERMAN, "Je ne sais pas pourquoi. " + "ah" * 3000], "target": "en"}
-        answer = await client.post("/translate", json=body, headers=headers)
-        page = (await client.get("/metrics", headers=headers)).text
+    languages = {"ids": {"en": 41, "sv": 43}, "source_begins_with": "target", "directions": [["sv", "en"]]}
+    third = with_manifest(translate, tmp_path / "sv-en", languages=languages)
+    texts = [GERMAN, "Jag vet inte varför ingen har berättat det för dem."]
+    settings = keys(tmp_path, entry("a", "one", tokens_per_minute=10_000), entry("b", "two"))
+    async with open_client(*translators, third, settings=settings) as client:
+        body = {"input": [*texts, "Je ne sais pas pourquoi. " + "ah" * 3000], "target": "en"}
+        refused = await client.post("/translate", json=body, headers={"X-API-Key": "one"})
+        answer = await client.post("/translate", json={**body, "input": texts}, headers={"X-API-Key": "two"})
+        page = (await client.get("/metrics", headers={"X-API-Key": "two"})).text
 
-    assert answer.status_code == 422
-    assert series(page)['client_tokens_total{client="a"}'] > 0
+    usage = answer.json()["usage"]
+    assert refused.status_code == 422 and answer.json()["model"] == "de-en, sv-en"
+    assert series(page)['client_tokens_total{client="a"}'] == usage["prompt_tokens"] + usage["completion_tokens"]
 
 
 async def test_of_several_translators_the_languages_choose(
@@ -309,6 +315,7 @@ async def test_of_several_translators_the_languages_choose(
         german = await post(client, "/translate", model="de-en", input=GERMAN, target="en", n_best=2)
         french = await post(client, "/translate", model="others", input=texts[1], target="en", n_best=2)
         told = await post(client, "/translate", input=DAN, source="fr", target="en")
+        cut = await post(client, "/translate", input=[texts[1], "123"], target="en", max_tokens=1)
         page = await post(client, "/translate", input=f"{HEAD}<p>{GERMAN}</p>", target="en", format="html")
         empty = await client.post("/translate", json={"input": [], "target": "en"})
         swedish = await post(client, "/translate", input=DAN, target="sv")
@@ -324,6 +331,7 @@ async def test_of_several_translators_the_languages_choose(
     assert [found["language"] for found in answer["detected"]] == ["de", "fr", "de", "en"]
     assert answer["model"] == "de-en, others"
     assert (told["model"], swedish["model"]) == ("others", "others")
+    assert cut["finish_reasons"] == ["length", "stop"]
     assert page["model"] == "de-en" and page["detected"][0]["language"] == "de"  # by its text, and not by its tags
     assert empty.status_code == 422 and "input is empty; send at least one text" in empty.text
     assert "".join(piece["text"] for piece in pieces) == greedy["translations"][0]
