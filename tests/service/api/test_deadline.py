@@ -161,3 +161,16 @@ async def test_a_reader_who_does_not_take_a_whole_answer_is_cut(asking: Any) -> 
         await asyncio.wait_for(ask("/generate", body(max_tokens=1, min_tokens=0)), timeout=5)
 
     assert ask.count("rejections_total", model="stories", reason="reader_stalled") == 1
+
+
+async def test_nothing_strikes_at_the_deadline_of_a_request_that_is_over(
+    asking: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.api.deadline.LAST_WORDS_S", 0.0)
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, failure: failures.append(failure))
+    async with asking(request_timeout_s=1, stall_timeout_s=0.1) as ask:
+        await ask("/generate", body(max_tokens=1, min_tokens=0))
+        await asyncio.sleep(1.1)
+
+    assert ask.status == 200 and failures == []

@@ -2,8 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from service.api.error_forms import NATIVE, OPENAI, error_form
-from service.errors import InternalError, InvalidRequest, RateLimited, ServiceError, TooLong, Unauthorized, UnknownModel
+from service.api.error_forms import NATIVE, OPENAI, TEI, error_form
+from service.errors import (
+    Forbidden,
+    InternalError,
+    InvalidRequest,
+    NotReady,
+    RateLimited,
+    ServerOverloaded,
+    ServiceError,
+    TooLong,
+    Unauthorized,
+    UnknownModel,
+)
 
 
 @pytest.mark.parametrize(
@@ -11,6 +22,7 @@ from service.errors import InternalError, InvalidRequest, RateLimited, ServiceEr
     [
         (InvalidRequest("n is 0", "n"), 400, "invalid_request_error", "invalid_request"),
         (Unauthorized("a key is needed"), 401, "authentication_error", "invalid_api_key"),
+        (Forbidden("not yours"), 403, "permission_error", "forbidden"),
         (RateLimited("too many"), 429, "rate_limit_error", "rate_limited"),
         (InternalError("ours"), 500, "server_error", "internal_error"),
         (UnknownModel("there is no model 'a'", "model"), 404, "invalid_request_error", "model_not_found"),
@@ -21,6 +33,14 @@ def test_an_error_has_the_status_and_type_that_openais_clients_expect(
 ) -> None:
     assert OPENAI.status(error) == status
     assert OPENAI.body(error)["error"] == {**error.body()["error"], "type": kind, "code": code}
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(RateLimited("too many"), "Overloaded"), (ServerOverloaded(), "Overloaded"), (NotReady("soon"), "Unhealthy")],
+)
+def test_an_error_has_the_type_that_teis_clients_expect(error: ServiceError, kind: str) -> None:
+    assert TEI.body(error) == {"error": error.message, "error_type": kind}
 
 
 def test_a_text_that_is_too_long_is_told_in_the_words_that_openais_clients_look_for() -> None:

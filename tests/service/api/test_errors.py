@@ -249,9 +249,10 @@ async def test_both_names_of_a_field_may_be_sent(client: Client) -> None:
     assert answer["usage"]["completion_tokens"] <= 1
 
 
-async def test_a_full_queue_is_429_with_retry_after(open_client: OpenClient) -> None:
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_full_queue_is_429_with_retry_after(open_client: OpenClient, is_stream: bool) -> None:
     async with open_client("stories", max_slots=1, max_waiting_slots=1) as client:
-        body = {"prompt": "Once", "max_tokens": 50}
+        body = {"prompt": "Once", "max_tokens": 50, "stream": is_stream}
         responses = await asyncio.gather(*(client.post("/generate", json=body) for _ in range(8)))
 
     refused = [response for response in responses if response.status_code == 429]

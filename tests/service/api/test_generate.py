@@ -7,7 +7,7 @@ import pytest
 
 from service.engine.beam_search import BeamSearch
 from service.metrics_engine import FLUSH_S
-from tests.service.api.conftest import Client, OpenClient, events_of, post, series
+from tests.service.api.conftest import Client, OpenClient, events_of, limits, post, series
 
 
 async def test_generate_continues_a_prompt(client: Client) -> None:
@@ -122,6 +122,15 @@ async def test_no_token_at_all_is_refused_where_no_prompt_is_scored(client: Clie
     assert response.status_code in {400, 422} and response.json()["error"]["param"] == "max_tokens"
 
 
+async def test_text_that_may_become_a_stop_text_is_held_back_without_empty_events(client: Client) -> None:
+    body: dict[str, Any] = {"prompt": "Once", "max_tokens": 12, "min_tokens": 12, "temperature": 0}
+    text = (await post(client, "/generate", **body))["choices"][0]["text"]
+    *pieces, _ = await events_of(client, "/generate", **body, stop=f"{text[2:12]}\u2603")
+
+    assert "".join(piece["text"] for piece in pieces) == text
+    assert len(pieces) < 12 and all(piece["text"] or "finish_reason" in piece for piece in pieces)
+
+
 async def test_many_streamed_choices_wait_for_their_turn(client: Client) -> None:
     *pieces, usage = await events_of(client, "/generate", prompt="Once", n=200, max_tokens=2, temperature=0)
 
@@ -135,6 +144,16 @@ async def test_nothing_stands_before_the_first_id_of_a_prompt(client: Client) ->
     tokens = answer["choices"][0]["logprobs"]
     assert [token["id"] for token in tokens[:3]] == [40, 41, 42]
     assert "logprob" not in tokens[0] and tokens[1]["logprob"] < 0
+
+
+async def test_log_probabilities_of_an_echoed_prompt_count_towards_the_limit(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.tasks.generate.MAX_LOGPROBS", 50)
+    body = {"prompt": [5] * 60, "max_tokens": 1, "logprobs": 0}
+    plain, echoed = [await client.post("/generate", json={**body, "echo": echo}) for echo in (False, True)]
+
+    assert (plain.status_code, echoed.status_code) == (200, 413)
 
 
 async def test_an_echoed_stream_begins_with_the_prompt(client: Client) -> None:
@@ -175,11 +194,21 @@ async def test_a_stop_id_ends_a_choice(client: Client) -> None:
 
 
 async def test_beam_search_gives_n_scored_choices(client: Client) -> None:
-    answer = await post(client, "/generate", prompt="Once", max_tokens=5, beam_size=3, n=3)
+    answer = await post(client, "/generate", prompt="Once", max_tokens=5, min_tokens=5, beam_size=3, n=3)
 
+    assert answer["usage"]["completion_tokens"] == 3 * 5
     scores = [choice["score"] for choice in answer["choices"]]
     assert scores == sorted(scores, reverse=True) and len(set(scores)) == 3
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
+
+
+async def test_a_search_that_the_memory_could_not_hold_is_refused(open_client: OpenClient) -> None:
+    async with open_client("stories", kv_cache_mib=1, settings=limits(request_timeout_s=3)) as client:
+        refused = await client.post("/generate", json={"prompt": "Once", "beam_size": 48, "max_tokens": 120})
+
+    error = refused.json()["error"]
+    assert refused.status_code == 422 and error["param"] == "beam_size"
+    assert "tokens of the KV cache" in error["message"]
 
 
 async def test_a_search_for_several_choices_runs_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.conftest import TinyPackage
 from tests.service.api.conftest import Client, OpenClient, events_of, post
 
 
@@ -82,10 +83,14 @@ async def test_translate_answers_a_text_as_it_does_a_list(client: Client) -> Non
     assert "alternatives" not in single and "detected" not in several
 
 
-async def test_translate_gives_alternatives_when_asked(client: Client) -> None:
-    answer = await post(client, "/translate", input="Dan loves ice cream.", target="sv", max_tokens=8, n_best=3)
+async def test_translate_gives_alternatives_when_asked(client: Client, translate: TinyPackage) -> None:
+    body = {"input": "Dan loves ice cream.", "source": "en", "target": "sv", "max_tokens": 8}
+    answer = await post(client, "/translate", **body, n_best=3)
+    suppressed = [token for token in range(translate.manifest.vocab_size) if token != 50]
+    only = await post(client, "/translate", **{**body, "max_tokens": 1}, n_best=4, suppress_ids=suppressed)
 
     assert len(answer["alternatives"][0]) == 2
+    assert only["alternatives"] == [only["translations"] * 3]  # the same again where there are no others
 
 
 async def test_sentences_are_translated_each_on_its_own_and_joined(client: Client) -> None:

@@ -73,7 +73,7 @@ async def test_a_busy_stream_has_no_comments() -> None:
 
 
 async def test_a_response_begins_with_a_comment_when_the_first_event_is_late() -> None:
-    parts = await read(await event_stream(aiter(Events(SOON * 25)), SOON))
+    parts = await read(await event_stream(aiter(Events(SOON * 16)), SOON * 10))  # before another could be due
 
     assert parts[0] == ": keep-alive\n\n"
     assert parts[-1] == "data: [DONE]\n\n"

@@ -128,10 +128,14 @@ async def test_a_text_that_is_too_long_is_refused_or_cut(client: Client) -> None
     response = await client.post("/summarize", json={"model": "bart", "input": long})
     cut = await post(client, "/summarize", model="bart", input=long, truncate=True)
     generated = await post(client, "/generate", model="bart", prompt=long, truncate=True)
+    (tokens,) = (await post(client, "/tokenize", model="bart", input=long))["results"]
+    ended = [*(token["id"] for token in tokens[:63]), 2]
+    by_ids = await post(client, "/generate", model="bart", prompt=ended)
 
     error = response.json()["error"]
     assert response.status_code == 422 and error["param"] == "input" and "the limit is 64" in error["message"]
     assert cut["usage"]["prompt_tokens"] == 64 and cut["summaries"] == [generated["choices"][0]["text"]]
+    assert by_ids["choices"] == generated["choices"]  # its end was not cut off
 
 
 async def test_a_language_is_asked_for_in_words(client: Client) -> None:

@@ -48,6 +48,13 @@ def test_what_a_slow_reader_gets_merged_ends_at_the_same_token(stories: TinyPack
     assert joined(merged)[0].endswith("dog") and joined(merged)[3] == "stop"
 
 
+def test_an_end_behind_a_stop_text_is_not_told(stories: TinyPackage) -> None:
+    tokens = tokens_of(stories, "The end.")
+    (piece,) = make_choice(stories, ".").read(Output(tokens, "stop", end=SampledToken(2, -1.0)))
+
+    assert [token.id for token in piece.tokens or []] == [token.id for token in tokens]
+
+
 def test_what_a_slow_reader_gets_merged_has_the_same_tokens() -> None:
     made = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁", -1.0), ("▁dog", -2.0)], unk_id=0))
     made.decoder = decoders.Metaspace()

@@ -24,7 +24,7 @@ from service.settings import Limits
 from service.tasks.grammars import lark_of
 from service.tasks.loading import load_task
 from service.tasks.task import LocalTask
-from tests.conftest import MakePackage
+from tests.conftest import MakePackage, TinyPackage
 from tests.service.tasks.schemas import Schema, schemas
 
 PROPERTY = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -138,17 +138,22 @@ def test_a_context_free_grammar_may_ignore_and_recurse(
     assert ended and all(re.fullmatch(r"[1(+) ]+", text) and eval(text) for text in ended)
 
 
-def test_a_grammar_is_compiled_once(
-    task: LocalTask, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    grammar, compiled = Grammar(choice=["once", "and once more"]), Vocabulary.grammar
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The grammars that are compiled."""
     seen: list[str] = []
+    compile_ = Vocabulary.grammar
 
-    def counted(vocabulary: Vocabulary, lark: str) -> Any:
+    def noted(vocabulary: Vocabulary, lark: str) -> Any:
         seen.append(lark)
-        return compiled(vocabulary, lark)
+        return compile_(vocabulary, lark)
 
-    monkeypatch.setattr(Vocabulary, "grammar", counted)
+    monkeypatch.setattr(Vocabulary, "grammar", noted)
+    return seen
+
+
+def test_a_grammar_is_compiled_once(task: LocalTask, loop: asyncio.AbstractEventLoop, compiled: list[str]) -> None:
+    grammar = Grammar(choice=["once", "and once more"])
 
     async def several() -> None:
         await asyncio.gather(*(ask(task, grammar, n=2) for _ in range(4)))
@@ -156,7 +161,19 @@ def test_a_grammar_is_compiled_once(
     first = loop.run_until_complete(ask(task, grammar, seed=4, n=3))
     loop.run_until_complete(several())
     assert loop.run_until_complete(ask(task, grammar, seed=4, n=3)) == first
-    assert len(seen) == 1
+    assert len(compiled) == 1
+
+
+async def test_of_many_grammars_the_last_are_kept(
+    stories: TinyPackage, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.tasks.grammars.KEPT", 2)
+    task = load_task(ModelSettings(package=stories.folder, threads=1), Limits())
+    for word in ("first", "second", "third", "second", "first"):
+        await ask(task, Grammar(choice=[word]), max_tokens=1)
+    await task.close()
+
+    assert [lark.count("first") for lark in compiled] == [1, 0, 0, 1]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -7,7 +7,11 @@ import pytest
 
 from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.errors import EngineFailed
+from service.models_file import ModelSettings
+from service.settings import Limits
+from service.tasks.loading import load_task
 from service.tasks.pool import SMALL, Pool
+from tests.conftest import TinyPackage
 
 
 def request(client: str = "") -> Permit:
@@ -110,6 +114,18 @@ async def test_closing_ends_what_waits_and_lets_others_go_on_while_the_thread_wo
 
     assert await working
     await asyncio.wait_for(closing, 10)
+
+
+async def test_a_model_whose_thread_is_stuck_at_a_piece_makes_no_progress(
+    stories: TinyPackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = load_task(ModelSettings(package=stories.folder, threads=1), Limits())
+    before = task.is_progressing
+    monkeypatch.setattr(Pool, "stalled_s", lambda _: 1e9)
+    after = task.is_progressing
+    await task.close()
+
+    assert before and not after
 
 
 async def test_how_long_the_thread_has_been_at_a_piece_is_known() -> None:

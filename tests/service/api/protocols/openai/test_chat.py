@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.service.api.conftest import Client, OpenClient, events_of, post
-from tests.service.api.protocols.openai.conftest import refused
+from tests.service.api.protocols.openai.conftest import ids_of, refused
 
 MESSAGES = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Who is Dan?"}]
 GREEDY: dict[str, Any] = {"max_tokens": 9, "temperature": 0}
@@ -53,12 +53,16 @@ async def test_log_probabilities_have_the_tokens_bytes(client: Client) -> None:
     body = {"messages": MESSAGES, "logprobs": True, "top_logprobs": 3, **GREEDY}
     tokens = (await post(client, "/v1/chat/completions", **body))["choices"][0]["logprobs"]["content"]
     native = await post(client, "/generate", model="chat", messages=MESSAGES, logprobs=3, **GREEDY)
+    *_, half = await ids_of(client, "chat", "é")
+    body = {"messages": MESSAGES, "logprobs": True, "max_tokens": 1, "logit_bias": {str(half): 100}}
+    (part,) = (await post(client, "/v1/chat/completions", **body))["choices"][0]["logprobs"]["content"]
 
     assert [token["logprob"] for token in tokens] == [each["logprob"] for each in native["choices"][0]["logprobs"]]
     for token in tokens:
         assert len(token["top_logprobs"]) == 3 and token["logprob"] == token["top_logprobs"][0]["logprob"]
         if "\ufffd" not in token["token"]:
             assert bytes(token["bytes"]).decode() == token["token"]
+    assert part["token"] == "\ufffd" and part.get("bytes") is None  # of a part of a character they are not known
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,16 @@ async def test_echo_with_logprobs_scores_a_prompt_of_ids(client: Client) -> None
     assert logprobs["text_offset"] == [sum(lengths[:place]) for place in range(len(lengths))]
 
 
+async def test_of_tokens_that_read_alike_the_likeliest_is_told(client: Client) -> None:
+    *_, first, second = await ids_of(client, "stories", "é")  # the bytes of a character, neither of which is a text
+    body = {"prompt": "Once", "max_tokens": 1, "logit_bias": {str(first): 100, str(second): 100}, "logprobs": 2}
+    answer = await post(client, "/v1/completions", **body, n=16, seed=1, temperature=10)
+    told = [(each["token_logprobs"][0], each["top_logprobs"][0]) for each in (c["logprobs"] for c in answer["choices"])]
+
+    assert len({logprob for logprob, _ in told}) == 2
+    assert all(top == {"\ufffd": max(told)[0]} for _, top in told)
+
+
 async def test_too_many_choices_to_choose_among_are_refused_by_their_own_field(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,10 +154,12 @@ async def test_the_models_ends_may_be_ignored_and_the_requests_own_still_end(
     endless = await post(client, "/v1/completions", **body, logit_bias={str(end): 100}, ignore_eos=True)
     stopped = await post(client, "/v1/completions", **body, stop_token_ids=[asked], ignore_eos=True)
     as_asked = await post(client, "/v1/completions", **body, stop_token_ids=[end], ignore_eos=True)
+    both = await post(client, "/v1/completions", **body, stop_ids=[asked], stop_token_ids=[end], ignore_eos=True)
 
     assert at_once["usage"]["completion_tokens"] == 0
     assert endless["usage"]["completion_tokens"] == 12
     assert stopped["choices"][0]["finish_reason"] == "stop" and stopped["usage"]["completion_tokens"] <= 5
+    assert both["choices"] == stopped["choices"]
     assert as_asked["choices"] == (await post(client, "/v1/completions", **body))["choices"]
 
 
