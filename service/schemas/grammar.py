@@ -21,7 +21,7 @@ class Grammar(BaseModel):
     json_schema: dict[str, Any] | None = Field(
         None,
         description="a JSON schema; {} is any value; objects have their properties in the schema's order, and no "
-        "others unless it has additionalProperties",
+        "others unless it has additionalProperties or is put together of several schemas",
     )
     regex: Text | None = Field(
         None, max_length=MAX_CHARACTERS, description="a regular expression in Rust's syntax, of the whole output"
