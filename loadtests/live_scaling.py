@@ -23,8 +23,8 @@ from deploy.monitoring.local import Prometheus, prometheus
 FIRST_TOKEN = 'trifold_time_to_first_token_seconds_bucket{{model="{model}"}}'
 PANELS = {
     "replicas": (
-        'max(ray_serve_autoscaling_desired_replicas{{application="{model}"}})',
-        'sum(ray_serve_deployment_replica_healthy{{application="{model}"}})',
+        'max(ray_serve_autoscaling_desired_replicas{{application="{application}"}})',
+        'sum(ray_serve_deployment_replica_healthy{{application="{application}"}})',
     ),
     "sequences": (
         'sum(trifold_sequences_running{{model="{model}"}})',
@@ -56,12 +56,13 @@ async def load(address: str, key: str, model: str, phases: list[tuple[int, float
     return codes
 
 
-def draw(source: Prometheus, model: str, start: float, end: float, path: Path) -> None:
+def draw(source: Prometheus, model: str, application: str, start: float, end: float, path: Path) -> None:
     """Draw the series, one panel above the other."""
+    names = {"model": model, "application": application}
     figure = Figure(figsize=(8, 9), layout="constrained")
     for axes, (title, queries) in zip(figure.subplots(len(PANELS), sharex=True), PANELS.items(), strict=True):
         for query, name in zip(queries, NAMES.get(title, ("",)), strict=True):
-            for points in source.series(query.format(model=model), start, end).values():
+            for points in source.series(query.format(**names), start, end).values():
                 axes.step([at - start for at, _ in points], [value for _, value in points], where="post", label=name)
         axes.set_ylabel(title)
         axes.set_ylim(bottom=0)
@@ -80,6 +81,10 @@ def main() -> None:
     parser.add_argument("--metrics", default="127.0.0.1:9464", help="the node's metrics port")
     parser.add_argument("--ray-metrics", default="127.0.0.1:8080", help="Ray's metrics port")
     parser.add_argument("--model", default="stories")
+    parser.add_argument(
+        "--application",
+        help="of the model, in Ray's metrics; by default its name, but a model alone is the gateway, too",
+    )
     parser.add_argument("--clients", type=int, default=48, help="in the middle phase")
     parser.add_argument("--seconds", type=float, default=90, help="of a phase")
     parser.add_argument("--out", type=Path, required=True)
@@ -88,11 +93,15 @@ def main() -> None:
     with prometheus({"trifold": options.metrics, "trifold-ray": options.ray_metrics}) as source:
         start = time.time()
         codes = asyncio.run(load(options.address, options.api_key, options.model, phases))
-        draw(source, options.model, start, time.time(), options.out)
-        replicas = source.series(PANELS["replicas"][1].format(model=options.model), start, time.time())
+        application = options.application or options.model
+        draw(source, options.model, application, start, time.time(), options.out)
+        replicas = source.series(PANELS["replicas"][1].format(application=application), start, time.time())
     seen = [int(value) for points in replicas.values() for _, value in points]
     if not seen:
-        raise SystemExit(f"{options.ray_metrics} tells of no replicas; start the service with TRIFOLD_RAY_METRICS_PORT")
+        raise SystemExit(
+            f"{options.ray_metrics} tells of no replicas of an application {application!r}; start the service with "
+            "TRIFOLD_RAY_METRICS_PORT, and of a model alone name the --application gateway"
+        )
     changes = [seen[0], *(after for before, after in itertools.pairwise(seen) if after != before)]
     sys.stdout.write(f"replicas: {' → '.join(map(str, changes))}; answers by status: {codes}\n")
 
