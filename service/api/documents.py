@@ -42,7 +42,7 @@ def _with_errors(documents: Schema) -> Schema:
             answers = operation["responses"]
             answers.pop("422", None)
             if _may_stream(operation, schemas):
-                answers["200"]["content"]["text/event-stream"] = {"schema": EVENT}
+                answers["200"].setdefault("content", {})["text/event-stream"] = {"schema": EVENT}
             answers.update({status: _response(forms, status) for status in _statuses(forms)})
     return documents
 

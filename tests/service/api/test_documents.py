@@ -66,3 +66,5 @@ async def test_every_example_in_the_documents_is_answered(
                 response = await client.post(path, json=body)
                 expected = REFUSED.get(path, 404 if first_fitting(manifests, kind) is None else 200)
                 assert response.status_code == expected, (path, body, response.text)
+                told = document["paths"][path]["post"]["responses"][str(expected)]["content"]
+                assert response.headers["content-type"].partition(";")[0] in told, path

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from model.package import TaskName
 from service.api.answers import json_answer
@@ -125,7 +125,7 @@ def add_huggingface_routes(router: APIRouter, calls: Calls, keep_alive_s: float)
     for name, pipeline in PIPELINES.items():
         router.post(f"/pipeline/{name}", name=name, response_model=Any)(_route(pipeline, answered))
 
-    @router.post("/generate_stream", response_model=Any)
+    @router.post("/generate_stream", response_class=StreamingResponse)
     async def generate_stream(
         request: Annotated[bodies.TextGeneration, Body(openapi_examples={"prompt": {"value": TEXT}})],
     ) -> Any:
