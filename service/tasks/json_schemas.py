@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-BY_NAME = (
-    "properties",
-    "patternProperties",
-    "$defs",
-    "definitions",
-    "dependentSchemas",
-)  # schemas, by names of any kind
+# Where schemas stand in a schema: by names of any kind, in lists, alone.
+BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 ALONE = ("items", "additionalProperties")
 # What says of an object that it is as another schema says, and what says so itself.

@@ -22,8 +22,6 @@ TOOL: dict[str, Any] = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     },
 }
-
-
 CALLING: dict[str, Any] = {
     "role": "assistant",
     "tool_calls": [

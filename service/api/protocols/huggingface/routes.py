@@ -67,8 +67,6 @@ OWN: Mapping[TaskName, str] = {  # the pipeline of a model at its own address, u
     "summarize": "summarization",
     "translate": "translation",
 }
-
-
 OF_OUTPUTS = ("text-generation", "summarization", "translation")
 # Fields that say which pipelines a body is for, as clients of others do not send them.
 SIGNS: Mapping[str, tuple[str, ...]] = {
@@ -89,8 +87,6 @@ SIGNS: Mapping[str, tuple[str, ...]] = {
     "normalize": ("feature-extraction",),
     "prompt_name": ("feature-extraction", "sentence-similarity"),
 }
-
-
 BESIDE = frozenset({"stream", "normalize", "prompt_name"})  # those of them that stand beside the inputs
 
 
@@ -136,8 +132,10 @@ def add_huggingface_routes(router: APIRouter, calls: Calls, keep_alive_s: float)
     async def own(request: Annotated[AnyBody, Body(openapi_examples={"text": {"value": TEXT}})]) -> Any:
         """Answer by the model's own pipeline, or by the one whose body it is (Hugging Face Inference)."""
         task = calls.find(request.model, "own")
-        own, name = _own(task), _name(task, request)
-        fields = request.model_dump() | ({"model": task.manifest.name} if name == own else {})
+        name = _name(task, request)
+        fields = request.model_dump()
+        if name == _own(task) and name != "translation":  # of several translators the languages choose
+            fields["model"] = task.manifest.name
         return await answered(PIPELINES[name], native(PIPELINES[name].body, **fields))
 
 

@@ -198,6 +198,14 @@ def translators(translate: TinyPackage, tmp_path: Path) -> tuple[Path, Path]:
     return into_english, with_manifest(translate, tmp_path / "others", languages=others)
 
 
+async def test_among_several_translators_languages_choose_for_hugging_faces_client_too(
+    open_client: OpenClient, translators: tuple[Path, Path]
+) -> None:
+    body = {"inputs": "Dan.", "parameters": {"src_lang": "en", "tgt_lang": "sv"}}
+    async with open_client(*translators) as client:
+        assert await post(client, "/", **body) == await post(client, "/", **body, model="others")
+
+
 @pytest.mark.usefixtures("computed_elsewhere")
 async def test_texts_for_several_translators_are_counted_and_charged_together(
     open_client: OpenClient, translators: tuple[Path, Path], tmp_path: Path
