@@ -183,7 +183,7 @@ def without_flagged_space(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokeni
         ("pre_tokenizer", "pretokenizers", None),
         ("decoder", "decoders", "Strip"),
     ):
-        parts = _parts_of(state[step], parts_name)
+        parts = parts_of(state[step], parts_name)
         kept = [
             {**part, "prepend_scheme": "never"} if part["type"] == "Metaspace" else part
             for part in parts
@@ -193,8 +193,8 @@ def without_flagged_space(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokeni
     return None if state == json.loads(tokenizer.to_str()) else Tokenizer.from_str(json.dumps(state))
 
 
-def _parts_of(step: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
-    """Return the parts of a step of a tokenizer, which may be one or none."""
+def parts_of(step: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
+    """Return the parts of a step of a tokenizer.json, which may be one or none; `name` is that of a sequence's."""
     if step is None:
         return []
     found: list[dict[str, Any]] = step[name] if step["type"] == "Sequence" else [step]

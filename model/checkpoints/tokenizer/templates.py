@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer, processors
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.tokenizer.find import read_tokenizer
+from model.checkpoints.tokenizer.find import parts_of, read_tokenizer
 from model.package.manifest import TOKENIZER_FILE
 
 SEPARATORS = frozenset({"[SEP]", "<sep>"})
@@ -83,10 +83,7 @@ def of_one_type(file: Path, scratch: Path) -> Path:
 
 def _templates(processor: dict[str, Any] | None) -> list[dict[str, Any]]:
     """Return the templates of a post-processor, which may be several or none."""
-    if processor is None:
-        return []
-    parts = processor["processors"] if processor["type"] == "Sequence" else [processor]
-    return [part for part in parts if part["type"] == "TemplateProcessing"]
+    return [part for part in parts_of(processor, "processors") if part["type"] == "TemplateProcessing"]
 
 
 def _changed(file: Path, content: dict[str, Any], scratch: Path, holds: Callable[[Tokenizer], bool]) -> Path:

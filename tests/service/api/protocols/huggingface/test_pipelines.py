@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +11,12 @@ import pytest
 
 from service.api.protocols.huggingface.encoders import words_of
 from service.schemas import Candidate, Mask
-from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
-from tests.service.api.conftest import Client, OpenClient, lines_of, post
+from tests.conftest import TEXTS, TinyPackage, with_manifest
+from tests.service.api.conftest import Client, OpenClient, post
+from tests.service.api.protocols.huggingface.conftest import pieces_of, piped
 from tests.service.api.test_images import encoded, png
 
-MODELS = ("sentiment", "embed", "entailment", "entities", "answers", "encoder", "stories", "fashion")
-SUMMARY = {"summarize": {"prefix": "In short: "}}
-
-
-@pytest.fixture
-async def client(open_client: OpenClient, make_package: MakePackage, tmp_path: Path) -> AsyncIterator[Client]:
-    translate = with_manifest(make_package("translate"), tmp_path / "translate", task_prompts=SUMMARY)
-    async with open_client(*MODELS, translate) as client:
-        yield client
-
-
 SAME_LANGUAGE = {"src_lang": "sv", "tgt_lang": "sv"}
-
-
-async def piped(client: Client, pipeline: str, inputs: Any, **parameters: Any) -> Any:
-    return await post(client, f"/pipeline/{pipeline}", inputs=inputs, parameters=parameters)
-
-
-async def pieces_of(client: Client, path: str, **body: Any) -> list[Any]:
-    """Return the events of a stream, which ends without a word, as TGI's does."""
-    return [json.loads(line) for line in await lines_of(client, path, **body)]
 
 
 async def test_labels_are_those_of_classify(client: Client) -> None:
@@ -308,27 +287,6 @@ async def test_summaries_and_translations_take_generate_parameters(client: Clien
     assert found == [{"translation_text": native["translations"][0]}]
 
 
-async def test_at_a_models_address_its_task_and_the_body_choose_the_pipeline(client: Client) -> None:
-    bodies: dict[str, tuple[str, dict[str, Any]]] = {
-        "sentiment": ("text-classification", {"inputs": TEXTS[0]}),
-        "embed": ("feature-extraction", {"inputs": TEXTS[0], "normalize": False}),
-        "entities": ("token-classification", {"inputs": TEXTS[2], "parameters": None}),
-        "answers": ("question-answering", {"inputs": {"question": "Who?", "context": TEXTS[2]}}),
-        "encoder": ("fill-mask", {"inputs": "The [MASK]."}),
-        "stories": ("text-generation", {"inputs": "Once", "parameters": {"max_new_tokens": 4, "do_sample": False}}),
-        "translate": ("translation", {"inputs": "Dan.", "parameters": {"src_lang": "en", "tgt_lang": "sv"}}),
-    }
-    for model, (pipeline, body) in bodies.items():
-        assert await post(client, "/", model=model, **body) == await post(client, f"/pipeline/{pipeline}", **body)
-
-
-async def test_fields_that_nobody_knows_are_passed_over_whatever_they_are_called(client: Client) -> None:
-    body = {"model": "sentiment", "inputs": TEXTS[0]}
-    others = dict.fromkeys(("kind", "self", "cls", "values", "model_config", "__class__"), 1)
-
-    assert await post(client, "/", **body, **others) == await post(client, "/", **body)
-
-
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [
@@ -396,58 +354,12 @@ async def test_what_is_no_json_and_no_image_is_refused(client: Client, path: str
     assert response.json()["error"].startswith("the body is neither JSON nor an image (PNG, JPEG,")
 
 
-@pytest.mark.parametrize(
-    ("body", "pipeline"),
-    [
-        (
-            {"inputs": "Once", "stream": False, "parameters": {"max_new_tokens": 3, "do_sample": False}},
-            "text-generation",
-        ),
-        ({"inputs": "Dan.", "parameters": {"src_lang": "en", "tgt_lang": "sv"}}, "translation"),
-        ({"inputs": TEXTS[0], "normalize": True}, "feature-extraction"),
-        ({"inputs": TEXTS[2], "parameters": {"aggregation_strategy": "simple"}}, "token-classification"),
-        ({"inputs": "The [MASK].", "parameters": {"targets": ["dog"]}}, "fill-mask"),
-        ({"inputs": {"question": "Who?", "context": TEXTS[2]}}, "question-answering"),
-        ({"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}}, "sentence-similarity"),
-        (
-            {"inputs": TEXTS[0], "parameters": {"candidate_labels": ["dog"], "targets": None}},
-            "zero-shot-classification",
-        ),
-        ({"inputs": TEXTS[0], "parameters": {"top_k": 1}}, "text-classification"),
-    ],
-)
-async def test_without_a_model_the_fields_choose_the_pipeline_and_else_it_is_the_first_models(
-    client: Client, body: dict[str, Any], pipeline: str
-) -> None:
-    assert await post(client, "/", **body) == await post(client, f"/pipeline/{pipeline}", **body)
-
-
-async def test_what_asks_for_nothing_says_nothing_of_a_model_that_is_named(client: Client) -> None:
-    body = {"inputs": TEXTS[0], "stream": False, "parameters": {"details": False}}
-
-    assert await post(client, "/models/sentiment", **body) == await piped(client, "text-classification", TEXTS[0])
-
-
 @pytest.mark.parametrize("before", ["\ufeff", " \n"])
 async def test_json_may_begin_with_a_mark_or_spaces(client: Client, before: str) -> None:
     body = before + '{"model": "sentiment", "inputs": "h\u00e9llo"}'
     answer = await client.post("/", content=body.encode(), headers={"Content-Type": "application/json"})
 
     assert answer.status_code == 200, answer.text
-
-
-async def test_the_first_model_of_texts_answers_though_one_of_images_comes_before(open_client: OpenClient) -> None:
-    async with open_client("fashion", "sentiment") as client:
-        assert await post(client, "/", inputs=TEXTS[0]) == await post(client, "/models/sentiment", inputs=TEXTS[0])
-
-
-async def test_a_model_that_has_not_the_pipeline_of_the_fields_says_so(client: Client) -> None:
-    generation = {"inputs": "a", "stream": False, "parameters": {"max_new_tokens": 3}}
-    refused = await client.post("/models/embed", json=generation)
-    named = await client.post("/", json={**generation, "model": "sentiment"})
-
-    assert refused.status_code == 404 and "no model for generate here; there are embed" in refused.json()["error"]
-    assert named.status_code == 422 and "'sentiment' is for classify, not for generate" in named.json()["error"]
 
 
 async def test_the_own_routes_of_text_generation_inference_are_here_too(client: Client) -> None:
