@@ -88,6 +88,7 @@ TINY: dict[str, TransformerConfig] = {
 # With heads of 16 numbers, which our own operator attends with.
 TINY["wide_stories"] = replace(TINY["stories"], attention=AttentionConfig(2, num_kv_heads=1))
 TINY["wide_translate"] = replace(TINY["translate"], attention=AttentionConfig(2))
+TINY["long_stories"] = replace(TINY["stories"], max_positions=512)
 TINY["embed"] = replace(TINY["sentiment"], head=default_head("embed"))
 TINY["entities"] = replace(TINY["sentiment"], head=default_head("tag", len(cards.ENTITIES.labels)))
 TINY["answers"] = replace(TINY["sentiment"], head=default_head("answer", 2))
@@ -110,6 +111,7 @@ RECIPE_OF = {
     **PACKAGES,
     "encoder": "pretrain-encoder",
     "wide_stories": PACKAGES["stories"],
+    "long_stories": PACKAGES["stories"],
     "wide_translate": PACKAGES["translate"],
 }
 # Of what can be served and no recipe makes.

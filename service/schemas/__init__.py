@@ -25,6 +25,7 @@ from service.schemas.sampling import SamplingRequest
 from service.schemas.summarize import SummarizeEvent, SummarizeRequest, SummarizeResponse
 from service.schemas.tag import Entity, TagRequest, TagResponse
 from service.schemas.tokens import DetokenizeRequest, DetokenizeResponse, Token, TokenizeRequest, TokenizeResponse
+from service.schemas.tools import NamedTool, ToolCall, ToolCallPiece, ToolChoice
 from service.schemas.translate import (
     Detected,
     TranslateEvent,
@@ -89,6 +90,7 @@ __all__ = [
     "ModelCard",
     "ModelHealth",
     "ModelList",
+    "NamedTool",
     "Option",
     "Question",
     "Ranked",
@@ -109,6 +111,9 @@ __all__ = [
     "TokenLogprob",
     "TokenizeRequest",
     "TokenizeResponse",
+    "ToolCall",
+    "ToolCallPiece",
+    "ToolChoice",
     "TopLogprob",
     "TranslateEvent",
     "TranslateRequest",

@@ -12,6 +12,7 @@ from service.schemas.chat import Message
 from service.schemas.decoding import FinishReason
 from service.schemas.request import Ids, ListsOfIds, Response, Text, Texts, Usage, as_lists_of_ids
 from service.schemas.sampling import SamplingRequest
+from service.schemas.tools import ToolCall, ToolCallPiece, ToolChoice
 
 MAX_MESSAGES, MAX_TOOLS = 4096, 256
 
@@ -67,6 +68,12 @@ class GenerateRequest(SamplingRequest):
     tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = Field(
         None, description="functions that the chat template may offer the model"
     )
+    tool_choice: ToolChoice | None = Field(
+        None,
+        description="read the model's calls of tools from its output into tool_calls: whether it calls some is its own "
+        "choice (auto), it has to (required), or it has to call the one of a name; if left out, calls stay in the text",
+    )
+    parallel_tool_calls: bool = Field(True, description="with tool_choice: whether there may be several calls")
     add_generation_prompt: bool = Field(True, description="begin an assistant's message behind the conversation")
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
     logprobs: int | None = Field(
@@ -127,6 +134,7 @@ class Choice(Response):
     )
     score: float | None = Field(None, description="of a beam search")
     logprobs: list[TokenLogprob] | None = None
+    tool_calls: list[ToolCall] | None = Field(None, description="with tool_choice, which then are not in the text")
 
 
 class GenerateResponse(Response):
@@ -144,3 +152,4 @@ class GenerateEvent(Response):
     text: str
     finish_reason: FinishReason | None = None
     logprobs: list[TokenLogprob] | None = None
+    tool_calls: list[ToolCallPiece] | None = None

@@ -19,7 +19,9 @@ from model.package import ChatTemplate, PackageTokenizer
 from model.package.chat import MARK, TemplateError, TooMuch, compiled, literals, render
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Message
-from service.tasks.tool_calls import CallForm
+from service.tasks.tools.call_form import CallForm
+from service.tasks.tools.syntax import CallSyntax
+from service.tasks.tools.trial import Trial
 
 SECONDS = 1.0  # of the processor's time, for one conversation; a usual one takes a millisecond
 ASSISTANT, SYSTEM, DEVELOPER = "assistant", "system", "developer"
@@ -36,9 +38,8 @@ class Chat:
         of_tools = template.tools_source or template.source
         self._tools_template = compiled(of_tools)
         self._takes_tools = "tools" in of_tools
-        self._call_form = CallForm()
-        if "tool_calls" in of_tools:
-            self._call_form = CallForm.of(self._tools_template, self._tokens, takes_tools=self._takes_tools)
+        trial = Trial(self._tools_template, self._tokens, self._takes_tools)
+        self._call_form = CallForm.of(trial) if "tool_calls" in of_tools else CallForm()
         written = literals(template.source) + literals(of_tools)
         self._knows_developers = DEVELOPER in written.split("\0")
         added = tokenizer.added_tokens()
@@ -47,12 +48,34 @@ class Chat:
         self._control = {**others, **self._special}
         self._specials, self._controls = _Tokens(self._special), _Tokens(self._control)
         self._marked = re.compile("|".join([*map(re.escape, map(_mark, _longest_first(self._control))), MARK]))
+        self._call_syntax = None
+        if self._takes_tools:
+            self._call_syntax = CallSyntax.of(trial, self._call_form, written, self._specials.pattern)
+
+    @property
+    def call_syntax(self) -> CallSyntax:
+        """How the model writes calls of tools; raises `InvalidRequest` if they cannot be read from its output."""
+        if self._call_syntax is None:
+            raise InvalidRequest(
+                "tool_choice: the model's chat template does not show how calls of tools are written in a text; "
+                "without tool_choice they are part of the text as the model writes them",
+                "tool_choice",
+            )
+        return self._call_syntax
+
+    def check_tools(self, request: GenerateRequest) -> None:
+        """Refuse tools where the template would leave them out; raises `InvalidRequest`."""
+        if request.tools and not self._takes_tools:
+            raise InvalidRequest(
+                "tools: the model's chat template has no place for them; leave them out, or for structured output send "
+                "response_format or grammar with a json_schema",
+                "tools",
+            )
 
     def prompt(self, request: GenerateRequest, limit: int) -> list[int]:
         """Return a conversation's ids, of `limit` characters at most; raises `InvalidRequest`. For any thread."""
         assert request.messages is not None
-        if request.tools and not self._takes_tools:
-            raise InvalidRequest("tools: the model's chat template has no place for them; leave them out", "tools")
+        self.check_tools(request)
         neutral = _Neutral(limit)
         values = {
             **self._tokens,

@@ -27,6 +27,8 @@ from service.tasks.grammars import Grammars
 from service.tasks.pool import Pool
 from service.tasks.prompts import Prompt, Prompts
 from service.tasks.task import check_beam_size, check_memory, not_for
+from service.tasks.tools.calling import Calling, check_calling
+from service.tasks.tools.reader import CallReader, Said, whole_calls
 from service.turns import Turn
 
 MAX_LOGPROBS = 136_000  # of one answer: about eight megabytes, and a collection of garbage of 35 ms
@@ -49,6 +51,8 @@ class Generate:
         self._grammars = grammars
         prompt = manifest.task_prompts.get(task)
         self._prompts = Prompts(manifest, tokenizer, pool, prompt.prefix if prompt else "", param)
+        chat = self._prompts.chat
+        self._calling = Calling(chat, grammars) if chat is not None and grammars is not None else None
         self._defaults = DecodingDefaults(manifest, task, engine)
 
     async def predict(self, request: AnyRequest, client: str) -> GenerateResponse:
@@ -61,7 +65,9 @@ class Generate:
         chosen = pieces if drawn is request else best(pieces, drawn.n, request)
         return GenerateResponse(
             model=self._manifest.name,
-            choices=[_choice(index, of_choice, request) for index, of_choice in enumerate(chosen)],
+            choices=[
+                _choice(index, of_choice, request, self._reader(request)) for index, of_choice in enumerate(chosen)
+            ],
             usage=Usage(
                 prompt_tokens=sum(prompt.tokens for prompt in prompts),
                 completion_tokens=sum(piece.completion_tokens for of_choice in pieces for piece in of_choice),
@@ -90,12 +96,18 @@ class Generate:
         completion_tokens = 0
         with self._admit(request, client) as permit:
             prompts = await self._prompts.read(request, permit)
+            readers = [self._reader(request) for _ in range(len(prompts) * request.n)]
             async with aclosing(self._pieces(request, prompts, permit)) as pieces:
                 async for piece in pieces:
                     completion_tokens += piece.completion_tokens
-                    if piece.text or piece.finish_reason or piece.tokens:
+                    said = _said(piece, readers[piece.index])
+                    if said.text or said.calls or piece.finish_reason or piece.tokens:
                         yield GenerateEvent(
-                            index=piece.index, text=piece.text, finish_reason=piece.finish_reason, logprobs=piece.tokens
+                            index=piece.index,
+                            text=said.text,
+                            finish_reason=piece.finish_reason,
+                            logprobs=piece.tokens,
+                            tool_calls=said.calls or None,
                         )
         prompt_tokens = sum(prompt.tokens for prompt in prompts)
         yield UsageEvent(usage=Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens))
@@ -109,8 +121,15 @@ class Generate:
         prompts, tokens = self._prompts.expected(request)
         return self._engine.admission.admit(client, prompts * max(self._beam_size(request), request.n), tokens)
 
+    def _reader(self, request: GenerateRequest) -> CallReader | None:
+        return None if request.tool_choice is None or self._calling is None else self._calling.reader()
+
     def _check(self, request: GenerateRequest) -> None:
         self._defaults.check(request)
+        if request.tool_choice is not None:
+            check_calling(request)
+            if self._calling is not None:
+                self._calling.check(request)
         beam_size = self._beam_size(request)
         if request.max_tokens == 0 and (not request.echo or beam_size > 1):
             raise InvalidRequest("max_tokens is 0, which goes with echo and no beam search; ask for 1", "max_tokens")
@@ -162,6 +181,9 @@ class Generate:
     async def _grammars_of(
         self, request: GenerateRequest, prompts: list[Prompt], permit: Permit
     ) -> Sequence[Grammar | None]:
+        if request.tool_choice is not None:
+            assert self._calling is not None, "bug: without a chat template there is no conversation"
+            return [await self._calling.grammar(request, prompt.ids, permit) for prompt in prompts]
         if request.grammar is None:
             return [None] * len(prompts)
         assert self._grammars is not None, "bug: only requests of /generate have a grammar"
@@ -216,14 +238,21 @@ def best(choices: list[list[Piece]], drawn: int, request: GenerateRequest) -> li
     ]
 
 
-def _choice(index: int, pieces: list[Piece], request: GenerateRequest) -> Choice:
+def _said(piece: Piece, reader: CallReader | None) -> Said:
+    """Return what a piece says: its text, and where tools may be called, what a reader finds in it."""
+    return Said(piece.text) if reader is None else reader.add(piece.text, is_last=piece.finish_reason is not None)
+
+
+def _choice(index: int, pieces: list[Piece], request: GenerateRequest, reader: CallReader | None) -> Choice:
     """Put the pieces of one choice together."""
     last = pieces[-1]
     assert last.finish_reason is not None, "bug: a choice ended without a reason"
+    said = [_said(piece, reader) for piece in pieces]
     return Choice(
         index=index,
-        text="".join(piece.text for piece in pieces),
+        text="".join(each.text for each in said),
         finish_reason=last.finish_reason,
         score=last.score,
         logprobs=None if request.logprobs is None else [token for piece in pieces for token in piece.tokens or []],
+        tool_calls=whole_calls(said) or None,
     )

@@ -37,6 +37,7 @@ ONE_LINE = {
     "key_separator": ": ?",
     "json_allowed_escapes": 'nrbtf\\"',
 }
+LENIENT = {**ONE_LINE, "lenient": True}
 # Characters that JSON can write by \u alone: llguidance would leave one out of a text or a key without a word.
 CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")
 # A pattern's parts, and those that are one such character alone; classes of several characters lose nothing but these.
@@ -95,6 +96,23 @@ class Grammars:
             found[begins_text] = made
         return [found[begins_text] for begins_text in begins]
 
+    async def of_rules(self, rules: str, prompt: Sequence[int], permit: Permit, param: str) -> Compiled:
+        """Return what the output behind a prompt has to follow by rules of ours, which a field asks for.
+
+        Raises as `compiled` does.
+        """
+        if isinstance(self._vocabulary, str):
+            raise InvalidRequest(self._vocabulary, param)
+        if len(rules) > MAX_CHARACTERS:
+            raise InvalidRequest(
+                f"{param}: as a grammar they have {len(rules)} characters; the limit is {MAX_CHARACTERS}", param
+            )
+        lark = _behind_space(rules) if self._begins_text(prompt) else rules + OPTIONS
+        made = await self._one(self._vocabulary, lark, permit, is_tried=True)
+        if isinstance(made, str):
+            raise InvalidRequest(f"{param}: {_in_one_line(made, is_own=False)}", param)
+        return made
+
     async def _one(self, vocabulary: Vocabulary, lark: str, permit: Permit, *, is_tried: bool) -> Compiled | str:
         """Return a grammar, or what is wrong with it, and keep it for the next request."""
         if (found := self._kept_one(lark)) is None:
@@ -152,17 +170,23 @@ def _form_of(asked: Grammar) -> str:
     form = _written(asked)
     if len(form) > MAX_CHARACTERS:
         raise InvalidRequest(f"grammar has {len(form)} characters; the limit is {MAX_CHARACTERS}", "grammar")
-    if asked.json_schema is not None:
-        _check_characters(asked.json_schema)
-        if '"minProperties"' in form:
-            _check_counts(asked.json_schema)
-        return _of_schema(as_meant(asked.json_schema))
-    return form
+    return form if asked.json_schema is None else json_rule(asked.json_schema)
+
+
+def json_rule(schema: dict[str, Any], *, is_lenient: bool = False) -> str:
+    """Return what stands behind the name of a rule for JSON; raises `InvalidRequest`.
+
+    A lenient one passes over what no grammar can say.
+    """
+    _check_characters(schema)
+    if '"minProperties"' in json.dumps(schema):
+        _check_counts(schema)
+    return _of_schema(as_meant(schema), LENIENT if is_lenient else ONE_LINE)
 
 
 def _written(asked: Grammar) -> str:
     if asked.json_schema is not None:
-        return _of_schema(asked.json_schema)
+        return _of_schema(asked.json_schema, ONE_LINE)
     if asked.regex is not None:
         if (len(asked.regex) - len(asked.regex.rstrip("\\"))) % 2:
             raise InvalidRequest("grammar: regex ends with a backslash that escapes nothing", "grammar")
@@ -179,8 +203,8 @@ def _written(asked: Grammar) -> str:
     return asked.lark
 
 
-def _of_schema(schema: dict[str, Any]) -> str:
-    return "%json " + json.dumps({**schema, "x-guidance": ONE_LINE})
+def _of_schema(schema: dict[str, Any], options: dict[str, Any]) -> str:
+    return "%json " + json.dumps({**schema, "x-guidance": options})
 
 
 def _check_characters(schema: object, name: str = "") -> None:
@@ -224,5 +248,10 @@ def lark_of(asked: Grammar, form: str | None = None, *, behind_space: bool = Fal
         return (f"start: {SPACE}form\nform: {form}" if behind_space else f"start: {form}") + OPTIONS
     if not behind_space:
         return form + OPTIONS
+    return _behind_space(form)
+
+
+def _behind_space(rules: str) -> str:
+    """Return a grammar that has a space, which the text will not show, before what its rules say."""
     outer = {"name": "spaced", "lark_grammar": f"start: {SPACE}@form{OPTIONS}"}
-    return json.dumps({"grammars": [outer, {"name": "form", "lark_grammar": form}]})
+    return json.dumps({"grammars": [outer, {"name": "form", "lark_grammar": rules}]})

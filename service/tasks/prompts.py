@@ -54,6 +54,11 @@ class Prompts:
         self._limit = limits.max_input_tokens if self._has_source else limits.max_positions - 1
         self._chat = Chat(manifest.chat_template, tokenizer) if manifest.chat_template else None
 
+    @property
+    def chat(self) -> Chat | None:
+        """How conversations become prompts, of a model that has a chat template."""
+        return self._chat
+
     def expected(self, request: GenerateRequest) -> tuple[int, int]:
         """Return how many prompts a request brings, and guess their tokens; refuses what is wrong at first sight."""
         self._check(request)

@@ -54,7 +54,6 @@ class ChunkChoice(WithNulls):
     may_be_null = ("finish_reason", "logprobs")
 
     index: int
-    finish_reason: OpenAIFinishReason | None = None
 
 
 class Chunk(WithNulls):

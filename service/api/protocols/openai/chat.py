@@ -21,16 +21,18 @@ from service.api.protocols.openai.answers import (
 from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.requests import ChoicesRequest
+from service.api.protocols.openai.tools import CalledTool, OpenAIToolChoice, fields_of_tools
 from service.errors import InvalidRequest
 from service.schemas import (
     Choice,
+    FinishReason,
     GenerateEvent,
     GenerateRequest,
     Message,
     Response,
     TokenLogprob,
 )
-from service.schemas.generate import MAX_MESSAGES
+from service.schemas.generate import MAX_MESSAGES, MAX_TOOLS
 from service.schemas.request import MAX_INT32
 from service.turns import Turn
 
@@ -69,6 +71,13 @@ class ChatRequest(ChoicesRequest):
     )
     logprobs: bool = Field(False, description="whether to report each token's log probability")
     top_logprobs: int | None = Field(None, ge=0, le=20, description="with logprobs: likeliest tokens at each place")
+    tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)] = Field(
+        [], description="functions that the model may call, each {type: function, function: {name, parameters}}"
+    )
+    tool_choice: OpenAIToolChoice = Field(
+        "auto", description="whether the model calls tools: none, as it likes, some, or the one of a name"
+    )
+    parallel_tool_calls: bool = Field(True, description="whether it may call several at once")
     add_generation_prompt: bool = Field(True, description="begin an assistant's message behind the conversation")
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
 
@@ -88,6 +97,7 @@ class ChatRequest(ChoicesRequest):
             "messages": self.messages,
             "add_generation_prompt": self.add_generation_prompt,
             "chat_template_kwargs": self.chat_template_kwargs,
+            **fields_of_tools(self.tools, self.tool_choice, several=self.parallel_tool_calls),
         }
         if self.best_of is not None:
             raise InvalidRequest("best_of is for /v1/completions; send n", "best_of")
@@ -124,13 +134,17 @@ class ChatLogprobs(Response):
 
 
 class AssistantMessage(WithNulls):
-    """What the model says."""
+    """What the model says; nothing where it only calls tools."""
 
-    may_be_null = ("refusal",)
+    may_be_null = ("content", "refusal")
 
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
     refusal: None = None
+    tool_calls: list[CalledTool] | None = None
+
+
+ChatFinishReason = OpenAIFinishReason | Literal["tool_calls"]
 
 
 class ChatChoice(WithNulls):
@@ -141,7 +155,7 @@ class ChatChoice(WithNulls):
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None = None
-    finish_reason: OpenAIFinishReason
+    finish_reason: ChatFinishReason
 
 
 class ChatCompletion(Response):
@@ -160,6 +174,7 @@ class Delta(Response):
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    tool_calls: list[CalledTool] | None = None
 
 
 class ChatChunkChoice(ChunkChoice):
@@ -167,6 +182,7 @@ class ChatChunkChoice(ChunkChoice):
 
     delta: Delta
     logprobs: ChatLogprobs | None = None
+    finish_reason: ChatFinishReason | None = None
 
 
 class ChatChunk(Chunk):
@@ -184,11 +200,14 @@ async def chat_completion(request: ChatRequest, calls: Calls) -> ChatCompletion:
 async def chat_chunks(request: ChatRequest, calls: Calls) -> AsyncGenerator[ChatChunk, None]:
     """Yield an answer's chunks; raises a `ServiceError`."""
     begun: set[int] = set()  # choices, by their index
+    calling: set[int] = set()
 
     async def piece(event: GenerateEvent, turn: Turn) -> ChatChunkChoice:
         is_first = event.index not in begun
         begun.add(event.index)
-        return await _piece(event, turn, is_first=is_first)
+        if event.tool_calls:
+            calling.add(event.index)
+        return await _piece(event, turn, is_first=is_first, calls=event.index in calling)
 
     chunks = pieces(calls, request, "chat", "chatcmpl", piece)
     async with aclosing(chunks):
@@ -197,21 +216,40 @@ async def chat_chunks(request: ChatRequest, calls: Calls) -> AsyncGenerator[Chat
 
 
 async def _choice(choice: Choice, turn: Turn) -> ChatChoice:
+    calls = choice.tool_calls or []
+    called = [CalledTool.of(number, choice.index, call.name, call.arguments) for number, call in enumerate(calls)]
+    message = AssistantMessage(content=choice.text or (None if calls else ""), refusal=None)
+    if called:
+        message.tool_calls = called
     return ChatChoice.model_construct(
         index=choice.index,
-        message=AssistantMessage(content=choice.text, refusal=None),
+        message=message,
         logprobs=await _logprobs(choice.logprobs, turn),
-        finish_reason=finish_reason_of(choice.finish_reason),
+        finish_reason=_finish_reason(choice.finish_reason, calls=bool(calls)),
     )
 
 
-async def _piece(event: GenerateEvent, turn: Turn, *, is_first: bool) -> ChatChunkChoice:
+async def _piece(event: GenerateEvent, turn: Turn, *, is_first: bool, calls: bool) -> ChatChunkChoice:
+    pieces = [
+        CalledTool.of(piece.index, event.index, piece.name, piece.arguments, index=piece.index)
+        for piece in event.tool_calls or []
+    ]
     return ChatChunkChoice.model_construct(
         index=event.index,
-        delta=Delta(role="assistant" if is_first else None, content=event.text),
+        delta=Delta(
+            role="assistant" if is_first else None,
+            content=None if pieces and not event.text else event.text,
+            tool_calls=pieces or None,
+        ),
         logprobs=await _logprobs(event.logprobs, turn),
-        finish_reason=event.finish_reason and finish_reason_of(event.finish_reason),
+        finish_reason=event.finish_reason and _finish_reason(event.finish_reason, calls=calls),
     )
+
+
+def _finish_reason(reason: FinishReason, *, calls: bool) -> ChatFinishReason:
+    """Return a task's reason as this route has it, which tells a client that tools are to be asked now."""
+    known = finish_reason_of(reason)
+    return "tool_calls" if calls and known == "stop" else known
 
 
 async def _logprobs(tokens: list[TokenLogprob] | None, turn: Turn) -> ChatLogprobs | None:

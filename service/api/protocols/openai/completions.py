@@ -113,6 +113,7 @@ class CompletionChunkChoice(ChunkChoice):
 
     text: str
     logprobs: CompletionLogprobs | None = None
+    finish_reason: OpenAIFinishReason | None = None
 
 
 class CompletionChunk(Chunk):

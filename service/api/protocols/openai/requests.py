@@ -55,10 +55,9 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
 TOOLS = {"tools": "tool_choice", "functions": "function_call"}  # which need not be there where none is to be chosen
 ALWAYS = ("skip_special_tokens", "spaces_between_special_tokens")  # fields that are refused only where they say no
 # Where what is refused can be had instead.
-AS_FORM = "; for structured output send response_format with a json_schema"
 ELSEWHERE = {
-    "tools": f", or send them with messages to /generate, which gives them to the model's template{AS_FORM}",
-    **dict.fromkeys(("tool_choice", "functions", "function_call"), AS_FORM),
+    **dict.fromkeys(("tools", "tool_choice"), "; they go with messages to /v1/chat/completions"),
+    **dict.fromkeys(("functions", "function_call"), "; send tools and tool_choice with messages instead"),
 }
 
 

@@ -122,13 +122,6 @@ async def test_a_top_p_of_nothing_leaves_the_likeliest_token(client: Client) -> 
     assert likeliest["choices"] == plain["choices"]
 
 
-async def test_who_sends_tools_is_told_of_the_form_that_an_answer_may_have(client: Client) -> None:
-    tools = [{"type": "function", "function": {"name": "f"}}]
-    for fields in ({"tools": tools}, {"tool_choice": "required"}, {"functions": [{"name": "f"}]}):
-        refused = await client.post("/v1/chat/completions", json={"messages": MESSAGES, **fields})
-        assert refused.json()["error"]["message"].endswith("send response_format with a json_schema")
-
-
 async def test_without_a_template_there_is_no_model_for_chat(open_client: OpenClient) -> None:
     async with open_client("stories") as client:
         response = await client.post("/v1/chat/completions", json={"messages": MESSAGES})

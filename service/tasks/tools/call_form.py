@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import Template
-
-from model.package.chat import TemplateError, TooMuch, render
+from service.tasks.tools.trial import CALLING, Trial
 
 DEEPEST = 100  # lists and objects in one another, in a call's arguments
-SECONDS, CHARACTERS = 1.0, 100_000  # of a trial
-CITY = "Oslo"
-TOOL: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": "weather",
-        "description": "Tells the weather.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    },
-}
-CALLING: dict[str, Any] = {
-    "role": "assistant",
-    "tool_calls": [
-        {"id": "call12345", "type": "function", "function": {"name": "weather", "arguments": {"city": CITY}}}
-    ],
-}
-ANSWER = {"role": "tool", "name": "weather", "tool_call_id": "call12345", "content": "rain"}
 
 
 @dataclass(frozen=True)
@@ -39,14 +19,13 @@ class CallForm:
     has_content: bool = False  # None where nothing is said beside the call, rather than no content at all
 
     @classmethod
-    def of(cls, template: Template, tokens: Mapping[str, str], *, takes_tools: bool) -> CallForm:
+    def of(cls, trial: Trial) -> CallForm:
         """Return the first form in which a template writes a call whole, and nothing as Python would show it.
 
         Most write values as JSON themselves; some put the text of the arguments behind another, or ask whether the
         content is none.
         """
         forms = [cls(has_values, has_content) for has_content in (False, True) for has_values in (True, False)]
-        trial = _Trial(template, tokens, takes_tools)
         for is_answered in (True, False):  # some templates know no answers of tools
             for form in forms:
                 without = cls(form.has_values).given(CALLING)
@@ -69,39 +48,6 @@ class CallForm:
         arguments = function["arguments"]
         form = _as_values(arguments) if self.has_values else _as_text(arguments)
         return {**call, "function": {**function, "arguments": form}}
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """A template, tried with a conversation."""
-
-    template: Template
-    tokens: Mapping[str, str]
-    takes_tools: bool
-
-    def writes_whole(self, calling: dict[str, Any], without: dict[str, Any], *, is_answered: bool) -> bool:
-        """Whether it writes a call with its arguments, no values as Python shows them, and no None for its content.
-
-        `without` is the same without a content.
-        """
-        answer = [ANSWER] if is_answered else []
-        text = self._text([calling, *answer])
-        if text is None or CITY not in text or f"'{CITY}'" in text:
-            return False
-        return text.count("None") <= (self._text([without, *answer]) or "").count("None")
-
-    def _text(self, messages: list[dict[str, Any]]) -> str | None:
-        values = {
-            **self.tokens,
-            "messages": [{"role": "user", "content": "Hello!"}, *messages],
-            "tools": [TOOL] if self.takes_tools else None,
-            "documents": None,
-            "add_generation_prompt": True,
-        }
-        try:
-            return render(self.template, values, seconds=SECONDS, characters=CHARACTERS)
-        except (TemplateError, TooMuch):
-            return None
 
 
 def _as_values(arguments: Any) -> Any:

@@ -1,0 +1,151 @@
+"""Calls of tools, read from an output as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from service.schemas import ToolCall, ToolCallPiece
+from service.tasks.tools.syntax import CallSyntax
+
+
+@dataclass
+class Said:
+    """What a piece of an output says: text outside of calls, and pieces of calls."""
+
+    text: str = ""
+    calls: list[ToolCallPiece] = field(default_factory=list)
+
+
+def whole_calls(said: Sequence[Said]) -> list[ToolCall]:
+    """Put the pieces of one output's calls together."""
+    calls: list[ToolCall] = []
+    for piece in (piece for each in said for piece in each.calls):
+        if piece.name is not None:
+            calls.append(ToolCall(name=piece.name, arguments=""))
+        calls[piece.index].arguments += piece.arguments
+    return calls
+
+
+class CallReader:
+    """Reads one output. What may be the beginning of a call is held back, and space around calls is left out."""
+
+    def __init__(self, syntax: CallSyntax) -> None:
+        self._syntax = syntax
+        self._held = ""
+        self._calls = 0
+        self._arguments = _JsonObject()
+        self._step: Callable[[Said, bool], bool] = self._whole if syntax.trigger is None else self._outside
+
+    def add(self, text: str, *, is_last: bool = False) -> Said:
+        """Return what can be said by now; a call that is cut has the arguments that were there."""
+        self._held += text
+        said = Said()
+        while self._step(said, is_last):
+            pass
+        return said
+
+    def _whole(self, said: Said, is_last: bool) -> bool:
+        """Read the beginning of an output that may be a call as a whole."""
+        head = self._syntax.head
+        if not is_last and len(self._held) < len(head) and head.startswith(self._held):
+            return False
+        self._step = self._head if self._held.startswith(head) else self._text
+        return True
+
+    def _text(self, said: Said, is_last: bool) -> bool:
+        """Read text in which no calls are."""
+        said.text += self._held
+        self._held = ""
+        return False
+
+    def _outside(self, said: Said, is_last: bool) -> bool:
+        """Read text up to the next call."""
+        trigger = self._syntax.trigger
+        assert trigger is not None, "bug: without a trigger a call stands alone"
+        place = self._held.find(trigger)
+        if place >= 0:
+            said.text += self._held[:place].rstrip()
+            self._held = self._held[place:]
+            self._step = self._head
+            return True
+        if is_last:
+            shown = self._held.rstrip() if self._calls else self._held
+        else:
+            shown = self._held[: len(self._held) - _beginning_of(trigger, self._held)].rstrip()
+        said.text += shown
+        self._held = "" if is_last else self._held[len(shown) :]
+        return False
+
+    def _head(self, said: Said, is_last: bool) -> bool:
+        head = self._syntax.head
+        if len(self._held) < len(head):
+            return False
+        assert self._held.startswith(head), "bug: the grammar lets nothing else come"
+        self._held = self._held[len(head) :]
+        self._step = self._name
+        return True
+
+    def _name(self, said: Said, is_last: bool) -> bool:
+        name, middle, rest = self._held.partition(self._syntax.middle)
+        if not middle:
+            return False
+        said.calls.append(ToolCallPiece(index=self._calls, name=name, arguments=""))
+        self._held, self._arguments, self._step = rest, _JsonObject(), self._inside
+        return True
+
+    def _inside(self, said: Said, is_last: bool) -> bool:
+        """Read arguments."""
+        length = self._arguments.length_in(self._held)
+        if length:
+            piece = self._held[:length]
+            if said.calls and said.calls[-1].index == self._calls:
+                said.calls[-1].arguments += piece
+            else:
+                said.calls.append(ToolCallPiece(index=self._calls, arguments=piece))
+        self._held = self._held[length:]
+        if not self._arguments.is_whole:
+            return False
+        self._calls += 1
+        self._step = self._tail
+        return True
+
+    def _tail(self, said: Said, is_last: bool) -> bool:
+        tail = self._syntax.tail
+        if len(self._held) < len(tail):
+            return False
+        self._held = self._held[len(tail) :]
+        self._step = self._text if self._syntax.trigger is None else self._outside
+        return True
+
+
+class _JsonObject:
+    """Finds where an object of JSON ends."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._is_text, self._is_escaped = False, False
+        self.is_whole = False
+
+    def length_in(self, text: str) -> int:
+        """Return how many characters of a text are the object's, which goes on from what was there before."""
+        for place, character in enumerate(text, start=1):
+            if self._is_text:
+                self._is_text = self._is_escaped or character != '"'
+                self._is_escaped = not self._is_escaped and character == "\\"
+            elif character == '"':
+                self._is_text = True
+            elif character in "{[":
+                self._depth += 1
+            elif character in "}]":
+                self._depth -= 1
+                if self._depth == 0:
+                    self.is_whole = True
+                    return place
+        return len(text)
+
+
+def _beginning_of(text: str, shown: str) -> int:
+    """Return how many characters at the end of what was shown may begin a text."""
+    lengths = range(min(len(text) - 1, len(shown)), 0, -1)
+    return next((length for length in lengths if shown.endswith(text[:length])), 0)

@@ -1,0 +1,81 @@
+"""How a model writes calls of tools, found in its chat template: what that writes, the model was trained on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from service.tasks.tools.call_form import CallForm
+from service.tasks.tools.functions import NAME_CHARACTER
+from service.tasks.tools.trial import CALLING, CITY, ID, NAME, Trial
+
+SAID = "\u03a9"  # an assistant's message in a trial, with which no call begins
+# A message that is a call: before the name, between it and the arguments, these, and behind them.
+CALL = re.compile(rf'(.+?){NAME}(.+?)\{{\s*"city"\s*:\s*"{CITY}"\s*\}}(.*)', re.DOTALL)
+TRIGGER = re.compile(r'[^\s{"]+')
+THOUGHT = ("<think>", "</think>")
+
+
+@dataclass(frozen=True)
+class CallSyntax:
+    """The texts around a call's name and its arguments, which are JSON."""
+
+    head: str  # before the name
+    middle: str  # between the name and the arguments
+    tail: str  # behind the arguments
+    between: str | None  # of two calls, None where a message has one at most
+    thinks: bool = False  # whether a thought may come first
+
+    @classmethod
+    def of(cls, trial: Trial, form: CallForm, written: str, special: re.Pattern[str]) -> CallSyntax | None:
+        """Return the syntax in which a template has calls written, None for one that is not read here.
+
+        `written` are the texts of the template: some explain the usual syntax, and write no calls themselves. Special
+        tokens are not part of an output's text, so a syntax that has some is not read.
+        """
+        calling = form.given(CALLING)
+        content = _content(trial, calling)
+        is_explained = all(text in written and not special.search(text) for text in USUAL_MARKS)
+        found = USUAL if is_explained else None
+        if NAME in content:
+            content = special.split(content, maxsplit=1)[0].rstrip()  # some end a message in another way behind a call
+            found = _of_call(content)
+            several = _content(trial, {**calling, "tool_calls": calling["tool_calls"] * 2})
+            found = found and replace(found, between=_between(several, content, found, special))
+        return found and replace(found, thinks=all(text in written for text in THOUGHT))
+
+    @cached_property
+    def trigger(self) -> str | None:
+        """The text by which a call begins wherever it stands; None where a call is a whole message."""
+        found = TRIGGER.match(self.head)
+        return found and found[0]
+
+
+USUAL = CallSyntax('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", "\n")  # of Hermes and Qwen
+USUAL_MARKS = ("<tool_call>", "</tool_call>")
+
+
+def _content(trial: Trial, message: dict[str, Any]) -> str:
+    """Return what the template writes of an assistant's message, without what stands around the content of any."""
+    before, _, behind = (trial.text([{"role": "assistant", "content": SAID}], asks=False) or "").partition(SAID)
+    text, before = trial.text([message], asks=False) or "", before.rstrip()
+    return text.removeprefix(before).removesuffix(behind).lstrip() if text.startswith(before) else ""
+
+
+def _of_call(content: str) -> CallSyntax | None:
+    """Return the syntax of a message that is a call, if its parts are found in it."""
+    call = CALL.fullmatch(content)
+    if call is None or NAME_CHARACTER.match(call[2]) or ID in content:
+        return None
+    head, middle, tail = call.groups()
+    return CallSyntax(head, middle, tail, between=None)
+
+
+def _between(calls: str, call: str, syntax: CallSyntax, special: re.Pattern[str]) -> str | None:
+    """Return what stands between two calls, if both are there and may be told apart."""
+    place = calls.find(syntax.head, len(call))
+    between = calls[len(call) : place]
+    is_told = calls.startswith(call) and place >= 0 and syntax.trigger is not None and not special.search(between)
+    return between if is_told else None

@@ -1,0 +1,173 @@
+"""Outputs that follow the grammar of calls, whatever a model prefers, and what is read of them."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from service.engine.grammar import Vocabulary
+from service.errors import InvalidRequest
+from service.schemas import ToolCall
+from service.tasks.grammars import OPTIONS
+from service.tasks.tools.functions import Function
+from service.tasks.tools.reader import CallReader, whole_calls
+from service.tasks.tools.rules import rules_of
+from service.tasks.tools.syntax import CallSyntax
+from tests.service.tasks.tools import templates
+from tests.service.tasks.tools.conftest import syntax_of
+
+END = 256
+# Single bytes, and tokens that reach over the ends of what the grammar tells apart.
+TEXTS = [bytes([byte]) for byte in range(END)] + [b"<end>", b"<tool_call>", b'{"name', b'": ', b"}}\n</", b"Hm. <tool_"]
+CITIES = {"city": {"enum": ["Oslo", 'a "{b}" \\']}}
+FUNCTIONS = [
+    Function("weather", {"type": "object", "properties": CITIES, "required": ["city"]}, is_strict=False),
+    Function("weather.now", {"type": "object", "properties": {"days": {"type": "integer", "maximum": 9}}}, True),
+    Function("nothing", {"type": "object", "properties": {}, "additionalProperties": False}, True),
+]
+SCHEMAS = {function.name: Draft202012Validator(function.parameters) for function in FUNCTIONS}
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary(TEXTS, END, len(TEXTS))
+
+
+def syntax(template: str) -> CallSyntax:
+    found = syntax_of(template)
+    assert found is not None
+    return found
+
+
+def written(vocabulary: Vocabulary, rules: str, wish: str, seed: int, most: int = 400) -> tuple[str, bool]:
+    """Return what a model writes that wants to say something and then anything, and whether it came to an end."""
+    draw, matcher = random.Random(seed), vocabulary.grammar(rules + OPTIONS).matcher()
+    wanted, tokens = list(wish.encode()), list[int]()
+    while len(tokens) < most:
+        allowed = matcher.allowed().nonzero()[0].tolist()
+        ascii_ = [token for token in allowed if token > 127 or token > 31 or token == 10]
+        ascii_ = [token for token in ascii_ if token < 127 or token >= END]
+        token = wanted.pop(0) if wanted and wanted[0] in allowed else draw.choice(ascii_)
+        if token == END:
+            return b"".join(TEXTS[each] for each in tokens).decode(), True
+        tokens.append(token)
+        matcher.add(token)
+        if matcher.is_complete:
+            return b"".join(TEXTS[each] for each in tokens).decode(), True
+    return b"".join(TEXTS[each] for each in tokens).decode(errors="ignore"), False
+
+
+def read(syntax: CallSyntax, text: str, cuts: list[int]) -> tuple[str, list[ToolCall]]:
+    reader, ends = CallReader(syntax), [*cuts, len(text)]
+    said = [
+        reader.add(text[begin:end], is_last=place == len(cuts))
+        for place, (begin, end) in enumerate(zip([0, *cuts], ends, strict=True))
+    ]
+    return "".join(each.text for each in said), whole_calls(said)
+
+
+@pytest.mark.parametrize("template", ["MARKED", "THINKING", "WHOLE", "EXPLAINED"])
+@pytest.mark.parametrize("seed", range(6))
+def test_who_has_to_call_calls_a_function_as_it_is_described(vocabulary: Vocabulary, template: str, seed: int) -> None:
+    its = syntax(getattr(templates, template))
+    thought = "<think>I <tool_ call.</think>\n" if its.thinks else ""
+    rules = rules_of(its, FUNCTIONS, must_call=True, several=True)
+    text, ended = written(vocabulary, rules, thought, seed)
+    content, calls = read(its, text, [])
+
+    assert content == thought.rstrip() and calls
+    for call in calls if ended else calls[:-1]:
+        SCHEMAS[call.name].validate(json.loads(call.arguments))
+    assert len(calls) == 1 or its.between is not None
+
+
+@pytest.mark.parametrize("template", ["MARKED", "THINKING", "WHOLE"])
+@pytest.mark.parametrize("seed", range(6))
+def test_who_may_call_says_anything_until_a_call_has_begun(vocabulary: Vocabulary, template: str, seed: int) -> None:
+    its = syntax(getattr(templates, template))
+    before = "" if its.trigger is None else "No <tool, or\n "
+    rules = rules_of(its, FUNCTIONS, must_call=False, several=False)
+    text, ended = written(vocabulary, rules, before + its.head, seed)
+    content, (call,) = read(its, text, [])
+
+    assert ended and content == before.rstrip()
+    SCHEMAS[call.name].validate(json.loads(call.arguments))
+    said, ended = written(vocabulary, rules, "a" * 300, seed, most=300)
+    assert (said, ended) == ("a" * 300, False) and read(its, said, []) == (said, [])
+
+
+def test_of_several_functions_one_can_be_demanded_and_several_calls_forbidden(vocabulary: Vocabulary) -> None:
+    its = syntax(templates.MARKED)
+    for seed in range(5):
+        text, ended = written(vocabulary, rules_of(its, FUNCTIONS[:1], must_call=True, several=False), "", seed)
+        assert ended and [call.name for call in read(its, text, [])[1]] == ["weather"]
+
+
+@pytest.mark.parametrize("template", ["MARKED", "WHOLE"])
+def test_what_is_read_depends_on_no_piece(vocabulary: Vocabulary, template: str) -> None:
+    its = syntax(getattr(templates, template))
+    for seed in range(8):
+        rules = rules_of(its, FUNCTIONS, must_call=False, several=True)
+        text, _ = written(vocabulary, rules, ("Well, \n" if its.trigger else "") + its.head, seed)
+        whole, draw = read(its, text, []), random.Random(seed)
+        assert read(its, text, list(range(1, len(text)))) == whole
+        assert read(its, text, sorted(draw.sample(range(len(text)), min(5, len(text))))) == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        ("Hello <tool_", "Hello <tool_", []),
+        ("Hello \n", "Hello \n", []),
+        ("Hello \n<tool_call>", "Hello", []),
+        ('<tool_call>\n{"name": "weath', "", []),
+        ('<tool_call>\n{"name": "weather", "arguments": {"city": "Os', "", [("weather", '{"city": "Os')]),
+        ('<tool_call>\n{"name": "nothing", "arguments": {}}\n</tool_c', "", [("nothing", "{}")]),
+        ('<tool_call>\n{"name": "nothing", "arguments": {}}\n</tool_call>\n', "", [("nothing", "{}")]),
+    ],
+)
+def test_a_call_that_is_cut_has_what_was_there(text: str, content: str, calls: list[tuple[str, str]]) -> None:
+    found, read_calls = read(syntax(templates.MARKED), text, [])
+
+    assert found == content
+    assert [(call.name, call.arguments) for call in read_calls] == calls
+
+
+def test_arguments_come_as_they_are_written() -> None:
+    reader = CallReader(syntax(templates.MARKED))
+    pieces = ["Well", ' <tool_call>\n{"name": "weather", "argu', 'ments": {"ci', 'ty": "}"', "}}\n</tool_call>"]
+    said = [reader.add(piece) for piece in pieces]
+
+    assert [each.text for each in said] == ["Well", "", "", "", ""]
+    assert [[(call.index, call.name, call.arguments) for call in each.calls] for each in said] == [
+        [],
+        [],
+        [(0, "weather", '{"ci')],
+        [(0, None, 'ty": "}"')],
+        [(0, None, "}")],
+    ]
+
+
+def test_what_no_grammar_can_say_is_passed_over_unless_the_function_is_strict(vocabulary: Vocabulary) -> None:
+    parameters: dict[str, Any] = {"type": "object", "properties": {"file": {"type": "string", "format": "path"}}}
+    for is_strict in (False, True):
+        rules = rules_of(
+            syntax(templates.MARKED), [Function("open", parameters, is_strict)], must_call=True, several=True
+        )
+        if is_strict:
+            with pytest.raises(Exception, match="Unknown format: path"):
+                vocabulary.grammar(rules + OPTIONS)
+        else:
+            vocabulary.grammar(rules + OPTIONS)
+
+
+def test_parameters_with_characters_that_json_cannot_write_are_refused_by_the_functions_name() -> None:
+    parameters = {"type": "object", "properties": {"a": {"const": "\x00"}}}
+    with pytest.raises(InvalidRequest, match="it has a control character") as found:
+        rules_of(syntax(templates.MARKED), [Function("f", parameters, is_strict=True)], must_call=True, several=True)
+
+    assert found.value.param == "tools" and found.value.message.startswith("tools: the parameters of 'f': it has")
