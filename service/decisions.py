@@ -15,7 +15,7 @@ def way_of(manifest: Manifest) -> Way | None:
         return None
     if manifest.entailment is not None:
         return "entailment"
-    if "rerank" in manifest.tasks:
+    if manifest.is_cross_encoder:
         return "relevance"
     if "classify" in manifest.tasks:
         return "labels"

@@ -242,6 +242,20 @@ async def test_the_readmes_answers_are_real(
     assert rounded(response.json()) == rounded(answer)
 
 
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [("/rerank", "documents"), ("/rerank", "texts"), ("/v1/rerank", "documents"), ("/v2/rerank", "documents")],
+)
+async def test_what_answers_a_question_is_ranked_first(everything: httpx.AsyncClient, path: str, field: str) -> None:
+    right = "A loaf is baked from flour, water and yeast."
+    texts = ["The stock market fell on Monday.", right, "Penguins live on the coasts of Antarctica."]
+    answer = (await everything.post(path, json={"query": "How is bread made?", field: texts})).json()
+
+    ranks = answer if field == "texts" else answer["results"]
+    assert ranks[0]["index"] == 1 and len(ranks) == 3
+
+
 async def test_the_readmes_stream_is_real(everything: httpx.AsyncClient) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     ((path, body, printed),) = re.findall(r"curl -N \S+?:8000(/\S+) [^\n]*-d '(.*?)'\n(.*?\[DONE\]\n)", text, re.DOTALL)

@@ -46,6 +46,11 @@ class Embedding(Part):
             raise ValueError(f"default_prompt is {self.default_prompt!r}; prompts has {sorted(self.prompts)}")
         return self
 
+    def prompt(self, *names: str) -> str:
+        """Return the first of these prompts that there is, or else the default one; empty if there is none."""
+        name = next((name for name in names if name in self.prompts), self.default_prompt)
+        return "" if name is None else self.prompts[name]
+
 
 class Tagging(Part):
     """How the tags of tokens become entities, unless a request says otherwise."""

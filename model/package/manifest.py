@@ -246,14 +246,19 @@ class Manifest(Part):
         return size
 
     @property
+    def is_cross_encoder(self) -> bool:
+        """Whether it reads two texts together and gives them one score."""
+        return self.task in {"classify", "rerank"} and len(self.labels) == 1 and self.image is None
+
+    @property
     def tasks(self) -> tuple[TaskName, ...]:
         """All the tasks that it answers, its own first.
 
-        What scores pairs of texts ranks them, and the other way; a summarizer turns texts into texts; and some models
-        are asked for further tasks in words.
+        What scores pairs of texts ranks them, and the other way; so do vectors, by their cosines; a summarizer turns
+        texts into texts; and some models are asked for further tasks in words.
         """
-        scores_pairs = self.task in {"classify", "rerank"} and len(self.labels) == 1 and self.image is None
-        also: tuple[TaskName, ...] = ("rerank", "classify") if scores_pairs else ()
+        also: tuple[TaskName, ...] = ("rerank", "classify") if self.is_cross_encoder else ()
+        also += ("rerank",) if self.task == "embed" else ()
         also += ("generate",) if self.task == "summarize" else ()
         return tuple(dict.fromkeys((self.task, *also, *self.task_prompts)))
 

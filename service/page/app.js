@@ -116,9 +116,9 @@ async function untilAnswered(models) {
 
 async function start() {
   const models = await untilAnswered(asked);
-  const screens = SCREENS.map((screen) => ({ ...screen, models: models.filter(screen.fits) })).filter(
-    ({ models: fitting }) => fitting.length,
-  );
+  // Models of a screen's own task come before those that answer it as well, as where a request names none.
+  const fitting = ({ id, fits }) => models.filter(fits).sort((a, b) => (b.task === id) - (a.task === id));
+  const screens = SCREENS.filter(({ fits }) => models.some(fits)).map((each) => ({ ...each, models: fitting(each) }));
   if (!screens.length) return tell("No models are served.");
   nav.replaceChildren(...links(screens));
   const route = router(screens);

@@ -12,9 +12,6 @@ from service.schemas.request import MAX_INT32, LongTexts, Response, Text, Texts,
 
 Pair = tuple[Text, Text]
 Inputs = Annotated[list[Text | Pair], Field(fail_fast=True)]
-ACTIVATION: Activation | None = Field(
-    None, description="what makes scores of the model's numbers; none leaves them raw; the model's own if left out"
-)
 
 
 class ClassifyRequest(LongTexts):
@@ -28,7 +25,9 @@ class ClassifyRequest(LongTexts):
         examples=["What a wonderful film!"],
     )
     top_k: int | None = Field(None, ge=1, le=MAX_INT32, description="labels to return, best first; all if left out")
-    activation: Activation | None = ACTIVATION
+    activation: Activation | None = Field(
+        None, description="what makes scores of the model's numbers; none leaves them raw; the model's own if left out"
+    )
     labels: Texts | None = Field(
         None, description="labels of your own, for a model that tells whether one text follows from another"
     )

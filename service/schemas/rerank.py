@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, Field
 
 from model.package import Activation
-from service.schemas.classify import ACTIVATION
 from service.schemas.request import MAX_INT32, Request, Response, Text, Usage
 
 MAX_DOCUMENTS = 4096  # read in ten milliseconds; how many are ranked the service's limits say
@@ -32,9 +31,15 @@ class RerankRequest(Request):
     )
     top_n: int | None = Field(None, ge=1, le=MAX_INT32, description="documents to return, best first; all if left out")
     return_documents: bool = Field(False, description="return the documents' texts, too")
-    activation: Activation | None = ACTIVATION
+    activation: Activation | None = Field(
+        None,
+        description="what makes scores of a cross-encoder's numbers; none leaves them raw; the model's own if left "
+        "out; the scores of an embedding model are cosines, and it takes none alone",
+    )
     truncate: bool = Field(
-        False, description="cut what is too long instead of refusing it: the longer of query and document first"
+        False,
+        description="cut what is too long instead of refusing it: the longer of query and document first, where they "
+        "are read together; an embedding model reads each alone",
     )
 
 

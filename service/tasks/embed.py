@@ -71,15 +71,14 @@ class Embed:
 
     def _prompt(self, request: EmbedRequest) -> str:
         """Return what goes before each text."""
-        prompts = self._embedding.prompts
-        if request.prompt is not None and request.prompt_name is not None:
+        name, prompts = request.prompt_name, self._embedding.prompts
+        if request.prompt is not None and name is not None:
             raise InvalidRequest("prompt and prompt_name are two ways to say one thing; send one", "prompt")
         if request.prompt is not None:
             check_characters(request.prompt, self._encoder.limit, "prompt")
             return request.prompt
-        name = self._embedding.default_prompt if request.prompt_name is None else request.prompt_name
         if name is None:
-            return ""
+            return self._embedding.prompt()
         if name not in prompts:
             there = ", ".join(prompts) if prompts else "none; put the prompt before the text"
             raise InvalidRequest(f"prompt_name is {name!r}; this model has {there}", "prompt_name")

@@ -1,18 +1,25 @@
-"""Ranking documents by how well they fit a query, by a model that scores pairs."""
+"""Ranking documents by how well they fit a query."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from model.package import Embedding
+from service.engine.arrays import Array
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import Document, Ranked, RerankRequest, RerankResponse, Usage
-from service.tasks.encoder import Encoder, Reading
+from service.tasks.embed import normalized
+from service.tasks.encoder import Encoder, Reading, count
 from service.tasks.scores import activate
-from service.tasks.texts import check_characters
+from service.tasks.texts import check_characters, check_copies
+
+# Names of prompts, the first that a package has: those by which sentence-transformers embeds queries and documents.
+OF_QUERIES = ("query",)
+OF_DOCUMENTS = ("document", "passage", "corpus")
 
 
 class Rerank:
-    """A cross-encoder: each document is read beside the query, and scored."""
+    """A ranking: a cross-encoder scores each document beside the query, an embedding model by their vectors' cosine."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder, self._manifest = encoder, encoder.manifest
@@ -22,16 +29,8 @@ class Rerank:
         documents = [each if isinstance(each, str) else each.text for each in request.documents]
         if not documents:
             raise EmptyInput("documents is empty; send at least one document", "documents")
-        check_characters(request.query, self._encoder.limit, "query")
-        if request.activation == "softmax":
-            raise InvalidRequest(
-                "activation is softmax, by which a score alone is always 1; send sigmoid or none", "activation"
-            )
-        pairs = [(request.query, document) for document in documents]
-        reading = Reading(truncate=request.truncate, param="documents", repeated_param="query")
-        with self._encoder.admit(client, pairs, reading) as permit:
-            logits, tokens = await self._encoder.read(permit, pairs, reading)
-        scores = activate(logits[:, 0], request.activation or self._manifest.activation)
+        score = self._score_pairs if self._manifest.is_cross_encoder else self._score_vectors
+        scores, tokens = await score(request, documents, client)
         order = np.argsort(-scores, kind="stable")[: request.top_n].tolist()
         return RerankResponse(
             model=self._manifest.name,
@@ -45,3 +44,43 @@ class Rerank:
             ],
             usage=Usage(prompt_tokens=tokens),
         )
+
+    async def _score_pairs(self, request: RerankRequest, documents: list[str], client: str) -> tuple[Array, int]:
+        """Return the scores (N,) of documents, each read beside the query, and the tokens read."""
+        check_characters(request.query, self._encoder.limit, "query")
+        if request.activation == "softmax":
+            raise InvalidRequest(
+                "activation is softmax, by which a score alone is always 1; send sigmoid or none", "activation"
+            )
+        pairs = [(request.query, document) for document in documents]
+        reading = Reading(truncate=request.truncate, param="documents", repeated_param="query")
+        with self._encoder.admit(client, pairs, reading) as permit:
+            logits, tokens = await self._encoder.read(permit, pairs, reading)
+        return activate(logits[:, 0], request.activation or self._manifest.activation), tokens
+
+    async def _score_vectors(self, request: RerankRequest, documents: list[str], client: str) -> tuple[Array, int]:
+        """Return the cosines (N,) of the query's vector with those of documents, and the tokens read."""
+        if request.activation not in {None, "none"}:
+            raise InvalidRequest(
+                f"activation is {request.activation}, which is for logits; model {self._manifest.name!r} ranks by the "
+                "cosines of vectors, which are scores as they are: leave it out, or send none",
+                "activation",
+            )
+        embedding = self._manifest.embedding or Embedding()
+        before = embedding.prompt(*OF_DOCUMENTS)
+        check_copies(len(before) * len(documents), "documents")
+        queries, texts = [(embedding.prompt(*OF_QUERIES) + request.query,)], [(before + each,) for each in documents]
+        of_query, of_documents = (Reading(truncate=request.truncate, param=param) for param in ("query", "documents"))
+        with self._encoder.admit(client, [*queries, *texts], of_documents) as permit:
+            inputs = await self._encoder.inputs(permit, queries, of_query)
+            inputs += await self._encoder.inputs(permit, texts, of_documents)
+            self._encoder.settle(permit, inputs)
+            vectors = np.stack(await self._encoder.run(permit, inputs))
+        return _cosines(*np.split(vectors, [1])), count(inputs)
+
+
+def _cosines(vector: Array, others: Array) -> Array:
+    """Return the cosines (N,) of a vector (1, D) with others (N, D); they are 0 where a vector has length 0."""
+    # Summed row by row, and not by a product of matrices: a document's score does not depend on the other documents.
+    cosines: Array = (normalized(others).astype(np.float64) * normalized(vector)).sum(-1)
+    return cosines.clip(-1, 1)  # rounded, the length of a vector may be a little more than 1

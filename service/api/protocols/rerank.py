@@ -108,6 +108,7 @@ def add_rerank_routes(router: APIRouter, calls: Calls) -> None:
 
 
 async def _ranked(calls: Calls, request: _Rerank, *, cuts: bool, returns: bool) -> RerankResponse:
+    manifest = calls.find(request.model, "rerank").manifest
     asked = native(
         RerankRequest,
         model=request.model,
@@ -116,7 +117,8 @@ async def _ranked(calls: Calls, request: _Rerank, *, cuts: bool, returns: bool) 
         top_n=request.top_n,
         return_documents=returns,
         truncate=cuts,
-        activation="sigmoid",  # scores are 0 to 1 in both protocols, whatever the model's own are
+        # Scores are 0 to 1 in both protocols, whatever a model's own are; cosines stay what they are.
+        activation="sigmoid" if manifest.is_cross_encoder else None,
     )
     return await calls.answer_as(RerankResponse, asked, "rerank")
 
@@ -126,7 +128,7 @@ def _check_length(calls: Calls, request: CohereRerankRequest) -> None:
     wanted, limit = request.max_tokens_per_doc, calls.find(request.model, "rerank").manifest.limits.max_input_tokens
     if wanted is not None and wanted < limit:
         raise InvalidRequest(
-            f"max_tokens_per_doc is {wanted}; documents are cut where they are too long for the model, which takes "
-            f"{limit} tokens with the query; send {limit} or more, or leave it out",
+            f"max_tokens_per_doc is {wanted}; documents are cut where they are too long for the model, whose limit is "
+            f"{limit} tokens; send {limit} or more, or leave it out",
             "max_tokens_per_doc",
         )

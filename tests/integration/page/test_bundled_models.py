@@ -51,7 +51,9 @@ def test_there_is_a_screen_for_all_that_the_bundled_models_do(open_page: OpenPag
     page = open_page("")
 
     links = page.get_by_role("navigation").get_by_role("link")
-    expect(links).to_have_text(["Classify", "Embed", "Tag", "Answer", "Generate", "Chat", "Translate", "Inside"])
+    expect(links).to_have_text(
+        ["Classify", "Embed", "Rerank", "Tag", "Answer", "Generate", "Chat", "Translate", "Inside"]
+    )
 
 
 def test_a_film_is_praised_and_its_words_say_why(open_page: OpenPage) -> None:
@@ -84,6 +86,14 @@ def test_texts_that_mean_alike_are_near(open_page: OpenPage) -> None:
     assert itself == 1
     assert alike > other
     expect(page.locator(".dot")).to_have_count(6)
+
+
+def test_documents_that_fit_a_query_come_first(open_page: OpenPage) -> None:
+    page = open_page("rerank")
+    answered(page)
+
+    ranked = page.get_by_role("list", name="Documents, best first").get_by_role("listitem")
+    expect(ranked.first).to_contain_text("guitar")
 
 
 def test_a_story_is_written_while_the_strip_counts_its_tokens(open_page: OpenPage, address: str) -> None:

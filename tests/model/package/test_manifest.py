@@ -242,6 +242,13 @@ def test_a_single_label_needs_another_activation_and_then_ranks_too(sentiment: T
     assert Manifest.load(folder).tasks == ("rerank", "classify")
 
 
+def test_an_embedding_model_ranks_too_and_is_no_cross_encoder(make_package: MakePackage) -> None:
+    manifest = make_package("embed").manifest
+
+    assert manifest.tasks == ("embed", "rerank")
+    assert not manifest.is_cross_encoder and make_package("ranker").manifest.is_cross_encoder
+
+
 @pytest.mark.parametrize("values", [{"resize": 27}, {"keeps_ratio": True}])
 def test_an_image_is_made_at_least_as_large_as_what_is_cut_out(values: dict[str, Any]) -> None:
     with pytest.raises(

@@ -100,6 +100,7 @@ async def predict(calls: Calls, request: PredictRequest) -> Iterator[Any]:
 
 async def rerank(calls: Calls, request: TeiRerankRequest) -> list[Rank]:
     """Return the texts' places and scores, best first."""
+    is_raw = request.raw_scores or not calls.find(request.model, "rerank").manifest.is_cross_encoder
     with naming(documents="texts"):
         asked = native(
             RerankRequest,
@@ -107,7 +108,7 @@ async def rerank(calls: Calls, request: TeiRerankRequest) -> list[Rank]:
             query=request.query,
             documents=request.texts,
             truncate=request.cuts,
-            activation="none" if request.raw_scores else "sigmoid",
+            activation="none" if is_raw else "sigmoid",
             return_documents=request.return_text,
         )
         answer = await calls.answer_as(RerankResponse, asked, "rerank")

@@ -80,7 +80,9 @@ class TeiRerankRequest(TruncatedRequest):
 
     query: Text = Field(examples=["What is Deep Learning?"])
     texts: Texts = Field(max_length=MAX_DOCUMENTS, examples=[["Deep Learning is …", "The dog was good."]])
-    raw_scores: bool = RAW_SCORES
+    raw_scores: bool = Field(
+        False, description="the model's numbers instead of scores; an embedding model's cosines are both"
+    )
     return_text: bool = Field(False, description="return the texts, too")
 
 

@@ -41,6 +41,20 @@ async def test_coheres_form_has_the_native_ranks_without_the_documents(client: C
     assert answer["meta"]["tokens"] == {"input_tokens": native["usage"]["prompt_tokens"]}
 
 
+async def test_both_forms_have_the_cosines_of_an_embedding_model_as_they_are(open_client: OpenClient) -> None:
+    body: dict[str, Any] = {"query": "the dog", "documents": [*TEXTS, "good film " * 100]}
+    async with open_client("embed") as client:
+        native = await post(client, "/rerank", **body, truncate=True)
+        jina = await post(client, "/v1/rerank", **body, return_documents=False)
+        cohere = await post(client, "/v2/rerank", **body, max_tokens_per_doc=64)
+        refused = await client.post("/v1/rerank", json={**body, "truncation": False})
+
+    assert jina["results"] == cohere["results"] == native["results"]
+    tokens = native["usage"]["prompt_tokens"]
+    assert jina["usage"]["total_tokens"] == cohere["meta"]["tokens"]["input_tokens"] == tokens
+    assert refused.json()["detail"].startswith("documents has")
+
+
 async def test_documents_that_fit_alike_stay_in_their_order(client: Client) -> None:
     documents = [TEXTS[0], TEXTS[1], TEXTS[0], TEXTS[1], TEXTS[0]]
     found = (await post(client, "/rerank", query="the dog", documents=documents))["results"]

@@ -95,6 +95,22 @@ async def test_texts_are_ranked_as_documents_are(client: Client) -> None:
     assert "text" not in (await post(client, "/rerank", query="the dog", texts=TEXTS))[0]
 
 
+async def test_the_scores_of_an_embedding_model_are_its_cosines_raw_or_not(open_client: OpenClient) -> None:
+    async with open_client("embed") as client:
+        native = (await post(client, "/rerank", query="the dog", documents=TEXTS))["results"]
+        ranks = [await post(client, "/rerank", query="the dog", texts=TEXTS, raw_scores=raw) for raw in (True, False)]
+        similar = await post(client, "/similarity", inputs={"source_sentence": "the dog", "sentences": TEXTS})
+        refused = await client.post("/rerank", json={"query": "the dog", "texts": ["red", LONG], "truncate": False})
+
+    expected = [{"index": each["index"], "score": each["relevance_score"]} for each in native]
+    assert ranks == [expected, expected]
+    assert {rank["index"]: rank["score"] for rank in ranks[0]} == pytest.approx(dict(enumerate(similar)))
+    assert refused.json() == {
+        "error": "texts has 202 tokens in text 2 of 2; the limit is 64",
+        "error_type": "Validation",
+    }
+
+
 async def test_similarities_are_the_cosines_of_the_vectors(client: Client) -> None:
     first, *others = np.array((await post(client, "/embed", input=TEXTS))["embeddings"])
     sentences = {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}
@@ -140,6 +156,7 @@ async def test_a_model_is_described_as_tei_does(client: Client) -> None:
         ("/embed", {"inputs": "x", "truncation_direction": "left"}, 422, "Validation", "truncation_direction"),
         ("/embed", {"inputs": "x", "model": "sentiment"}, 424, "Backend", "not for embed"),
         ("/predict", {"inputs": "x", "model": "embed"}, 424, "Backend", "not for classify"),
+        ("/rerank", {"query": "x", "texts": ["y"], "model": "sentiment"}, 424, "Backend", "not for rerank"),
         ("/predict", {"inputs": []}, 400, "Empty", "inputs"),
         ("/predict", {"inputs": ["a", "b", "c"]}, 422, "Validation", "inputs"),
         ("/predict", {"inputs": [["a"], ["a", "b", "c"]]}, 422, "Validation", "inputs"),
