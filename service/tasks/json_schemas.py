@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # Where schemas stand in a schema: by names of any kind, in lists, alone.
@@ -17,6 +17,12 @@ OF_OBJECTS = frozenset({"properties", "patternProperties", "additionalProperties
 NO_OBJECTS = frozenset({"enum", "const", "items", "prefixItems"})  # what may say that it is something else
 
 
+# Formats that are kept; any other says something about a text and asks nothing of it, as `path` and `password`.
+FORMATS = frozenset(
+    {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "unknown"}
+)
+
+
 def as_meant(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema whose objects have the properties that it describes, and no others unless it says so.
 
@@ -24,7 +30,8 @@ def as_meant(schema: dict[str, Any]) -> dict[str, Any]:
     cut, and what has `properties` but no `type` may be a number. Where objects are put together of several schemas,
     each of which would exclude what the others describe, all stays as it is.
     """
-    return schema if any(map(_is_put_together, _parts(schema))) else _closed(schema)
+    schema = _changed(schema, _without_unknown_format)
+    return schema if any(map(_is_put_together, _parts(schema))) else _changed(schema, _closed)
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
@@ -54,24 +61,35 @@ def _is_put_together(schema: dict[str, Any]) -> bool:
     return is_of_several or bool(others and OF_OBJECTS & schema.keys())
 
 
-def _closed(schema: Any) -> Any:
-    """Return a schema with all within it closed."""
+def _changed(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Return a schema in which it, and all within it, are changed."""
     if not isinstance(schema, dict):
         return schema
-    closed = dict(schema)
+    changed = dict(schema)
     for name in BY_NAME:
         if isinstance(named := schema.get(name), dict):
-            closed[name] = {each: _closed(inner) for each, inner in named.items()}
+            changed[name] = {each: _changed(inner, change) for each, inner in named.items()}
     for name in LISTED:
         if isinstance(listed := schema.get(name), list):
-            closed[name] = [_closed(inner) for inner in listed]
+            changed[name] = [_changed(inner, change) for inner in listed]
     for name in ALONE:
         if name in schema:
-            closed[name] = _closed(schema[name])
+            changed[name] = _changed(schema[name], change)
+    return change(changed)
+
+
+def _without_unknown_format(schema: dict[str, Any]) -> dict[str, Any]:
+    if str(schema.get("format", "unknown")) in FORMATS:
+        return schema
+    return {name: value for name, value in schema.items() if name != "format"}
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without properties that it does not describe."""
     properties, required = schema.get("properties"), schema.get("required", [])
     if not isinstance(properties, dict) or not properties or NO_OBJECTS & schema.keys():
-        return closed
-    closed.setdefault("type", "object")
+        return schema
+    closed = {"type": "object", **schema}
     has_all = isinstance(required, list) and {each for each in required if isinstance(each, str)} <= set(properties)
     if has_all and schema.keys().isdisjoint(("minProperties", "unevaluatedProperties")):
         closed.setdefault("additionalProperties", False)

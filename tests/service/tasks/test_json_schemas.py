@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from service.tasks.json_schemas import as_meant
+from service.engine.grammar import Vocabulary
+from service.tasks.grammars import OPTIONS
+from service.tasks.json_schemas import FORMATS, as_meant
 
 DOG = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 CLOSED = {**DOG, "additionalProperties": False}
@@ -26,6 +29,22 @@ def test_objects_have_the_properties_that_are_described_and_no_others() -> None:
         },
         "additionalProperties": False,
     }
+
+
+def test_formats_that_no_grammar_knows_ask_for_nothing() -> None:
+    path, date = {"type": "string", "format": "path"}, {"type": "string", "format": "date"}
+    anything: dict[str, Any] = {"type": "array", "items": {"anyOf": [path, date, {"format": ["date"]}]}}
+
+    assert as_meant(anything) == {"type": "array", "items": {"anyOf": [{"type": "string"}, date, {}]}}
+    assert as_meant({"properties": {"format": path}})["properties"] == {"format": {"type": "string"}}
+
+
+def test_formats_that_are_kept_are_those_that_grammars_know() -> None:
+    vocabulary = Vocabulary([bytes([byte]) for byte in range(256)] + [b"<end>"], 256, 257)
+    for name in FORMATS:
+        schema = {"type": "string", "format": name}
+        assert as_meant(schema) == schema
+        vocabulary.grammar(f"start: %json {json.dumps(schema)}{OPTIONS}")
 
 
 def test_what_has_properties_is_an_object() -> None:
