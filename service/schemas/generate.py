@@ -74,6 +74,9 @@ class GenerateRequest(SamplingRequest):
         "choice (auto), it has to (required), or it has to call the one of a name; if left out, calls stay in the text",
     )
     parallel_tool_calls: bool = Field(True, description="with tool_choice: whether there may be several calls")
+    separate_reasoning: bool = Field(
+        False, description="tell what a model that reasons thinks (<think>) from its text: it comes in reasoning"
+    )
     add_generation_prompt: bool = Field(True, description="begin an assistant's message behind the conversation")
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
     logprobs: int | None = Field(
@@ -134,6 +137,7 @@ class Choice(Response):
     )
     score: float | None = Field(None, description="of a beam search")
     logprobs: list[TokenLogprob] | None = None
+    reasoning: str | None = Field(None, description="with separate_reasoning, which then is not in the text")
     tool_calls: list[ToolCall] | None = Field(None, description="with tool_choice, which then are not in the text")
 
 
@@ -152,4 +156,5 @@ class GenerateEvent(Response):
     text: str
     finish_reason: FinishReason | None = None
     logprobs: list[TokenLogprob] | None = None
+    reasoning: str | None = None
     tool_calls: list[ToolCallPiece] | None = None

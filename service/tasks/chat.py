@@ -19,6 +19,7 @@ from model.package import ChatTemplate, PackageTokenizer
 from model.package.chat import MARK, TemplateError, TooMuch, compiled, literals, render
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Message
+from service.tasks.reasoning import CLOSING, OPENING, TAIL, Reasoning
 from service.tasks.tools.call_form import CallForm
 from service.tasks.tools.syntax import CallSyntax
 from service.tasks.tools.trial import Trial
@@ -48,6 +49,7 @@ class Chat:
         self._control = {**others, **self._special}
         self._specials, self._controls = _Tokens(self._special), _Tokens(self._control)
         self._marked = re.compile("|".join([*map(re.escape, map(_mark, _longest_first(self._control))), MARK]))
+        self._reasons = CLOSING in written and self._special.keys().isdisjoint((OPENING, CLOSING))
         self._call_syntax = None
         if self._takes_tools:
             self._call_syntax = CallSyntax.of(trial, self._call_form, written, self._specials.pattern)
@@ -62,6 +64,13 @@ class Chat:
                 "tool_choice",
             )
         return self._call_syntax
+
+    def reasoning_behind(self, prompt_ids: Sequence[int]) -> Reasoning:
+        """Return whether what the model writes behind a prompt may be reasoning, or has begun as such."""
+        if not self._reasons:
+            return Reasoning.NONE
+        end = self._tokenizer.decode(prompt_ids[-TAIL:]).rstrip()
+        return Reasoning.BEGUN if end.endswith(OPENING) else Reasoning.POSSIBLE
 
     def check_tools(self, request: GenerateRequest) -> None:
         """Refuse tools where the template would leave them out; raises `InvalidRequest`."""

@@ -24,11 +24,13 @@ from service.schemas import (
 from service.tasks.choices import ChoiceText, Piece, SampledChoice, SearchedChoices
 from service.tasks.decoding_defaults import DecodingDefaults
 from service.tasks.grammars import Grammars
+from service.tasks.output_reader import OutputReader
 from service.tasks.pool import Pool
 from service.tasks.prompts import Prompt, Prompts
+from service.tasks.reasoning import Reasoning, ReasoningReader
+from service.tasks.said import whole_calls
 from service.tasks.task import check_beam_size, check_memory, not_for
 from service.tasks.tools.calling import Calling, check_calling
-from service.tasks.tools.reader import CallReader, Said, whole_calls
 from service.turns import Turn
 
 MAX_LOGPROBS = 136_000  # of one answer: about eight megabytes, and a collection of garbage of 35 ms
@@ -66,7 +68,8 @@ class Generate:
         return GenerateResponse(
             model=self._manifest.name,
             choices=[
-                _choice(index, of_choice, request, self._reader(request)) for index, of_choice in enumerate(chosen)
+                _choice(index, of_choice, request, self._reader(request, prompts[index // request.n]))
+                for index, of_choice in enumerate(chosen)
             ],
             usage=Usage(
                 prompt_tokens=sum(prompt.tokens for prompt in prompts),
@@ -96,17 +99,18 @@ class Generate:
         completion_tokens = 0
         with self._admit(request, client) as permit:
             prompts = await self._prompts.read(request, permit)
-            readers = [self._reader(request) for _ in range(len(prompts) * request.n)]
+            readers = [self._reader(request, prompt) for prompt in prompts for _ in range(request.n)]
             async with aclosing(self._pieces(request, prompts, permit)) as pieces:
                 async for piece in pieces:
                     completion_tokens += piece.completion_tokens
-                    said = _said(piece, readers[piece.index])
-                    if said.text or said.calls or piece.finish_reason or piece.tokens:
+                    said = readers[piece.index].add(piece.text, is_last=piece.finish_reason is not None)
+                    if said.text or said.calls or said.reasoning or piece.finish_reason or piece.tokens:
                         yield GenerateEvent(
                             index=piece.index,
                             text=said.text,
                             finish_reason=piece.finish_reason,
                             logprobs=piece.tokens,
+                            reasoning=said.reasoning or None,
                             tool_calls=said.calls or None,
                         )
         prompt_tokens = sum(prompt.tokens for prompt in prompts)
@@ -121,11 +125,22 @@ class Generate:
         prompts, tokens = self._prompts.expected(request)
         return self._engine.admission.admit(client, prompts * max(self._beam_size(request), request.n), tokens)
 
-    def _reader(self, request: GenerateRequest) -> CallReader | None:
-        return None if request.tool_choice is None or self._calling is None else self._calling.reader()
+    def _reader(self, request: GenerateRequest, prompt: Prompt) -> OutputReader:
+        """Return who reads one choice."""
+        chat, reasoning, calls = self._prompts.chat, None, None
+        if chat is not None and request.separate_reasoning:
+            state = chat.reasoning_behind(prompt.ids)
+            if request.grammar is not None and state is Reasoning.BEGUN:
+                state = Reasoning.NONE  # by its grammar all of it is the answer
+            reasoning = ReasoningReader(state)
+        if self._calling is not None and request.tool_choice is not None:
+            calls = self._calling.reader()
+        return OutputReader(reasoning, calls)
 
     def _check(self, request: GenerateRequest) -> None:
         self._defaults.check(request)
+        if request.echo and request.separate_reasoning:
+            raise InvalidRequest("echo goes with no separate_reasoning; leave it out", "echo")
         if request.tool_choice is not None:
             check_calling(request)
             if self._calling is not None:
@@ -238,21 +253,17 @@ def best(choices: list[list[Piece]], drawn: int, request: GenerateRequest) -> li
     ]
 
 
-def _said(piece: Piece, reader: CallReader | None) -> Said:
-    """Return what a piece says: its text, and where tools may be called, what a reader finds in it."""
-    return Said(piece.text) if reader is None else reader.add(piece.text, is_last=piece.finish_reason is not None)
-
-
-def _choice(index: int, pieces: list[Piece], request: GenerateRequest, reader: CallReader | None) -> Choice:
+def _choice(index: int, pieces: list[Piece], request: GenerateRequest, reader: OutputReader) -> Choice:
     """Put the pieces of one choice together."""
     last = pieces[-1]
     assert last.finish_reason is not None, "bug: a choice ended without a reason"
-    said = [_said(piece, reader) for piece in pieces]
+    said = [reader.add(piece.text, is_last=piece.finish_reason is not None) for piece in pieces]
     return Choice(
         index=index,
         text="".join(each.text for each in said),
         finish_reason=last.finish_reason,
         score=last.score,
         logprobs=None if request.logprobs is None else [token for piece in pieces for token in piece.tokens or []],
+        reasoning="".join(each.reasoning for each in said) or None,
         tool_calls=whole_calls(said) or None,
     )

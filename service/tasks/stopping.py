@@ -20,16 +20,12 @@ class StopTexts:
         if found:
             self.is_met, self._held = True, ""
             return text[: min(found)]
-        held = 0 if is_last else self._beginning_of_a_stop(text)
+        held = 0 if is_last else max((beginning_of(stop, text) for stop in self._texts), default=0)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]
 
-    def _beginning_of_a_stop(self, text: str) -> int:
-        """Return how many characters at the end of the text could begin a stop text."""
-        longest = 0
-        for stop in self._texts:
-            for length in range(min(len(stop) - 1, len(text)), longest, -1):
-                if text.endswith(stop[:length]):
-                    longest = length
-                    break
-        return longest
+
+def beginning_of(wanted: str, shown: str) -> int:
+    """Return how many characters at the end of what is shown may begin a text that is wanted."""
+    lengths = range(min(len(wanted) - 1, len(shown)), 0, -1)
+    return next((length for length in lengths if shown.endswith(wanted[:length])), 0)

@@ -44,6 +44,7 @@ class Calling:
             callable_functions(request),
             must_call=request.tool_choice != "auto",
             several=request.parallel_tool_calls,
+            reasoning=self._chat.reasoning_behind(prompt_ids),
         )
         return await self._grammars.of_rules(rules, prompt_ids, permit, "tools")
 

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
-from service.schemas import ToolCall, ToolCallPiece
+from service.schemas import ToolCallPiece
+from service.tasks.said import Said
+from service.tasks.stopping import beginning_of
 from service.tasks.tools.syntax import CallSyntax
-
-
-@dataclass
-class Said:
-    """What a piece of an output says: text outside of calls, and pieces of calls."""
-
-    text: str = ""
-    calls: list[ToolCallPiece] = field(default_factory=list)
-
-
-def whole_calls(said: Sequence[Said]) -> list[ToolCall]:
-    """Put the pieces of one output's calls together."""
-    calls: list[ToolCall] = []
-    for piece in (piece for each in said for piece in each.calls):
-        if piece.name is not None:
-            calls.append(ToolCall(name=piece.name, arguments=""))
-        calls[piece.index].arguments += piece.arguments
-    return calls
 
 
 class CallReader:
@@ -47,10 +30,13 @@ class CallReader:
 
     def _whole(self, said: Said, is_last: bool) -> bool:
         """Read the beginning of an output that may be a call as a whole."""
-        head = self._syntax.head
-        if not is_last and len(self._held) < len(head) and head.startswith(self._held):
+        head, begun = self._syntax.head, self._held.lstrip()
+        if not is_last and len(begun) < len(head) and head.startswith(begun):
             return False
-        self._step = self._head if self._held.startswith(head) else self._text
+        if begun.startswith(head):
+            self._held, self._step = begun, self._head
+        else:
+            self._step = self._text
         return True
 
     def _text(self, said: Said, is_last: bool) -> bool:
@@ -72,7 +58,7 @@ class CallReader:
         if is_last:
             shown = self._held.rstrip() if self._calls else self._held
         else:
-            shown = self._held[: len(self._held) - _beginning_of(trigger, self._held)].rstrip()
+            shown = self._held[: len(self._held) - beginning_of(trigger, self._held)].rstrip()
         said.text += shown
         self._held = "" if is_last else self._held[len(shown) :]
         return False
@@ -143,9 +129,3 @@ class _JsonObject:
                     self.is_whole = True
                     return place
         return len(text)
-
-
-def _beginning_of(text: str, shown: str) -> int:
-    """Return how many characters at the end of what was shown may begin a text."""
-    lengths = range(min(len(text) - 1, len(shown)), 0, -1)
-    return next((length for length in lengths if shown.endswith(text[:length])), 0)

@@ -8,36 +8,60 @@ from collections.abc import Sequence
 
 from service.errors import InvalidRequest
 from service.tasks.grammars import json_rule
+from service.tasks.reasoning import CLOSING, OPENING, Reasoning
 from service.tasks.tools.functions import Function
-from service.tasks.tools.syntax import THOUGHT, CallSyntax
+from service.tasks.tools.syntax import CallSyntax
 
 ANYTHING = r"(.|\n)*"
+# What stands before an answer, and what is no answer as it would be reasoning.
+BEFORE = {Reasoning.NONE: "", Reasoning.POSSIBLE: "[reasoning SPACES] ", Reasoning.BEGUN: "reasoning SPACES "}
+UNOPENED = {Reasoning.NONE: "", Reasoning.POSSIBLE: " & ~OPENED", Reasoning.BEGUN: ""}
 
 
-def rules_of(syntax: CallSyntax, functions: Sequence[Function], *, must_call: bool, several: bool) -> str:
+def rules_of(
+    syntax: CallSyntax,
+    functions: Sequence[Function],
+    *,
+    must_call: bool,
+    several: bool,
+    reasoning: Reasoning = Reasoning.NONE,
+) -> str:
     """Return the rules of an output that calls some of these functions, or may say something else or more before.
 
-    As soon as a call has begun, it has to become one of these, with arguments as they are described. Raises
-    `InvalidRequest` for parameters that no grammar can follow.
+    As soon as a call has begun outside of reasoning, it has to become one of these, with arguments as they are
+    described. Raises `InvalidRequest` for parameters that no grammar can follow.
     """
     more = f" ({_text(syntax.between)} call)*" if several and syntax.between is not None else ""
     rules = [f"call: {_text(syntax.head)} function", f"function: {' | '.join(_names('function', functions))}"]
+    rules += [*_rules_of_reasoning(reasoning), r"SPACES: /\s*/"]
     if must_call:
-        begin, end = map(_pattern, THOUGHT)
-        rules.append(f"start: {'(thought SPACES)? ' if syntax.thinks else ''}call{more}")
-        rules += [f"thought[lazy]: /{begin}{ANYTHING}{end}/", r"SPACES: /\s*/"] if syntax.thinks else []
+        answer = f"call{more}"
     elif syntax.trigger is None:
-        rules += ["start: CONTENT | call", f"CONTENT: /([^{_pattern(syntax.head[0])}]{ANYTHING})?/"]
+        answer = "CONTENT | [SPACES] call"
+        rules.append(rf"CONTENT: /\s*([^\s{_pattern(syntax.head[0])}]{ANYTHING})?/{UNOPENED[reasoning]}")
     else:
-        rest = f"{_text(syntax.head.removeprefix(syntax.trigger))} function"
-        rules += [f"start: CONTENT | content {rest}{more}", f"CONTENT: /{ANYTHING}/"]
-        rules.append(f"content[lazy]: /{ANYTHING}{_pattern(syntax.trigger)}/")
+        answer = f"CONTENT | content {_text(syntax.head.removeprefix(syntax.trigger))} function{more}"
+        rules.append(f"CONTENT: /{ANYTHING}/{UNOPENED[reasoning]}")
+        rules.append(f"content[lazy]: CALLING{UNOPENED[reasoning]}")
+        rules.append(f"CALLING: /{ANYTHING}{_pattern(syntax.trigger)}/")
+    begun_only = "" if must_call or reasoning is not Reasoning.BEGUN else "CONTENT | "  # reasoning without an end
+    rules.append(f"start: {begun_only}{BEFORE[reasoning]}({answer})")
     for rule, arguments, function in zip(
         _names("function", functions), _names("arguments", functions), functions, strict=True
     ):
         rules.append(f"{rule}: {_text(function.name + syntax.middle)} {arguments} {_text(syntax.tail)}")
         rules.append(f"{arguments}: {_rule_of_parameters(function)}")
     return "\n".join(rules)
+
+
+def _rules_of_reasoning(reasoning: Reasoning) -> list[str]:
+    if reasoning is Reasoning.NONE:
+        return []
+    opening = rf"\s*{OPENING}" if reasoning is Reasoning.POSSIBLE else ""
+    return [
+        rf"reasoning[lazy]: /{opening}{ANYTHING}{_pattern(CLOSING)}/",
+        rf"OPENED: /\s*{OPENING}{ANYTHING}/",
+    ]
 
 
 def _names(kind: str, functions: Sequence[Function]) -> list[str]:

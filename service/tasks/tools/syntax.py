@@ -15,7 +15,6 @@ SAID = "\u03a9"  # an assistant's message in a trial, with which no call begins
 # A message that is a call: before the name, between it and the arguments, these, and behind them.
 CALL = re.compile(rf'(.+?){NAME}(.+?)\{{\s*"city"\s*:\s*"{CITY}"\s*\}}(.*)', re.DOTALL)
 TRIGGER = re.compile(r'[^\s{"]+')
-THOUGHT = ("<think>", "</think>")
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,6 @@ class CallSyntax:
     middle: str  # between the name and the arguments
     tail: str  # behind the arguments
     between: str | None  # of two calls, None where a message has one at most
-    thinks: bool = False  # whether a thought may come first
 
     @classmethod
     def of(cls, trial: Trial, form: CallForm, written: str, special: re.Pattern[str]) -> CallSyntax | None:
@@ -44,7 +42,7 @@ class CallSyntax:
             found = _of_call(content)
             several = _content(trial, {**calling, "tool_calls": calling["tool_calls"] * 2})
             found = found and replace(found, between=_between(several, content, found, special))
-        return found and replace(found, thinks=all(text in written for text in THOUGHT))
+        return found
 
     @cached_property
     def trigger(self) -> str | None:

@@ -71,6 +71,9 @@ class ChatRequest(ChoicesRequest):
     )
     logprobs: bool = Field(False, description="whether to report each token's log probability")
     top_logprobs: int | None = Field(None, ge=0, le=20, description="with logprobs: likeliest tokens at each place")
+    separate_reasoning: bool = Field(
+        True, description="whether what a model that reasons thinks comes in reasoning_content, or in content"
+    )
     tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)] = Field(
         [], description="functions that the model may call, each {type: function, function: {name, parameters}}"
     )
@@ -97,6 +100,7 @@ class ChatRequest(ChoicesRequest):
             "messages": self.messages,
             "add_generation_prompt": self.add_generation_prompt,
             "chat_template_kwargs": self.chat_template_kwargs,
+            "separate_reasoning": self.separate_reasoning,
             **fields_of_tools(self.tools, self.tool_choice, several=self.parallel_tool_calls),
         }
         if self.best_of is not None:
@@ -141,6 +145,7 @@ class AssistantMessage(WithNulls):
     role: Literal["assistant"] = "assistant"
     content: str | None
     refusal: None = None
+    reasoning_content: str | None = Field(None, description="of a model that reasons, what it thinks")
     tool_calls: list[CalledTool] | None = None
 
 
@@ -174,6 +179,7 @@ class Delta(Response):
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
     tool_calls: list[CalledTool] | None = None
 
 
@@ -218,9 +224,12 @@ async def chat_chunks(request: ChatRequest, calls: Calls) -> AsyncGenerator[Chat
 async def _choice(choice: Choice, turn: Turn) -> ChatChoice:
     calls = choice.tool_calls or []
     called = [CalledTool.of(number, choice.index, call.name, call.arguments) for number, call in enumerate(calls)]
-    message = AssistantMessage(content=choice.text or (None if calls else ""), refusal=None)
-    if called:
-        message.tool_calls = called
+    message = AssistantMessage(
+        content=choice.text or (None if calls else ""),
+        refusal=None,
+        reasoning_content=choice.reasoning,
+        tool_calls=called or None,
+    )
     return ChatChoice.model_construct(
         index=choice.index,
         message=message,
@@ -238,7 +247,8 @@ async def _piece(event: GenerateEvent, turn: Turn, *, is_first: bool, calls: boo
         index=event.index,
         delta=Delta(
             role="assistant" if is_first else None,
-            content=None if pieces and not event.text else event.text,
+            content=None if (pieces or event.reasoning) and not event.text else event.text,
+            reasoning_content=event.reasoning,
             tool_calls=pieces or None,
         ),
         logprobs=await _logprobs(event.logprobs, turn),

@@ -13,8 +13,11 @@ from service.engine.grammar import Vocabulary
 from service.errors import InvalidRequest
 from service.schemas import ToolCall
 from service.tasks.grammars import OPTIONS
+from service.tasks.output_reader import OutputReader
+from service.tasks.reasoning import Reasoning, ReasoningReader
+from service.tasks.said import whole_calls
 from service.tasks.tools.functions import Function
-from service.tasks.tools.reader import CallReader, whole_calls
+from service.tasks.tools.reader import CallReader
 from service.tasks.tools.rules import rules_of
 from service.tasks.tools.syntax import CallSyntax
 from tests.service.tasks.tools import templates
@@ -61,8 +64,10 @@ def written(vocabulary: Vocabulary, rules: str, wish: str, seed: int, most: int 
     return b"".join(TEXTS[each] for each in tokens).decode(errors="ignore"), False
 
 
-def read(syntax: CallSyntax, text: str, cuts: list[int]) -> tuple[str, list[ToolCall]]:
-    reader, ends = CallReader(syntax), [*cuts, len(text)]
+def read(
+    syntax: CallSyntax, text: str, cuts: list[int], reasoning: Reasoning = Reasoning.NONE
+) -> tuple[str, list[ToolCall]]:
+    reader, ends = OutputReader(ReasoningReader(reasoning), CallReader(syntax)), [*cuts, len(text)]
     said = [
         reader.add(text[begin:end], is_last=place == len(cuts))
         for place, (begin, end) in enumerate(zip([0, *cuts], ends, strict=True))
@@ -70,34 +75,49 @@ def read(syntax: CallSyntax, text: str, cuts: list[int]) -> tuple[str, list[Tool
     return "".join(each.text for each in said), whole_calls(said)
 
 
-@pytest.mark.parametrize("template", ["MARKED", "THINKING", "WHOLE", "EXPLAINED"])
-@pytest.mark.parametrize("seed", range(6))
-def test_who_has_to_call_calls_a_function_as_it_is_described(vocabulary: Vocabulary, template: str, seed: int) -> None:
-    its = syntax(getattr(templates, template))
-    thought = "<think>I <tool_ call.</think>\n" if its.thinks else ""
-    rules = rules_of(its, FUNCTIONS, must_call=True, several=True)
-    text, ended = written(vocabulary, rules, thought, seed)
-    content, calls = read(its, text, [])
+# What a model that reasons does so with, before it answers.
+REASONED = [
+    (Reasoning.NONE, ""),
+    (Reasoning.POSSIBLE, ""),
+    (Reasoning.POSSIBLE, "<think>I could <tool_call>.</think>\n"),
+    (Reasoning.BEGUN, 'I could {"name": "weather" <tool_call>.\n</think>\n'),
+]
 
-    assert content == thought.rstrip() and calls
+
+@pytest.mark.parametrize("template", ["MARKED", "WHOLE", "EXPLAINED"])
+@pytest.mark.parametrize(("reasoning", "before"), REASONED)
+@pytest.mark.parametrize("seed", range(4))
+def test_who_has_to_call_calls_a_function_as_it_is_described(
+    vocabulary: Vocabulary, template: str, reasoning: Reasoning, before: str, seed: int
+) -> None:
+    its = syntax(getattr(templates, template))
+    rules = rules_of(its, FUNCTIONS, must_call=True, several=True, reasoning=reasoning)
+    text, ended = written(vocabulary, rules, before + its.head, seed)
+    content, calls = read(its, text, [], reasoning)
+
+    assert text.startswith(before) and content == "" and calls
     for call in calls if ended else calls[:-1]:
         SCHEMAS[call.name].validate(json.loads(call.arguments))
     assert len(calls) == 1 or its.between is not None
 
 
-@pytest.mark.parametrize("template", ["MARKED", "THINKING", "WHOLE"])
-@pytest.mark.parametrize("seed", range(6))
-def test_who_may_call_says_anything_until_a_call_has_begun(vocabulary: Vocabulary, template: str, seed: int) -> None:
+@pytest.mark.parametrize("template", ["MARKED", "WHOLE"])
+@pytest.mark.parametrize(("reasoning", "before"), REASONED)
+@pytest.mark.parametrize("seed", range(4))
+def test_who_may_call_says_anything_until_a_call_has_begun(
+    vocabulary: Vocabulary, template: str, reasoning: Reasoning, before: str, seed: int
+) -> None:
     its = syntax(getattr(templates, template))
-    before = "" if its.trigger is None else "No <tool, or\n "
-    rules = rules_of(its, FUNCTIONS, must_call=False, several=False)
-    text, ended = written(vocabulary, rules, before + its.head, seed)
-    content, (call,) = read(its, text, [])
+    answer = "" if its.trigger is None else "No <tool, or\n "
+    rules = rules_of(its, FUNCTIONS, must_call=False, several=False, reasoning=reasoning)
+    text, ended = written(vocabulary, rules, before + answer + its.head, seed)
+    content, (call,) = read(its, text, [], reasoning)
 
-    assert ended and content == before.rstrip()
+    assert ended and content == answer.rstrip()
     SCHEMAS[call.name].validate(json.loads(call.arguments))
-    said, ended = written(vocabulary, rules, "a" * 300, seed, most=300)
-    assert (said, ended) == ("a" * 300, False) and read(its, said, []) == (said, [])
+    said, ended = written(vocabulary, rules, before + "a" * 300, seed, most=len(before) + 300)
+    assert (said, ended) == (before + "a" * 300, False)
+    assert read(its, said, [], reasoning) == ("a" * 300, [])
 
 
 def test_of_several_functions_one_can_be_demanded_and_several_calls_forbidden(vocabulary: Vocabulary) -> None:
@@ -114,6 +134,7 @@ def test_what_is_read_depends_on_no_piece(vocabulary: Vocabulary, template: str)
         rules = rules_of(its, FUNCTIONS, must_call=False, several=True)
         text, _ = written(vocabulary, rules, ("Well, \n" if its.trigger else "") + its.head, seed)
         whole, draw = read(its, text, []), random.Random(seed)
+        assert read(its, "\n" * (its.trigger is None) + text, []) == whole
         assert read(its, text, list(range(1, len(text)))) == whole
         assert read(its, text, sorted(draw.sample(range(len(text)), min(5, len(text))))) == whole
 

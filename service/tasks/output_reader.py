@@ -1,0 +1,23 @@
+"""One output of a model that converses, told apart into reasoning, answer and calls of tools."""
+
+from __future__ import annotations
+
+from service.tasks.reasoning import ReasoningReader
+from service.tasks.said import Said
+from service.tasks.tools.reader import CallReader
+
+
+class OutputReader:
+    """Reads an output as it comes; where nothing is to be told apart, all is text."""
+
+    def __init__(self, reasoning: ReasoningReader | None = None, calls: CallReader | None = None) -> None:
+        self._reasoning, self._calls = reasoning, calls
+
+    def add(self, text: str, *, is_last: bool) -> Said:
+        """Return what can be said by now."""
+        reasoning = ""
+        if self._reasoning is not None:
+            reasoning, text = self._reasoning.add(text, is_last=is_last)
+        said = Said(text) if self._calls is None else self._calls.add(text, is_last=is_last)
+        said.reasoning = reasoning
+        return said
