@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from typing_extensions import TypedDict
 
 from service.schemas.chat import Message
@@ -70,12 +70,13 @@ class GenerateRequest(SamplingRequest):
     )
     tool_choice: ToolChoice | None = Field(
         None,
-        description="read the model's calls of tools from its output into tool_calls: whether it calls some is its own "
-        "choice (auto), it has to (required), or it has to call the one of a name; if left out, calls stay in the text",
+        description="auto: the model may call tools; required: it must call some; {name}: it must call this one; none: "
+        "it is not told of any. Calls come in tool_calls; if left out, they stay in the text as the model writes them",
     )
     parallel_tool_calls: bool = Field(True, description="with tool_choice: whether there may be several calls")
     separate_reasoning: bool = Field(
-        False, description="tell what a model that reasons thinks (<think>) from its text: it comes in reasoning"
+        False,
+        description="let what a model that reasons thinks (<think>) come in reasoning; with tool_choice it always does",
     )
     add_generation_prompt: bool = Field(True, description="begin an assistant's message behind the conversation")
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
@@ -86,6 +87,12 @@ class GenerateRequest(SamplingRequest):
     truncate: bool = Field(
         False, description="cut the end of a text that is too long, of a model that turns texts into texts"
     )
+
+    @model_validator(mode="after")
+    def _without_unused_tools(self) -> Self:
+        if self.tool_choice == "none":
+            self.tools = self.tool_choice = None
+        return self
 
     def counted_by(self) -> str:
         """Return the field that says how many choices it asks for."""
@@ -132,8 +139,8 @@ class Choice(Response):
     index: int
     text: str
     finish_reason: FinishReason = Field(
-        description="stop: it has ended; length: it was cut at max_tokens; grammar: nothing that its grammar asks for "
-        "can follow"
+        description="stop: it has ended; length: it was cut at max_tokens, or a call by a stop text; grammar: nothing "
+        "that its grammar asks for can follow"
     )
     score: float | None = Field(None, description="of a beam search")
     logprobs: list[TokenLogprob] | None = None

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from service.schemas.request import Response, Text
 
 
 class NamedTool(BaseModel):
-    """One of the tools, which the model is to call."""
+    """One of the tools, which the model is to call; also in OpenAI's form, {type: function, function: {name}}."""
 
     model_config = ConfigDict(extra="forbid")
 
     name: Text
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_its_type(cls, given: Any) -> Any:
+        return given["function"] if isinstance(given, dict) and given.get("type") == "function" else given
 
-ToolChoice = Literal["auto", "required"] | NamedTool
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
 class ToolCall(Response):

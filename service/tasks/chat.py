@@ -56,14 +56,18 @@ class Chat:
 
     @property
     def call_syntax(self) -> CallSyntax:
-        """How the model writes calls of tools; raises `InvalidRequest` if they cannot be read from its output."""
+        """How the model writes calls of tools, where `check_calls` has nothing against it."""
+        assert self._call_syntax is not None, "bug: this was not checked"
+        return self._call_syntax
+
+    def check_calls(self) -> None:
+        """Refuse a model whose calls of tools cannot be told from its text; raises `InvalidRequest`."""
         if self._call_syntax is None:
             raise InvalidRequest(
-                "tool_choice: the model's chat template does not show how calls of tools are written in a text; "
-                "without tool_choice they are part of the text as the model writes them",
-                "tool_choice",
+                "tools: the model's chat template does not show how calls are written in a text, so they cannot be "
+                "read; leave tools out, or take calls as text from /generate without tool_choice",
+                "tools",
             )
-        return self._call_syntax
 
     def reasoning_behind(self, prompt_ids: Sequence[int]) -> Reasoning:
         """Return whether what the model writes behind a prompt may be reasoning, or has begun as such."""

@@ -15,6 +15,7 @@ from service.schemas import (
     AnyEvent,
     AnyRequest,
     Choice,
+    FinishReason,
     GenerateEvent,
     GenerateRequest,
     GenerateResponse,
@@ -65,12 +66,13 @@ class Generate:
         drawn = _drawn(request)
         prompts, pieces = await self.run(drawn, client)
         chosen = pieces if drawn is request else best(pieces, drawn.n, request)
+        choices, turn = [], Turn()
+        for index, of_choice in enumerate(chosen):
+            choices.append(_choice(index, of_choice, request, self._reader(request, prompts[index // request.n])))
+            await turn.give()
         return GenerateResponse(
             model=self._manifest.name,
-            choices=[
-                _choice(index, of_choice, request, self._reader(request, prompts[index // request.n]))
-                for index, of_choice in enumerate(chosen)
-            ],
+            choices=choices,
             usage=Usage(
                 prompt_tokens=sum(prompt.tokens for prompt in prompts),
                 completion_tokens=sum(piece.completion_tokens for of_choice in pieces for piece in of_choice),
@@ -103,12 +105,13 @@ class Generate:
             async with aclosing(self._pieces(request, prompts, permit)) as pieces:
                 async for piece in pieces:
                     completion_tokens += piece.completion_tokens
-                    said = readers[piece.index].add(piece.text, is_last=piece.finish_reason is not None)
+                    reader = readers[piece.index]
+                    said = reader.add(piece.text, is_last=piece.finish_reason is not None)
                     if said.text or said.calls or said.reasoning or piece.finish_reason or piece.tokens:
                         yield GenerateEvent(
                             index=piece.index,
                             text=said.text,
-                            finish_reason=piece.finish_reason,
+                            finish_reason=piece.finish_reason and _finish_reason(piece.finish_reason, reader),
                             logprobs=piece.tokens,
                             reasoning=said.reasoning or None,
                             tool_calls=said.calls or None,
@@ -128,13 +131,13 @@ class Generate:
     def _reader(self, request: GenerateRequest, prompt: Prompt) -> OutputReader:
         """Return who reads one choice."""
         chat, reasoning, calls = self._prompts.chat, None, None
-        if chat is not None and request.separate_reasoning:
+        if chat is not None and (request.separate_reasoning or request.tool_choice is not None):
             state = chat.reasoning_behind(prompt.ids)
             if request.grammar is not None and state is Reasoning.BEGUN:
                 state = Reasoning.NONE  # by its grammar all of it is the answer
             reasoning = ReasoningReader(state)
         if self._calling is not None and request.tool_choice is not None:
-            calls = self._calling.reader()
+            calls = self._calling.reader(request)
         return OutputReader(reasoning, calls)
 
     def _check(self, request: GenerateRequest) -> None:
@@ -257,13 +260,19 @@ def _choice(index: int, pieces: list[Piece], request: GenerateRequest, reader: O
     """Put the pieces of one choice together."""
     last = pieces[-1]
     assert last.finish_reason is not None, "bug: a choice ended without a reason"
-    said = [reader.add(piece.text, is_last=piece.finish_reason is not None) for piece in pieces]
+    text = "".join(piece.text for piece in pieces)
+    said = reader.add(text, is_last=True)
     return Choice(
         index=index,
-        text="".join(each.text for each in said),
-        finish_reason=last.finish_reason,
+        text=said.text,
+        finish_reason=_finish_reason(last.finish_reason, reader),
         score=last.score,
         logprobs=None if request.logprobs is None else [token for piece in pieces for token in piece.tokens or []],
-        reasoning="".join(each.reasoning for each in said) or None,
-        tool_calls=whole_calls(said) or None,
+        reasoning=said.reasoning or None,
+        tool_calls=whole_calls([said]) or None,
     )
+
+
+def _finish_reason(reason: FinishReason, reader: OutputReader) -> FinishReason:
+    """Return why a choice ended; a call in which a stop text came is cut."""
+    return "length" if reason == "stop" and reader.is_within_call else reason

@@ -92,26 +92,19 @@ class Grammars:
         for begins_text, lark in larks.items():
             made = await self._one(self._vocabulary, lark, permit, is_tried=is_tried)
             if isinstance(made, str):
-                raise InvalidRequest(f"grammar: {_in_one_line(made, is_own=asked.lark is not None)}", "grammar")
+                raise InvalidRequest(f"grammar: {in_one_line(made, is_own=asked.lark is not None)}", "grammar")
             found[begins_text] = made
         return [found[begins_text] for begins_text in begins]
 
-    async def of_rules(self, rules: str, prompt: Sequence[int], permit: Permit, param: str) -> Compiled:
-        """Return what the output behind a prompt has to follow by rules of ours, which a field asks for.
+    async def of_rules(self, rules: str, prompt: Sequence[int], permit: Permit, param: str) -> Compiled | str:
+        """Return what the output behind a prompt has to follow by rules of ours, or what is wrong with them.
 
-        Raises as `compiled` does.
+        Raises as `compiled` does; `param` is the field that asks for them.
         """
         if isinstance(self._vocabulary, str):
             raise InvalidRequest(self._vocabulary, param)
-        if len(rules) > MAX_CHARACTERS:
-            raise InvalidRequest(
-                f"{param}: as a grammar they have {len(rules)} characters; the limit is {MAX_CHARACTERS}", param
-            )
         lark = _behind_space(rules) if self._begins_text(prompt) else rules + OPTIONS
-        made = await self._one(self._vocabulary, lark, permit, is_tried=True)
-        if isinstance(made, str):
-            raise InvalidRequest(f"{param}: {_in_one_line(made, is_own=False)}", param)
-        return made
+        return await self._one(self._vocabulary, lark, permit, is_tried=True)
 
     async def _one(self, vocabulary: Vocabulary, lark: str, permit: Permit, *, is_tried: bool) -> Compiled | str:
         """Return a grammar, or what is wrong with it, and keep it for the next request."""
@@ -153,7 +146,7 @@ class Grammars:
         return not Detokenizer(self._tokenizer, prompt_ids).add([self._spaced], is_last=True).startswith(" ")
 
 
-def _in_one_line(complaint: str, *, is_own: bool) -> str:
+def in_one_line(complaint: str, *, is_own: bool) -> str:
     """Return what is wrong with a grammar; where its rules are not the client's own, without a place in them."""
     lines = [line for line in complaint.splitlines() if "%llguidance" not in line]
     if not is_own:
@@ -176,12 +169,13 @@ def _form_of(asked: Grammar) -> str:
 def json_rule(schema: dict[str, Any], *, is_lenient: bool = False) -> str:
     """Return what stands behind the name of a rule for JSON; raises `InvalidRequest`.
 
-    A lenient one passes over what no grammar can say.
+    A lenient one passes over keywords that no grammar knows.
     """
-    _check_characters(schema)
-    if '"minProperties"' in json.dumps(schema):
-        _check_counts(schema)
-    return _of_schema(as_meant(schema), LENIENT if is_lenient else ONE_LINE)
+    meant = as_meant(schema)
+    _check_characters(meant)
+    if '"minProperties"' in json.dumps(meant):
+        _check_counts(meant)
+    return _of_schema(meant, LENIENT if is_lenient else ONE_LINE)
 
 
 def _written(asked: Grammar) -> str:

@@ -17,7 +17,8 @@ OF_OBJECTS = frozenset({"properties", "patternProperties", "additionalProperties
 NO_OBJECTS = frozenset({"enum", "const", "items", "prefixItems"})  # what may say that it is something else
 
 
-# Formats that are kept; any other says something about a text and asks nothing of it, as `path` and `password`.
+# What describes and asks for nothing, and the formats that do ask; others only describe, as `path` and `password`.
+ANNOTATIONS = frozenset({"title", "description", "examples", "default", "$comment"})
 FORMATS = frozenset(
     {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "unknown"}
 )
@@ -30,7 +31,7 @@ def as_meant(schema: dict[str, Any]) -> dict[str, Any]:
     cut, and what has `properties` but no `type` may be a number. Where objects are put together of several schemas,
     each of which would exclude what the others describe, all stays as it is.
     """
-    schema = _changed(schema, _without_unknown_format)
+    schema = _changed(schema, _without_annotations)
     return schema if any(map(_is_put_together, _parts(schema))) else _changed(schema, _closed)
 
 
@@ -78,10 +79,11 @@ def _changed(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
     return change(changed)
 
 
-def _without_unknown_format(schema: dict[str, Any]) -> dict[str, Any]:
-    if str(schema.get("format", "unknown")) in FORMATS:
-        return schema
-    return {name: value for name, value in schema.items() if name != "format"}
+def _without_annotations(schema: dict[str, Any]) -> dict[str, Any]:
+    has_format = str(schema.get("format")) in FORMATS
+    return {
+        name: value for name, value in schema.items() if name not in ANNOTATIONS and (name != "format" or has_format)
+    }
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,11 @@ class OutputReader:
     def __init__(self, reasoning: ReasoningReader | None = None, calls: CallReader | None = None) -> None:
         self._reasoning, self._calls = reasoning, calls
 
+    @property
+    def is_within_call(self) -> bool:
+        """Whether a call has begun that is not whole."""
+        return self._calls is not None and self._calls.is_within_call
+
     def add(self, text: str, *, is_last: bool) -> Said:
         """Return what can be said by now."""
         reasoning = ""

@@ -8,7 +8,6 @@ from model.package import Embedding
 from service.engine.arrays import Array
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import Document, Ranked, RerankRequest, RerankResponse, Usage
-from service.tasks.embed import normalized
 from service.tasks.encoder import Encoder, Reading, count
 from service.tasks.scores import activate
 from service.tasks.texts import check_characters, check_copies
@@ -81,6 +80,8 @@ class Rerank:
 
 def _cosines(vector: Array, others: Array) -> Array:
     """Return the cosines (N,) of a vector (1, D) with others (N, D); they are 0 where a vector has length 0."""
+    vector, others = vector.astype(np.float64), others.astype(np.float64)
+    lengths = np.linalg.norm(vector, axis=-1) * np.linalg.norm(others, axis=-1)
     # Summed row by row, and not by a product of matrices: a document's score does not depend on the other documents.
-    cosines: Array = (normalized(others).astype(np.float64) * normalized(vector)).sum(-1)
-    return cosines.clip(-1, 1)  # rounded, the length of a vector may be a little more than 1
+    cosines: Array = (others * vector).sum(-1) / np.where(lengths > 0, lengths, 1)
+    return cosines.clip(-1, 1)  # rounded, it may be a little more than 1

@@ -12,7 +12,7 @@ from service.tasks.chat import Chat
 from service.tasks.grammars import Grammars
 from service.tasks.tools.functions import callable_functions
 from service.tasks.tools.reader import CallReader
-from service.tasks.tools.rules import rules_of
+from service.tasks.tools.rules import complaint_about, rules_of
 
 
 def check_calling(request: GenerateRequest) -> None:
@@ -20,7 +20,7 @@ def check_calling(request: GenerateRequest) -> None:
     if request.messages is None:
         raise InvalidRequest("tool_choice goes with messages; send them instead of a prompt", "tool_choice")
     if request.grammar is not None:
-        raise InvalidRequest("send either grammar or tool_choice", "grammar")
+        raise InvalidRequest("grammar goes with no tools that may be called; leave out one of the two", "grammar")
     if request.echo:
         raise InvalidRequest("echo goes with no tool_choice; leave it out", "echo")
     callable_functions(request)
@@ -35,19 +35,23 @@ class Calling:
     def check(self, request: GenerateRequest) -> None:
         """Refuse a model whose calls are not read; raises `InvalidRequest`."""
         self._chat.check_tools(request)
-        _ = self._chat.call_syntax
+        self._chat.check_calls()
 
     async def grammar(self, request: GenerateRequest, prompt_ids: Sequence[int], permit: Permit) -> Grammar:
         """Return what the output follows: calls that have begun become those of tools, as these are described."""
+        functions = callable_functions(request)
         rules = rules_of(
             self._chat.call_syntax,
-            callable_functions(request),
+            functions,
             must_call=request.tool_choice != "auto",
             several=request.parallel_tool_calls,
             reasoning=self._chat.reasoning_behind(prompt_ids),
         )
-        return await self._grammars.of_rules(rules, prompt_ids, permit, "tools")
+        made = await self._grammars.of_rules(rules, prompt_ids, permit, "tools")
+        if isinstance(made, str):
+            raise complaint_about(functions, made)
+        return made
 
-    def reader(self) -> CallReader:
+    def reader(self, request: GenerateRequest) -> CallReader:
         """Return who reads the output of one choice."""
-        return CallReader(self._chat.call_syntax)
+        return CallReader(self._chat.call_syntax, must_call=request.tool_choice != "auto")

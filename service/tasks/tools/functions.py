@@ -15,6 +15,8 @@ from service.schemas.grammar import MAX_CHARACTERS
 NAME_CHARACTER = re.compile(r"[A-Za-z0-9_.-]")
 MAX_NAME = 64  # characters
 FUNCTION_NAME = re.compile(f"{NAME_CHARACTER.pattern}{{1,{MAX_NAME}}}")
+# What describes parameters beside `properties`.
+DESCRIBING = frozenset({"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"})
 NO_PARAMETERS: dict[str, Any] = {"properties": {}}
 
 
@@ -24,7 +26,7 @@ class Function:
 
     name: str
     parameters: dict[str, Any]
-    is_strict: bool  # otherwise what no grammar can say of its parameters is passed over
+    is_strict: bool  # otherwise keywords of its parameters that no grammar knows are passed over
 
 
 def callable_functions(request: GenerateRequest) -> list[Function]:
@@ -72,5 +74,5 @@ def _function_of(tool: dict[str, Any], place: str) -> Function:
 
 def _closed(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return parameters as an object, which has none where none are described."""
-    has_none = parameters.get("properties") == {} and "additionalProperties" not in parameters
+    has_none = parameters.get("properties") == {} and DESCRIBING.isdisjoint(parameters)
     return {**parameters, "type": "object", **({"additionalProperties": False} if has_none else {})}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from service.schemas import ToolCallPiece
@@ -9,16 +10,24 @@ from service.tasks.said import Said
 from service.tasks.stopping import beginning_of
 from service.tasks.tools.syntax import CallSyntax
 
+STRUCTURE = re.compile(r'\\.|["{}\[\]\\]', re.DOTALL)  # of JSON; an escape is one, so that its quote is none
+
 
 class CallReader:
     """Reads one output. What may be the beginning of a call is held back, and space around calls is left out."""
 
-    def __init__(self, syntax: CallSyntax) -> None:
-        self._syntax = syntax
+    def __init__(self, syntax: CallSyntax, *, must_call: bool = False) -> None:
+        """`must_call`: whether there is nothing but calls, so that what is cut is one, too."""
+        self._syntax, self._must_call = syntax, must_call
         self._held = ""
         self._calls = 0
         self._arguments = _JsonObject()
         self._step: Callable[[Said, bool], bool] = self._whole if syntax.trigger is None else self._outside
+
+    @property
+    def is_within_call(self) -> bool:
+        """Whether a call has begun that is not whole."""
+        return self._step in (self._head, self._name, self._inside, self._tail)
 
     def add(self, text: str, *, is_last: bool = False) -> Said:
         """Return what can be said by now; a call that is cut has the arguments that were there."""
@@ -41,7 +50,7 @@ class CallReader:
 
     def _text(self, said: Said, is_last: bool) -> bool:
         """Read text in which no calls are."""
-        said.text += self._held
+        said.text += "" if self._calls or self._must_call else self._held
         self._held = ""
         return False
 
@@ -55,21 +64,24 @@ class CallReader:
             self._held = self._held[place:]
             self._step = self._head
             return True
-        if is_last:
-            shown = self._held.rstrip() if self._calls else self._held
+        if is_last and not self._calls and not self._must_call:
+            shown = self._held
         else:
             shown = self._held[: len(self._held) - beginning_of(trigger, self._held)].rstrip()
         said.text += shown
-        self._held = "" if is_last else self._held[len(shown) :]
+        self._held = self._held[len(shown) :]
         return False
 
     def _head(self, said: Said, is_last: bool) -> bool:
-        head = self._syntax.head
-        if len(self._held) < len(head):
+        head, trigger = self._syntax.head, self._syntax.trigger or ""
+        if head.startswith(self._held) and self._held != head:
             return False
-        assert self._held.startswith(head), "bug: the grammar lets nothing else come"
-        self._held = self._held[len(head) :]
-        self._step = self._name
+        if self._held.startswith(head):
+            self._held, self._step = self._held[len(head) :], self._name
+        else:  # no call, where no grammar was followed
+            said.text += trigger
+            self._held = self._held[len(trigger) :]
+            self._step = self._outside if trigger else self._text
         return True
 
     def _name(self, said: Said, is_last: bool) -> bool:
@@ -115,17 +127,19 @@ class _JsonObject:
 
     def length_in(self, text: str) -> int:
         """Return how many characters of a text are the object's, which goes on from what was there before."""
-        for place, character in enumerate(text, start=1):
-            if self._is_text:
-                self._is_text = self._is_escaped or character != '"'
-                self._is_escaped = not self._is_escaped and character == "\\"
-            elif character == '"':
-                self._is_text = True
-            elif character in "{[":
+        begin = 1 if self._is_escaped and text else 0
+        self._is_escaped = self._is_escaped and not text
+        for match in STRUCTURE.finditer(text, begin):
+            character = match[0]
+            if character == '"':
+                self._is_text = not self._is_text
+            elif character == "\\":  # of an escape that goes on in the next piece
+                self._is_escaped = True
+            elif not self._is_text and character in "{[":
                 self._depth += 1
-            elif character in "}]":
+            elif not self._is_text and character in "}]":
                 self._depth -= 1
                 if self._depth == 0:
                     self.is_whole = True
-                    return place
+                    return match.end()
         return len(text)

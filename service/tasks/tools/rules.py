@@ -7,11 +7,12 @@ import re
 from collections.abc import Sequence
 
 from service.errors import InvalidRequest
-from service.tasks.grammars import json_rule
+from service.tasks.grammars import in_one_line, json_rule
 from service.tasks.reasoning import CLOSING, OPENING, Reasoning
 from service.tasks.tools.functions import Function
 from service.tasks.tools.syntax import CallSyntax
 
+ARGUMENTS = re.compile(r"\barguments_(\d+): ")
 ANYTHING = r"(.|\n)*"
 # What stands before an answer, and what is no answer as it would be reasoning.
 BEFORE = {Reasoning.NONE: "", Reasoning.POSSIBLE: "[reasoning SPACES] ", Reasoning.BEGUN: "reasoning SPACES "}
@@ -26,10 +27,10 @@ def rules_of(
     several: bool,
     reasoning: Reasoning = Reasoning.NONE,
 ) -> str:
-    """Return the rules of an output that calls some of these functions, or may say something else or more before.
+    """Return the rules of an output that must call some of these functions, or that may say any text and then call.
 
-    As soon as a call has begun outside of reasoning, it has to become one of these, with arguments as they are
-    described. Raises `InvalidRequest` for parameters that no grammar can follow.
+    A call that has begun, unless it is part of reasoning, must become a call of one of these, with arguments as they
+    are described. Raises `InvalidRequest` for parameters that no grammar can follow.
     """
     more = f" ({_text(syntax.between)} call)*" if several and syntax.between is not None else ""
     rules = [f"call: {_text(syntax.head)} function", f"function: {' | '.join(_names('function', functions))}"]
@@ -72,8 +73,15 @@ def _rule_of_parameters(function: Function) -> str:
     try:
         return json_rule(function.parameters, is_lenient=not function.is_strict)
     except InvalidRequest as error:
-        complaint = error.message.removeprefix("grammar: json_schema ")
-        raise InvalidRequest(f"tools: the parameters of {function.name!r}: it {complaint}", "tools") from None
+        complaint = error.message.removeprefix("grammar: ").removeprefix("json_schema ")
+        raise InvalidRequest(f"tools: the parameters of {function.name!r}: {complaint}", "tools") from None
+
+
+def complaint_about(functions: Sequence[Function], complaint: str) -> InvalidRequest:
+    """Return what is wrong with the rules, in words of the function that it is about."""
+    found = ARGUMENTS.search(complaint)
+    whose = f"the parameters of {functions[int(found[1])].name!r}: " if found else ""
+    return InvalidRequest(f"tools: {whose}{in_one_line(complaint, is_own=False)}", "tools")
 
 
 def _text(text: str) -> str:

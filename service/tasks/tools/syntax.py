@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from service.tasks.reasoning import CLOSING, OPENING
 from service.tasks.tools.call_form import CallForm
 from service.tasks.tools.functions import NAME_CHARACTER
 from service.tasks.tools.trial import CALLING, CITY, ID, NAME, Trial
@@ -14,6 +15,7 @@ from service.tasks.tools.trial import CALLING, CITY, ID, NAME, Trial
 SAID = "\u03a9"  # an assistant's message in a trial, with which no call begins
 # A message that is a call: before the name, between it and the arguments, these, and behind them.
 CALL = re.compile(rf'(.+?){NAME}(.+?)\{{\s*"city"\s*:\s*"{CITY}"\s*\}}(.*)', re.DOTALL)
+REASONED = re.compile(rf"\A\s*{OPENING}.*?{CLOSING}", re.DOTALL)
 TRIGGER = re.compile(r'[^\s{"]+')
 
 
@@ -59,16 +61,18 @@ def _content(trial: Trial, message: dict[str, Any]) -> str:
     """Return what the template writes of an assistant's message, without what stands around the content of any."""
     before, _, behind = (trial.text([{"role": "assistant", "content": SAID}], asks=False) or "").partition(SAID)
     text, before = trial.text([message], asks=False) or "", before.rstrip()
-    return text.removeprefix(before).removesuffix(behind).lstrip() if text.startswith(before) else ""
+    content = text.removeprefix(before).removesuffix(behind) if text.startswith(before) else ""
+    return REASONED.sub("", content).lstrip()
 
 
 def _of_call(content: str) -> CallSyntax | None:
     """Return the syntax of a message that is a call, if its parts are found in it."""
     call = CALL.fullmatch(content)
-    if call is None or NAME_CHARACTER.match(call[2]) or ID in content:
+    if call is None or NAME_CHARACTER.match(call[2]) or ID in content or content.count(NAME) > 1:
         return None
     head, middle, tail = call.groups()
-    return CallSyntax(head, middle, tail, between=None)
+    syntax = CallSyntax(head, middle, tail, between=None)
+    return None if (syntax.trigger or "<").isalnum() else syntax  # which any text may have
 
 
 def _between(calls: str, call: str, syntax: CallSyntax, special: re.Pattern[str]) -> str | None:

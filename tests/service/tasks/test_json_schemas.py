@@ -39,6 +39,13 @@ def test_formats_that_no_grammar_knows_ask_for_nothing() -> None:
     assert as_meant({"properties": {"format": path}})["properties"] == {"format": {"type": "string"}}
 
 
+def test_what_only_describes_is_left_out_where_it_is_no_property() -> None:
+    described = {"title": "A", "description": "\x00", "default": 1, "examples": [1], "$comment": "c", "type": "integer"}
+    schema = {"properties": {"title": described, "default": {"enum": ["title"]}}}
+
+    assert as_meant(schema)["properties"] == {"title": {"type": "integer"}, "default": {"enum": ["title"]}}
+
+
 def test_formats_that_are_kept_are_those_that_grammars_know() -> None:
     vocabulary = Vocabulary([bytes([byte]) for byte in range(256)] + [b"<end>"], 256, 257)
     for name in FORMATS:

@@ -21,7 +21,7 @@ from service.api.protocols.openai.answers import (
 from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.requests import ChoicesRequest
-from service.api.protocols.openai.tools import CalledTool, OpenAIToolChoice, fields_of_tools
+from service.api.protocols.openai.tools import CalledTool, fields_of_tools
 from service.errors import InvalidRequest
 from service.schemas import (
     Choice,
@@ -31,6 +31,7 @@ from service.schemas import (
     Message,
     Response,
     TokenLogprob,
+    ToolChoice,
 )
 from service.schemas.generate import MAX_MESSAGES, MAX_TOOLS
 from service.schemas.request import MAX_INT32
@@ -48,6 +49,26 @@ EXAMPLES = {
             "messages": [{"role": "user", "content": "Tom is six years old. Who is Tom?"}],
             "max_completion_tokens": 60,
             "response_format": FORM_EXAMPLE,
+        },
+    },
+    "tools": {
+        "summary": "a tool that the model may call, for a model whose chat template has a place for tools",
+        "value": {
+            "messages": [{"role": "user", "content": "Is it raining in Oslo?"}],
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "weather",
+                        "description": "Tells the weather of a city.",
+                        "parameters": {
+                            "type": "object",
+                            "properties": {"city": {"type": "string"}},
+                            "required": ["city"],
+                        },
+                    },
+                }
+            ],
         },
     },
     "stream": {
@@ -72,12 +93,14 @@ class ChatRequest(ChoicesRequest):
     logprobs: bool = Field(False, description="whether to report each token's log probability")
     top_logprobs: int | None = Field(None, ge=0, le=20, description="with logprobs: likeliest tokens at each place")
     separate_reasoning: bool = Field(
-        True, description="whether what a model that reasons thinks comes in reasoning_content, or in content"
+        True,
+        description="whether what a model that reasons thinks comes in reasoning_content, as it does with tools, or in "
+        "content",
     )
     tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)] = Field(
         [], description="functions that the model may call, each {type: function, function: {name, parameters}}"
     )
-    tool_choice: OpenAIToolChoice = Field(
+    tool_choice: ToolChoice = Field(
         "auto", description="whether the model calls tools: none, as it likes, some, or the one of a name"
     )
     parallel_tool_calls: bool = Field(True, description="whether it may call several at once")
@@ -247,7 +270,7 @@ async def _piece(event: GenerateEvent, turn: Turn, *, is_first: bool, calls: boo
         index=event.index,
         delta=Delta(
             role="assistant" if is_first else None,
-            content=None if (pieces or event.reasoning) and not event.text else event.text,
+            content=event.text or (None if calls or event.reasoning else ""),
             reasoning_content=event.reasoning,
             tool_calls=pieces or None,
         ),

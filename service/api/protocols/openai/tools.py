@@ -7,36 +7,14 @@ from typing import Any, Literal
 from pydantic import Field
 
 from service.api.observing import observed
-from service.api.protocols.nulls import NullsLeftOut
-from service.errors import InvalidRequest
-from service.schemas import NamedTool, Response, ToolChoice
-from service.schemas.request import Text
+from service.schemas import Response, ToolChoice
 
 
-class FunctionName(NullsLeftOut):
-    """A function that is to be called."""
-
-    name: Text
-
-
-class ChosenTool(NullsLeftOut):
-    """The tool that is to be called."""
-
-    type: Literal["function"]
-    function: FunctionName
-
-
-OpenAIToolChoice = Literal["none", "auto", "required"] | ChosenTool
-
-
-def fields_of_tools(tools: list[dict[str, Any]], choice: OpenAIToolChoice, *, several: bool) -> dict[str, Any]:
-    """Return what is said of tools, in the task's words; raises `InvalidRequest`."""
+def fields_of_tools(tools: list[dict[str, Any]], choice: ToolChoice, *, several: bool) -> dict[str, Any]:
+    """Return what is said of tools, in the task's words: nothing if none are to be called."""
     if choice == "none" or (not tools and choice == "auto"):
         return {}
-    if not tools:
-        raise InvalidRequest("tool_choice: there is nothing to choose from; send tools, too", "tool_choice")
-    native: ToolChoice = NamedTool(name=choice.function.name) if isinstance(choice, ChosenTool) else choice
-    return {"tools": tools, "tool_choice": native, "parallel_tool_calls": several}
+    return {"tools": tools, "tool_choice": choice, "parallel_tool_calls": several}
 
 
 class CalledFunction(Response):

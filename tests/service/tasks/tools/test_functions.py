@@ -23,6 +23,8 @@ def test_a_function_without_parameters_takes_none() -> None:
     given: dict[str, Any]
     for given in ({}, {"parameters": None}, {"parameters": {}}, {"parameters": {"properties": {}}}):
         assert [each.parameters for each in functions(tool(**given))] == [nothing]
+    composed = {"properties": {}, "allOf": [{"properties": {"a": {"type": "string"}}}]}
+    assert functions(tool(parameters=composed))[0].parameters == {"type": "object", **composed}
     assert functions(tool(parameters={"type": "object"}))[0].parameters == {"type": "object"}  # any
 
 

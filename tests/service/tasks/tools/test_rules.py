@@ -15,7 +15,7 @@ from service.schemas import ToolCall
 from service.tasks.grammars import OPTIONS
 from service.tasks.output_reader import OutputReader
 from service.tasks.reasoning import Reasoning, ReasoningReader
-from service.tasks.said import whole_calls
+from service.tasks.said import Said, whole_calls
 from service.tasks.tools.functions import Function
 from service.tasks.tools.reader import CallReader
 from service.tasks.tools.rules import rules_of
@@ -148,7 +148,8 @@ def test_what_is_read_depends_on_no_piece(vocabulary: Vocabulary, template: str)
         ('<tool_call>\n{"name": "weath', "", []),
         ('<tool_call>\n{"name": "weather", "arguments": {"city": "Os', "", [("weather", '{"city": "Os')]),
         ('<tool_call>\n{"name": "nothing", "arguments": {}}\n</tool_c', "", [("nothing", "{}")]),
-        ('<tool_call>\n{"name": "nothing", "arguments": {}}\n</tool_call>\n', "", [("nothing", "{}")]),
+        ('<tool_call>\n{"name": "nothing", "arguments": {}}\n</tool_call>\n<tool', "", [("nothing", "{}")]),
+        ("Hello <tool_call> there", "Hello<tool_call> there", []),  # where no grammar was followed
     ],
 )
 def test_a_call_that_is_cut_has_what_was_there(text: str, content: str, calls: list[tuple[str, str]]) -> None:
@@ -156,6 +157,13 @@ def test_a_call_that_is_cut_has_what_was_there(text: str, content: str, calls: l
 
     assert found == content
     assert [(call.name, call.arguments) for call in read_calls] == calls
+
+
+def test_who_has_to_call_says_nothing_of_a_call_that_is_cut() -> None:
+    for template, head in ((templates.MARKED, '<tool_call>\n{"name": "'), (templates.WHOLE, '{"name": "')):
+        for end in range(len(head) + 1):
+            reader = CallReader(syntax(template), must_call=True)
+            assert reader.add(head[:end], is_last=True) == Said()
 
 
 def test_arguments_come_as_they_are_written() -> None:
@@ -188,7 +196,7 @@ def test_what_no_grammar_can_say_is_passed_over_unless_the_function_is_strict(vo
 
 def test_parameters_with_characters_that_json_cannot_write_are_refused_by_the_functions_name() -> None:
     parameters = {"type": "object", "properties": {"a": {"const": "\x00"}}}
-    with pytest.raises(InvalidRequest, match="it has a control character") as found:
+    with pytest.raises(InvalidRequest, match="has a control character") as found:
         rules_of(syntax(templates.MARKED), [Function("f", parameters, is_strict=True)], must_call=True, several=True)
 
-    assert found.value.param == "tools" and found.value.message.startswith("tools: the parameters of 'f': it has")
+    assert found.value.param == "tools" and found.value.message.startswith("tools: the parameters of 'f': has a")

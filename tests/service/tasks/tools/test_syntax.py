@@ -15,6 +15,10 @@ WHOLE = ('{"name": "', '", "parameters": ', "}", None, None)
         (templates.MARKED, MARKED),
         (templates.THINKING, MARKED),
         (templates.EXPLAINED, MARKED),
+        (
+            templates.MARKED.replace("<|im_start|>assistant{% if", "<|im_start|>assistant\n<think>\n</think>\n{% if"),
+            MARKED,
+        ),
         (templates.WHOLE, WHOLE),
         (templates.MARKED.replace("'\n<tool_call>", "' Action: <tool_call>"), None),
     ],
@@ -36,6 +40,10 @@ def test_how_calls_are_written_is_found_in_the_template(template: str, expected:
         templates.BEGINNING + templates.SAID + templates.END,
         templates.MARKED.replace("call.arguments | tojson", "call.arguments | tojson | tojson"),
         templates.MARKED.replace('{"name": "', "").replace('", "arguments": ', "_"),
+        templates.EXPLAINED.replace("<tool_call>", "<s>"),
+        templates.EXPLAINED.replace("tool_call>", "s>"),
+        templates.MARKED.replace("'}\n</tool_call>'", "', \"of\": \"' + call.name + '\"}'"),
+        templates.MARKED.replace("<tool_call>", "Calls"),
         "{{ raise_exception('no conversations') }}{{ tools }}",
     ],
 )

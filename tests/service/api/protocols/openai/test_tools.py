@@ -18,6 +18,7 @@ PATH = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "Is it raining in Oslo?"}]
 CITY = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"]}
 WEATHER = {"type": "function", "function": {"name": "weather", "description": "Tells it.", "parameters": CITY}}
+BAD = {"type": "object", "properties": {"city": {"type": "string", "pattern": "(?!x)y"}}}
 TIME = {"type": "function", "function": {"name": "time"}}
 ONE: dict[str, Any] = {
     "messages": MESSAGES,
@@ -31,7 +32,7 @@ ONE: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def chat_folders(make_package: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The tiny generator with a template that has calls marked, with one of whole messages, and with one of neither."""
+    """The tiny generator with templates of four kinds."""
     stories: TinyPackage = make_package("long_stories")
     sources = {
         "marked": templates.MARKED,
@@ -99,6 +100,19 @@ async def test_a_model_that_may_call_says_something_or_calls(client: Client) -> 
     assert called["finish_reason"] == "tool_calls" and called["message"]["content"] is None
 
 
+async def test_a_tool_that_is_not_to_be_called_is_not_told_of(client: Client) -> None:
+    body = {"model": "marked", "messages": MESSAGES, "temperature": 0, "max_tokens": 5}
+    plain = await post(client, "/generate", **body)
+    unused = await post(client, "/generate", **body, tools=[WEATHER], tool_choice="none")
+    named = {**ONE, "model": "marked", "tool_choice": {"name": "weather"}}
+    ours, theirs = [
+        await post(client, "/generate", **each) for each in (named, {**named, "tool_choice": ONE["tool_choice"]})
+    ]
+
+    assert unused == plain
+    assert ours == theirs
+
+
 async def test_calls_and_answers_of_tools_go_on_with_the_conversation(client: Client) -> None:
     call = (await post(client, PATH, **ONE))["choices"][0]["message"]
     answer = {"role": "tool", "tool_call_id": call["tool_calls"][0]["id"], "content": "rain"}
@@ -108,10 +122,31 @@ async def test_calls_and_answers_of_tools_go_on_with_the_conversation(client: Cl
     assert more["usage"]["prompt_tokens"] > fewer["usage"]["prompt_tokens"]
 
 
-async def test_a_call_that_is_cut_says_so(client: Client) -> None:
-    (choice,) = (await post(client, PATH, **{**ONE, "max_tokens": 3}))["choices"]
+@pytest.mark.parametrize("cut", [{"max_tokens": 45}, {"stop": ["}"]}])
+async def test_a_call_that_is_cut_says_so(client: Client, cut: dict[str, Any]) -> None:
+    (choice,) = (await post(client, PATH, **{**ONE, **cut}))["choices"]
+    chunks = await events_of(client, PATH, **{**ONE, **cut})
+    (call,) = choice["message"]["tool_calls"]
 
-    assert choice["finish_reason"] == "length" and choice["message"].get("tool_calls") is None
+    assert choice["finish_reason"] == chunks[-1]["choices"][0]["finish_reason"] == "length"
+    assert call["function"]["name"] == "weather" and not call["function"]["arguments"].endswith("}")
+
+
+async def test_of_a_call_whose_name_is_cut_nothing_is_said(client: Client) -> None:
+    (choice,) = (await post(client, PATH, **{**ONE, "max_tokens": 9}))["choices"]
+
+    assert choice["finish_reason"] == "length"
+    assert choice["message"] == {"role": "assistant", "content": "", "refusal": None}
+
+
+async def test_a_model_that_calls_says_no_content_in_its_chunks(client: Client) -> None:
+    called = await events_of(client, PATH, **ONE)
+    plain = await events_of(client, PATH, messages=MESSAGES, max_tokens=5)
+
+    assert all(
+        "content" not in chunk["choices"][0]["delta"] for chunk in called if chunk["choices"][0]["finish_reason"]
+    )
+    assert all("tool_calls" not in chunk["choices"][0]["delta"] for chunk in plain)
 
 
 async def test_generate_reads_calls_where_it_is_told_to(client: Client) -> None:
@@ -134,14 +169,14 @@ async def test_generate_reads_calls_where_it_is_told_to(client: Client) -> None:
         ({"tools": [WEATHER, {"type": "custom"}]}, "tools", "tools.1: a tool should be"),
         ({"tool_choice": "any"}, "tool_choice", "'required'"),
         ({"tool_choice": {"type": "function", "function": {}}}, "tool_choice", "Field required"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "send either"),
-        ({"model": "plain"}, "tools", "send response_format"),
-        ({"model": "numbered"}, "tool_choice", "does not show how calls"),
         (
-            {"tools": [{"type": "function", "function": {"name": "weather", "parameters": {"allOf": 7}}}]},
+            {"tools": [{**WEATHER, "function": {"name": "weather", "parameters": BAD}}]},
             "tools",
-            "tools: ",
+            "parameters of 'weather': ",
         ),
+        ({"response_format": {"type": "json_object"}}, "response_format", "response_format goes with no tools"),
+        ({"model": "plain"}, "tools", "send response_format"),
+        ({"model": "numbered"}, "tools", "does not show how calls"),
         ({"functions": [{"name": "f"}]}, "functions", "send tools and tool_choice"),
     ],
 )
