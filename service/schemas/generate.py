@@ -76,7 +76,8 @@ class GenerateRequest(SamplingRequest):
     parallel_tool_calls: bool = Field(True, description="with tool_choice: whether there may be several calls")
     separate_reasoning: bool = Field(
         False,
-        description="let what a model that reasons thinks (<think>) come in reasoning; with tool_choice it always does",
+        description="return the reasoning of a model that reasons (<think>) in reasoning, not in text; always so with "
+        "tool_choice",
     )
     add_generation_prompt: bool = Field(True, description="begin an assistant's message behind the conversation")
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")

@@ -9,17 +9,32 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from service.schemas.request import Response, Text
 
 
+def _both_forms(schema: dict[str, Any]) -> None:
+    ours = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    openai = {
+        "type": "object",
+        "properties": {"type": {"const": "function"}, "function": ours},
+        "required": ["type", "function"],
+    }
+    for name in ("type", "properties", "required", "additionalProperties"):
+        schema.pop(name)
+    schema["anyOf"] = [ours, openai]
+
+
 class NamedTool(BaseModel):
     """One of the tools, which the model is to call; also in OpenAI's form, {type: function, function: {name}}."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_both_forms)
 
     name: Text
 
     @model_validator(mode="before")
     @classmethod
     def _without_its_type(cls, given: Any) -> Any:
-        return given["function"] if isinstance(given, dict) and given.get("type") == "function" else given
+        if isinstance(given, dict) and given.get("type") == "function":
+            function = given.get("function", given)
+            return {"name": function.get("name")} if isinstance(function, dict) else function
+        return given
 
 
 ToolChoice = Literal["none", "auto", "required"] | NamedTool

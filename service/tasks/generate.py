@@ -269,7 +269,7 @@ def _choice(index: int, pieces: list[Piece], request: GenerateRequest, reader: O
         score=last.score,
         logprobs=None if request.logprobs is None else [token for piece in pieces for token in piece.tokens or []],
         reasoning=said.reasoning or None,
-        tool_calls=whole_calls([said]) or None,
+        tool_calls=whole_calls(said.calls) or None,
     )
 
 

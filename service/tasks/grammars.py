@@ -207,7 +207,7 @@ def _check_characters(schema: object, name: str = "") -> None:
         found = CONTROL.search(schema)
         if found is not None or (name == "pattern" and any(map(SPELT.fullmatch, PARTS.findall(schema)))):
             raise InvalidRequest(
-                f"grammar: json_schema has a control character in {json.dumps(schema)[:SHOWN]}; "
+                f"grammar: there is a control character in {json.dumps(schema)[:SHOWN]}; "
                 "a text may have \\n, \\r, \\t, \\b and \\f, and no other",
                 "grammar",
             )

@@ -15,7 +15,7 @@ class OutputReader:
 
     @property
     def is_within_call(self) -> bool:
-        """Whether a call has begun that is not whole."""
+        """Whether a call has begun, or must come, whose arguments are not whole."""
         return self._calls is not None and self._calls.is_within_call
 
     def add(self, text: str, *, is_last: bool) -> Said:

@@ -24,7 +24,7 @@ class ReasoningReader:
     def __init__(self, state: Reasoning) -> None:
         self._state = state
         self._held = ""
-        self._strips = True  # the beginning of what comes next
+        self._strips = state is not Reasoning.NONE  # the beginning of what comes next
 
     def add(self, text: str, *, is_last: bool = False) -> tuple[str, str]:
         """Return the reasoning and the text of the answer that can be told by now."""

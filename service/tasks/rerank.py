@@ -81,7 +81,8 @@ class Rerank:
 def _cosines(vector: Array, others: Array) -> Array:
     """Return the cosines (N,) of a vector (1, D) with others (N, D); they are 0 where a vector has length 0."""
     vector, others = vector.astype(np.float64), others.astype(np.float64)
-    lengths = np.linalg.norm(vector, axis=-1) * np.linalg.norm(others, axis=-1)
     # Summed row by row, and not by a product of matrices: a document's score does not depend on the other documents.
-    cosines: Array = (others * vector).sum(-1) / np.where(lengths > 0, lengths, 1)
+    # With lengths of the same sums a text's cosine with itself is 1.
+    products, lengths = (others * vector).sum(-1), np.sqrt((vector**2).sum(-1) * (others**2).sum(-1))
+    cosines: Array = products / np.where(lengths > 0, lengths, 1)
     return cosines.clip(-1, 1)  # rounded, it may be a little more than 1

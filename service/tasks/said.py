@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from service.schemas import ToolCall, ToolCallPiece
@@ -17,10 +17,10 @@ class Said:
     reasoning: str = ""
 
 
-def whole_calls(said: Sequence[Said]) -> list[ToolCall]:
+def whole_calls(pieces: Iterable[ToolCallPiece]) -> list[ToolCall]:
     """Put the pieces of one output's calls together."""
     calls: list[ToolCall] = []
-    for piece in (piece for each in said for piece in each.calls):
+    for piece in pieces:
         if piece.name is not None:
             calls.append(ToolCall(name=piece.name, arguments=""))
         calls[piece.index].arguments += piece.arguments

@@ -12,7 +12,7 @@ from service.tasks.chat import Chat
 from service.tasks.grammars import Grammars
 from service.tasks.tools.functions import callable_functions
 from service.tasks.tools.reader import CallReader
-from service.tasks.tools.rules import complaint_about, rules_of
+from service.tasks.tools.rules import refusal_of, rules_of
 
 
 def check_calling(request: GenerateRequest) -> None:
@@ -49,7 +49,7 @@ class Calling:
         )
         made = await self._grammars.of_rules(rules, prompt_ids, permit, "tools")
         if isinstance(made, str):
-            raise complaint_about(functions, made)
+            raise refusal_of(functions, made)
         return made
 
     def reader(self, request: GenerateRequest) -> CallReader:

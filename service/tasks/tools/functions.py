@@ -15,8 +15,8 @@ from service.schemas.grammar import MAX_CHARACTERS
 NAME_CHARACTER = re.compile(r"[A-Za-z0-9_.-]")
 MAX_NAME = 64  # characters
 FUNCTION_NAME = re.compile(f"{NAME_CHARACTER.pattern}{{1,{MAX_NAME}}}")
-# What describes parameters beside `properties`.
-DESCRIBING = frozenset({"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"})
+# What a function's parameters may say where there are none.
+OF_NONE = frozenset({"type", "properties", "required", "title", "description", "$schema"})
 NO_PARAMETERS: dict[str, Any] = {"properties": {}}
 
 
@@ -74,5 +74,5 @@ def _function_of(tool: dict[str, Any], place: str) -> Function:
 
 def _closed(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return parameters as an object, which has none where none are described."""
-    has_none = parameters.get("properties") == {} and DESCRIBING.isdisjoint(parameters)
+    has_none = parameters.get("properties") == {} and not parameters.get("required") and OF_NONE.issuperset(parameters)
     return {**parameters, "type": "object", **({"additionalProperties": False} if has_none else {})}

@@ -26,8 +26,8 @@ class CallReader:
 
     @property
     def is_within_call(self) -> bool:
-        """Whether a call has begun that is not whole."""
-        return self._step in (self._head, self._name, self._inside, self._tail)
+        """Whether a call has begun, or must come, whose arguments are not whole."""
+        return self._step in (self._head, self._name, self._inside) or (self._must_call and not self._calls)
 
     def add(self, text: str, *, is_last: bool = False) -> Said:
         """Return what can be said by now; a call that is cut has the arguments that were there."""
@@ -40,9 +40,9 @@ class CallReader:
     def _whole(self, said: Said, is_last: bool) -> bool:
         """Read the beginning of an output that may be a call as a whole."""
         head, begun = self._syntax.head, self._held.lstrip()
-        if not is_last and len(begun) < len(head) and head.startswith(begun):
+        if not begun and not is_last:
             return False
-        if begun.startswith(head):
+        if begun and (begun.startswith(head) or head.startswith(begun)):
             self._held, self._step = begun, self._head
         else:
             self._step = self._text
@@ -73,15 +73,14 @@ class CallReader:
         return False
 
     def _head(self, said: Said, is_last: bool) -> bool:
-        head, trigger = self._syntax.head, self._syntax.trigger or ""
+        head, trigger = self._syntax.head, self._syntax.trigger
         if head.startswith(self._held) and self._held != head:
             return False
         if self._held.startswith(head):
             self._held, self._step = self._held[len(head) :], self._name
-        else:  # no call, where no grammar was followed
-            said.text += trigger
-            self._held = self._held[len(trigger) :]
-            self._step = self._outside if trigger else self._text
+        else:  # in a whole message the head ended otherwise; the grammar lets nothing but a head follow a trigger
+            assert trigger is None, "bug: the grammar lets nothing else come"
+            self._step = self._text
         return True
 
     def _name(self, said: Said, is_last: bool) -> bool:

@@ -12,11 +12,12 @@ from service.tasks.reasoning import CLOSING, OPENING, Reasoning
 from service.tasks.tools.functions import Function
 from service.tasks.tools.syntax import CallSyntax
 
-ARGUMENTS = re.compile(r"\barguments_(\d+): ")
+QUOTED_RULE = re.compile(r"^ *\d+ \| arguments_(\d{1,9}): %json", re.MULTILINE)  # in a complaint
 ANYTHING = r"(.|\n)*"
-# What stands before an answer, and what is no answer as it would be reasoning.
+# Of reasoning: what stands before an answer, what keeps an answer from beginning as it does, how it begins itself.
 BEFORE = {Reasoning.NONE: "", Reasoning.POSSIBLE: "[reasoning SPACES] ", Reasoning.BEGUN: "reasoning SPACES "}
-UNOPENED = {Reasoning.NONE: "", Reasoning.POSSIBLE: " & ~OPENED", Reasoning.BEGUN: ""}
+APART = {Reasoning.NONE: "", Reasoning.POSSIBLE: " & ~UNCLOSED", Reasoning.BEGUN: ""}
+BEGINNING = {Reasoning.POSSIBLE: rf"\s*{OPENING}{ANYTHING}", Reasoning.BEGUN: ANYTHING}
 
 
 def rules_of(
@@ -39,14 +40,14 @@ def rules_of(
         answer = f"call{more}"
     elif syntax.trigger is None:
         answer = "CONTENT | [SPACES] call"
-        rules.append(rf"CONTENT: /\s*([^\s{_pattern(syntax.head[0])}]{ANYTHING})?/{UNOPENED[reasoning]}")
+        rules.append(rf"CONTENT: /\s*([^\s{_pattern(syntax.head[0])}]{ANYTHING})?/{APART[reasoning]}")
     else:
         answer = f"CONTENT | content {_text(syntax.head.removeprefix(syntax.trigger))} function{more}"
-        rules.append(f"CONTENT: /{ANYTHING}/{UNOPENED[reasoning]}")
-        rules.append(f"content[lazy]: CALLING{UNOPENED[reasoning]}")
+        rules.append(f"CONTENT: /{ANYTHING}/{APART[reasoning]}")
+        rules.append(f"content[lazy]: CALLING{APART[reasoning]}")
         rules.append(f"CALLING: /{ANYTHING}{_pattern(syntax.trigger)}/")
-    begun_only = "" if must_call or reasoning is not Reasoning.BEGUN else "CONTENT | "  # reasoning without an end
-    rules.append(f"start: {begun_only}{BEFORE[reasoning]}({answer})")
+    unclosed = "UNCLOSED | " if reasoning in BEGINNING and not must_call else ""
+    rules.append(f"start: {unclosed}{BEFORE[reasoning]}({answer})")
     for rule, arguments, function in zip(
         _names("function", functions), _names("arguments", functions), functions, strict=True
     ):
@@ -58,11 +59,8 @@ def rules_of(
 def _rules_of_reasoning(reasoning: Reasoning) -> list[str]:
     if reasoning is Reasoning.NONE:
         return []
-    opening = rf"\s*{OPENING}" if reasoning is Reasoning.POSSIBLE else ""
-    return [
-        rf"reasoning[lazy]: /{opening}{ANYTHING}{_pattern(CLOSING)}/",
-        rf"OPENED: /\s*{OPENING}{ANYTHING}/",
-    ]
+    beginning = BEGINNING[reasoning]
+    return [f"reasoning[lazy]: /{beginning}{_pattern(CLOSING)}/", f"UNCLOSED: /{beginning}/"]
 
 
 def _names(kind: str, functions: Sequence[Function]) -> list[str]:
@@ -73,14 +71,14 @@ def _rule_of_parameters(function: Function) -> str:
     try:
         return json_rule(function.parameters, is_lenient=not function.is_strict)
     except InvalidRequest as error:
-        complaint = error.message.removeprefix("grammar: ").removeprefix("json_schema ")
+        complaint = error.message.removeprefix("grammar: ")
         raise InvalidRequest(f"tools: the parameters of {function.name!r}: {complaint}", "tools") from None
 
 
-def complaint_about(functions: Sequence[Function], complaint: str) -> InvalidRequest:
+def refusal_of(functions: Sequence[Function], complaint: str) -> InvalidRequest:
     """Return what is wrong with the rules, in words of the function that it is about."""
-    found = ARGUMENTS.search(complaint)
-    whose = f"the parameters of {functions[int(found[1])].name!r}: " if found else ""
+    *_, number = (int(each) for each in [len(functions), *QUOTED_RULE.findall(complaint)])
+    whose = f"the parameters of {functions[number].name!r}: " if number < len(functions) else ""
     return InvalidRequest(f"tools: {whose}{in_one_line(complaint, is_own=False)}", "tools")
 
 

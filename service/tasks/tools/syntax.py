@@ -17,6 +17,7 @@ SAID = "\u03a9"  # an assistant's message in a trial, with which no call begins
 CALL = re.compile(rf'(.+?){NAME}(.+?)\{{\s*"city"\s*:\s*"{CITY}"\s*\}}(.*)', re.DOTALL)
 REASONED = re.compile(rf"\A\s*{OPENING}.*?{CLOSING}", re.DOTALL)
 TRIGGER = re.compile(r'[^\s{"]+')
+MARK = re.compile(r"<[^\s<>]+>|\[[^\s\[\]]+\]|```|[^\x00-\x7f]")  # what a trigger has and answers seldom have
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class CallSyntax:
         return found and found[0]
 
 
-USUAL = CallSyntax('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", "\n")  # of Hermes and Qwen
+USUAL = CallSyntax('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", "\n")  # as Qwen has it
 USUAL_MARKS = ("<tool_call>", "</tool_call>")
 
 
@@ -72,7 +73,7 @@ def _of_call(content: str) -> CallSyntax | None:
         return None
     head, middle, tail = call.groups()
     syntax = CallSyntax(head, middle, tail, between=None)
-    return None if (syntax.trigger or "<").isalnum() else syntax  # which any text may have
+    return syntax if syntax.trigger is None or MARK.search(syntax.trigger) else None
 
 
 def _between(calls: str, call: str, syntax: CallSyntax, special: re.Pattern[str]) -> str | None:

@@ -118,6 +118,9 @@ async def test_vectors_of_any_length_have_cosines_even_of_length_0(
         )
         found = await scores(client, query="red", documents=["red dog", "red dog red", "red dog red dog"])
 
+        itself = await scores(client, query="red dog", documents=["red dog"])
+
+    assert itself.tolist() == [1]
     assert found.tolist() == pytest.approx([1, 0, -1]) and np.abs(found).max() <= 1
 
 

@@ -28,6 +28,7 @@ def read(state: Reasoning, text: str, size: int) -> tuple[str, str]:
         (POSSIBLE, " I <think> so.</think>", ("", " I <think> so.</think>")),
         (BEGUN, " Is it?\n</think> No.", ("Is it?", "No.")),
         (BEGUN, "Is < it? ", ("Is < it? ", "")),
+        (NONE, "\n <think>a", ("", "\n <think>a")),
         (NONE, "<think>a</think>b", ("", "<think>a</think>b")),
     ],
 )

@@ -94,8 +94,8 @@ class ChatRequest(ChoicesRequest):
     top_logprobs: int | None = Field(None, ge=0, le=20, description="with logprobs: likeliest tokens at each place")
     separate_reasoning: bool = Field(
         True,
-        description="whether what a model that reasons thinks comes in reasoning_content, as it does with tools, or in "
-        "content",
+        description="return the reasoning of a model that reasons in reasoning_content, not in content; always so with "
+        "tools",
     )
     tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)] = Field(
         [], description="functions that the model may call, each {type: function, function: {name, parameters}}"

@@ -23,8 +23,9 @@ def test_a_function_without_parameters_takes_none() -> None:
     given: dict[str, Any]
     for given in ({}, {"parameters": None}, {"parameters": {}}, {"parameters": {"properties": {}}}):
         assert [each.parameters for each in functions(tool(**given))] == [nothing]
-    composed = {"properties": {}, "allOf": [{"properties": {"a": {"type": "string"}}}]}
-    assert functions(tool(parameters=composed))[0].parameters == {"type": "object", **composed}
+    for more in ({"allOf": [{"required": ["a"]}]}, {"required": ["a"]}, {"minProperties": 1}, {"const": {"a": 1}}):
+        described = {"properties": {}, **more}
+        assert functions(tool(parameters=described))[0].parameters == {"type": "object", **described}
     assert functions(tool(parameters={"type": "object"}))[0].parameters == {"type": "object"}  # any
 
 

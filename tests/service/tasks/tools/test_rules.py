@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from service.engine.grammar import Vocabulary
+from service.engine.grammar import GrammarError, Vocabulary
 from service.errors import InvalidRequest
 from service.schemas import ToolCall
 from service.tasks.grammars import OPTIONS
@@ -18,7 +18,7 @@ from service.tasks.reasoning import Reasoning, ReasoningReader
 from service.tasks.said import Said, whole_calls
 from service.tasks.tools.functions import Function
 from service.tasks.tools.reader import CallReader
-from service.tasks.tools.rules import rules_of
+from service.tasks.tools.rules import refusal_of, rules_of
 from service.tasks.tools.syntax import CallSyntax
 from tests.service.tasks.tools import templates
 from tests.service.tasks.tools.conftest import syntax_of
@@ -72,7 +72,7 @@ def read(
         reader.add(text[begin:end], is_last=place == len(cuts))
         for place, (begin, end) in enumerate(zip([0, *cuts], ends, strict=True))
     ]
-    return "".join(each.text for each in said), whole_calls(said)
+    return "".join(each.text for each in said), whole_calls(call for each in said for call in each.calls)
 
 
 # What a model that reasons does so with, before it answers.
@@ -115,6 +115,10 @@ def test_who_may_call_says_anything_until_a_call_has_begun(
 
     assert ended and content == answer.rstrip()
     SCHEMAS[call.name].validate(json.loads(call.arguments))
+    matcher = vocabulary.grammar(rules + OPTIONS).matcher()
+    for token in before.partition("</think>")[0].encode():
+        matcher.add(token)
+    assert matcher.allowed()[END]  # also within reasoning that is not closed
     said, ended = written(vocabulary, rules, before + "a" * 300, seed, most=len(before) + 300)
     assert (said, ended) == (before + "a" * 300, False)
     assert read(its, said, [], reasoning) == ("a" * 300, [])
@@ -149,7 +153,6 @@ def test_what_is_read_depends_on_no_piece(vocabulary: Vocabulary, template: str)
         ('<tool_call>\n{"name": "weather", "arguments": {"city": "Os', "", [("weather", '{"city": "Os')]),
         ('<tool_call>\n{"name": "nothing", "arguments": {}}\n</tool_c', "", [("nothing", "{}")]),
         ('<tool_call>\n{"name": "nothing", "arguments": {}}\n</tool_call>\n<tool', "", [("nothing", "{}")]),
-        ("Hello <tool_call> there", "Hello<tool_call> there", []),  # where no grammar was followed
     ],
 )
 def test_a_call_that_is_cut_has_what_was_there(text: str, content: str, calls: list[tuple[str, str]]) -> None:
@@ -157,6 +160,21 @@ def test_a_call_that_is_cut_has_what_was_there(text: str, content: str, calls: l
 
     assert found == content
     assert [(call.name, call.arguments) for call in read_calls] == calls
+
+
+def test_a_whole_message_that_is_cut_in_its_head_is_no_text() -> None:
+    its = syntax(templates.WHOLE)
+    reader = CallReader(its)
+
+    assert reader.add('\n{"na', is_last=True) == Said() and reader.is_within_call
+    assert read(its, "{ no call", []) == ("{ no call", [])
+
+
+def test_who_has_to_call_and_has_not_is_cut() -> None:
+    must, may = (CallReader(syntax(templates.MARKED), must_call=must_call) for must_call in (True, False))
+    assert must.is_within_call and not may.is_within_call
+    must.add('<tool_call>\n{"name": "nothing", "arguments": {}', is_last=True)
+    assert not must.is_within_call  # its arguments are whole
 
 
 def test_who_has_to_call_says_nothing_of_a_call_that_is_cut() -> None:
@@ -196,7 +214,20 @@ def test_what_no_grammar_can_say_is_passed_over_unless_the_function_is_strict(vo
 
 def test_parameters_with_characters_that_json_cannot_write_are_refused_by_the_functions_name() -> None:
     parameters = {"type": "object", "properties": {"a": {"const": "\x00"}}}
-    with pytest.raises(InvalidRequest, match="has a control character") as found:
+    with pytest.raises(InvalidRequest, match="a control character") as found:
         rules_of(syntax(templates.MARKED), [Function("f", parameters, is_strict=True)], must_call=True, several=True)
 
-    assert found.value.param == "tools" and found.value.message.startswith("tools: the parameters of 'f': has a")
+    assert found.value.param == "tools"
+    assert found.value.message.startswith("tools: the parameters of 'f': there is a control character")
+
+
+def test_a_complaint_is_about_the_function_whose_rule_it_quotes(vocabulary: Vocabulary) -> None:
+    disguised = {"type": "string", "pattern": "arguments_99: ("}
+    parameters: dict[str, Any] = {"type": "object", "properties": {"a": disguised}}
+    functions = [*FUNCTIONS, Function("f", parameters, is_strict=True)]
+    rules = rules_of(syntax(templates.MARKED), functions, must_call=True, several=True)
+    with pytest.raises(GrammarError) as found:
+        vocabulary.grammar(rules + OPTIONS)
+
+    assert refusal_of(functions, str(found.value)).message.startswith("tools: the parameters of 'f': failed to compile")
+    assert refusal_of(functions, "9 | arguments_99: %json {}").message.startswith("tools: ")

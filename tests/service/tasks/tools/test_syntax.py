@@ -20,16 +20,17 @@ WHOLE = ('{"name": "', '", "parameters": ', "}", None, None)
             MARKED,
         ),
         (templates.WHOLE, WHOLE),
-        (templates.MARKED.replace("'\n<tool_call>", "' Action: <tool_call>"), None),
+        (
+            templates.MARKED.replace("'\n<tool_call>", "' Do:<tool_call>"),
+            ("Do:" + MARKED[0], *MARKED[1:3], " ", "Do:<tool_call>"),
+        ),
     ],
 )
-def test_how_calls_are_written_is_found_in_the_template(template: str, expected: tuple[str | None, ...] | None) -> None:
+def test_how_calls_are_written_is_found_in_the_template(template: str, expected: tuple[str | None, ...]) -> None:
     found = syntax_of(template)
 
     assert found is not None
-    head, middle, tail, between, trigger = expected or (f"Action: {MARKED[0]}", *MARKED[1:3], "\n Action: ", "Action:")
-    assert (found.head, found.middle, found.tail, found.trigger) == (head, middle, tail, trigger)
-    assert found.between == between or expected is None
+    assert (found.head, found.middle, found.tail, found.between, found.trigger) == expected
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_how_calls_are_written_is_found_in_the_template(template: str, expected:
         templates.EXPLAINED.replace("<tool_call>", "<s>"),
         templates.EXPLAINED.replace("tool_call>", "s>"),
         templates.MARKED.replace("'}\n</tool_call>'", "', \"of\": \"' + call.name + '\"}'"),
-        templates.MARKED.replace("<tool_call>", "Calls"),
+        *(templates.MARKED.replace("<tool_call>", word) for word in ("Calls", "Call:", "[", "-", "<")),
         "{{ raise_exception('no conversations') }}{{ tools }}",
     ],
 )

@@ -109,8 +109,10 @@ async def test_a_tool_that_is_not_to_be_called_is_not_told_of(client: Client) ->
         await post(client, "/generate", **each) for each in (named, {**named, "tool_choice": ONE["tool_choice"]})
     ]
 
+    flat = await post(client, "/generate", **{**named, "tool_choice": {"type": "function", "name": "weather"}})
+
     assert unused == plain
-    assert ours == theirs
+    assert ours == theirs == flat
 
 
 async def test_calls_and_answers_of_tools_go_on_with_the_conversation(client: Client) -> None:
@@ -168,7 +170,9 @@ async def test_generate_reads_calls_where_it_is_told_to(client: Client) -> None:
         ({"tools": [TIME]}, "tool_choice", "'weather' is none of the tools"),
         ({"tools": [WEATHER, {"type": "custom"}]}, "tools", "tools.1: a tool should be"),
         ({"tool_choice": "any"}, "tool_choice", "'required'"),
-        ({"tool_choice": {"type": "function", "function": {}}}, "tool_choice", "Field required"),
+        ({"tool_choice": {"type": "function", "function": {}}}, "tool_choice", "a valid string"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice", "a valid string"),
+        ({"tool_choice": {"type": "function", "function": 7}}, "tool_choice", "'required'"),
         (
             {"tools": [{**WEATHER, "function": {"name": "weather", "parameters": BAD}}]},
             "tools",
