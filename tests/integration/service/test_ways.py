@@ -166,7 +166,7 @@ def test_unknown_models_are_404(service: str) -> None:
         response = httpx.post(f"{service}{path}", json={"prompt": "x", "model": "nobody"}, timeout=30)
         assert response.status_code == 404
         assert response.json()["error"]["code"] == "not_found"
-    assert "sentiment (classify), embed (embed)" in response.json()["error"]["message"]
+    assert "sentiment (classify), embed (embed, rerank)" in response.json()["error"]["message"]
 
 
 def test_requests_keep_their_ids_on_the_straight_way(service: str) -> None:

@@ -119,7 +119,7 @@ async def ours(make_package: MakePackage) -> AsyncIterator[Any]:
         await task.close()
 
 
-@pytest.mark.parametrize(("protocol", "kinds"), [("native", 4), ("openai", 2), ("tei", 2), ("libretranslate", 1)])
+@pytest.mark.parametrize(("protocol", "kinds"), [("native", 4), ("openai", 2), ("tei", 3), ("libretranslate", 1)])
 async def test_no_label_and_no_text_of_an_int8_package_moves(ours: Any, protocol: str, kinds: int) -> None:
     found = await checked(ours, protocol, rounds=1)
 

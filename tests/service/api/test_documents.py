@@ -10,9 +10,9 @@ from model.package import Manifest
 from service.routing import ROUTES, first_fitting
 from tests.conftest import MakePackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient
+from tests.service.tasks.tools.templates import MARKED
 
 MODELS = ("entailment", "ranker", "entities", "answers", "encoder", "embed")
-CHAT = {"source": "{{ messages[0].content }}"}
 SUMMARY = {"prefix": "In short: "}
 REFUSED = {"/embed_all": 424, "/embed_sparse": 424}  # TEI's routes that no package can answer
 
@@ -55,7 +55,7 @@ async def test_every_number_of_a_request_has_a_bound(client: Client) -> None:
 async def test_every_example_in_the_documents_is_answered(
     open_client: OpenClient, make_package: MakePackage, tmp_path: Path
 ) -> None:
-    stories = with_manifest(make_package("stories"), tmp_path / "stories", chat_template=CHAT)
+    stories = with_manifest(make_package("long_stories"), tmp_path / "stories", chat_template={"source": MARKED})
     translate = with_manifest(make_package("translate"), tmp_path / "translate", task_prompts={"summarize": SUMMARY})
     folders = [*(make_package(name).folder for name in MODELS), stories, translate]
     manifests = [Manifest.load(folder) for folder in folders]
