@@ -95,6 +95,11 @@ class GenerateRequest(SamplingRequest):
             self.tools = self.tool_choice = None
         return self
 
+    @property
+    def must_call(self) -> bool:
+        """Whether the output has to be calls of tools."""
+        return self.tool_choice not in (None, "auto")
+
     def counted_by(self) -> str:
         """Return the field that says how many choices it asks for."""
         if self.count_inputs() > max(self.n, self.best_of or 1):

@@ -60,8 +60,9 @@ class Chat:
         assert self._call_syntax is not None, "bug: this was not checked"
         return self._call_syntax
 
-    def check_calls(self) -> None:
+    def check_calls(self, request: GenerateRequest) -> None:
         """Refuse a model whose calls of tools cannot be told from its text; raises `InvalidRequest`."""
+        self._check_tools(request)
         if self._call_syntax is None:
             raise InvalidRequest(
                 "tools: the model's chat template does not show how calls are written in a text, so they cannot be "
@@ -76,19 +77,10 @@ class Chat:
         end = self._tokenizer.decode(prompt_ids[-TAIL:]).rstrip()
         return Reasoning.BEGUN if end.endswith(OPENING) else Reasoning.POSSIBLE
 
-    def check_tools(self, request: GenerateRequest) -> None:
-        """Refuse tools where the template would leave them out; raises `InvalidRequest`."""
-        if request.tools and not self._takes_tools:
-            raise InvalidRequest(
-                "tools: the model's chat template has no place for them; leave them out, or for structured output send "
-                "response_format or grammar with a json_schema",
-                "tools",
-            )
-
     def prompt(self, request: GenerateRequest, limit: int) -> list[int]:
         """Return a conversation's ids, of `limit` characters at most; raises `InvalidRequest`. For any thread."""
         assert request.messages is not None
-        self.check_tools(request)
+        self._check_tools(request)
         neutral = _Neutral(limit)
         values = {
             **self._tokens,
@@ -106,6 +98,15 @@ class Chat:
         except TemplateError as error:
             raise InvalidRequest(f"messages: the chat template refuses them: {error}", "messages") from None
         return self._encode(text)
+
+    def _check_tools(self, request: GenerateRequest) -> None:
+        """Refuse tools where the template would leave them out; raises `InvalidRequest`."""
+        if request.tools and not self._takes_tools:
+            raise InvalidRequest(
+                "tools: the model's chat template has no place for them; leave them out, or for structured output send "
+                "response_format or grammar with a json_schema",
+                "tools",
+            )
 
     def _message(self, message: Message, neutral: _Neutral) -> dict[str, Any]:
         tokens = self._specials if message.role == ASSISTANT else self._controls

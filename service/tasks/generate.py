@@ -25,13 +25,12 @@ from service.schemas import (
 from service.tasks.choices import ChoiceText, Piece, SampledChoice, SearchedChoices
 from service.tasks.decoding_defaults import DecodingDefaults
 from service.tasks.grammars import Grammars
-from service.tasks.output_reader import OutputReader
+from service.tasks.output_reader import OutputReader, reader_of
 from service.tasks.pool import Pool
 from service.tasks.prompts import Prompt, Prompts
-from service.tasks.reasoning import Reasoning, ReasoningReader
 from service.tasks.said import whole_calls
 from service.tasks.task import check_beam_size, check_memory, not_for
-from service.tasks.tools.calling import Calling, check_calling
+from service.tasks.tools.calling import check_calling, grammar_of
 from service.turns import Turn
 
 MAX_LOGPROBS = 136_000  # of one answer: about eight megabytes, and a collection of garbage of 35 ms
@@ -54,8 +53,7 @@ class Generate:
         self._grammars = grammars
         prompt = manifest.task_prompts.get(task)
         self._prompts = Prompts(manifest, tokenizer, pool, prompt.prefix if prompt else "", param)
-        chat = self._prompts.chat
-        self._calling = Calling(chat, grammars) if chat is not None and grammars is not None else None
+        self._chat = self._prompts.chat
         self._defaults = DecodingDefaults(manifest, task, engine)
 
     async def predict(self, request: AnyRequest, client: str) -> GenerateResponse:
@@ -68,7 +66,8 @@ class Generate:
         chosen = pieces if drawn is request else best(pieces, drawn.n, request)
         choices, turn = [], Turn()
         for index, of_choice in enumerate(chosen):
-            choices.append(_choice(index, of_choice, request, self._reader(request, prompts[index // request.n])))
+            reader = reader_of(request, self._chat, prompts[index // request.n].ids)
+            choices.append(_choice(index, of_choice, request, reader))
             await turn.give()
         return GenerateResponse(
             model=self._manifest.name,
@@ -101,7 +100,7 @@ class Generate:
         completion_tokens = 0
         with self._admit(request, client) as permit:
             prompts = await self._prompts.read(request, permit)
-            readers = [self._reader(request, prompt) for prompt in prompts for _ in range(request.n)]
+            readers = [reader_of(request, self._chat, prompt.ids) for prompt in prompts for _ in range(request.n)]
             async with aclosing(self._pieces(request, prompts, permit)) as pieces:
                 async for piece in pieces:
                     completion_tokens += piece.completion_tokens
@@ -128,26 +127,12 @@ class Generate:
         prompts, tokens = self._prompts.expected(request)
         return self._engine.admission.admit(client, prompts * max(self._beam_size(request), request.n), tokens)
 
-    def _reader(self, request: GenerateRequest, prompt: Prompt) -> OutputReader:
-        """Return who reads one choice."""
-        chat, reasoning, calls = self._prompts.chat, None, None
-        if chat is not None and (request.separate_reasoning or request.tool_choice is not None):
-            state = chat.reasoning_behind(prompt.ids)
-            if request.grammar is not None and state is Reasoning.BEGUN:
-                state = Reasoning.NONE  # by its grammar all of it is the answer
-            reasoning = ReasoningReader(state)
-        if self._calling is not None and request.tool_choice is not None:
-            calls = self._calling.reader(request)
-        return OutputReader(reasoning, calls)
-
     def _check(self, request: GenerateRequest) -> None:
         self._defaults.check(request)
         if request.echo and request.separate_reasoning:
             raise InvalidRequest("echo goes with no separate_reasoning; leave it out", "echo")
         if request.tool_choice is not None:
-            check_calling(request)
-            if self._calling is not None:
-                self._calling.check(request)
+            check_calling(request, self._chat)
         beam_size = self._beam_size(request)
         if request.max_tokens == 0 and (not request.echo or beam_size > 1):
             raise InvalidRequest("max_tokens is 0, which goes with echo and no beam search; ask for 1", "max_tokens")
@@ -200,8 +185,8 @@ class Generate:
         self, request: GenerateRequest, prompts: list[Prompt], permit: Permit
     ) -> Sequence[Grammar | None]:
         if request.tool_choice is not None:
-            assert self._calling is not None, "bug: without a chat template there is no conversation"
-            return [await self._calling.grammar(request, prompt.ids, permit) for prompt in prompts]
+            assert self._chat is not None and self._grammars is not None, "bug: only conversations have tools"
+            return [await grammar_of(request, self._chat, self._grammars, prompt.ids, permit) for prompt in prompts]
         if request.grammar is None:
             return [None] * len(prompts)
         assert self._grammars is not None, "bug: only requests of /generate have a grammar"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from service.tasks.reasoning import ReasoningReader
+from collections.abc import Sequence
+
+from service.schemas import GenerateRequest
+from service.tasks.chat import Chat
+from service.tasks.reasoning import Reasoning, ReasoningReader
 from service.tasks.said import Said
 from service.tasks.tools.reader import CallReader
 
@@ -26,3 +30,14 @@ class OutputReader:
         said = Said(text) if self._calls is None else self._calls.add(text, is_last=is_last)
         said.reasoning = reasoning
         return said
+
+
+def reader_of(request: GenerateRequest, chat: Chat | None, prompt_ids: Sequence[int]) -> OutputReader:
+    """Return who reads one output behind a prompt."""
+    if chat is None or not (request.separate_reasoning or request.tool_choice):
+        return OutputReader()
+    state = chat.reasoning_behind(prompt_ids)
+    if request.grammar is not None and state is Reasoning.BEGUN:
+        state = Reasoning.NONE  # by its grammar all of it is the answer
+    calls = CallReader(chat.call_syntax, must_call=request.must_call) if request.tool_choice else None
+    return OutputReader(ReasoningReader(state), calls)

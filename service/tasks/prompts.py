@@ -52,12 +52,7 @@ class Prompts:
         self._has_source = "encoder" in manifest.graphs
         limits = manifest.limits
         self._limit = limits.max_input_tokens if self._has_source else limits.max_positions - 1
-        self._chat = Chat(manifest.chat_template, tokenizer) if manifest.chat_template else None
-
-    @property
-    def chat(self) -> Chat | None:
-        """How conversations become prompts, of a model that has a chat template."""
-        return self._chat
+        self.chat = Chat(manifest.chat_template, tokenizer) if manifest.chat_template else None
 
     def expected(self, request: GenerateRequest) -> tuple[int, int]:
         """Return how many prompts a request brings, and guess their tokens; refuses what is wrong at first sight."""
@@ -94,7 +89,7 @@ class Prompts:
     def _check(self, request: GenerateRequest) -> None:
         if (request.prompt is None) == (request.messages is None):
             raise InvalidRequest("send either prompt or messages", "prompt")
-        if request.messages is not None and self._chat is None:
+        if request.messages is not None and self.chat is None:
             raise InvalidRequest(
                 f"model {self._manifest.name!r} has no chat template; send a prompt instead of messages", "messages"
             )
@@ -136,11 +131,11 @@ class Prompts:
         return [self._start, *ids] if self._manifest.starts_prompts or not ids else ids
 
     async def _conversation(self, request: GenerateRequest, permit: Permit) -> list[int]:
-        assert self._chat is not None and request.messages is not None, "bug: this was checked"
+        assert self.chat is not None and request.messages is not None, "bug: this was checked"
         characters = sum(len(message.text()) for message in request.messages)
         limit = self._limit * MAX_CHARACTERS_PER_TOKEN
         # A template is code of the model's author: never on the event loop, however short the texts are.
-        return await self._pool.run(permit, characters + SMALL + 1, self._chat.prompt, request, limit) or [self._start]
+        return await self._pool.run(permit, characters + SMALL + 1, self.chat.prompt, request, limit) or [self._start]
 
 
 def _texts(request: GenerateRequest) -> list[str]:

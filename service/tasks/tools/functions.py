@@ -69,10 +69,10 @@ def _function_of(tool: dict[str, Any], place: str) -> Function:
         )
     if parameters is not None and not isinstance(parameters, dict):
         raise InvalidRequest(f"{place}.function.parameters should be a JSON schema, an object", "tools")
-    return Function(name, _closed(parameters or NO_PARAMETERS), function.get("strict") is True)
+    return Function(name, _as_object(parameters or NO_PARAMETERS), function.get("strict") is True)
 
 
-def _closed(parameters: dict[str, Any]) -> dict[str, Any]:
+def _as_object(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return parameters as an object, which has none where none are described."""
     has_none = parameters.get("properties") == {} and not parameters.get("required") and OF_NONE.issuperset(parameters)
     return {**parameters, "type": "object", **({"additionalProperties": False} if has_none else {})}

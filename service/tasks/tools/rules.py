@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Sequence
 
+from llguidance import regex_to_lark
+
 from service.errors import InvalidRequest
 from service.tasks.grammars import in_one_line, json_rule
 from service.tasks.reasoning import CLOSING, OPENING, Reasoning
@@ -33,8 +35,8 @@ def rules_of(
     A call that has begun, unless it is part of reasoning, must become a call of one of these, with arguments as they
     are described. Raises `InvalidRequest` for parameters that no grammar can follow.
     """
-    more = f" ({_text(syntax.between)} call)*" if several and syntax.between is not None else ""
-    rules = [f"call: {_text(syntax.head)} function", f"function: {' | '.join(_names('function', functions))}"]
+    more = f" ({json.dumps(syntax.between)} call)*" if several and syntax.between is not None else ""
+    rules = [f"call: {json.dumps(syntax.head)} function", f"function: {' | '.join(_names('function', functions))}"]
     rules += [*_rules_of_reasoning(reasoning), r"SPACES: /\s*/"]
     if must_call:
         answer = f"call{more}"
@@ -42,7 +44,7 @@ def rules_of(
         answer = "CONTENT | [SPACES] call"
         rules.append(rf"CONTENT: /\s*([^\s{_pattern(syntax.head[0])}]{ANYTHING})?/{APART[reasoning]}")
     else:
-        answer = f"CONTENT | content {_text(syntax.head.removeprefix(syntax.trigger))} function{more}"
+        answer = f"CONTENT | content {json.dumps(syntax.head.removeprefix(syntax.trigger))} function{more}"
         rules.append(f"CONTENT: /{ANYTHING}/{APART[reasoning]}")
         rules.append(f"content[lazy]: CALLING{APART[reasoning]}")
         rules.append(f"CALLING: /{ANYTHING}{_pattern(syntax.trigger)}/")
@@ -51,7 +53,7 @@ def rules_of(
     for rule, arguments, function in zip(
         _names("function", functions), _names("arguments", functions), functions, strict=True
     ):
-        rules.append(f"{rule}: {_text(function.name + syntax.middle)} {arguments} {_text(syntax.tail)}")
+        rules.append(f"{rule}: {json.dumps(function.name + syntax.middle)} {arguments} {json.dumps(syntax.tail)}")
         rules.append(f"{arguments}: {_rule_of_parameters(function)}")
     return "\n".join(rules)
 
@@ -82,9 +84,5 @@ def refusal_of(functions: Sequence[Function], complaint: str) -> InvalidRequest:
     return InvalidRequest(f"tools: {whose}{in_one_line(complaint, is_own=False)}", "tools")
 
 
-def _text(text: str) -> str:
-    return json.dumps(text)
-
-
 def _pattern(text: str) -> str:
-    return re.escape(text).replace("/", r"\/")
+    return regex_to_lark(re.escape(text), "")

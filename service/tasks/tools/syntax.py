@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from service.tasks.reasoning import CLOSING, OPENING
 from service.tasks.tools.call_form import CallForm
@@ -37,13 +36,15 @@ class CallSyntax:
         tokens are not part of an output's text, so a syntax that has some is not read.
         """
         calling = form.given(CALLING)
-        content = _content(trial, calling)
+        said = trial.text([{"role": "assistant", "content": SAID}], asks=False) or ""
+        content = _content(said, trial.text([calling], asks=False))
         is_explained = all(text in written and not special.search(text) for text in USUAL_MARKS)
         found = USUAL if is_explained else None
         if NAME in content:
             content = special.split(content, maxsplit=1)[0].rstrip()  # some end a message in another way behind a call
             found = _of_call(content)
-            several = _content(trial, {**calling, "tool_calls": calling["tool_calls"] * 2})
+            two = {**calling, "tool_calls": calling["tool_calls"] * 2}
+            several = _content(said, trial.text([two], asks=False))
             found = found and replace(found, between=_between(several, content, found, special))
         return found
 
@@ -58,12 +59,13 @@ USUAL = CallSyntax('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_cal
 USUAL_MARKS = ("<tool_call>", "</tool_call>")
 
 
-def _content(trial: Trial, message: dict[str, Any]) -> str:
-    """Return what the template writes of an assistant's message, without what stands around the content of any."""
-    before, _, behind = (trial.text([{"role": "assistant", "content": SAID}], asks=False) or "").partition(SAID)
-    text, before = trial.text([message], asks=False) or "", before.rstrip()
-    content = text.removeprefix(before).removesuffix(behind) if text.startswith(before) else ""
-    return REASONED.sub("", content).lstrip()
+def _content(said: str, text: str | None) -> str:
+    """Return a conversation's last message, without what stands around the content of one that only says something."""
+    before, _, behind = said.partition(SAID)
+    before = before.rstrip()
+    if text is None or not text.startswith(before):
+        return ""
+    return REASONED.sub("", text.removeprefix(before).removesuffix(behind)).lstrip()
 
 
 def _of_call(content: str) -> CallSyntax | None:

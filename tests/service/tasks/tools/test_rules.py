@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from typing import Any
@@ -84,9 +85,15 @@ REASONED = [
 ]
 
 
-@pytest.mark.parametrize("template", ["MARKED", "WHOLE", "EXPLAINED"])
-@pytest.mark.parametrize(("reasoning", "before"), REASONED)
-@pytest.mark.parametrize("seed", range(4))
+def each_case(*names: str) -> pytest.MarkDecorator:
+    """Return a mark of tests with each of these templates, behind each kind of reasoning, with some seeds."""
+    cases = itertools.product(names, REASONED, range(4))
+    return pytest.mark.parametrize(
+        ("template", "reasoning", "before", "seed"), [(name, *reasoned, seed) for name, reasoned, seed in cases]
+    )
+
+
+@each_case("MARKED", "WHOLE", "EXPLAINED")
 def test_who_has_to_call_calls_a_function_as_it_is_described(
     vocabulary: Vocabulary, template: str, reasoning: Reasoning, before: str, seed: int
 ) -> None:
@@ -101,9 +108,7 @@ def test_who_has_to_call_calls_a_function_as_it_is_described(
     assert len(calls) == 1 or its.between is not None
 
 
-@pytest.mark.parametrize("template", ["MARKED", "WHOLE"])
-@pytest.mark.parametrize(("reasoning", "before"), REASONED)
-@pytest.mark.parametrize("seed", range(4))
+@each_case("MARKED", "WHOLE")
 def test_who_may_call_says_anything_until_a_call_has_begun(
     vocabulary: Vocabulary, template: str, reasoning: Reasoning, before: str, seed: int
 ) -> None:
