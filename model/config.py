@@ -235,6 +235,7 @@ class FeedForwardConfig(_Checked):
     activation: Activation = "gelu"
     gated: bool = False  # activation(gate x) ⊙ expand x: SwiGLU with silu, GeGLU with a gelu, ReGLU with relu
     bias: bool = True
+    parallel: bool = False  # beside attention and not behind it: both read the block's input (Wang 2021, GPT-J)
 
     def __post_init__(self) -> None:
         self._check_choices()
@@ -249,9 +250,13 @@ class EmbeddingsConfig(_Checked):
     scale: bool = False  # words times √d_model (Vaswani et al. 2017, section 3.4; Gemma)
     norm: bool = False  # a norm over the sum (Devlin et al. 2019, BERT)
     segments: int = 0  # BERT's vectors of sentence A and sentence B
+    # Of the vectors that are summed, which a linear map then makes as wide as the model (Lan et al. 2020, ALBERT,
+    # section 3.1; ELECTRA); None: d_model, and no map.
+    width: int | None = None
 
     def __post_init__(self) -> None:
         self._check_at_least(0, "segments")
+        self._check("width", self.width is None or self.width >= 1, "at least 1, or left out")
 
 
 @dataclass(frozen=True)
@@ -360,6 +365,13 @@ class TransformerConfig(_Checked):
         self._check_layers()
         self._check_widths()
         self._check_head()
+        self._check_parallel()
+
+    def _check_parallel(self) -> None:
+        """Where feed-forward is beside attention, nothing may be behind their sum, nor between them."""
+        fits = self.norm.placement != "post" and self.architecture in {"encoder", "decoder"}
+        allowed = "False where norm.placement is post, or where there is cross-attention"
+        self.feed_forward._check("parallel", fits or not self.feed_forward.parallel, allowed)
 
     def _check_input(self) -> None:
         """Texts come as ids of a vocabulary, images as patches."""
@@ -395,9 +407,13 @@ class TransformerConfig(_Checked):
 
     def _check_widths(self) -> None:
         heads, positions = self.attention.num_heads, self.positions
+        fits = self.embeddings.width is None or self.architecture == "encoder"
+        self.embeddings._check("width", fits, "left out but in architecture encoder")
         if self.attention.head_dim is None:
             self._check("d_model", self.d_model % heads == 0, f"a multiple of attention.num_heads ({heads})")
         if positions.kind.startswith("sinusoidal"):
+            alone = self.embeddings.width is None
+            positions._check("kind", alone, "one without sines where embeddings have a width of their own")
             self._check("d_model", self.d_model % 2 == 0, "even, for sinusoidal positions pair sines with cosines")
             is_wide = self.d_model > 2 or positions.kind != "sinusoidal-fairseq"
             self._check("d_model", is_wide, "more than 2 where positions.kind is sinusoidal-fairseq")
@@ -412,8 +428,15 @@ class TransformerConfig(_Checked):
     def _check_head(self) -> None:
         allowed = HEADS_OF[self.architecture]
         self.head._check("kind", self.head.kind in allowed, f"one of {', '.join(allowed)} in {self.architecture}")
+        is_wide = self.head.pooling != "weighted" or self.embeddings.width is None
+        self.head._check("pooling", is_wide, "one of first, mean, last where embeddings have a width of their own")
         has_labels = self.head.kind not in {"classify", "tag"} or self.head.num_labels >= 1
         self.head._check("num_labels", has_labels, f"at least 1 in a head of kind {self.head.kind}")
+
+    @property
+    def word_width(self) -> int:
+        """Width of a word's vector in the table."""
+        return self.embeddings.width or self.d_model
 
     @property
     def head_dim(self) -> int:

@@ -59,15 +59,14 @@ POOLINGS: dict[Pooling, Callable[[Read], Tensor]] = {"first": first, "mean": mea
 class Transform(nn.Module):
     """A linear map, an activation and a norm, each if the head has it."""
 
-    def __init__(self, config: TransformerConfig, head: HeadConfig) -> None:
+    def __init__(self, config: TransformerConfig, head: HeadConfig, width: int) -> None:
         super().__init__()
-        width = head.width or config.d_model
         self.dense = nn.Linear(config.d_model, width, bias=head.dense_bias) if head.dense else None
         self.activation = ACTIVATIONS[head.activation]()
         self.norm = make_norm(config.norm, width) if head.norm else nn.Identity()
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Map (…, d_model) to (…, d_model), or as wide as the head says."""
+        """Map (…, d_model) to (…, width)."""
         if self.dense is not None:
             hidden = self.activation(self.dense(hidden))
         return self.norm(hidden)
@@ -87,7 +86,7 @@ class LabelHead(Head):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.pool = POOLINGS[config.head.pooling]
-        self.transform = Transform(config, config.head)
+        self.transform = Transform(config, config.head, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(config.d_model, config.head.num_labels, bias=config.head.bias)
 
@@ -101,7 +100,7 @@ class TokenLabelHead(Head):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.transform = Transform(config, config.head)
+        self.transform = Transform(config, config.head, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(config.d_model, config.head.num_labels, bias=config.head.bias)
 
@@ -116,7 +115,7 @@ class VectorHead(Head):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.pool = POOLINGS[config.head.pooling]
-        self.transform = Transform(config, config.head)
+        self.transform = Transform(config, config.head, config.head.width or config.d_model)
         self.normalise = config.head.normalise
 
     def forward(self, read: Read) -> Tensor:
@@ -161,7 +160,7 @@ class FillHead(Head):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.word_transform = Transform(config, config.head)
+        self.word_transform = Transform(config, config.head, config.word_width)
         self.words = WordHead(config)
 
     def forward(self, read: Read) -> Tensor:
@@ -178,7 +177,8 @@ class PretrainingHead(FillHead):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
-        self.transform = Transform(config, replace(config.head, dense=True, activation="tanh", norm=False))
+        pooler = replace(config.head, dense=True, activation="tanh", norm=False)
+        self.transform = Transform(config, pooler, config.d_model)
         self.follows = nn.Linear(config.d_model, 2)
 
     def follows_logits(self, hidden: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from model.checkpoints.family import HFConfig, Names, norms_and_biases
 from model.checkpoints.heads import head_kind, num_labels
 from model.config import HeadConfig, HeadKind
 
-WORDS: Names = {"lm_head.weight": "head.output.weight"}
+WORDS: Names = dict.fromkeys(("lm_head.weight", "embed_out.weight"), "head.output.weight")  # the latter in GPT-NeoX
 HEADS: Mapping[HeadKind, Names] = {
     "words": WORDS,
     "classify": {"score.weight": "head.output.weight"},

@@ -47,6 +47,11 @@ class Parts:
 
     targets: tuple[str, ...]
     change: Callable[[Tensor], tuple[Tensor, ...]]
+    by_head: bool = False  # `change` is given the rows of each head, (num_heads, rows, …)
+
+    def of(self, tensor: Tensor, num_heads: int) -> tuple[Tensor, ...]:
+        """Return the parameters' values, in the targets' order."""
+        return self.change(tensor.unflatten(0, (num_heads, -1)) if self.by_head else tensor)
 
 
 Names = Mapping[str, str | Parts]
@@ -97,7 +102,7 @@ def load(
         model = build(stored).eval()
     parameters = dict(model.named_parameters())
     found: set[str] = set()
-    for name, target, part in _values(family, tensors, ours or {}):
+    for name, target, part in _values(family, config.attention.num_heads, tensors, ours or {}):
         if target in OUTPUTS and target not in parameters:
             target = WORDS  # noqa: PLW2901 — the two are tied
         if target in family.surplus and target not in parameters:
@@ -147,18 +152,18 @@ def _as_stored(family: Family, config: TransformerConfig, tensors: Mapping[str, 
 
 
 def _values(
-    family: Family, tensors: Mapping[str, Tensor], ours: Mapping[str, Tensor]
+    family: Family, num_heads: int, tensors: Mapping[str, Tensor], ours: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, str, Tensor]]:
     """Yield what parameters become, one at a time: a tensor's name, the parameter's, and the numbers."""
     yield from ((name, name, tensor) for name, tensor in ours.items())
     for name, tensor in tensors.items():
-        yield from ((name, target, part) for target, part in _renamed(family, name, tensor))
+        yield from ((name, target, part) for target, part in _renamed(family, num_heads, name, tensor))
 
 
-def _renamed(family: Family, name: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
+def _renamed(family: Family, num_heads: int, name: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
     targets = _targets(family, name)
     entry = family.names.get(_pattern(family, name))
-    parts = entry.change(tensor) if isinstance(entry, Parts) else (tensor,) * len(targets)
+    parts = entry.of(tensor, num_heads) if isinstance(entry, Parts) else (tensor,) * len(targets)
     return list(zip(targets, parts, strict=True))
 
 

@@ -1,22 +1,25 @@
 """The text of Gemma 3 (Gemma Team 2025): a Llama with more norms, scaled embeddings, and mostly windows.
 
 Norms multiply by 1 + w, which is folded here; scores have a scale of their own; embeddings are multiplied by √d_model.
+As an encoder (Schechter Vera et al. 2025, EmbeddingGemma) every token sees those behind it, too, and it makes vectors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from model.checkpoints.family import HFConfig, Names, Parts, require
 from model.checkpoints.fields import field_names
+from model.checkpoints.heads import head_kind
 from model.checkpoints.llama import BLOCK, DEFAULTS, MAPS, NORMS, attention, configure, family
 from model.checkpoints.rope import layers_with_window
-from model.config import TransformerConfig
+from model.config import HeadConfig, HeadKind, TransformerConfig
 
 
 def gemma3_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a Gemma 3, where every sixth layer sees everything unless the file says otherwise."""
     require(config, attn_logit_softcapping=None, final_logit_softcapping=None)
-    if config.get("use_bidirectional_attention") is not None:  # which means no
-        require(config, use_bidirectional_attention=False)
     every = config["sliding_window_pattern"]
     local = [layer for layer in range(config["num_hidden_layers"]) if (layer + 1) % every]
     heads = attention(
@@ -27,6 +30,15 @@ def gemma3_config(config: HFConfig) -> TransformerConfig:
         scale=config["query_pre_attn_scalar"] ** -0.5,
     )
     return configure(config, heads, is_gemma=True)
+
+
+def gemma3_encoder_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a Gemma 3 that is an encoder; a token sees half of the window to either side."""
+    require(config, use_bidirectional_attention=True)
+    kind = head_kind(config, ENCODER_HEADS)
+    made = gemma3_config(config)
+    layers = made.num_decoder_layers
+    return replace(made, architecture="encoder", num_encoder_layers=layers, num_decoder_layers=0, head=HeadConfig(kind))
 
 
 ALL_NORMS = {
@@ -52,4 +64,22 @@ GEMMA3_DEFAULTS = {
     "sliding_window_pattern": 6,
 }
 
-GEMMA3 = family(gemma3_config, GEMMA3_DEFAULTS, field_names("_sliding_window_pattern sliding_window"), NAMES)
+HARMLESS = field_names("_sliding_window_pattern sliding_window")
+ENCODER_HEADS: Mapping[HeadKind, Names] = {"embed": {}}
+
+
+def _of_encoder(entry: str | Parts) -> str | Parts:
+    """Return where a tensor goes where the stack is an encoder's."""
+    if isinstance(entry, Parts):
+        return replace(entry, targets=tuple(target.replace("decoder.", "encoder.") for target in entry.targets))
+    return entry.replace("decoder.", "encoder.")
+
+
+GEMMA3 = family(gemma3_config, GEMMA3_DEFAULTS, HARMLESS, NAMES)
+GEMMA3_ENCODER = replace(
+    GEMMA3,
+    configure=gemma3_encoder_config,
+    names={theirs: _of_encoder(ours) for theirs, ours in NAMES.items()},
+    defaults={**GEMMA3_DEFAULTS, "is_causal": False},
+    heads=ENCODER_HEADS,
+)

@@ -16,13 +16,15 @@ from model.checkpoints.bart import BART, MBART
 from model.checkpoints.bert import BERT
 from model.checkpoints.deberta import DEBERTA
 from model.checkpoints.distilbert import DISTILBERT
+from model.checkpoints.electra import ELECTRA
 from model.checkpoints.errors import CheckpointError, broken_values
 from model.checkpoints.family import Family, HFConfig, load
 from model.checkpoints.files import CONFIG_FILE, SMALL_100, read_config
-from model.checkpoints.gemma import GEMMA3
+from model.checkpoints.gemma import GEMMA3, GEMMA3_ENCODER
 from model.checkpoints.generation import OutputSettings, read_output_settings
 from model.checkpoints.gpt2 import GPT2
 from model.checkpoints.gpt_neo import GPT_NEO
+from model.checkpoints.gpt_neox import GPT_NEOX
 from model.checkpoints.heads import check_head, is_bare, purpose_of
 from model.checkpoints.images import read_image_format
 from model.checkpoints.languages import languages_in_files, read_languages
@@ -30,6 +32,9 @@ from model.checkpoints.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from model.checkpoints.m2m100 import M2M100
 from model.checkpoints.marian import MARIAN, PEGASUS
 from model.checkpoints.modernbert import MODERNBERT
+from model.checkpoints.mpnet import MPNET
+from model.checkpoints.nomic import NOMIC_BERT
+from model.checkpoints.opt import OPT
 from model.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.checkpoints.sentence import SentenceLayout
 from model.checkpoints.t5 import MT5, T5
@@ -47,16 +52,21 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "deberta-v2": DEBERTA,
     "deit": DEIT,
     "distilbert": DISTILBERT,
+    "electra": ELECTRA,
     "gemma3_text": GEMMA3,
     "gpt2": GPT2,
     "gpt_neo": GPT_NEO,
+    "gpt_neox": GPT_NEOX,
     "llama": LLAMA,
     "m2m_100": M2M100,
     "marian": MARIAN,
     "mbart": MBART,
     "mistral": MISTRAL,
     "modernbert": MODERNBERT,
+    "mpnet": MPNET,
     "mt5": MT5,
+    "nomic_bert": NOMIC_BERT,
+    "opt": OPT,
     "pegasus": PEGASUS,
     "qwen2": QWEN2,
     "qwen3": QWEN3,
@@ -65,7 +75,17 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "vit": VIT,
     "xlm-roberta": XLM_ROBERTA,
 }
+ENCODERS_OF: dict[str, Family] = {"gemma3_text": GEMMA3_ENCODER}  # where tokens see those behind them, too
 ONLY_TRANSLATE = frozenset({"marian", "m2m_100"})  # families that do nothing else
+
+
+def family_of(config: HFConfig) -> Family | None:
+    """Return the family of a config.json, or None where it is not supported."""
+    name = config.get("model_type")
+    if not isinstance(name, str):
+        return None
+    is_encoder = config.get("use_bidirectional_attention") is True and name in ENCODERS_OF
+    return ENCODERS_OF[name] if is_encoder else FAMILIES.get(name)
 
 
 def stated_config(folder: Path) -> TransformerConfig:
@@ -129,14 +149,15 @@ class _Described:
 
 def _described(folder: Path) -> _Described:
     config: HFConfig = read_config(folder)
-    name = config.get("model_type")
-    if not isinstance(name, str) or name not in FAMILIES:
+    family = family_of(config)
+    if family is None:
+        name = config.get("model_type")
         raise CheckpointError(f"{folder}: the family {name!r} is not supported; one of {', '.join(FAMILIES)} is")
     with _config_errors(folder):
         config, layout = with_library(folder, config)
-        made = FAMILIES[name].to_config(config)
+        made = family.to_config(config)
         check_head(config, made.head.kind)
-    return _Described(FAMILIES[name], config, layout.with_vector_head(made) if layout else made, layout)
+    return _Described(family, config, layout.with_vector_head(made) if layout else made, layout)
 
 
 def _card_of_images(folder: Path, described: _Described, card: Card) -> Card:

@@ -1,13 +1,13 @@
 """The layout of sentence-transformers: modules.json lists what makes a text's vector, one part behind the other.
 
-`Transformer`, `Pooling`, and then maybe `Dense` and `Normalize`, each with a folder of its own; beside them the longest
-text and the prompts. Reimers and Gurevych 2019, "Sentence-BERT". Cross-encoders of the same library have the first part
-alone, and a head of `transformers`.
+`Transformer`, `Pooling`, and then maybe `Dense`, one or several, and `Normalize`, each with a folder of its own; beside
+them the longest text and the prompts. Reimers and Gurevych 2019, "Sentence-BERT". Cross-encoders of the same library
+have the first part alone, and a head of `transformers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ DENSE_ACTIVATIONS: Mapping[str, Activation] = {
     "torch.nn.modules.activation.SiLU": "silu",
     "torch.nn.modules.linear.Identity": "none",
 }
-# The parts' folders, by what they are; in this order, the first two must be there.
+# What the parts are; in this order, the first two must be there.
 PARTS = ("Transformer", "Pooling", "Dense", "Normalize")
 
 
@@ -61,20 +61,23 @@ class SentenceLayout:
 
     pooling: Pooling
     embedding: Embedding
-    dense: Dense | None = None
+    dense: tuple[Dense, ...] = ()  # which become one map
     max_tokens: int | None = None
     lower_case: bool = False  # texts are to be lower-cased, whatever the tokenizer does
 
     def with_vector_head(self, config: TransformerConfig) -> TransformerConfig:
         """Return a configuration whose head makes vectors so; raises `CheckpointError` where widths differ."""
         head = replace(config.head, pooling=self.pooling)
-        if self.dense is not None:
-            if self.dense.width != config.d_model:
-                found = f"in_features is {self.dense.width}, but hidden states have {config.d_model}"
-                raise CheckpointError(f"{self.dense.folder}: {found}")
-            width = None if self.dense.output_width == config.d_model else self.dense.output_width
-            dense = self.dense
-            head = replace(head, dense=True, activation=dense.activation, dense_bias=dense.has_bias, width=width)
+        if self.dense:
+            widths = [config.d_model, *(part.output_width for part in self.dense)]
+            for part, given in zip(self.dense, widths, strict=False):
+                if part.width != given:
+                    found = f"in_features is {part.width}, but what it is given has {given}"
+                    raise CheckpointError(f"{part.folder}: {found}")
+            has_bias = any(part.has_bias for part in self.dense)
+            width = None if widths[-1] == config.d_model else widths[-1]
+            last = self.dense[-1].activation
+            head = replace(head, dense=True, activation=last, dense_bias=has_bias, width=width)
         return replace(config, head=head)
 
 
@@ -87,9 +90,9 @@ def read_layout(folder: Path) -> SentenceLayout | None:
         parts = _parts(folder)
         transformer = _transformer(folder)
         return SentenceLayout(
-            pooling=_pooling(parts["Pooling"] / CONFIG_FILE),
+            pooling=_pooling(parts["Pooling"][0] / CONFIG_FILE),
             embedding=_embedding(folder, library, normalize="Normalize" in parts),
-            dense=_dense(parts["Dense"]) if "Dense" in parts else None,
+            dense=_denses(parts.get("Dense", [])),
             max_tokens=transformer.get("max_seq_length"),
             lower_case=bool(transformer.get("do_lower_case")),
         )
@@ -140,27 +143,27 @@ def _listed(folder: Path) -> list[tuple[str, str, Any]]:
     return found
 
 
-def _parts(folder: Path) -> dict[str, Path]:
-    """Return the folders of the parts that make vectors, by what they are."""
-    parts: dict[str, Path] = {}
+def _parts(folder: Path) -> dict[str, list[Path]]:
+    """Return the folders of the parts that make vectors, by what they are; several only of `Dense`."""
+    parts: dict[str, list[Path]] = {}
     for name, place, settings in _listed(folder):
         kind = name.rpartition(".")[2]
         if kind == "Dropout":  # does nothing but in training
             continue
-        later = PARTS[PARTS.index(kind) :] if kind in PARTS else ()
+        later = PARTS[PARTS.index(kind) + (kind == "Dense") :] if kind in PARTS else ()
         if kind not in PARTS or settings or set(later) & parts.keys():
             behind = f" behind {', '.join(parts)}" if parts else ""
             raise CheckpointError(
                 f"{folder / MODULES_FILE}: {name}{behind} is not supported; {', '.join(PARTS)} are, in this "
-                "order and each once"
+                "order, and each but Dense once"
             )
-        parts[kind] = folder / place
+        parts.setdefault(kind, []).append(folder / place)
     for needed in PARTS[:2]:
         if needed not in parts:
             raise CheckpointError(f"{folder / MODULES_FILE}: there is no {needed}")
-    if parts["Transformer"] != folder:
+    if parts["Transformer"] != [folder]:
         raise CheckpointError(
-            f"{folder / MODULES_FILE}: the transformer is in {parts['Transformer'].name}; put it beside"
+            f"{folder / MODULES_FILE}: the transformer is in {parts['Transformer'][0].name}; put it beside"
         )
     return parts
 
@@ -187,6 +190,15 @@ def _pooling(path: Path) -> Pooling:
     if len(modes) != 1 or modes[0] not in POOLINGS:
         raise CheckpointError(f"{path}: pooling is {', '.join(modes)}; only one of {', '.join(POOLINGS)} is supported")
     return POOLINGS[modes[0]]
+
+
+def _denses(folders: Sequence[Path]) -> tuple[Dense, ...]:
+    """Return the linear maps behind pooling; only the last may have an activation, so that they are one map."""
+    found = tuple(map(_dense, folders))
+    for part in found[:-1]:
+        if part.activation != "none":
+            raise CheckpointError(f"{part.folder}: an activation between two Dense is not supported")
+    return found
 
 
 def _dense(folder: Path) -> Dense:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,13 +47,28 @@ def _labels_texts(config: HFConfig) -> bool:
 
 @contextmanager
 def dense_weights(layout: SentenceLayout | None, *, allow_pickle: bool) -> Iterator[Mapping[str, Tensor]]:
-    """Open the weights of what is behind pooling, by the names of our parameters."""
-    if layout is None or layout.dense is None:
+    """Open the weights of what is behind pooling, by the names of our parameters; several maps become one."""
+    if layout is None or not layout.dense:
         yield {}
         return
-    with open_weights(layout.dense.folder, allow_pickle=allow_pickle) as tensors:
-        names = {name: name.replace("linear.", "head.transform.dense.") for name in tensors}
-        yield {ours: tensors[name] for name, ours in names.items()}
+    with ExitStack() as stack:
+        files = [stack.enter_context(open_weights(part.folder, allow_pickle=allow_pickle)) for part in layout.dense]
+        first, *others = [{name.removeprefix("linear."): file[name] for name in file} for file in files]
+        for part, values in zip(layout.dense[1:], others, strict=True):
+            first = _behind(part.folder, first, values)
+        yield {f"head.transform.dense.{name}": value for name, value in first.items()}
+
+
+def _behind(folder: Path, first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return one linear map that does what two do; raises `CheckpointError` where the second's do not fit."""
+    known = {"weight", "bias"}
+    if unknown := (first.keys() | second.keys()) - known or {"weight"} - (first.keys() & second.keys()):
+        raise CheckpointError(f"{folder}: of two maps that become one each has a weight, and maybe a bias ({unknown})")
+    weight = second["weight"].double()
+    made = {"weight": (weight @ first["weight"].double()).float()}
+    biases = [second["bias"].double()] if "bias" in second else []
+    biases += [weight @ first["bias"].double()] if "bias" in first else []
+    return {**made, "bias": sum(biases[1:], biases[0]).float()} if biases else made
 
 
 def card_of_reader(files: TokenizerFiles, config: HFConfig, layout: SentenceLayout | None, card: Card) -> Card:

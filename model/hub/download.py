@@ -101,10 +101,9 @@ class Hub:
 
         Raises `HubError`, and `CheckpointError` where there are none that may be taken.
         """
-        layout, parts = read_layout(folder), [PurePosixPath()]
-        if layout is not None and layout.dense is not None:
-            parts.append(PurePosixPath(layout.dense.folder.relative_to(folder)))
-        for part in parts:
+        layout = read_layout(folder)
+        dense = layout.dense if layout is not None else ()
+        for part in (PurePosixPath(), *(PurePosixPath(each.folder.relative_to(folder)) for each in dense)):
             self._fetch_weights_in(name, folder, part, allow_pickle=allow_pickle)
 
     def _fetch_weights_in(self, name: HubName, folder: Path, part: PurePosixPath, *, allow_pickle: bool) -> None:

@@ -235,8 +235,8 @@ def content_of(folder: Path, options: ImportOptions) -> str:
     files |= set(folder.glob("*/*.jinja"))
     files |= set(weight_files(folder, allow_pickle=options.allow_pickle))
     layout = read_layout(folder)
-    if layout is not None and layout.dense is not None:
-        files |= set(weight_files(layout.dense.folder, allow_pickle=options.allow_pickle))
+    for part in layout.dense if layout is not None else ():
+        files |= set(weight_files(part.folder, allow_pickle=options.allow_pickle))
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{path.relative_to(folder)} {sha256_of(path)}\n".encode())

@@ -49,11 +49,15 @@ class Residual(nn.Module):
         """Return x plus the sublayer's answer, normalised."""
         if self.placement == "post":
             return self.norm(x + self.dropout(sublayer(x)))
-        return x + self.dropout(self.output_norm(sublayer(self.norm(x))))
+        return x + self.branch(x, sublayer)
+
+    def branch(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return what is added to x, unless the norm is behind the sum."""
+        return self.dropout(self.output_norm(sublayer(self.norm(x))))
 
 
 class Block(nn.Module):
-    """Self-attention, optional cross-attention, feed-forward."""
+    """Self-attention, optional cross-attention, feed-forward: one behind the other, or the two beside each other."""
 
     def __init__(
         self,
@@ -73,11 +77,15 @@ class Block(nn.Module):
         self.cross_attention_residual = Residual(config) if has_cross_attention else None
         self.feed_forward = FeedForward(config.d_model, config.feed_forward)
         self.feed_forward_residual = Residual(config)
+        self.is_parallel = config.feed_forward.parallel
 
     def forward(
         self, x: Tensor, attention: Attention, cross: Attention | None = None, relative: Tensor | None = None
     ) -> Tensor:
         """Transform x (B, T, d_model)."""
+        if self.is_parallel:
+            attended = self.self_attention_residual.branch(x, lambda h: self.self_attention(h, attention, relative))
+            return x + attended + self.feed_forward_residual.branch(x, self.feed_forward)
         x = self.self_attention_residual(x, lambda h: self.self_attention(h, attention, relative))
         if self.cross_attention is not None and self.cross_attention_residual is not None:
             attend = self.cross_attention

@@ -13,18 +13,19 @@ from model.layers.positions import make_positions
 
 
 class Embeddings(nn.Module):
-    """Sum of word, position and (in BERT) segment embeddings, then optional norm and dropout.
+    """Sum of word, position and (in BERT) segment embeddings, then optional norm, linear map and dropout.
 
     `words` shares another's word embedding; positions and norm are always its own.
     """
 
     def __init__(self, config: TransformerConfig, words: nn.Embedding | None = None) -> None:
         super().__init__()
-        choices = config.embeddings
-        self.words = words or nn.Embedding(config.vocab_size, config.d_model)
+        choices, width = config.embeddings, config.word_width
+        self.words = words or nn.Embedding(config.vocab_size, width)
         self.positions = make_positions(config)
-        self.segments = nn.Embedding(choices.segments, config.d_model) if choices.segments else None
-        self.norm = make_norm(config.norm, config.d_model) if choices.norm else nn.Identity()
+        self.segments = nn.Embedding(choices.segments, width) if choices.segments else None
+        self.norm = make_norm(config.norm, width) if choices.norm else nn.Identity()
+        self.project = nn.Linear(width, config.d_model) if choices.width is not None else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
         self.scale = math.sqrt(config.d_model) if choices.scale else None
 
@@ -41,7 +42,7 @@ class Embeddings(nn.Module):
             x = x + self.positions(position_ids)
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(input_ids) if segment_ids is None else segment_ids)
-        return self.dropout(self.norm(x))
+        return self.project(self.dropout(self.norm(x)))
 
 
 class WordHead(nn.Module):
@@ -51,11 +52,11 @@ class WordHead(nn.Module):
         super().__init__()
         head = config.head
         self.scale = head.scale
-        self.output = None if head.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.output = None if head.tied else nn.Linear(config.word_width, config.vocab_size, bias=False)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if head.bias else None
 
     def forward(self, hidden: Tensor, words: nn.Embedding) -> Tensor:
-        """Map hidden states (…, d_model) to logits (…, vocab_size)."""
+        """Map hidden states (…, as wide as words) to logits (…, vocab_size)."""
         if self.scale is not None:
             hidden = hidden * self.scale
         weight = words.weight if self.output is None else self.output.weight

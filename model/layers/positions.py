@@ -68,7 +68,7 @@ def make_positions(config: TransformerConfig) -> SinusoidalPositions | LearnedPo
     """Return what is added to the embeddings, if anything is."""
     kind, offset = config.positions.kind, config.positions.offset
     if kind == "learned":
-        return LearnedPositions(config.max_positions, config.d_model)
+        return LearnedPositions(config.max_positions, config.word_width)
     if kind not in TABLES:
         return None
     return SinusoidalPositions(TABLES[kind](config.max_positions + offset, config.d_model)[offset:])

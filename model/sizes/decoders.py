@@ -42,6 +42,21 @@ def _gpt_neo(d_model: int, num_heads: int, num_layers: int) -> TransformerConfig
     )
 
 
+def _pythia(d_model: int, num_heads: int, num_layers: int) -> TransformerConfig:
+    return TransformerConfig(
+        architecture="decoder",
+        vocab_size=50304,
+        d_model=d_model,
+        attention=AttentionConfig(num_heads),
+        feed_forward=FeedForwardConfig(4 * d_model, parallel=True),
+        num_decoder_layers=num_layers,
+        max_positions=2048,
+        positions=PositionsConfig("rotary", rotary_dim=d_model // num_heads // 4),
+        head=HeadConfig(tied=False),
+        dropout=0.0,
+    )
+
+
 def _llama(
     d_model: int,
     d_ff: int,
@@ -140,6 +155,13 @@ DECODERS: dict[str, TransformerConfig] = {
     "gpt-neo-125m": _gpt_neo(768, 12, 12),
     "tinystories-1m": _gpt_neo(64, 16, 8),
     "tinystories-33m": _gpt_neo(768, 16, 4),
+    # Zhang et al. 2022.
+    "opt-125m": replace(
+        _gpt2(768, 12, 12), vocab_size=50272, feed_forward=FeedForwardConfig(3072, "relu"), max_positions=2048
+    ),
+    # Biderman et al. 2023.
+    "pythia-160m": _pythia(768, 12, 12),
+    "pythia-410m": _pythia(1024, 16, 24),
     "llama-3.2-1b": _LLAMA3,
     # Ben Allal et al. 2025.
     "smollm2-135m": _smollm2(576, 1536, 30, (9, 3)),

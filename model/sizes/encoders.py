@@ -19,14 +19,20 @@ _FILL = HeadConfig("fill", dense=True, activation="gelu", norm=True, bias=True)
 
 
 def _encoder(
-    vocab_size: int, num_layers: int = 12, *, segments: int = 1, epsilon: float = 1e-5, d_model: int = 768
+    vocab_size: int,
+    num_layers: int = 12,
+    *,
+    segments: int = 1,
+    epsilon: float = 1e-5,
+    d_model: int = 768,
+    num_heads: int = 12,
 ) -> TransformerConfig:
-    """Return a BERT of a width, with heads of 64 and four times as wide within."""
+    """Return a BERT of a width, four times as wide within."""
     return TransformerConfig(
         architecture="encoder",
         vocab_size=vocab_size,
         d_model=d_model,
-        attention=AttentionConfig(12),
+        attention=AttentionConfig(num_heads),
         feed_forward=FeedForwardConfig(4 * d_model),
         num_encoder_layers=num_layers,
         norm=NormConfig(placement="post", epsilon=epsilon),
@@ -63,6 +69,49 @@ def _deberta_v3(num_layers: int) -> TransformerConfig:
     )
 
 
+def _nomic() -> TransformerConfig:
+    """Return a BERT with rotary positions, SwiGLU and no biases."""
+    base = _encoder(30528, segments=2, epsilon=1e-12)
+    return replace(
+        base,
+        attention=AttentionConfig(12, qkv_bias=False, output_bias=False),
+        feed_forward=FeedForwardConfig(3072, "silu", gated=True, bias=False),
+        max_positions=2048,
+        positions=PositionsConfig("rotary", base=1000.0),
+        head=HeadConfig("embed"),
+        dropout=0.0,
+    )
+
+
+def _embedding_gemma() -> TransformerConfig:
+    """Return a Gemma 3 that sees both ways, without the maps behind pooling."""
+    local = tuple(layer for layer in range(24) if (layer + 1) % 6)
+    return TransformerConfig(
+        architecture="encoder",
+        vocab_size=262144,
+        d_model=768,
+        attention=AttentionConfig(
+            num_heads=3,
+            num_kv_heads=1,
+            head_dim=256,
+            qkv_bias=False,
+            output_bias=False,
+            qk_norm=True,
+            scale=256**-0.5,
+            window=512,
+            local_layers=local,
+        ),
+        feed_forward=FeedForwardConfig(1152, "gelu-tanh", gated=True, bias=False),
+        num_encoder_layers=24,
+        max_positions=2048,
+        positions=PositionsConfig("rotary", base=1_000_000.0, local_base=10_000.0),
+        norm=NormConfig("rms", "sandwich", 1e-6, bias=False),
+        embeddings=EmbeddingsConfig(scale=True),
+        head=HeadConfig("embed"),
+        dropout=0.0,
+    )
+
+
 ENCODERS: dict[str, TransformerConfig] = {
     # Wang et al. 2020, MiniLM, as sentence-transformers made vectors of it (all-MiniLM-L6-v2).
     "minilm-l6": replace(
@@ -74,6 +123,18 @@ ENCODERS: dict[str, TransformerConfig] = {
     "roberta-base": _encoder(50265),
     "xlm-roberta-base": _encoder(250002),
     "camembert-base": _encoder(32005),
+    # Song et al. 2020; all-mpnet-base-v2 has the same sizes.
+    "mpnet-base": replace(
+        _encoder(30527, segments=0), attention=AttentionConfig(12, relative=RelativeConfig("bucketed", 32))
+    ),
+    # Clark et al. 2020.
+    "electra-small-generator": replace(
+        _encoder(30522, segments=2, epsilon=1e-12, d_model=256, num_heads=4),
+        embeddings=EmbeddingsConfig(norm=True, segments=2, width=128),
+    ),
+    # Nussbaum et al. 2024; Schechter Vera et al. 2025.
+    "nomic-embed-text-v1.5": _nomic(),
+    "embeddinggemma-300m": _embedding_gemma(),
     # Warner et al. 2024.
     "modernbert-base": _modernbert(768, 1152, 12, 22),
     "modernbert-large": _modernbert(1024, 2624, 16, 28),

@@ -11,6 +11,7 @@ from model.architectures import build
 from model.config import (
     AttentionConfig,
     ConfigError,
+    EmbeddingsConfig,
     FeedForwardConfig,
     HeadConfig,
     NormConfig,
@@ -52,6 +53,7 @@ def test_a_wrong_field_is_named_with_what_is_allowed(field: str, value: Any, all
         (AttentionConfig, {"num_heads": 8, "num_kv_heads": 0}, "attention.num_kv_heads is 0"),
         (AttentionConfig, {"num_heads": 8, "window": 4}, "attention.local_layers is (); it must be of layers"),
         (AttentionConfig, {"num_heads": 8, "window": 4, "local_layers": (1, 0)}, "each once, in order"),
+        (EmbeddingsConfig, {"width": 0}, "embeddings.width is 0; it must be at least 1"),
         (RelativeConfig, {"kind": "alibi"}, "attention.relative.kind is 'alibi'; it must be one of bucketed"),
         (RelativeConfig, {"kind": "bucketed", "num_buckets": 5}, "num_buckets is 5; it must be even"),
         (
@@ -110,6 +112,11 @@ def test_a_wrong_field_of_a_group_is_named_with_its_group(group: Any, fields: di
         ),
         ({"attention": AttentionConfig(8, head_dim=7), "positions": PositionsConfig("rotary")}, "an even width of at"),
         ({"positions": PositionsConfig("rotary", rotary_dim=80)}, "positions.rotary_dim is 80"),
+        (
+            {"feed_forward": FeedForwardConfig(48, parallel=True), "norm": NormConfig(placement="post")},
+            "feed_forward.parallel is True; it must be False where norm.placement is post",
+        ),
+        ({"embeddings": EmbeddingsConfig(width=8)}, "embeddings.width is 8; it must be left out but in architecture"),
         ({"vision": VisionConfig(8, 4)}, "it must be given in architecture vision, and only there"),
     ],
 )

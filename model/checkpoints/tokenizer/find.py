@@ -18,7 +18,8 @@ from model.package.manifest import TOKENIZER_FILE
 Make = Callable[[TokenizerFiles], Tokenizer]
 
 BY_CLASS: dict[str, Make] = {  # as tokenizer_config.json names it
-    **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer"), words.wordpiece),
+    **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"), words.wordpiece),
+    "MPNetTokenizer": words.wordpiece_in_sentences,
     "GPT2Tokenizer": words.byte_pairs,
     **dict.fromkeys(("RobertaTokenizer", "BartTokenizer"), words.byte_pairs_in_sentences),
     **dict.fromkeys(("T5Tokenizer", "MT5Tokenizer"), pieces.t5),
@@ -32,8 +33,9 @@ BY_CLASS: dict[str, Make] = {  # as tokenizer_config.json names it
     "DebertaV2Tokenizer": pieces.deberta,
 }
 CLASSES = {  # of families whose files may name none
-    **{"bert": "BertTokenizer", "distilbert": "DistilBertTokenizer"},
-    **{"gpt2": "GPT2Tokenizer", "gpt_neo": "GPT2Tokenizer"},
+    **{"bert": "BertTokenizer", "distilbert": "DistilBertTokenizer", "mpnet": "MPNetTokenizer"},
+    **{"electra": "ElectraTokenizer", "nomic_bert": "BertTokenizer"},
+    **{"gpt2": "GPT2Tokenizer", "gpt_neo": "GPT2Tokenizer", "opt": "GPT2Tokenizer"},
     **{"roberta": "RobertaTokenizer", "bart": "BartTokenizer", "xlm-roberta": "XLMRobertaTokenizer"},
     "camembert": "CamembertTokenizer",
     **{"t5": "T5Tokenizer", "mt5": "T5Tokenizer", "mbart": "MBartTokenizer", "m2m_100": "M2M100Tokenizer"},
@@ -211,8 +213,8 @@ HeedFlags = Callable[[Tokenizer, TokenizerFiles], Tokenizer | None]
 BY_FLAGS: dict[str, HeedFlags] = {  # classes that heed tokenizer_config.json beside a tokenizer.json
     **dict.fromkeys(("LlamaTokenizer", "CodeLlamaTokenizer"), of_llama),
     "GemmaTokenizer": with_flagged_ends,
-    **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer"), with_flagged_case),
-    **dict.fromkeys(("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer"), with_flagged_prefix),
+    **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer"), with_flagged_case),
+    **dict.fromkeys(("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "GPTNeoXTokenizer"), with_flagged_prefix),
 }
 
 

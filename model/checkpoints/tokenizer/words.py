@@ -1,4 +1,4 @@
-"""Tokenizers of words and bytes: BERT's `vocab.txt`; the `vocab.json` and `merges.txt` of GPT-2, RoBERTa and BART."""
+"""Tokenizers of words and bytes: BERT's and MPNet's `vocab.txt`; `vocab.json` and `merges.txt` of GPT-2 and its kin."""
 
 from __future__ import annotations
 
@@ -12,13 +12,33 @@ END_OF_TEXT = "<|endoftext|>"  # GPT-2's only special token
 
 def wordpiece(files: TokenizerFiles) -> Tokenizer:
     """Return BERT's WordPiece; a text becomes `[CLS] … [SEP]`."""
+    first, last = files.token("cls_token", "[CLS]"), files.token("sep_token", "[SEP]")
+    tokenizer = _wordpiece(files, first, last)
+    files.add_tokens(tokenizer, [files.token("pad_token", "[PAD]"), files.token("mask_token", "[MASK]")])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{first} $A {last}",
+        pair=f"{first} $A {last} $B:1 {last}:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (first, last)],
+    )
+    return tokenizer
+
+
+def wordpiece_in_sentences(files: TokenizerFiles) -> Tokenizer:
+    """Return the same with MPNet's special tokens; a text becomes `<s> … </s>`."""
+    first, last = files.token("cls_token", "<s>"), files.token("sep_token", "</s>")
+    tokenizer = _wordpiece(files, first, last)
+    mask = AddedToken(files.token("mask_token", "<mask>"), lstrip=True)  # stands for the space before it, too
+    files.add_tokens(tokenizer, [files.token("pad_token", "<pad>"), mask])
+    tokenizer.post_processor = _in_sentences(tokenizer, first, last)
+    return tokenizer
+
+
+def _wordpiece(files: TokenizerFiles, first: str, last: str) -> Tokenizer:
+    """Return the words of `vocab.txt`, with the tokens that a text begins and ends with among them."""
     path = files.path("vocab.txt")
     words = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     ids = {word: place for place, word in enumerate(words)}
-    unknown, first, last = (
-        files.token(name, default)
-        for name, default in (("unk_token", "[UNK]"), ("cls_token", "[CLS]"), ("sep_token", "[SEP]"))
-    )
+    unknown = files.token("unk_token", "[UNK]")
     if missing := [token for token in (unknown, first, last) if token not in ids]:
         raise CheckpointError(f"{path}: has no {missing[0]}")
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token=unknown))
@@ -29,13 +49,7 @@ def wordpiece(files: TokenizerFiles) -> Tokenizer:
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    named = [unknown, first, last, files.token("pad_token", "[PAD]"), files.token("mask_token", "[MASK]")]
-    files.add_tokens(tokenizer, named)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{first} $A {last}",
-        pair=f"{first} $A {last} $B:1 {last}:1",
-        special_tokens=[(first, ids[first]), (last, ids[last])],
-    )
+    files.add_tokens(tokenizer, [unknown, first, last])
     return tokenizer
 
 
@@ -55,11 +69,15 @@ def byte_pairs_in_sentences(files: TokenizerFiles) -> Tokenizer:
     others = [files.token(name, token) for name, token in (("unk_token", "<unk>"), ("pad_token", "<pad>"))]
     mask = AddedToken(files.token("mask_token", "<mask>"), lstrip=True)  # stands for the space before it, too
     files.add_tokens(tokenizer, [first, last, *others, mask])
+    tokenizer.post_processor = _in_sentences(tokenizer, first, last, spaced=files.option("add_prefix_space", False))
+    return tokenizer
+
+
+def _in_sentences(tokenizer: Tokenizer, first: str, last: str, *, spaced: bool = False) -> processors.RobertaProcessing:
+    """Return what puts a text between two tokens, and two tokens between the texts of a pair."""
     first_id, last_id = tokenizer.token_to_id(first), tokenizer.token_to_id(last)
     assert first_id is not None and last_id is not None, "bug: just added"
-    spaced = files.option("add_prefix_space", False)
-    tokenizer.post_processor = processors.RobertaProcessing((last, last_id), (first, first_id), add_prefix_space=spaced)
-    return tokenizer
+    return processors.RobertaProcessing((last, last_id), (first, first_id), add_prefix_space=spaced)
 
 
 def _byte_pairs(files: TokenizerFiles) -> Tokenizer:

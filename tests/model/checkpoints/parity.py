@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import torch
 from torch import Tensor
 
 from model.architectures import Transformer
+from model.checkpoints.family import HFConfig
 from model.checkpoints.files import read_config
-from model.checkpoints.read import FAMILIES
+from model.checkpoints.read import family_of
 from model.checkpoints.weights import open_weights
 from tests.checkpoints import convert
 
@@ -52,13 +54,20 @@ def imported(theirs: Any, folder: Path) -> Transformer:
     theirs.save_pretrained(folder)
     config = read_config(folder)
     with open_weights(folder) as tensors:
-        return convert(FAMILIES[config["model_type"]], config, tensors)
+        return converted_by_family(config, tensors)
 
 
 def converted(theirs: Any, **config: Any) -> Any:
     """Return ours, with changes to the config.json."""
     given = {**theirs.config.to_dict(), "architectures": [type(theirs).__name__], **config}
-    return convert(FAMILIES[given["model_type"]], given, theirs.state_dict())
+    return converted_by_family(given, theirs.state_dict())
+
+
+def converted_by_family(config: HFConfig, tensors: Mapping[str, Tensor]) -> Transformer:
+    """Return ours of a config.json and tensors, read by the family that the config.json names."""
+    family = family_of(config)
+    assert family is not None
+    return convert(family, config, tensors)
 
 
 def error_of(ours: Tensor, theirs: Tensor) -> float:

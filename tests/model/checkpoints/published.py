@@ -90,5 +90,20 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         **{"summary_proj_to_labels": True, "summary_type": "cls_index", "summary_use_proj": True, "window_size": 256},
     },
 }
+PUBLISHED["opt-125m"] = {
+    **{"_remove_final_layer_norm": False, "activation_dropout": 0.0, "activation_function": "relu"},
+    **{"architectures": ["OPTForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 2, "dropout": 0.1},
+    **{"do_layer_norm_before": True, "eos_token_id": 2, "ffn_dim": 3072, "hidden_size": 768, "init_std": 0.02},
+    **{"layerdrop": 0.0, "max_position_embeddings": 2048, "model_type": "opt", "num_attention_heads": 12},
+    **{"num_hidden_layers": 12, "pad_token_id": 1, "prefix": "</s>", "torch_dtype": "float16"},
+    **{"use_cache": True, "vocab_size": 50272, "word_embed_proj_dim": 768},
+}
+PUBLISHED["pythia-160m"] = {
+    **{"architectures": ["GPTNeoXForCausalLM"], "bos_token_id": 0, "eos_token_id": 0, "hidden_act": "gelu"},
+    **{"hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 3072, "layer_norm_eps": 1e-05},
+    **{"max_position_embeddings": 2048, "model_type": "gpt_neox", "num_attention_heads": 12, "rotary_pct": 0.25},
+    **{"num_hidden_layers": 12, "rotary_emb_base": 10000, "tie_word_embeddings": False, "torch_dtype": "float16"},
+    **{"use_cache": True, "use_parallel_residual": True, "vocab_size": 50304},
+}
 PUBLISHED["distilgpt2"] = {**PUBLISHED["gpt2"], "_num_labels": 1, "n_layer": 6}
 LLAMAS = [name for name in PUBLISHED if "rms_norm_eps" in PUBLISHED[name]]

@@ -35,6 +35,22 @@ DEBERTA: dict[str, Any] = {
     **{"type_vocab_size": 0, "vocab_size": 128100},
 }
 
+# The fields of its own code, as it was published; files of sentence-transformers name no class.
+NOMIC: dict[str, Any] = {
+    **{"activation_function": "swiglu", "architectures": ["SentenceTransformer"], "attn_pdrop": 0.0},
+    **{"auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"}},
+    **{"bos_token_id": None, "causal": False, "dense_seq_output": True, "embd_pdrop": 0.0, "eos_token_id": None},
+    **{"fused_bias_fc": True, "fused_dropout_add_ln": True, "initializer_range": 0.02, "layer_norm_epsilon": 1e-12},
+    **{"max_trained_positions": 2048, "mlp_fc1_bias": False, "mlp_fc2_bias": False, "model_type": "nomic_bert"},
+    **{"n_embd": 768, "n_head": 12, "n_inner": 3072, "n_layer": 12, "n_positions": 8192, "parallel_block": False},
+    **{"pad_vocab_size_multiple": 64, "parallel_block_tied_norm": False, "prenorm": False, "qkv_proj_bias": False},
+    **{"reorder_and_upcast_attn": False, "resid_pdrop": 0.0, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0},
+    **{"rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "rotary_scaling_factor": None},
+    **{"scale_attn_by_inverse_layer_idx": False, "scale_attn_weights": True, "summary_activation": None},
+    **{"summary_first_dropout": 0.0, "summary_proj_to_labels": True, "summary_type": "cls_index"},
+    **{"summary_use_proj": True, "torch_dtype": "float32", "type_vocab_size": 2, "use_cache": True},
+    **{"use_flash_attn": True, "use_rms_norm": False, "use_xentropy": True, "vocab_size": 30528},
+}
 PUBLISHED: dict[str, dict[str, Any]] = {
     "distilbert": {
         **{"activation": "gelu", "architectures": ["DistilBertForMaskedLM"], "attention_dropout": 0.1, "dim": 768},
@@ -60,6 +76,31 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "modernbert-large": {
         **MODERNBERT,
         **{"hidden_size": 1024, "intermediate_size": 2624, "num_attention_heads": 16, "num_hidden_layers": 28},
+    },
+    "mpnet-base": {
+        **BERT,
+        **{"architectures": ["MPNetForMaskedLM"], "bos_token_id": 0, "eos_token_id": 2, "layer_norm_eps": 1e-05},
+        **{"max_position_embeddings": 514, "model_type": "mpnet", "pad_token_id": 1, "vocab_size": 30527},
+        "relative_attention_num_buckets": 32,
+    },
+    "electra-small-generator": {
+        **BERT,
+        **{"architectures": ["ElectraForMaskedLM"], "embedding_size": 128, "hidden_size": 256, "model_type": "electra"},
+        **{"intermediate_size": 1024, "layer_norm_eps": 1e-12, "num_attention_heads": 4, "pad_token_id": 0},
+        **{"generator_size": "0.25", "summary_activation": "gelu", "summary_last_dropout": 0.1},
+        **{"summary_type": "first", "summary_use_proj": True, "type_vocab_size": 2, "vocab_size": 30522},
+    },
+    "nomic-embed-text-v1.5": NOMIC,
+    "embeddinggemma-300m": {
+        **{"_sliding_window_pattern": 6, "architectures": ["SentenceTransformer"], "attention_bias": False},
+        **{"attention_dropout": 0.0, "attn_logit_softcapping": None, "bos_token_id": 2, "dtype": "float32"},
+        **{"eos_token_id": 1, "final_logit_softcapping": None, "head_dim": 256, "hidden_size": 768},
+        **{"hidden_activation": "gelu_pytorch_tanh", "initializer_range": 0.02, "intermediate_size": 1152},
+        **{"layer_types": [*["sliding_attention"] * 5, "full_attention"] * 4, "max_position_embeddings": 2048},
+        **{"model_type": "gemma3_text", "num_attention_heads": 3, "num_hidden_layers": 24, "num_key_value_heads": 1},
+        **{"pad_token_id": 0, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000.0},
+        **{"rope_scaling": None, "rope_theta": 1000000.0, "sliding_window": 512, "use_cache": True},
+        **{"use_bidirectional_attention": True, "vocab_size": 262144},
     },
     "deberta-v3-small": {**DEBERTA, "num_hidden_layers": 6},
     "deberta-v3-base": DEBERTA,

@@ -11,7 +11,7 @@ import transformers
 from model.checkpoints.bert import BERT
 from model.checkpoints.deberta import DEBERTA
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.read import FAMILIES
+from model.checkpoints.read import FAMILIES, family_of
 from model.sizes import SIZES
 from tests.checkpoints import convert
 from tests.model.checkpoints.parity import converted, loud_weights
@@ -28,9 +28,9 @@ def bert(kind: str = "SequenceClassification", **changes: Any) -> Any:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_configuration_is_read(name: str) -> None:
-    config = PUBLISHED[name]
+    family = family_of(PUBLISHED[name])
 
-    assert FAMILIES[config["model_type"]].to_config(config) == SIZES[name]
+    assert family is not None and family.to_config(PUBLISHED[name]) == SIZES[name]
 
 
 def test_fields_of_a_pooler_that_nobody_computes_change_nothing() -> None:
@@ -45,6 +45,12 @@ def test_fields_of_a_pooler_that_nobody_computes_change_nothing() -> None:
             {"position_embedding_type": "relative_key"},
             "is 'relative_key'; only 'absolute' is",
         ),
+        ("mpnet-base", {"relative_attention_num_buckets": 16}, "relative_attention_num_buckets is 16; only 32 is"),
+        ("electra-small-generator", {"architectures": ["ElectraForPreTraining"]}, "it tells replaced words, and must"),
+        ("nomic-embed-text-v1.5", {"prenorm": True}, "prenorm is True; only False is supported"),
+        ("nomic-embed-text-v1.5", {"rotary_scaling_factor": 2}, "rotary_scaling_factor is 2; only None is supported"),
+        ("nomic-embed-text-v1.5", {"hidden_size": 512}, "n_embd is 768; hidden_size says otherwise"),
+        ("nomic-embed-text-v1.5", {"num_experts": 8}, "num_experts is 8; this field is not known"),
         ("roberta-base", {"is_decoder": True}, "is_decoder is True; only False is supported"),
         ("roberta-base", {"pad_token_id": 0}, "pad_token_id is 0; only 1 is supported"),
         ("roberta-base", {"hidden_act": "mish"}, "the activation 'mish' is not supported"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ NAMES = {
     "distilbert": "DistilBert",
     "modernbert": "ModernBert",
     "deberta-v2": "DebertaV2",
+    "mpnet": "MPNet",
+    "electra": "Electra",
+    "nomic_bert": "NomicBert",
 }
 HEADS = ["SequenceClassification", "TokenClassification", "QuestionAnswering", "MaskedLM"]
 ACTIVATIONS = ["gelu", "gelu_new", "relu", "silu", "tanh", "quick_gelu", "gelu_pytorch_tanh", "gelu_fast"]
@@ -58,6 +62,13 @@ def random_config(family: str, draw: random.Random) -> Any:
         slow = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
         waves = {"full_attention": {**slow, "rope_theta": 500.0, "original_max_position_embeddings": 16}}
         sizes |= {"rope_parameters": draw.choice([None, waves])}
+    if family == "mpnet":
+        del sizes["type_vocab_size"]
+    if family == "electra":
+        sizes |= {"embedding_size": draw.choice([heads * width, 5, 12]), "tie_word_embeddings": True}
+    if family == "nomic_bert":
+        wave = {"rope_type": "default", "rope_theta": draw.choice([50.0, 1000.0])}
+        sizes |= {"rope_parameters": draw.choice([None, wave]), "head_dim": draw.choice([None, 8])}
     if family == "deberta-v2" and draw.random() < 0.1:
         sizes |= {"relative_attention": False, "tie_word_embeddings": True}
     elif family == "deberta-v2":
@@ -95,8 +106,9 @@ def batch(config: Any, seed: int) -> dict[str, Tensor]:
 
 @torch.no_grad()
 @pytest.mark.parametrize("seed", [*SEEDS[:3], *SEEDS[5:25]])
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("family", NAMES)
+@pytest.mark.parametrize(
+    ("family", "head"), [pair for pair in product(NAMES, HEADS) if pair != ("nomic_bert", "QuestionAnswering")]
+)
 def test_every_head_answers_as_in_transformers(family: str, head: str, seed: int, tmp_path: Path) -> None:
     theirs = random_model(family, head, seed)
     ours = imported(theirs, tmp_path)

@@ -37,6 +37,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {**BERT, "num_hidden_layers": 4, "local_attention": 10, "global_rope_theta": 300.0, "local_rope_theta": 50.0},
     ),
     "ModernBertForSequenceClassification": ("classify", {**BERT, "classifier_pooling": "mean", "norm_bias": True}),
+    "MPNetForSequenceClassification": ("classify", {**BERT, "num_labels": 4}),
+    "ElectraForQuestionAnswering": ("answer", {**BERT, "embedding_size": 20, "type_vocab_size": 2}),
+    "ElectraForMaskedLM": ("fill", {**BERT, "embedding_size": 20, "type_vocab_size": 2}),
+    "NomicBertForTokenClassification": ("tag", {**BERT, "num_labels": 5, "type_vocab_size": 2}),
     "DebertaV2ForTokenClassification": (
         "tag",
         {

@@ -1,4 +1,4 @@
-"""GPT-2 and GPT-Neo."""
+"""GPT-2, GPT-Neo, GPT-NeoX and OPT."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from tests.model.checkpoints.served import assert_engine_agrees, exported
 CLASSES: dict[str, tuple[Any, Any]] = {
     "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
     "gpt_neo": (transformers.GPTNeoConfig, transformers.GPTNeoForCausalLM),
+    "gpt_neox": (transformers.GPTNeoXConfig, transformers.GPTNeoXForCausalLM),
+    "opt": (transformers.OPTConfig, transformers.OPTForCausalLM),
 }
 LENGTH = 24  # of the longer row
 ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu", "gelu_pytorch_tanh"]
@@ -42,6 +44,13 @@ def random_config(family: str, seed: int) -> Any:
     if family == "gpt2":
         sizes = {"n_embd": heads * width, "n_head": heads, "n_layer": layers, "n_positions": positions}
         return transformers.GPT2Config(**common, **sizes, n_inner=inner, scale_attn_weights=draw.choice([True, False]))
+    if family == "gpt_neox":
+        return _random_neox(common, heads, layers, inner or 40, draw)
+    if family == "opt":
+        sizes = {"hidden_size": heads * width, "num_attention_heads": heads, "num_hidden_layers": layers}
+        del common["layer_norm_epsilon"]
+        more = {"ffn_dim": inner or 40, "enable_bias": draw.choice([True, False])}
+        return transformers.OPTConfig(**common, **sizes, **more, max_position_embeddings=positions)
     kinds = draw.choice([["global", "local"], ["local"], ["global"], ["local", "global"]])
     return transformers.GPTNeoConfig(
         **common,
@@ -52,6 +61,21 @@ def random_config(family: str, seed: int) -> Any:
         window_size=draw.choice([1, 5, 30]),
         max_position_embeddings=positions,
         intermediate_size=inner,
+    )
+
+
+def _random_neox(common: dict[str, Any], heads: int, layers: int, inner: int, draw: random.Random) -> Any:
+    width, share = draw.choice([(4, 1.0), (4, 0.5), (16, 0.25), (20, 0.5), (20, 0.2)])
+    waves = {"rope_type": "default", "rope_theta": draw.choice([50.0, 10000.0]), "partial_rotary_factor": share}
+    return transformers.GPTNeoXConfig(
+        **{name: value for name, value in common.items() if name not in {"layer_norm_epsilon", "activation_function"}},
+        **{"layer_norm_eps": common["layer_norm_epsilon"], "hidden_act": common["activation_function"]},
+        **{"hidden_size": heads * width, "num_attention_heads": heads, "num_hidden_layers": layers},
+        intermediate_size=inner,
+        rope_parameters=waves,
+        use_parallel_residual=draw.choice([True, False]),
+        attention_bias=draw.choice([True, False]),
+        max_position_embeddings=draw.choice([LENGTH, 40]),
     )
 
 
@@ -71,7 +95,7 @@ def test_logits_and_hidden_states_are_those_of_transformers(family: str, seed: i
     assert_equal(ours.project(hidden), expected.logits)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "distilgpt2", "tinystories-33m"])
+@pytest.mark.parametrize("name", ["gpt2", "distilgpt2", "tinystories-33m", "opt-125m", "pythia-160m"])
 def test_a_published_configuration_is_read(name: str) -> None:
     config = PUBLISHED[name]
 
@@ -90,6 +114,10 @@ def test_what_published_files_say_without_effect_is_passed_over() -> None:
     [
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True; only False"),
         ("gpt2", {"is_causal": False}, "is_causal is False; only True"),
+        ("opt-125m", {"do_layer_norm_before": False}, "do_layer_norm_before is False; only True"),
+        ("opt-125m", {"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512; only 768"),
+        ("pythia-160m", {"rope_parameters": {"partial_rotary_factor": 1.0}, "rotary_pct": 0.5}, "say otherwise"),
+        ("pythia-160m", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_type is 'linear'; only default"),
         ("tinystories-33m", {"is_causal": False}, "is_causal is False; only True"),
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention is True; only False"),
         ("tinystories-33m", {"attention_types": [[["global"], 3]]}, "it must name num_layers (4) layers"),
@@ -104,13 +132,25 @@ def test_what_is_not_supported_is_refused_by_name_and_value(name: str, changes: 
     assert words in str(error.value)
 
 
-async def test_the_service_generates_what_transformers_does(tmp_path: Path) -> None:
-    config = transformers.GPTNeoConfig(
-        **{"vocab_size": 333, "hidden_size": 39, "num_heads": 3, "num_layers": 2, "window_size": 7},
-        **{"max_position_embeddings": 90, "attention_types": [[["global", "local"], 1]], "tie_word_embeddings": False},
-        **{"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
-    )
-    theirs = loud_weights(transformers.GPTNeoForCausalLM(config))
+# Windows; and heads of 20 features of which 6 turn, halves that must be padded apart.
+SERVED: dict[str, dict[str, Any]] = {
+    "gpt_neo": {
+        **{"hidden_size": 39, "num_heads": 3, "num_layers": 2, "window_size": 7},
+        **{"attention_types": [[["global", "local"], 1]], "tie_word_embeddings": False},
+    },
+    "gpt_neox": {
+        **{"hidden_size": 60, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 48},
+        "rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.3},
+    },
+    "opt": {"hidden_size": 36, "num_attention_heads": 3, "num_hidden_layers": 2, "ffn_dim": 48},
+}
+
+
+@pytest.mark.parametrize("family", SERVED)
+async def test_the_service_generates_what_transformers_does(family: str, tmp_path: Path) -> None:
+    ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    config = CLASSES[family][0](vocab_size=333, max_position_embeddings=90, **ids, **SERVED[family])
+    theirs = loud_weights(CLASSES[family][1](config))
     draw = random.Random(0)
     prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (5, 1, 37, 50, 12)]
 

@@ -8,13 +8,16 @@ import pytest
 import torch
 import transformers
 
-from model.architectures import DecoderLM
+from model.architectures import DecoderLM, TextEncoder
 from model.checkpoints.errors import CheckpointError
+from model.checkpoints.files import read_config
+from model.checkpoints.heads import VECTORS
 from model.checkpoints.read import FAMILIES
+from model.checkpoints.weights import open_weights
 from model.config import ConfigError
 from model.layers.attention import FullAttention
 from model.sizes import SIZES
-from tests.model.checkpoints.parity import SEEDS, assert_equal, imported, loud_weights
+from tests.model.checkpoints.parity import SEEDS, assert_equal, converted_by_family, imported, loud_weights
 from tests.model.checkpoints.published import LLAMAS, PUBLISHED
 from tests.model.checkpoints.served import assert_engine_agrees, exported
 
@@ -105,13 +108,12 @@ def test_a_published_configuration_is_read(name: str) -> None:
         ),
         ("gemma-3-270m", {"rope_parameters": {"rope_theta": 300.0}}, "this family has them for each type of layer"),
         ("gemma-3-270m", {"rope_scaling": {"type": "llama3", "factor": 8.0}}, "it must have a rope_type"),
-        ("gemma-3-270m", {"use_bidirectional_attention": True}, "only False is supported"),
         ("qwen3-0.6b", {"is_causal": False}, "is_causal is False; only True is supported"),
         ("gemma-3-270m", {"is_causal": False}, "is_causal is False; only True is supported"),
         ("llama-3.2-1b", {"rope_interleaved": True}, "rope_interleaved is True; this field is not known"),
         ("llama-3.2-1b", {"head_dim": 63}, "positions.kind is 'rotary'; it must be of an even width"),
         ("gemma-3-270m", {"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0; only None"),
-        ("gemma-3-270m", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True; only False"),
+        ("gemma-3-270m", {"use_bidirectional_attention": "vision"}, "use_bidirectional_attention is 'vision'; this"),
         ("gemma-3-270m", {"layer_types": ["linear_attention"] * 18}, "each layer must be one of full_attention"),
         (
             "qwen3-0.6b",
@@ -144,6 +146,27 @@ def test_logits_and_hidden_states_are_those_of_transformers(family: str, seed: i
     for row, length in enumerate((LENGTH, 15)):
         assert_equal(hidden[row, :length], expected.hidden_states[-1][row, :length])
         assert_equal(ours.project(hidden)[row, :length], expected.logits[row, :length])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", SEEDS)
+def test_hidden_states_of_a_gemma_that_sees_both_ways_are_those_of_transformers(seed: int, tmp_path: Path) -> None:
+    drawn = random_config("gemma3", seed).to_dict()
+    window = random.Random(seed).choice([2, 10, 40])
+    config = transformers.Gemma3TextConfig(
+        **{**drawn, "use_bidirectional_attention": True, "sliding_window": window, "architectures": None}
+    )
+    theirs = loud_weights(transformers.Gemma3TextModel(config), seed)
+    theirs.save_pretrained(tmp_path)
+    written = {**read_config(tmp_path), "architectures": [VECTORS]}
+    with open_weights(tmp_path) as tensors:
+        ours = converted_by_family(written, tensors)
+    assert isinstance(ours, TextEncoder)
+    ids = torch.randint(3, config.vocab_size, (2, LENGTH), generator=torch.Generator().manual_seed(seed))
+    mask = torch.arange(LENGTH) < torch.tensor([[LENGTH], [15]])
+
+    expected = theirs(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+    assert_equal(ours.encode(ids, mask)[mask], expected[mask])
 
 
 # All that a decoder's graph can have: windows, two bases, waves of Llama 3, and heads whose halves must be padded.

@@ -49,6 +49,11 @@ def library(bert: Path, *more: Any, pooling: str = "mean") -> SentenceTransforme
     return SentenceTransformer(modules=[Transformer(str(bert)), Pooling(32, pooling), *more], device="cpu")
 
 
+def linear(width: int, output_width: int, *, bias: bool = True) -> Dense:
+    """Return a map without an activation."""
+    return Dense(width, output_width, bias=bias, activation_function=torch.nn.Identity())
+
+
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("pooling", "more"),
@@ -59,6 +64,8 @@ def library(bert: Path, *more: Any, pooling: str = "mean") -> SentenceTransforme
         ("mean", [Dense(32, 48)]),
         ("lasttoken", [Dense(32, 32, bias=False, activation_function=torch.nn.GELU())]),
         ("mean", [Dense(32, 48, activation_function=torch.nn.Identity())]),
+        ("mean", [linear(32, 96, bias=False), linear(96, 32, bias=False), Normalize()]),
+        ("mean", [linear(32, 24), linear(24, 40, bias=False), Dense(40, 20)]),
     ],
 )
 def test_vectors_are_those_of_the_library(bert: Path, tmp_path: Path, pooling: str, more: list[Any]) -> None:
@@ -121,7 +128,7 @@ def test_old_files_are_read(tmp_path: Path) -> None:
     layout = read_layout(folder)
 
     assert layout is not None
-    assert (layout.pooling, layout.max_tokens, layout.dense) == ("first", 20, None)
+    assert (layout.pooling, layout.max_tokens, layout.dense) == ("first", 20, ())
     assert layout.embedding == Embedding(normalize=True, prompts={"query": "q: "}, default_prompt="query")
 
 
@@ -158,6 +165,11 @@ def test_a_cross_encoder_names_what_makes_scores(tmp_path: Path) -> None:
         ),
         (["Transformer", "Pooling", "Normalize", "Dense"], {}, "Dense behind Transformer, Pooling, Normalize is not"),
         (["Transformer"], {}, "there is no Pooling"),
+        (
+            ["Transformer", "Pooling", "Dense", "Dense"],
+            {f"{place}_Dense": {"in_features": 32, "out_features": 32} for place in (2, 3)},
+            "2_Dense: an activation between two Dense is not supported",
+        ),
         (None, {"1_Pooling": {"pooling_mode_max_tokens": True}}, "pooling is max; only one of cls, mean, lasttoken"),
         (
             None,

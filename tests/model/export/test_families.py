@@ -107,6 +107,48 @@ FAMILIES: dict[str, TransformerConfig] = {
         embeddings=EmbeddingsConfig(norm=True),
         head=HeadConfig("classify", 3, "last", dense=True, bias=True),
     ),
+    "mpnet, to tag": TransformerConfig(
+        "encoder",
+        **SIZES,
+        num_encoder_layers=2,
+        attention=AttentionConfig(4, relative=RelativeConfig("bucketed", 8, 20)),
+        norm=NormConfig(placement="post"),
+        feed_forward=FeedForwardConfig(48),
+        embeddings=EmbeddingsConfig(norm=True),
+        head=default_head("tag", 5),
+    ),
+    "electra, to fill": TransformerConfig(
+        "encoder",
+        **SIZES,
+        num_encoder_layers=2,
+        attention=AttentionConfig(4),
+        norm=NormConfig(placement="post"),
+        feed_forward=FeedForwardConfig(48),
+        embeddings=EmbeddingsConfig(norm=True, segments=2, width=32),
+        head=default_head("fill"),
+    ),
+    "embedding gemma": TransformerConfig(
+        "encoder",
+        **SIZES,
+        num_encoder_layers=2,
+        attention=AttentionConfig(
+            3, num_kv_heads=1, head_dim=32, qkv_bias=False, output_bias=False, qk_norm=True, window=8, local_layers=(0,)
+        ),
+        positions=PositionsConfig("rotary", base=1e6, local_base=1e4),
+        norm=NormConfig("rms", "sandwich", 1e-6, bias=False),
+        feed_forward=FeedForwardConfig(48, "gelu-tanh", gated=True, bias=False),
+        embeddings=EmbeddingsConfig(scale=True),
+        head=HeadConfig("embed", pooling="mean", dense=True, dense_bias=False, activation="none"),
+    ),
+    "gpt-neox": TransformerConfig(
+        "decoder",
+        **SIZES,
+        num_decoder_layers=2,
+        attention=AttentionConfig(2),
+        positions=PositionsConfig("rotary", rotary_dim=8),
+        feed_forward=FeedForwardConfig(48, parallel=True),
+        head=HeadConfig(tied=False),
+    ),
     # Heads of 26 features that turn, normalised: as wide as the operator does not take them.
     "an odd width, to classify": TransformerConfig(
         "decoder",

@@ -127,6 +127,18 @@ def test_berts_vocabulary_gives_the_ids_of_transformers(family: str, options: di
     assert_pairs_agree(ours, theirs)
 
 
+@pytest.mark.parametrize("options", [{}, {"do_lower_case": False}])
+def test_mpnets_vocabulary_gives_the_ids_of_transformers(options: dict[str, Any], tmp_path: Path) -> None:
+    words = [word for word in train_wordpiece(PAGE, 700).get_vocab() if not word.startswith("[")]
+    listed = ["<s>", "<pad>", "</s>", "[UNK]", *sorted(words), "<mask>"]
+    (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in listed), encoding="utf-8")
+    write_json(tmp_path, tokenizer_config=options)
+    ours, theirs = make_tokenizer(tmp_path, "mpnet"), transformers.MPNetTokenizer.from_pretrained(tmp_path)
+
+    assert_agrees(ours, theirs, [*EVERYTHING, "sind <mask> frei"])
+    assert ours.encode("Alle", "frei").ids == theirs("Alle", "frei")["input_ids"]
+
+
 @pytest.mark.parametrize("family", ["gpt2", "roberta", "bart"])
 def test_byte_pairs_give_the_ids_of_transformers(family: str, tmp_path: Path) -> None:
     specials = ["<|endoftext|>"] if family == "gpt2" else ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

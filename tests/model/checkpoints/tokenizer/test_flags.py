@@ -55,7 +55,7 @@ def test_what_the_flags_ask_for_is_added(folder: Path, flags: dict[str, bool], o
     assert sorted(set(tokenizer.encode("a", "a").type_ids)) == [0, 1]
 
 
-@pytest.mark.parametrize("name", ["GPT2TokenizerFast", "RobertaTokenizer"])
+@pytest.mark.parametrize("name", ["GPT2TokenizerFast", "RobertaTokenizer", "GPTNeoXTokenizer"])
 @pytest.mark.parametrize("has", [True, False])
 @pytest.mark.parametrize("flags", [{}, {"add_prefix_space": True}, {"add_prefix_space": False}])
 def test_a_space_stands_before_a_text_where_the_flag_says_so(
@@ -190,6 +190,7 @@ def test_flags_of_other_classes_mean_nothing(folder: Path) -> None:
     assert tokenizer.encode("a").ids == [0, 2]
 
 
+@pytest.mark.parametrize("kind", ["BertTokenizer", "ElectraTokenizerFast", "MPNetTokenizer"])
 @pytest.mark.parametrize(
     ("flags", "pieces"),
     [
@@ -200,13 +201,13 @@ def test_flags_of_other_classes_mean_nothing(folder: Path) -> None:
     ],
 )
 def test_the_flags_of_berts_tokenizers_say_how_letters_are_read(
-    flags: dict[str, bool], pieces: list[str], tmp_path: Path
+    kind: str, flags: dict[str, bool], pieces: list[str], tmp_path: Path
 ) -> None:
     words = ["?", "cafe", "café", "Café", "中", "国", "中国"]
     tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, "?"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     tokenizer.save(str(tmp_path / TOKENIZER_FILE))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", **flags}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind, **flags}))
     (tmp_path / "scratch").mkdir()
     found = read_tokenizer(write_tokenizer(tmp_path, "bert", tmp_path / "scratch"))
 

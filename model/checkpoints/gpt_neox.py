@@ -1,0 +1,108 @@
+"""GPT-NeoX (Black et al. 2022; Pythia, Biderman et al. 2023): attention and feed-forward beside each other.
+
+A part of each head turns with its position; query, key and value are one matrix, head by head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases
+from model.checkpoints.fields import unsupported
+from model.checkpoints.rope import rotary_positions
+from model.config import AttentionConfig, FeedForwardConfig, NormConfig, PositionsConfig, TransformerConfig
+
+
+def to_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a GPT-NeoX."""
+    heads, d_model, bias = config["num_attention_heads"], config["hidden_size"], config["attention_bias"]
+    return TransformerConfig(
+        architecture="decoder",
+        vocab_size=config["vocab_size"],
+        d_model=d_model,
+        attention=AttentionConfig(heads, qkv_bias=bias, output_bias=bias),
+        feed_forward=FeedForwardConfig(
+            config["intermediate_size"], activation(config["hidden_act"]), parallel=config["use_parallel_residual"]
+        ),
+        num_decoder_layers=config["num_hidden_layers"],
+        max_positions=config["max_position_embeddings"],
+        positions=_positions(config, d_model // heads),
+        norm=NormConfig(epsilon=config["layer_norm_eps"]),
+        head=decoder_head(config),
+        dropout=config["hidden_dropout"],
+    )
+
+
+def _positions(config: HFConfig, head_dim: int) -> PositionsConfig:
+    """Return the rotation, of the share of each head that a file has under an older or a newer name."""
+    given = dict(config["rope_parameters"] or {})
+    share = given.pop("partial_rotary_factor", None)
+    if config["rope_parameters"] is None:
+        share = config["rotary_pct"]
+    elif config["rotary_pct"] not in {share, DEFAULTS["rotary_pct"]}:
+        raise CheckpointError(unsupported("rotary_pct", config["rotary_pct"], "rope_parameters say otherwise"))
+    waves = {name: config[name] for name in ("rope_scaling", "rope_local_base_freq", "max_position_embeddings")}
+    waves |= {"rope_parameters": given, "rope_theta": config["rotary_emb_base"]}
+    positions = rotary_positions(waves, has_windows=False, by_type=False)
+    turning = int(head_dim * (DEFAULTS["rotary_pct"] if share is None else share))
+    return replace(positions, rotary_dim=None if turning == head_dim else turning)
+
+
+DEFAULTS: dict[str, Any] = {
+    "vocab_size": 50432,
+    "hidden_size": 6144,
+    "num_hidden_layers": 44,
+    "num_attention_heads": 64,
+    "intermediate_size": 24576,
+    "hidden_act": "gelu",
+    "hidden_dropout": 0.0,
+    "max_position_embeddings": 2048,
+    "layer_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "use_parallel_residual": True,
+    "attention_bias": True,
+    "rotary_pct": 0.25,
+    "rotary_emb_base": 10000,
+    "rope_parameters": None,
+    "rope_scaling": None,
+    "rope_local_base_freq": None,
+    "is_causal": True,
+}
+
+LAYER, BLOCK = "layers.{}", "decoder.blocks.{}"
+
+
+def _heads(part: str) -> Parts:
+    """Return the maps of query, key and value, which stand below one another within each head."""
+    targets = tuple(f"{BLOCK}.self_attention.{name}.{part}" for name in ("query", "key", "value"))
+    return Parts(targets, lambda heads: tuple(each.flatten(0, 1) for each in heads.chunk(3, dim=1)), by_head=True)
+
+
+NAMES: Names = {
+    "embed_in.weight": "embeddings.words.weight",
+    **{f"{LAYER}.attention.query_key_value.{part}": _heads(part) for part in ("weight", "bias")},
+    **norms_and_biases(
+        {
+            f"{LAYER}.attention.dense": f"{BLOCK}.self_attention.output",
+            f"{LAYER}.mlp.dense_h_to_4h": f"{BLOCK}.feed_forward.expand",
+            f"{LAYER}.mlp.dense_4h_to_h": f"{BLOCK}.feed_forward.contract",
+            f"{LAYER}.input_layernorm": f"{BLOCK}.self_attention_residual.norm",
+            f"{LAYER}.post_attention_layernorm": f"{BLOCK}.feed_forward_residual.norm",
+            "final_layer_norm": "decoder.final_norm",
+        }
+    ),
+}
+
+GPT_NEOX = Family(
+    to_config,
+    NAMES,
+    DEFAULTS,
+    prefix="gpt_neox.",
+    # The causal mask and the waves.
+    computed=frozenset(f"{LAYER}.attention.{name}" for name in ("bias", "masked_bias", "rotary_emb.inv_freq")),
+    heads=HEADS,
+    unused=UNUSED,
+)
