@@ -55,7 +55,9 @@ def head_kind(config: HFConfig, supported: Collection[HeadKind]) -> HeadKind:
     if kind is None or kind not in supported:
         ends = ", ".join(end for end, kind in CLASSES.items() if kind in supported and kind != "embed")
         bare = is_bare(classes[0]) and "embed" in supported
-        hint = "; a model without a head makes vectors, and needs modules.json to say how" if bare else ""
+        hint = (
+            "; a model without a head makes vectors, and needs modules.json, or --pooling, to say how" if bare else ""
+        )
         raise CheckpointError(
             unsupported("architectures", classes, f"only names that end in {ends} are supported{hint}")
         )

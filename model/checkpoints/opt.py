@@ -65,4 +65,12 @@ NAMES: Names = {
     ),
 }
 
-OPT = Family(to_config, NAMES, DEFAULTS, prefix="model.", heads=HEADS, unused=UNUSED)
+OPT = Family(
+    to_config,
+    NAMES,
+    DEFAULTS,
+    prefix="model.",
+    computed=frozenset({"decoder.version"}),  # of fairseq's format
+    heads=HEADS,
+    unused=UNUSED,
+)

@@ -36,7 +36,7 @@ from model.checkpoints.mpnet import MPNET
 from model.checkpoints.nomic import NOMIC_BERT
 from model.checkpoints.opt import OPT
 from model.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
-from model.checkpoints.sentence import SentenceLayout
+from model.checkpoints.sentence import PoolingMode, SentenceLayout
 from model.checkpoints.t5 import MT5, T5
 from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_reader, with_library
 from model.checkpoints.tokenizer import fitting, read_tokenizer, without_ends, write_tokenizer
@@ -111,16 +111,18 @@ def read_checkpoint(
     languages: tuple[str, str] | None = None,
     *,
     scratch: Path,
+    pooling: PoolingMode | None = None,
     allow_pickle: bool = False,
 ) -> tuple[Transformer, Tokens | None, Card, str]:
     """Return a checkpoint's model, its tokens, a card of the given name, and its family; raises `CheckpointError`.
 
     `languages`, source and target, are what a translator needs whose files and tokens name none. An encoder–decoder
     without any summarizes, if it was made for that, or turns texts into texts. What takes pictures has no tokens.
+    `pooling` makes vectors of hidden states, where no files of sentence-transformers say how.
     `scratch` is a folder for a tokenizer that must be made; it has to stay until that is copied.
     """
     with broken_values(folder):
-        described = _described(folder)
+        described = _described(folder, pooling)
         tokens, card = _tokens_and_card(folder, described, name, licence, languages, scratch)
     with (
         broken_values(folder),
@@ -131,10 +133,12 @@ def read_checkpoint(
     return model, tokens, card, described.config["model_type"]
 
 
-def check_description(folder: Path, languages: tuple[str, str] | None = None) -> None:
+def check_description(
+    folder: Path, languages: tuple[str, str] | None = None, pooling: PoolingMode | None = None
+) -> None:
     """Raise `CheckpointError` for what `read_checkpoint` refuses, as far as it shows without weights."""
     with TemporaryDirectory() as scratch, broken_values(folder):
-        _tokens_and_card(folder, _described(folder), "checked", "", languages, Path(scratch))
+        _tokens_and_card(folder, _described(folder, pooling), "checked", "", languages, Path(scratch))
 
 
 @dataclass(frozen=True)
@@ -147,14 +151,16 @@ class _Described:
     layout: SentenceLayout | None  # how vectors are made
 
 
-def _described(folder: Path) -> _Described:
+def _described(folder: Path, pooling: PoolingMode | None = None) -> _Described:
     config: HFConfig = read_config(folder)
     family = family_of(config)
     if family is None:
         name = config.get("model_type")
         raise CheckpointError(f"{folder}: the family {name!r} is not supported; one of {', '.join(FAMILIES)} is")
     with _config_errors(folder):
-        config, layout = with_library(folder, config)
+        if pooling is not None and "embed" not in family.heads:
+            raise CheckpointError(f"{folder}: a {config['model_type']} makes no vectors; leave pooling out")
+        config, layout = with_library(folder, config, pooling)
         made = family.to_config(config)
         check_head(config, made.head.kind)
     return _Described(family, config, layout.with_vector_head(made) if layout else made, layout)

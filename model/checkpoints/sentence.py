@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -24,7 +24,8 @@ MODULES_FILE = "modules.json"
 LIBRARY_FILE = "config_sentence_transformers.json"
 TRANSFORMER_FILES = "sentence_*_config.json"  # named for several families
 
-POOLINGS: Mapping[str, Pooling] = {"cls": "first", "mean": "mean", "lasttoken": "last"}
+PoolingMode = Literal["cls", "mean", "lasttoken"]
+POOLINGS: Mapping[str, Pooling] = {"cls": "first", "mean": "mean", "lasttoken": "last"}  # by the modes
 OLD_POOLINGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",

@@ -15,12 +15,12 @@ from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import HFConfig
 from model.checkpoints.fields import unsupported
 from model.checkpoints.heads import VECTORS, purpose_of
-from model.checkpoints.sentence import SentenceLayout, cross_encoder_activation, read_layout
+from model.checkpoints.sentence import POOLINGS, PoolingMode, SentenceLayout, cross_encoder_activation, read_layout
 from model.checkpoints.tokenizer import of_one_type, read_tokenizer, without_last_pad
 from model.checkpoints.tokenizer.files import TokenizerFiles
 from model.checkpoints.weights import open_weights
 from model.config import TransformerConfig
-from model.package import SpecialIds, Tagging
+from model.package import Embedding, SpecialIds, Tagging
 
 # Classes of tokenizers, without -Tokenizer and -TokenizerFast, whose models are not given the types of texts.
 WITHOUT_TYPES = frozenset(
@@ -32,9 +32,20 @@ WITHOUT_TYPES = frozenset(
 NO_LIMIT = 1_000_000  # what tokenizers state that know no longest text: far more
 
 
-def with_library(folder: Path, config: HFConfig) -> tuple[HFConfig, SentenceLayout | None]:
-    """Return a config.json with what sentence-transformers' files add to it, and how they make vectors, if they do."""
+def with_library(
+    folder: Path, config: HFConfig, pooling: PoolingMode | None = None
+) -> tuple[HFConfig, SentenceLayout | None]:
+    """Return a config.json with what sentence-transformers' files add to it, and how they make vectors, if they do.
+
+    `pooling` makes vectors of a model whose files do not say how; raises `CheckpointError` where they do, and where
+    it has labels.
+    """
     layout = read_layout(folder)
+    if pooling is not None:
+        if layout is not None or _labels_texts(config):
+            why = "modules.json says how its vectors are made" if layout is not None else "it labels texts"
+            raise CheckpointError(f"{folder}: {why}; leave pooling out")
+        layout = SentenceLayout(POOLINGS[pooling], Embedding(normalize=False))
     if layout is not None and not _labels_texts(config):
         return {**config, "architectures": [VECTORS]}, layout
     activation = cross_encoder_activation(folder)

@@ -9,6 +9,7 @@ from typing import Annotated, get_args
 
 import typer
 
+from model.checkpoints.sentence import PoolingMode
 from model.package.manifest import Precision
 
 # Known here, so that help needs no torch; a test compares them with model.training.recipes.
@@ -22,6 +23,7 @@ RECIPE_NAMES = [
 OWN_LABELS = "finetune-classify"  # of texts and labels in a folder of the user's own
 RecipeName = StrEnum("RecipeName", {name: name for name in [*RECIPE_NAMES, OWN_LABELS]})  # type: ignore[misc]  # made from the list
 PrecisionName = StrEnum("PrecisionName", {name: name for name in get_args(Precision)})  # type: ignore[misc]  # made from the type
+PoolingName = StrEnum("PoolingName", {name: name for name in get_args(PoolingMode)})  # type: ignore[misc]  # made from the type
 
 INT8 = PrecisionName("int8")
 HAS_COMPILER = shutil.which("g++") is not None
@@ -37,6 +39,10 @@ CompileModel = Annotated[bool, typer.Option("--compile/--no-compile", help="torc
 Languages = Annotated[
     tuple[str, str] | None,
     typer.Option(help="source and target language of a translator that does not tell its own, as: en de"),
+]
+PoolingChoice = Annotated[
+    PoolingName | None,
+    typer.Option(help="how a model without a head makes vectors, if it has no modules.json; most of these: mean"),
 ]
 SampleTexts = Annotated[
     Path | None,
@@ -55,6 +61,12 @@ AllowPickle = Annotated[
 def precision_of(name: PrecisionName) -> Precision:
     """Return a precision as the rest of the code names it."""
     value: Precision = name.value  # type: ignore[assignment]  # the names are made from the type
+    return value
+
+
+def pooling_of(name: PoolingName | None) -> PoolingMode | None:
+    """Return a pooling as the rest of the code names it."""
+    value: PoolingMode | None = None if name is None else name.value  # type: ignore[assignment]  # as above
     return value
 
 

@@ -20,10 +20,12 @@ from model.commands.choices import (
     Data,
     Languages,
     Package,
+    PoolingChoice,
     PrecisionChoice,
     RecipeName,
     RunFolder,
     SampleTexts,
+    pooling_of,
     precision_of,
     texts_of,
 )
@@ -110,6 +112,7 @@ def import_checkpoint(
     precision: PrecisionChoice = INT8,
     licence: Annotated[str | None, typer.Option(help="for the manifest, in place of what the card says")] = None,
     languages: Languages = None,
+    pooling: PoolingChoice = None,
     allow_pickle: AllowPickle = False,
     samples: SampleTexts = None,
 ) -> None:
@@ -121,7 +124,8 @@ def import_checkpoint(
     from model.package import Manifest
 
     packages = Packages()
-    options = ImportOptions(precision_of(precision), languages, licence, allow_pickle, texts_of(samples, precision))
+    texts = texts_of(samples, precision)
+    options = ImportOptions(precision_of(precision), languages, licence, allow_pickle, texts, pooling_of(pooling))
     if out is None:
         out = packages.find(checkpoint, options)
     else:

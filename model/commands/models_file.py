@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from model.checkpoints.sentence import PoolingMode
 from model.hub.errors import HubError
 from model.hub.names import parse_name, served_name
 from model.hub.packages import ImportOptions, Packages
@@ -43,12 +44,13 @@ class _NamedModel(BaseModel):
     name: str | None = None
     precision: Precision = "int8"
     languages: tuple[str, str] | None = None
+    pooling: PoolingMode | None = None
     allow_pickle: bool = False
 
     @property
     def options(self) -> ImportOptions:
         """How its package is made."""
-        return ImportOptions(self.precision, self.languages, allow_pickle=self.allow_pickle)
+        return ImportOptions(self.precision, self.languages, allow_pickle=self.allow_pickle, pooling=self.pooling)
 
     def served(self, package: Path, taken: Set[str]) -> dict[str, Any]:
         """Return the entry with its package, and a name that is not taken, unless it has one of its own."""

@@ -10,7 +10,15 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from model.commands.choices import INT8, AllowPickle, Languages, PrecisionChoice, precision_of
+from model.commands.choices import (
+    INT8,
+    AllowPickle,
+    Languages,
+    PoolingChoice,
+    PrecisionChoice,
+    pooling_of,
+    precision_of,
+)
 from model.commands.models_file import check_apart, find_apart, read_entries, with_fitting_positions, with_packages
 from service.keys import issue_key
 from service.settings import BUNDLED_MODELS, Settings
@@ -32,6 +40,7 @@ def serve(
     ] = None,
     precision: PrecisionChoice = INT8,
     languages: Languages = None,
+    pooling: PoolingChoice = None,
     allow_pickle: AllowPickle = False,
     options: Annotated[
         list[str] | None,
@@ -54,12 +63,18 @@ def serve(
                 "--set": bool(options),
                 "--precision": precision != INT8,
                 "--languages": languages is not None,
+                "--pooling": pooling is not None,
                 "--allow-pickle": allow_pickle,
             }
         )
     given: dict[str, Any] = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     if models:
-        common = {"precision": precision_of(precision), "languages": languages, "allow_pickle": allow_pickle}
+        common = {
+            "precision": precision_of(precision),
+            "languages": languages,
+            "pooling": pooling_of(pooling),
+            "allow_pickle": allow_pickle,
+        }
         entries = [{"model": model, **common, **_settings(options or ())} for model in models]
         for entry, chosen in zip(entries, name or (), strict=False):
             entry["name"] = chosen

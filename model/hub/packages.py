@@ -20,7 +20,7 @@ from model.checkpoints.files import (
     latest_checkpoint,
     weight_files,
 )
-from model.checkpoints.sentence import read_layout
+from model.checkpoints.sentence import PoolingMode, read_layout
 from model.hub.cache import PackageCache, key_of
 from model.hub.card import read_licence
 from model.hub.download import DESCRIPTION, Hub
@@ -40,6 +40,7 @@ class ImportOptions:
     licence: str | None = None  # none: what its card says
     allow_pickle: bool = False
     texts: tuple[str, ...] | None = None  # by which int8-static finds its scales; none: the exporter's own
+    pooling: PoolingMode | None = None  # of vectors, where no modules.json says how they are made
 
 
 def _to_stderr(text: str) -> None:
@@ -176,7 +177,13 @@ class Packages:
         licence, pickle = options.licence or read_licence(folder), options.allow_pickle
         with TemporaryDirectory() as made:
             model, tokens, card, family = read_checkpoint(
-                folder, name, licence, options.languages, scratch=Path(made), allow_pickle=pickle
+                folder,
+                name,
+                licence,
+                options.languages,
+                scratch=Path(made),
+                pooling=options.pooling,
+                allow_pickle=pickle,
             )
             export_package(model, tokens, card, out, precision=options.precision, family=family, texts=options.texts)
 
@@ -190,6 +197,7 @@ def _key(source: Path | HubName, revision: str, options: ImportOptions) -> str:
         languages=options.languages,
         licence=options.licence,
         texts=options.texts,
+        pooling=options.pooling,
     )
 
 
@@ -204,6 +212,7 @@ def _check_made(package: Path, options: ImportOptions) -> None:
         "knows its languages": options.languages,
         "states its licence": options.licence,
         "has its scales, or needs none": options.texts,
+        "makes vectors in its own way, if any": options.pooling,
     }
     for known, given in told.items():
         if given is not None:
@@ -216,7 +225,7 @@ def _check_description(source: HubName | Path, described: Path, options: ImportO
     from model.checkpoints.read import check_description
 
     try:
-        check_description(described, options.languages)
+        check_description(described, options.languages, options.pooling)
     except CheckpointError as error:
         raise CheckpointError(str(error).replace(str(described), str(source))) from None
 

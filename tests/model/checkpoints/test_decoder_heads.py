@@ -25,7 +25,7 @@ from tests.model.checkpoints.served import VOCABULARY, exported
 from tests.model.checkpoints.test_sentence import write
 
 PREFIXES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma3": "Gemma3Text"}
-PREFIXES |= {"gpt2": "GPT2", "gpt_neo": "GPTNeo"}
+PREFIXES |= {"gpt2": "GPT2", "gpt_neo": "GPTNeo", "gpt_neox": "GPTNeoX", "opt": "OPT"}
 LENGTHS = torch.tensor([24, 15, 1])
 
 
@@ -57,7 +57,7 @@ def test_a_text_is_labelled_by_its_last_token(family: str, seed: int, tmp_path: 
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neo"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "gpt2", "gpt_neo", "gpt_neox"])
 def test_tokens_are_labelled(family: str, tmp_path: Path) -> None:
     config = random_config(family, 0, labels=4)
     theirs = loud_weights(getattr(transformers, f"{PREFIXES[family]}ForTokenClassification")(config))

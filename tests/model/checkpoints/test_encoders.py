@@ -13,7 +13,8 @@ import transformers
 from torch import Tensor
 
 from model.architectures import TextEncoder
-from tests.model.checkpoints.parity import SEEDS, assert_equal, imported, loud_weights
+from model.checkpoints.heads import VECTORS
+from tests.model.checkpoints.parity import SEEDS, assert_equal, converted_by_family, imported, loud_weights
 
 NAMES = {
     "bert": "Bert",
@@ -126,3 +127,34 @@ def test_every_head_answers_as_in_transformers(family: str, head: str, seed: int
         assert_equal(answer[real], torch.stack((expected.start_logits, expected.end_logits), dim=-1)[real])
     else:
         assert_equal(answer[real], expected.logits[real])
+
+
+# Where the code that NomicBERT was published with has other names.
+NOMIC_NAMES = {
+    "embeddings.LayerNorm.": "emb_ln.",
+    "layers.": "encoder.layers.",
+    "self_attn.o_proj.": "attn.out_proj.",
+    "up_proj.": "fc11.",
+    "gate_proj.": "fc12.",
+    "down_proj.": "fc2.",
+    "post_attention_layernorm.": "norm1.",
+    "post_mlp_layernorm.": "norm2.",
+}
+
+
+def test_a_nomic_bert_is_read_as_it_was_published() -> None:
+    theirs = transformers.NomicBertModel(random_config("nomic_bert", random.Random(0)))
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in loud_weights(theirs).state_dict().items():
+        published = name
+        for pair in NOMIC_NAMES.items():
+            published = published.replace(*pair)
+        tensors[published] = tensor
+    for layer in range(theirs.config.num_hidden_layers):
+        parts = [tensors.pop(f"encoder.layers.{layer}.self_attn.{part}_proj.weight") for part in "qkv"]
+        tensors[f"encoder.layers.{layer}.attn.Wqkv.weight"] = torch.cat(parts)
+    config = {**theirs.config.to_dict(), "architectures": [VECTORS]}
+    ours, again = converted_by_family(config, theirs.state_dict()), converted_by_family(config, tensors)
+
+    assert "emb_ln.weight" in tensors and "encoder.layers.0.attn.Wqkv.weight" in tensors
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in ours.state_dict().items())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.read import read_checkpoint, stated_config
-from model.checkpoints.sentence import cross_encoder_activation, read_layout
+from model.checkpoints.read import check_description, read_checkpoint, stated_config
+from model.checkpoints.sentence import PoolingMode, cross_encoder_activation, read_layout
 from model.package import Embedding, PackageTokenizer
 from model.package.inputs import pad_rows
 from model.package.manifest import TOKENIZER_FILE
 from model.training.tokenizers import train_wordpiece
 from tests.conftest import TEXTS
+from tests.model.checkpoints.conftest import change, write_json
 from tests.model.checkpoints.parity import TOLERANCE, error_of, random_weights
 
 MODULES = ["Transformer", "Pooling", "Normalize"]
@@ -81,6 +83,43 @@ def test_vectors_are_those_of_the_library(bert: Path, tmp_path: Path, pooling: s
         ours = torch.nn.functional.normalize(ours, dim=-1)
 
     assert error_of(ours, torch.tensor(np.asarray(theirs.encode(TEXTS)))) < TOLERANCE
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mode", ["cls", "mean", "lasttoken"])
+def test_a_model_without_a_layout_makes_vectors_as_it_is_asked_to(bert: Path, mode: PoolingMode) -> None:
+    model, tokens, card, _ = read_checkpoint(bert, "tiny", "MIT", scratch=bert, pooling=mode)
+    assert tokens is not None and card.embedding == Embedding(normalize=False)
+    ids, lengths = pad_rows([PackageTokenizer.load(tokens.file).encode(text).ids[:40] for text in TEXTS], 0)
+    real = torch.arange(ids.shape[1]) < torch.from_numpy(lengths)[:, None]
+    hidden = transformers.AutoModel.from_pretrained(bert)(torch.from_numpy(ids), real.long()).last_hidden_state
+    expected = {
+        "cls": hidden[:, 0],
+        "mean": torch.stack([row[:length].mean(0) for row, length in zip(hidden, lengths, strict=True)]),
+        "lasttoken": hidden[torch.arange(len(ids)), torch.from_numpy(lengths).long() - 1],
+    }
+
+    assert error_of(model(torch.from_numpy(ids), real), expected[mode]) < TOLERANCE
+
+
+def test_what_says_how_its_vectors_are_made_is_asked_for_no_other_way(bert: Path, tmp_path: Path) -> None:
+    library(bert).save(str(tmp_path), create_model_card=False)
+    with pytest.raises(CheckpointError, match=r"modules\.json says how its vectors are made; leave pooling out"):
+        read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path, pooling="mean")
+
+
+def test_a_model_of_labels_has_no_vectors(bert: Path, tmp_path: Path) -> None:
+    shutil.copytree(bert, tmp_path, dirs_exist_ok=True)
+    change(tmp_path / "config.json", architectures=["BertForSequenceClassification"])
+    with pytest.raises(CheckpointError, match="it labels texts; leave pooling out"):
+        read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path, pooling="mean")
+
+
+def test_a_translator_makes_no_vectors(bert: Path, tmp_path: Path) -> None:
+    config = transformers.MarianConfig(vocab_size=9, pad_token_id=0)
+    write_json(tmp_path, config={**config.to_dict(), "architectures": ["MarianMTModel"]})
+    with pytest.raises(CheckpointError, match="a marian makes no vectors; leave pooling out"):
+        check_description(tmp_path, pooling="mean")
 
 
 def test_prompts_and_the_longest_text_are_read(bert: Path, tmp_path: Path) -> None:
@@ -247,5 +286,5 @@ def test_a_list_of_modules_that_lacks_something_is_named(lacks: str, tmp_path: P
 
 
 def test_a_bare_model_without_a_layout_is_refused(bert: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"needs modules\.json to say how"):
+    with pytest.raises(CheckpointError, match=r"needs modules\.json, or --pooling, to say how"):
         stated_config(bert)

@@ -36,6 +36,7 @@ def test_names_become_packages_and_keep_what_is_for_the_service() -> None:
         [
             {"model": "Org/Chat", "precision": "int8-blocks", "max_slots": 16},
             {"model": "org/mt", "languages": ["en", "de"], "name": "en-de"},
+            {"model": "org/vectors", "pooling": "cls"},
             {"package": "/packages/mine", "threads": 2},
         ]
     )
@@ -43,9 +44,11 @@ def test_names_become_packages_and_keep_what_is_for_the_service() -> None:
     assert entries == [
         {"package": "/cache/Org/Chat", "name": "chat", "max_slots": 16},
         {"package": "/cache/org/mt", "name": "en-de"},
+        {"package": "/cache/org/vectors", "name": "vectors"},
         {"package": "/packages/mine", "threads": 2},
     ]
-    assert asked == [("Org/Chat", ImportOptions("int8-blocks")), ("org/mt", ImportOptions(languages=("en", "de")))]
+    chat, translator = ("Org/Chat", ImportOptions("int8-blocks")), ("org/mt", ImportOptions(languages=("en", "de")))
+    assert asked == [chat, translator, ("org/vectors", ImportOptions(pooling="cls"))]
 
 
 def test_models_of_one_name_get_names_that_differ() -> None:

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent.parent.parent
         (["a/b", "--precision", "int3"], "int8-blocks"),
         (["--set", "max_slots=16"], "--set: only for models given by name"),
         (["--models", "models.yaml", "--precision", "float32"], "--precision: only for models given by name"),
+        (["--pooling", "mean"], "--pooling: only for models given by name"),
         (["--languages", "en", "de"], "--languages: only for models given by name"),
         (["--models", "models.yaml", "--allow-pickle"], "--allow-pickle: only for models given by name"),
     ],

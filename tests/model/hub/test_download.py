@@ -74,17 +74,22 @@ def test_weights_are_downloaded_after_all_else_and_nothing_else_is(
 
 def test_weights_behind_pooling_come_along(hub: Hub, add_model: AddModel) -> None:
     repository = add_model("tiny/bert")
-    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense_20": "Dense"}
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Dense_20": "Dense", "3_Dense": "Dense"}
     modules = [{"idx": place, "path": path, "type": kind} for place, (path, kind) in enumerate(kinds.items())]
     (repository.folder / "modules.json").write_text(json.dumps(modules))
-    for part, config in (("1_Pooling", {}), ("2_Dense_20", {"in_features": 32, "out_features": 20})):
+    linear = {"activation_function": "torch.nn.modules.linear.Identity"}
+    first, second = {"in_features": 32, "out_features": 20, **linear}, {"in_features": 20, "out_features": 8}
+    for part, config in (("1_Pooling", {}), ("2_Dense_20", first), ("3_Dense", second)):
         (repository.folder / part).mkdir()
         (repository.folder / part / "config.json").write_text(json.dumps(config))
     (repository.folder / "2_Dense_20" / "pytorch_model.bin").write_bytes(b"dense")
+    (repository.folder / "3_Dense" / WEIGHTS).write_bytes(b"another")
 
     with pytest.raises(HubError, match=r"its weights are in 2_Dense_20/pytorch_model\.bin, a pickle"):
         download(hub)
-    assert (download(hub, allow_pickle=True) / "2_Dense_20" / "pytorch_model.bin").read_bytes() == b"dense"
+    folder = download(hub, allow_pickle=True)
+    assert (folder / "2_Dense_20" / "pytorch_model.bin").read_bytes() == b"dense"
+    assert (folder / "3_Dense" / WEIGHTS).read_bytes() == b"another"
 
 
 def test_an_index_of_before_hides_no_whole_file(hub: Hub, add_model: AddModel) -> None:

@@ -99,6 +99,7 @@ def test_every_option_makes_another_package(packages: Packages, checkpoints: Pat
     options = [
         *(FLOAT32, ImportOptions("int8-static"), ImportOptions("int8-static", texts=("a text",))),
         *(ImportOptions("float32", licence="mit"), ImportOptions("float32", languages=("en", "de"))),
+        ImportOptions("float32", pooling="mean"),
     ]
     keys = [looked_up.find(str(checkpoints / "gpt2"), each) for each in options]
 
