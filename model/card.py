@@ -15,6 +15,7 @@ from model.package import (
     Generation,
     ImageFormat,
     Languages,
+    PairText,
     SpecialIds,
     Tagging,
     TaskName,
@@ -56,4 +57,5 @@ class Tokens:
     starts_prompts: bool = True  # whether the start token goes before a prompt's text
     ends_sources: bool = True  # whether the end goes behind a text that is turned into another
     truncation_side: Side = "right"  # what a text loses that is too long
+    pair_text: PairText | None = None  # of a ranker that reads two texts as one
     skips_last_pads: bool = False  # whether the padding that a text itself ends with is not read

@@ -144,7 +144,7 @@ def _as_stored(family: Family, config: TransformerConfig, tensors: Mapping[str, 
     """
     if config.head.kind not in {"words", "fill"}:
         return config
-    names = {target: name for name in tensors for target in _targets(family, name)}
+    names = {target: name for name in tensors for target in targets_of(family, name)}
     output = next((names[target] for target in OUTPUTS if target in names), None)
     if not config.head.tied or output is None or WORDS not in names or tensors[output].equal(tensors[names[WORDS]]):
         return config
@@ -161,13 +161,13 @@ def _values(
 
 
 def _renamed(family: Family, num_heads: int, name: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
-    targets = _targets(family, name)
+    targets = targets_of(family, name)
     entry = family.names.get(_pattern(family, name))
     parts = entry.of(tensor, num_heads) if isinstance(entry, Parts) else (tensor,) * len(targets)
     return list(zip(targets, parts, strict=True))
 
 
-def _targets(family: Family, name: str) -> list[str]:
+def targets_of(family: Family, name: str) -> list[str]:
     """Return the parameters that a tensor becomes; raises `CheckpointError` for an unknown name."""
     pattern, layer = _pattern(family, name), NUMBER.findall(name)[:1]
     if pattern in family.computed | family.tables:

@@ -29,6 +29,15 @@ from model.checkpoints.heads import check_head, is_bare, purpose_of
 from model.checkpoints.images import read_image_format
 from model.checkpoints.languages import languages_in_files, read_languages
 from model.checkpoints.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from model.checkpoints.logit_score import (
+    NAME,
+    LogitScore,
+    as_ranker,
+    ranking_weights,
+    read_logit_score,
+    tokens_of_ranker,
+    with_length,
+)
 from model.checkpoints.m2m100 import M2M100
 from model.checkpoints.marian import MARIAN, PEGASUS
 from model.checkpoints.modernbert import MODERNBERT
@@ -129,7 +138,8 @@ def read_checkpoint(
         open_weights(folder, allow_pickle=allow_pickle) as tensors,
         dense_weights(described.layout, allow_pickle=allow_pickle) as dense,
     ):
-        model = load(described.family, described.made, tensors, dense)
+        ranking = ranking_weights(described.score, described.family, tensors) if described.score else {}
+        model = load(described.family, described.made, tensors, {**dense, **ranking})
     return model, tokens, card, described.config["model_type"]
 
 
@@ -149,6 +159,7 @@ class _Described:
     config: HFConfig  # its config.json
     made: TransformerConfig  # the same in our words
     layout: SentenceLayout | None  # how vectors are made
+    score: LogitScore | None = None  # how it ranks by the words that it would go on with
 
 
 def _described(folder: Path, pooling: PoolingMode | None = None) -> _Described:
@@ -160,10 +171,15 @@ def _described(folder: Path, pooling: PoolingMode | None = None) -> _Described:
     with _config_errors(folder):
         if pooling is not None and "embed" not in family.heads:
             raise CheckpointError(f"{folder}: a {config['model_type']} makes no vectors; leave pooling out")
-        config, layout = with_library(folder, config, pooling)
+        score = read_logit_score(folder)
+        if score is not None:
+            if pooling is not None or "words" not in family.heads:
+                raise CheckpointError(f"{folder}: {NAME} goes with a decoder that writes words, and without pooling")
+            config = as_ranker(config, score)
+        config, layout = (config, None) if score else with_library(folder, config, pooling)
         made = family.to_config(config)
         check_head(config, made.head.kind)
-    return _Described(family, config, layout.with_vector_head(made) if layout else made, layout)
+    return _Described(family, config, layout.with_vector_head(made) if layout else made, layout, score)
 
 
 def _card_of_images(folder: Path, described: _Described, card: Card) -> Card:
@@ -232,8 +248,10 @@ def _of_kind(
     if made.head.kind == "words":
         return _outputs(folder, described, card, file, tokenizer, languages, scratch)
     files = TokenizerFiles.read(folder)
-    tokens = tokens_of_reader(files, file, config, made, described.layout, scratch)
-    return tokens, card_of_reader(files, config, described.layout, card)
+    card = card_of_reader(files, config, described.layout, card)
+    if described.score is not None:
+        return tokens_of_ranker(described.score, file, config), with_length(card, described.score)
+    return tokens_of_reader(files, file, config, made, described.layout, scratch), card
 
 
 def _outputs(

@@ -85,7 +85,7 @@ class SentenceLayout:
 def read_layout(folder: Path) -> SentenceLayout | None:
     """Return how a folder's vectors are made, or None where it does not say; raises `CheckpointError`."""
     with broken_values(folder):
-        library = _library(folder)
+        library = read_library(folder)
         if not (folder / MODULES_FILE).is_file() or library.get("model_type") == "CrossEncoder":
             return None
         parts = _parts(folder)
@@ -109,28 +109,29 @@ def _embedding(folder: Path, library: Mapping[str, Any], *, normalize: bool) -> 
 
 def cross_encoder_activation(folder: Path) -> str | None:
     """Return the name of what a cross-encoder makes scores of logits with, if its library's file has it."""
-    library = _library(folder)
+    library = read_library(folder)
     if library.get("model_type") != "CrossEncoder":
         return None
     if prompts := {name: text for name, text in (library.get("prompts") or {}).items() if text}:
         raise CheckpointError(f"{folder / LIBRARY_FILE}: prompts is {prompts!r}, which is for vectors only")
-    if (folder / MODULES_FILE).is_file() and (found := [kind for kind, *_ in _listed(folder)])[1:]:
+    if (folder / MODULES_FILE).is_file() and (found := [kind for kind, *_ in listed_modules(folder)])[1:]:
         raise CheckpointError(f"{folder / MODULES_FILE}: {found[1]} behind a cross-encoder is not supported")
     return library.get("activation_fn")
 
 
-def _library(folder: Path) -> Mapping[str, Any]:
+def read_library(folder: Path) -> Mapping[str, Any]:
+    """Return what the library's own file says of a model, nothing where there is none; raises `CheckpointError`."""
     if not (folder / LIBRARY_FILE).is_file():
         return {}
     kinds = (None, "SentenceTransformer", "CrossEncoder")
-    return _read(
+    return read_known(
         folder / LIBRARY_FILE,
         ("__version__", "requirements", "prompts", "default_prompt_name", "similarity_fn_name", "activation_fn"),
         model_type=kinds,
     )
 
 
-def _listed(folder: Path) -> list[tuple[str, str, Any]]:
+def listed_modules(folder: Path) -> list[tuple[str, str, Any]]:
     """Return each part's class, folder and settings, in their order."""
     try:
         listed = read_any_json(folder / MODULES_FILE)
@@ -147,7 +148,7 @@ def _listed(folder: Path) -> list[tuple[str, str, Any]]:
 def _parts(folder: Path) -> dict[str, list[Path]]:
     """Return the folders of the parts that make vectors, by what they are; several only of `Dense`."""
     parts: dict[str, list[Path]] = {}
-    for name, place, settings in _listed(folder):
+    for name, place, settings in listed_modules(folder):
         kind = name.rpartition(".")[2]
         if kind == "Dropout":  # does nothing but in training
             continue
@@ -173,7 +174,7 @@ def _transformer(folder: Path) -> Mapping[str, Any]:
     files = sorted(folder.glob(TRANSFORMER_FILES))
     if not files:
         return {}
-    return _read(
+    return read_known(
         files[0],
         ("max_seq_length", "do_lower_case", "unpad_inputs"),
         transformer_task=(None, "feature-extraction"),
@@ -185,7 +186,7 @@ def _transformer(folder: Path) -> Mapping[str, Any]:
 
 def _pooling(path: Path) -> Pooling:
     widths = ("embedding_dimension", "word_embedding_dimension")
-    values = _read(path, (*widths, "pooling_mode", *OLD_POOLINGS), include_prompt=(True,))
+    values = read_known(path, (*widths, "pooling_mode", *OLD_POOLINGS), include_prompt=(True,))
     stated = values.get("pooling_mode") or [mode for name, mode in OLD_POOLINGS.items() if values.get(name)] or "mean"
     modes = [stated] if isinstance(stated, str) else list(stated)
     if len(modes) != 1 or modes[0] not in POOLINGS:
@@ -204,7 +205,7 @@ def _denses(folders: Sequence[Path]) -> tuple[Dense, ...]:
 
 def _dense(folder: Path) -> Dense:
     path = folder / CONFIG_FILE
-    values = _read(
+    values = read_known(
         path,
         ("in_features", "out_features", "bias", "activation_function"),
         module_input_name=("sentence_embedding",),
@@ -223,8 +224,8 @@ def _dense(folder: Path) -> Dense:
     return Dense(folder, *widths, DENSE_ACTIVATIONS[activation], values.get("bias", True))
 
 
-def _read(path: Path, known: tuple[str, ...], **allowed: tuple[object, ...]) -> Mapping[str, Any]:
-    """Read a JSON object of known fields, and of those that may have the values allowed."""
+def read_known(path: Path, known: tuple[str, ...], **allowed: tuple[object, ...]) -> Mapping[str, Any]:
+    """Read a JSON object of known fields, and of those that may have the values allowed; raises `CheckpointError`."""
     values = read_json(path)
     for name, value in values.items():
         if name not in known and value not in allowed.get(name, ()):

@@ -29,7 +29,7 @@ class Evaluation:
         self.data = data
         self.limit = limit
         if self.manifest.image is None:
-            self.tokenizer = PackageTokenizer.load(package / TOKENIZER_FILE)
+            self.tokenizer = PackageTokenizer.load(package / TOKENIZER_FILE, self.manifest.pair_text)
         self.graphs = open_package(package, self.manifest)
 
     def rows(self, file: str) -> list[dict[str, Any]]:

@@ -123,6 +123,7 @@ def _described(config: TransformerConfig, card: Card, tokens: Tokens | None) -> 
         "entailment": card.entailment,
         "embedding": card.embedding,
         "tagging": card.tagging,
+        "pair_text": tokens.pair_text if tokens else None,
         "languages": tokens.languages if tokens else None,
         "generation": tokens.generation if tokens else None,
         "task_prompts": dict(tokens.task_prompts) if tokens else {},

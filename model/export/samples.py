@@ -106,7 +106,10 @@ def pairs_of(
         return samples_of(config, tokens, texts, fewest=fewest)
     tokenizer.enable_truncation(config.max_positions)
     pairs = [tuple(line.split("\t", 1)) if "\t" in line else (line, after) for line, after in _neighbours(texts)]
-    encoded = [tokenizer.encode(first, second) for first, second in pairs]
+    if tokens.pair_text is not None:
+        encoded = [tokenizer.encode(tokens.pair_text.of(*pair), add_special_tokens=False) for pair in pairs]
+    else:
+        encoded = [tokenizer.encode(first, second) for first, second in pairs]
     known = [each for each in encoded if each.ids and max(each.ids) < config.vocab_size]
     rows = [Sample(each.ids, segments=each.type_ids) for each in known]
     return Samples(rows, tokens.special_ids.start or 0, tokens.special_ids.end, config.max_positions)

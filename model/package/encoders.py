@@ -10,6 +10,7 @@ from model.package.part import Part
 
 Activation = Literal["softmax", "sigmoid", "none"]
 Aggregation = Literal["none", "simple", "first", "average", "max"]
+MAX_FIXED = 16_384  # characters of each text that stands around others
 
 
 class Entailment(Part):
@@ -56,3 +57,15 @@ class Tagging(Part):
     """How the tags of tokens become entities, unless a request says otherwise."""
 
     aggregation: Aggregation = Field("simple", description="how the tokens of a word agree on its tag")
+
+
+class PairText(Part):
+    """How a model reads two texts as one, as decoders do that are asked whether a document answers a query."""
+
+    before: str = Field("", max_length=MAX_FIXED, description="what stands before the first text")
+    between: str = Field("", max_length=MAX_FIXED, description="what stands behind it, before the second")
+    after: str = Field("", max_length=MAX_FIXED, description="what stands behind the second")
+
+    def of(self, first: str, second: str) -> str:
+        """Return the text that is read."""
+        return f"{self.before}{first}{self.between}{second}{self.after}"

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from model.config import TransformerConfig
 from model.package.chat import ChatTemplate
 from model.package.checks import problems
-from model.package.encoders import Activation, Embedding, Entailment, Tagging
+from model.package.encoders import Activation, Embedding, Entailment, PairText, Tagging
 from model.package.generation import Generation, TaskPrompt
 from model.package.languages import Languages
 from model.package.measured import Baseline, Calibration, Slice, WrongAnswer
@@ -169,6 +169,7 @@ class Manifest(Part):
     entailment: Entailment | None = Field(None, description="of a classifier of pairs that can take any labels")
     embedding: Embedding | None = Field(None, description="how a model for embed is used")
     tagging: Tagging | None = Field(None, description="how a model for tag is used")
+    pair_text: PairText | None = Field(None, description="of a ranker that reads query and document as one text")
     languages: Languages | None = Field(None, description="of a translator")
     generation: Generation | None = Field(None, description="how outputs are chosen where a request does not say")
     task_prompts: dict[TaskName, TaskPrompt] = Field(
@@ -258,6 +259,8 @@ class Manifest(Part):
         texts into texts; and some models are asked for further tasks in words.
         """
         also: tuple[TaskName, ...] = ("rerank", "classify") if self.is_cross_encoder else ()
+        if self.pair_text is not None:
+            also = ()  # a text alone is nothing that it was asked about
         also += ("rerank",) if self.task == "embed" else ()
         also += ("generate",) if self.task == "summarize" else ()
         return tuple(dict.fromkeys((self.task, *also, *self.task_prompts)))

@@ -11,6 +11,7 @@ import tokenizers
 from tokenizers import Tokenizer
 
 from model.package.clean_up import CleanUp, cleaned_up, raw
+from model.package.encoders import PairText
 from model.package.part import Side
 from model.package.token_bytes import NoBytes, TokenBytes, token_bytes
 
@@ -24,6 +25,7 @@ class Encoding:
     ids: list[int]
     segment_ids: list[int]
     _found: tokenizers.Encoding
+    _parts: _Parts | None = None  # of a pair that is one text
 
     @property
     def tokens(self) -> list[str]:
@@ -33,13 +35,15 @@ class Encoding:
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
-        """The characters [start, end) each token stands for."""
-        offsets: list[tuple[int, int]] = self._found.offsets
+        """The characters [start, end) of its text that each token stands for."""
+        offsets: list[tuple[int, int]] = self._found.offsets if self._parts is None else self._parts.offsets
         return offsets
 
     @property
     def special(self) -> list[bool]:
-        """Which tokens the tokenizer has added to the text."""
+        """Which tokens were added to the text, or stand around the texts of a pair."""
+        if self._parts is not None:
+            return [text is None for text in self._parts.texts]
         return [added == 1 for added in self._found.special_tokens_mask]
 
     @property
@@ -51,7 +55,7 @@ class Encoding:
     @property
     def texts(self) -> list[int | None]:
         """Of which text of a pair each token is, 0 or 1; none of special tokens."""
-        texts: list[int | None] = self._found.sequence_ids
+        texts: list[int | None] = self._found.sequence_ids if self._parts is None else self._parts.texts
         return texts
 
     def shortened(self, limit: int, *, only: int | None = None, side: Side = "right") -> Encoding:
@@ -75,6 +79,26 @@ class Encoding:
         return replace(self, ids=ids, segment_ids=segment_ids)
 
 
+@dataclass(frozen=True)
+class _Parts:
+    """Where the tokens of a pair that is one text are: of which text, and of which of its characters."""
+
+    texts: list[int | None]  # none of a token that is, if only in part, of what stands around them
+    offsets: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, offsets: Sequence[tuple[int, int]], bounds: Sequence[tuple[int, int]]) -> _Parts:
+        """Return the parts of tokens at `offsets` of the whole, whose texts are within `bounds`."""
+        texts: list[int | None] = []
+        own: list[tuple[int, int]] = []
+        for start, stop in offsets:
+            text = next((place for place, (first, end) in enumerate(bounds) if first <= start < stop <= end), None)
+            begin = bounds[text][0] if text is not None else start
+            texts.append(text)
+            own.append((start - begin, stop - begin) if text is not None else (0, 0))
+        return cls(texts, own)
+
+
 def _shares(first: int, second: int, room: int, only: int | None) -> list[int]:
     """Part the room between two texts of so many tokens."""
     if only is not None:
@@ -92,9 +116,13 @@ def token_id(tokenizer: Tokenizer, token: str) -> int:
 
 
 class PackageTokenizer:
-    """The tokenizer of a model package, as it was trained: special tokens are added by its own post-processor."""
+    """The tokenizer of a model package, as it was trained: special tokens are added by its own post-processor.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    With `pair_text` two texts are read as one, as it says.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, pair_text: PairText | None = None) -> None:
+        self._pair_text = pair_text
         uncleaned = raw(tokenizer)
         self.cleans_up = uncleaned is not None  # what it decodes
         self._tokenizer = tokenizer = uncleaned or tokenizer
@@ -105,9 +133,9 @@ class PackageTokenizer:
         tokenizer.no_padding()
 
     @classmethod
-    def load(cls, path: Path) -> PackageTokenizer:
+    def load(cls, path: Path, pair_text: PairText | None = None) -> PackageTokenizer:
         """Read a `tokenizer.json`."""
-        return cls(Tokenizer.from_file(str(path)))
+        return cls(Tokenizer.from_file(str(path)), pair_text)
 
     @property
     def vocab_size(self) -> int:
@@ -126,10 +154,19 @@ class PackageTokenizer:
 
     def encode(self, text: str, pair: str | None = None, *, adds_special: bool = True) -> Encoding:
         """Encode a text, or two as one input, with the special tokens that the tokenizer adds, or without."""
+        if pair is not None and self._pair_text is not None:
+            return self._encode_as_one(self._pair_text, text, pair)
         # Unlike encode, encode_batch lets other threads run meanwhile.
         given = text if pair is None else (text, pair)
         (found,) = self._tokenizer.encode_batch([given], add_special_tokens=adds_special)
         return Encoding(found.ids, found.type_ids, found)
+
+    def _encode_as_one(self, form: PairText, first: str, second: str) -> Encoding:
+        (found,) = self._tokenizer.encode_batch([form.of(first, second)], add_special_tokens=False)
+        start = len(form.before)
+        behind = start + len(first) + len(form.between)
+        bounds = (start, start + len(first)), (behind, behind + len(second))
+        return Encoding(found.ids, [0] * len(found.ids), found, _Parts.of(found.offsets, bounds))
 
     @cached_property
     def parts_before_spaces(self) -> bool:

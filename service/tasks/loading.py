@@ -175,7 +175,7 @@ def _check_width(folder: Path, manifest: Manifest, width: int) -> None:
 
 
 def _tokenizer(folder: Path, manifest: Manifest) -> PackageTokenizer:
-    tokenizer = PackageTokenizer.load(folder / TOKENIZER_FILE)
+    tokenizer = PackageTokenizer.load(folder / TOKENIZER_FILE, manifest.pair_text)
     if tokenizer.vocab_size > manifest.vocab_size:
         raise PackageError(
             f"{folder}: the tokenizer has {tokenizer.vocab_size} ids, but the model knows {manifest.vocab_size}; "

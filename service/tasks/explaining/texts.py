@@ -37,6 +37,10 @@ class ExplainText:
         decides = wants(
             request.contributions, task in LABELLED, f"model {name!r} gives texts no labels", "contributions"
         )
+        if self._manifest.pair_text is not None and isinstance(request.input, str):
+            raise InvalidRequest(
+                f"input is one text, but model {name!r} reads a query and a document; send a list of the two", "input"
+            )
         shown = Shown(request, self._manifest)
         texts = (request.input,) if isinstance(request.input, str) else request.input
         with self._encoder.admit(client, [texts], Reading()) as permit:

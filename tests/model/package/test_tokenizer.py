@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
-from model.package import Detokenizer, PackageTokenizer
+from model.package import Detokenizer, PackageTokenizer, PairText
+from model.package.manifest import TOKENIZER_FILE
 from model.package.part import Side
 from model.training.tokenizers import train_wordpiece
 from tests.conftest import TinyPackage
@@ -121,3 +122,31 @@ def test_pairs_are_cut_as_the_library_cuts_them(texts: tuple[str, str], limit: i
     tokenizer.enable_truncation(limit, direction=side)
 
     assert ours.ids == tokenizer.encode(*texts).ids
+
+
+def test_a_pair_that_is_one_text_keeps_what_stands_around_it(stories: TinyPackage) -> None:
+    form = PairText(before="Asked: ", between="\nGiven: ", after="\nFits?")
+    tokenizer = PackageTokenizer.load(stories.folder / TOKENIZER_FILE, form)
+    question, text = "Who was there?", "Ann was there, and the dog."
+    found, whole = tokenizer.encode(question, text), form.of(question, text)
+    assert found.ids == stories.tokenizer.encode(whole, adds_special=False).ids
+
+    own = (question, text)
+    pieces = [
+        own[part][start:stop]
+        for part, (start, stop) in zip(found.texts, found.offsets, strict=True)
+        if part is not None
+    ]
+    assert set(found.texts) == {0, 1, None} and "".join(pieces) == question + text
+    assert found.special == [part is None for part in found.texts]
+    first, last = found.texts.index(0), len(found.texts) - found.texts[::-1].index(1)
+    for limit in range(found.texts.count(None), len(found.ids)):
+        cut = found.shortened(limit).ids
+        assert len(cut) == limit
+        assert cut[:first] == found.ids[:first] and cut[last - len(found.ids) :] == found.ids[last:]
+
+
+def test_a_text_alone_stands_in_nothing(stories: TinyPackage) -> None:
+    tokenizer = PackageTokenizer.load(stories.folder / TOKENIZER_FILE, PairText(before="Asked: "))
+
+    assert tokenizer.encode("Once upon").ids == stories.tokenizer.encode("Once upon").ids
