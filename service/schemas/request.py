@@ -10,6 +10,8 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from model.package.part import Side
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -101,10 +103,16 @@ class Request(BaseModel):
         return 1 if isinstance(value, str) else len(value)
 
 
+TRUNCATION_SIDE = Field(
+    None, description="with truncate: what a text loses, its beginning (left) or its end; the model's own if left out"
+)
+
+
 class LongTexts(Request):
     """What a request may say about texts that are longer than the model takes."""
 
     truncate: bool = Field(False, description="cut texts that are too long instead of refusing them")
+    truncation_side: Side | None = TRUNCATION_SIDE
     windows: bool = Field(
         False, description="read texts that are too long in windows, whose results are averaged, each by its tokens"
     )

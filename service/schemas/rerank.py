@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, Field
 
 from model.package import Activation
-from service.schemas.request import MAX_INT32, Request, Response, Text, Usage
+from model.package.part import Side
+from service.schemas.request import MAX_INT32, TRUNCATION_SIDE, Request, Response, Text, Usage
 
 MAX_DOCUMENTS = 4096  # read in ten milliseconds; how many are ranked the service's limits say
 
@@ -41,6 +42,7 @@ class RerankRequest(Request):
         description="cut what is too long instead of refusing it: the longer of query and document first, where they "
         "are read together; an embedding model reads each alone",
     )
+    truncation_side: Side | None = TRUNCATION_SIDE
 
 
 class Ranked(Response):

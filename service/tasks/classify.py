@@ -27,7 +27,12 @@ class Classify:
                 raise InvalidRequest(f"{field} goes with labels of your own; send labels, too", field)
         if request.windows and any(len(each) == 2 for each in given):
             raise InvalidRequest("windows go with single texts; a pair is read at once", "windows")
-        reading = Reading(truncate=request.truncate, windows=request.windows, overlap=request.overlap)
+        reading = Reading(
+            truncate=request.truncate,
+            side=request.truncation_side,
+            windows=request.windows,
+            overlap=request.overlap,
+        )
         with self._encoder.admit(client, given, reading) as permit:
             logits, tokens = await self._encoder.read(permit, given, reading)
         scores = label_scores(logits, self._manifest, request.activation)
@@ -48,6 +53,7 @@ class Classify:
         pairs = [(text, hypothesis) for (text,) in given for hypothesis in hypotheses]
         reading = Reading(
             truncate=request.truncate,
+            side=request.truncation_side,
             windows=request.windows,
             overlap=request.overlap,
             cut_part=0,

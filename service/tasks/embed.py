@@ -42,6 +42,7 @@ class Embed:
             raise EmptyInput("input is empty; send at least one text", "input")
         reading = Reading(
             truncate=request.truncate,
+            side=request.truncation_side,
             windows=request.windows,
             overlap=request.overlap,
             prompt=self._prompt(request),
@@ -56,7 +57,7 @@ class Embed:
         for field in ("windows", "prompt", "prompt_name"):
             if getattr(request, field):
                 raise InvalidRequest(f"{field} goes with texts, and input has token ids", field)
-        return await self._encoder.read_ids(client, ids, truncate=request.truncate)
+        return await self._encoder.read_ids(client, ids, truncate=request.truncate, side=request.truncation_side)
 
     def _dimensions(self, request: EmbedRequest) -> int:
         """Return how many numbers of each vector are wanted."""

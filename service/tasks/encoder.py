@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from model.package import Manifest, PackageTokenizer
+from model.package.part import Side
 from service.engine.admission import Permit
 from service.engine.arrays import Array
 from service.engine.batcher import Batcher
@@ -32,6 +33,7 @@ class Reading:
     """How texts are read that are longer than the model takes; unless one of the two is asked for they are refused."""
 
     truncate: bool = False
+    side: Side | None = None  # what a text that is cut loses; none: as the manifest says
     windows: bool = False
     overlap: int | None = None
     cut_part: int | None = None  # which text of a pair is cut, or read in windows; unless given, the longer one is cut
@@ -43,6 +45,8 @@ class Reading:
     def __post_init__(self) -> None:
         if self.truncate and self.windows:
             raise InvalidRequest("truncate and windows are two ways with long texts; choose one", "windows")
+        if self.side is not None and not self.truncate:
+            raise InvalidRequest(f"truncation_side is {self.side}, which goes with truncate: true", "truncation_side")
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,25 +88,27 @@ class Encoder:
         self.settle(permit, inputs)
         return np.stack(await self.run(permit, inputs)), count(inputs)
 
-    async def read_ids(self, client: str, rows: Sequence[list[int]], *, truncate: bool) -> tuple[Array, int]:
+    async def read_ids(
+        self, client: str, rows: Sequence[list[int]], *, truncate: bool, side: Side | None = None
+    ) -> tuple[Array, int]:
         """Return the encoder's answer to token ids, (N, dimensions), and how many were read.
 
         Of a row that is too long the last id stays, which ends it, and what begins every text.
         """
-        param = Reading().param
+        param = Reading(truncate=truncate, side=side).param
         self.check_rows(len(rows), param)
+        side = side or self.manifest.truncation_side
         for row in rows:
             if not row:
                 raise EmptyInput(f"{param} has an empty list of token ids; send at least one id", param)
             check_ids(row, self.tokenizer.vocab_size, param)
             if not truncate:
                 check_length(len(row), self.limit, param)
-        inputs = [TextInput(ids, [0] * len(ids)) for ids in map(self._truncated, rows)]
+        inputs = [TextInput(ids, [0] * len(ids)) for ids in (self._truncated(row, side) for row in rows)]
         with self._batcher.admission.admit(client, len(inputs), count(inputs)) as permit:
             return np.stack(await self.run(permit, inputs)), count(inputs)
 
-    def _truncated(self, ids: list[int]) -> list[int]:
-        side = self.manifest.truncation_side
+    def _truncated(self, ids: list[int], side: Side) -> list[int]:
         if side == "right" or len(ids) <= self.limit:
             return truncated(ids, self.limit)
         frame = self.tokenizer.encode("")
@@ -117,7 +123,7 @@ class Encoder:
             [(reading.prompt + first, *others) for first, *others in texts],
             self.limit,
             truncate=reading.truncate,
-            side=self.manifest.truncation_side,
+            side=reading.side or self.manifest.truncation_side,
             only=reading.cut_part,
             param=reading.param,
             repeated_param=reading.repeated_param,

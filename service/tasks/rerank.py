@@ -52,7 +52,9 @@ class Rerank:
                 "activation is softmax, by which a score alone is always 1; send sigmoid or none", "activation"
             )
         pairs = [(request.query, document) for document in documents]
-        reading = Reading(truncate=request.truncate, param="documents", repeated_param="query")
+        reading = Reading(
+            truncate=request.truncate, side=request.truncation_side, param="documents", repeated_param="query"
+        )
         with self._encoder.admit(client, pairs, reading) as permit:
             logits, tokens = await self._encoder.read(permit, pairs, reading)
         return activate(logits[:, 0], request.activation or self._manifest.activation), tokens
@@ -69,7 +71,10 @@ class Rerank:
         before = embedding.prompt(*OF_DOCUMENTS)
         check_copies(len(before) * len(documents), "documents")
         queries, texts = [(embedding.prompt(*OF_QUERIES) + request.query,)], [(before + each,) for each in documents]
-        of_query, of_documents = (Reading(truncate=request.truncate, param=param) for param in ("query", "documents"))
+        of_query, of_documents = (
+            Reading(truncate=request.truncate, side=request.truncation_side, param=param)
+            for param in ("query", "documents")
+        )
         with self._encoder.admit(client, [*queries, *texts], of_documents) as permit:
             inputs = await self._encoder.inputs(permit, queries, of_query)
             inputs += await self._encoder.inputs(permit, texts, of_documents)

@@ -39,6 +39,7 @@ LONG = "good film " * 100
         ("/classify", {"input": "x", "multi_label": True}, 422, "multi_label", "send labels, too"),
         ("/classify", {"input": "x", "activation": "relu"}, 422, "activation", "'softmax', 'sigmoid' or 'none'"),
         ("/classify", {"input": "x", "windows": True, "truncate": True}, 422, "windows", "choose one"),
+        ("/classify", {"input": "x", "truncation_side": "left"}, 422, "truncation_side", "goes with truncate: true"),
         ("/classify", {"input": [["x", "y"]], "windows": True}, 422, "windows", "single texts"),
         ("/classify", {"input": LONG, "windows": True, "overlap": 62}, 422, "overlap", "the limit is 61"),
         ("/classify", {"input": LONG, "windows": True, "overlap": -1}, 422, "overlap", "greater than or equal to 0"),

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from model.package import Activation, Aggregation
 from service.api.protocols.nulls import NullsLeftOut
+from service.api.protocols.tei.schemas import Direction
 from service.schemas.decoding import MAX_SUPPRESSED, DecodingRequest
 from service.schemas.generate import GenerateRequest
 from service.schemas.request import MAX_INT32, Ids, Text, Texts
@@ -194,7 +195,7 @@ class FeatureExtraction(Body):
     normalize: bool | None = None
     prompt_name: Text | None = None
     truncate: bool | None = None
-    truncation_direction: Literal["right", "Right"] | None = None
+    truncation_direction: Direction | None = None
     dimensions: int | None = Field(None, ge=1, le=MAX_INT32)
     encoding_format: Literal["float"] | None = None
 
@@ -217,7 +218,7 @@ class SimilarityParameters(_Open):
 
     prompt_name: Text | None = None
     truncate: bool = Field(True, description="cut what is too long")
-    truncation_direction: Literal["right", "Right"] | None = None
+    truncation_direction: Direction | None = None
 
 
 class SentenceSimilarity(Body):

@@ -19,7 +19,7 @@ from service.api.protocols.huggingface.bodies import (
     ZeroShotClassification,
 )
 from service.api.protocols.tei import answering as tei
-from service.api.protocols.tei.schemas import Sentences, SimilarityParameters, SimilarityRequest
+from service.api.protocols.tei.schemas import Sentences, SimilarityParameters, SimilarityRequest, side_of
 from service.schemas import (
     AnswerRequest,
     AnswerResponse,
@@ -89,6 +89,7 @@ async def feature_extraction(calls: Calls, body: FeatureExtraction) -> Any:
         normalize=body.normalize,
         prompt_name=body.prompt_name,
         truncate=body.truncate is not False,
+        truncation_side=side_of(body.truncation_direction) if body.truncate is not False else None,
         dimensions=body.dimensions,
     )
     with naming(input="inputs"):
@@ -101,7 +102,12 @@ async def feature_extraction(calls: Calls, body: FeatureExtraction) -> Any:
 async def sentence_similarity(calls: Calls, body: SentenceSimilarity) -> Any:
     """Return the cosines of one sentence's vector with those of the others."""
     inputs = Sentences(source_sentence=body.inputs.source_sentence, sentences=body.inputs.sentences)
-    parameters = SimilarityParameters(truncate=body.parameters.truncate, prompt_name=body.parameters.prompt_name)
+    given_parameters = body.parameters
+    parameters = SimilarityParameters(
+        truncate=given_parameters.truncate,
+        truncation_direction=given_parameters.truncation_direction or "Right",
+        prompt_name=given_parameters.prompt_name,
+    )
     return await tei.similarity(calls, SimilarityRequest(model=body.model, inputs=inputs, parameters=parameters))
 
 

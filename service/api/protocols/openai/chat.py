@@ -145,12 +145,12 @@ class ChatTopLogprob(TypedDict):
     # Of plain values only, or the garbage collector would look at each: see `service.schemas.TopLogprob`.
     token: str
     logprob: float
+    bytes: tuple[int, ...] | None  # in UTF-8, unless it is no whole characters
 
 
 class TokenScore(ChatTopLogprob):
-    """A token of a message, its bytes in UTF-8 unless it is no whole characters, and the likeliest in its place."""
+    """A token of a message, and the likeliest in its place."""
 
-    bytes: tuple[int, ...] | None
     top_logprobs: list[ChatTopLogprob]
 
 
@@ -285,14 +285,21 @@ def _finish_reason(reason: FinishReason, *, calls: bool) -> ChatFinishReason:
     return "tool_calls" if calls and known == "stop" else known
 
 
+def _scored(text: str, logprob: float) -> ChatTopLogprob:
+    return {
+        "token": text,
+        "logprob": logprob,
+        "bytes": None if UNFINISHED in text else tuple(text.encode()),
+    }
+
+
 async def _logprobs(tokens: list[TokenLogprob] | None, turn: Turn) -> ChatLogprobs | None:
     if tokens is None:
         return None
     content: list[TokenScore] = []
     for token in tokens:
         assert token.logprob is not None, "bug: without echo there is no first token"
-        top: list[ChatTopLogprob] = [{"token": other["text"], "logprob": other["logprob"]} for other in token.top]
-        of_text = None if UNFINISHED in token.text else tuple(token.text.encode())
-        content.append({"token": token.text, "logprob": token.logprob, "bytes": of_text, "top_logprobs": top})
+        top = [_scored(other["text"], other["logprob"]) for other in token.top]
+        content.append({**_scored(token.text, token.logprob), "top_logprobs": top})
         await turn.give()
     return ChatLogprobs.model_construct(content=content)

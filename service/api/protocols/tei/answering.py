@@ -48,6 +48,7 @@ async def embed(calls: Calls, request: TeiEmbedRequest) -> list[list[float]]:
             model=request.model,
             input=request.inputs,
             truncate=request.cuts,
+            truncation_side=request.side,
             normalize=request.normalize,
             prompt_name=request.prompt_name,
             dimensions=request.dimensions,
@@ -65,6 +66,7 @@ async def similarity(calls: Calls, request: SimilarityRequest) -> list[float]:
         model=request.model,
         inputs=[given.source_sentence, *given.sentences],
         truncate=parameters.truncate,
+        truncation_direction=parameters.truncation_direction,
         prompt_name=parameters.prompt_name,
     )
     first, *others = np.array(await embed(calls, asked))
@@ -89,6 +91,7 @@ async def predict(calls: Calls, request: PredictRequest) -> Iterator[Any]:
             model=request.model,
             input=[each[0] if len(each) == 1 else each for each in each_one],
             truncate=request.cuts,
+            truncation_side=request.side,
             activation=activation,
         )
         answer = await calls.answer_as(ClassifyResponse, asked, "classify")
@@ -108,6 +111,7 @@ async def rerank(calls: Calls, request: TeiRerankRequest) -> list[Rank]:
             query=request.query,
             documents=request.texts,
             truncate=request.cuts,
+            truncation_side=request.side,
             activation="none" if is_raw else "sigmoid",
             return_documents=request.return_text,
         )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
+from model.package.part import Side
 from service.api.protocols.nulls import NullsLeftOut
 from service.schemas.classify import Pair
 from service.schemas.request import MAX_INT32, Ids, ListsOfIds, Text, Texts
@@ -14,10 +15,19 @@ from service.schemas.rerank import MAX_DOCUMENTS
 
 MODEL = Field(None, description="name of the model; if left out, the first that fits answers")
 TRUNCATE = Field(None, description="whether texts that are too long are cut; true if left out, as in TEI since 2026")
-Direction = Literal["Right", "right"]
-DIRECTION: Direction = Field("Right", description="only ends are cut")
+Direction = Literal["Left", "left", "Right", "right"]
+DIRECTION: Direction = Field(
+    "Right", description="whether texts that are too long lose their beginnings or ends"
+)
 PROMPT_NAME = Field(None, description="one of the model's prompts, which goes before each text")
 RAW_SCORES = Field(False, description="the model's numbers instead of scores")
+
+
+def side_of(direction: Direction | None) -> Side | None:
+    """Return which side of texts is cut, where that is not the end, which may be left out."""
+    return "left" if direction in {"Left", "left"} else None
+
+
 Single = Annotated[list[Text], Field(min_length=1, max_length=1)]
 
 
@@ -39,6 +49,11 @@ class TruncatedRequest(TeiRequest):
     def cuts(self) -> bool:
         """Whether texts that are too long are cut."""
         return self.truncate is not False
+
+    @property
+    def side(self) -> Side | None:
+        """What is cut, where it is not what the model's own files say."""
+        return side_of(self.truncation_direction) if self.cuts else None
 
 
 class TeiEmbedRequest(TruncatedRequest):

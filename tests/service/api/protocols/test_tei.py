@@ -66,6 +66,26 @@ async def test_predictions_of_one_input_are_a_list_and_of_several_a_list_for_eac
             assert [pytest.approx(each, abs=1e-6) for each in some] == others
 
 
+async def test_texts_lose_their_beginnings_where_that_is_asked_for(client: Client) -> None:
+    left, text = {"truncation_direction": "Left"}, LONG + TEXTS[0]
+    (tokens,) = await post(client, "/tokenize", inputs=text)
+    ends = [tokens[0]["id"], *(token["id"] for token in tokens[-63:])]
+    vector = (await post(client, "/embed", input=[ends]))["embeddings"]
+    native = {"truncate": True, "truncation_side": "left"}
+
+    np.testing.assert_allclose(await post(client, "/embed", inputs=text, **left), vector, atol=1e-6)
+    (similar,) = await post(
+        client, "/similarity", inputs={"source_sentence": text, "sentences": [text]}, parameters=left
+    )
+    assert similar == pytest.approx(1)
+    (label,) = (await post(client, "/classify", input=text, top_k=1, **native))["results"][0]["labels"]
+    assert (await post(client, "/predict", inputs=text, **left))[0] == pytest.approx(label)
+    ranked = await post(client, "/rerank", query="dog", documents=[text], activation="sigmoid", **native)
+    (found,) = await post(client, "/rerank", query="dog", texts=[text], **left)
+    assert found["score"] == pytest.approx(ranked["results"][0]["relevance_score"])
+    assert found != (await post(client, "/rerank", query="dog", texts=[text]))[0]
+
+
 async def test_raw_scores_are_the_models_numbers(client: Client) -> None:
     raw = await post(client, "/predict", inputs=TEXTS[0], raw_scores=True)
     scores = {each["label"]: each["score"] for each in await post(client, "/predict", inputs=TEXTS[0])}
@@ -153,7 +173,7 @@ async def test_a_model_is_described_as_tei_does(client: Client) -> None:
         ("/embed", {"inputs": [["x"]]}, 422, "Validation", "inputs: "),
         ("/embed", {"inputs": "x", "dimensions": 99}, 413, "Validation", "the limit is 32"),
         ("/embed", {"inputs": "x", "prompt_name": "query"}, 413, "Validation", "this model has none"),
-        ("/embed", {"inputs": "x", "truncation_direction": "left"}, 422, "Validation", "truncation_direction"),
+        ("/embed", {"inputs": "x", "truncation_direction": "up"}, 422, "Validation", "truncation_direction"),
         ("/embed", {"inputs": "x", "model": "sentiment"}, 424, "Backend", "not for embed"),
         ("/predict", {"inputs": "x", "model": "embed"}, 424, "Backend", "not for classify"),
         ("/rerank", {"query": "x", "texts": ["y"], "model": "sentiment"}, 424, "Backend", "not for rerank"),

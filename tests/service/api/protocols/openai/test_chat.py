@@ -62,6 +62,9 @@ async def test_log_probabilities_have_the_tokens_bytes(client: Client) -> None:
         assert len(token["top_logprobs"]) == 3 and token["logprob"] == token["top_logprobs"][0]["logprob"]
         if "\ufffd" not in token["token"]:
             assert bytes(token["bytes"]).decode() == token["token"]
+        for other in token["top_logprobs"]:
+            known = None if "\ufffd" in other["token"] else list(other["token"].encode())
+            assert other.get("bytes") == known
     assert part["token"] == "\ufffd" and part.get("bytes") is None  # of a part of a character they are not known
 
 
