@@ -46,7 +46,7 @@ from model.checkpoints.nomic import NOMIC_BERT
 from model.checkpoints.opt import OPT
 from model.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.checkpoints.sentence import PoolingMode, SentenceLayout
-from model.checkpoints.t5 import MT5, T5
+from model.checkpoints.t5 import MT5, MT5_ENCODER, T5, T5_ENCODER
 from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_reader, with_library
 from model.checkpoints.tokenizer import fitting, read_tokenizer, without_ends, write_tokenizer
 from model.checkpoints.tokenizer.files import TokenizerFiles
@@ -84,17 +84,21 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "vit": VIT,
     "xlm-roberta": XLM_ROBERTA,
 }
-ENCODERS_OF: dict[str, Family] = {"gemma3_text": GEMMA3_ENCODER}  # where tokens see those behind them, too
+ENCODERS_OF: dict[str, Family] = {"gemma3_text": GEMMA3_ENCODER, "mt5": MT5_ENCODER, "t5": T5_ENCODER}
+ENCODERS_ALONE = (["T5EncoderModel"], ["MT5EncoderModel"])
 ONLY_TRANSLATE = frozenset({"marian", "m2m_100"})  # families that do nothing else
 
 
 def family_of(config: HFConfig) -> Family | None:
-    """Return the family of a config.json, or None where it is not supported."""
+    """Return the family of a config.json, or None where it is not supported.
+
+    Gemmas whose tokens see those behind them, too, and T5s without a decoder are families of their own.
+    """
     name = config.get("model_type")
     if not isinstance(name, str):
         return None
-    is_encoder = config.get("use_bidirectional_attention") is True and name in ENCODERS_OF
-    return ENCODERS_OF[name] if is_encoder else FAMILIES.get(name)
+    is_encoder = config.get("use_bidirectional_attention") is True or config.get("architectures") in ENCODERS_ALONE
+    return (ENCODERS_OF if is_encoder else FAMILIES).get(name, FAMILIES.get(name))
 
 
 def stated_config(folder: Path) -> TransformerConfig:

@@ -1,17 +1,21 @@
 """T5 and its version 1.1 (Raffel et al. 2020), Flan-T5 (Chung et al. 2022), mT5 (Xue et al. 2021).
 
 Pre-norm by the root mean square, no biases, no scaling of scores, and positions only as a bias of each stack's scores.
+The encoder alone makes vectors (Ni et al. 2022, Sentence-T5 and GTR).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from model.checkpoints.family import Family, HFConfig, Names, activation
+from model.checkpoints.heads import head_kind
 from model.config import (
     AttentionConfig,
     FeedForwardConfig,
     HeadConfig,
+    HeadKind,
     NormConfig,
     PositionsConfig,
     RelativeConfig,
@@ -33,6 +37,12 @@ def t5_config(config: HFConfig) -> TransformerConfig:
 def mt5_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of an mT5, which never scales."""
     return _to_config(config, HeadConfig())
+
+
+def encoder_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a T5's or mT5's encoder."""
+    head = HeadConfig(head_kind(config, ENCODER_HEADS))
+    return replace(_to_config(config, HeadConfig()), architecture="encoder", num_decoder_layers=0, head=head)
 
 
 def _to_config(config: HFConfig, head: HeadConfig) -> TransformerConfig:
@@ -116,5 +126,12 @@ HARMLESS = frozenset({"is_gated_act", "scale_decoder_outputs", "tie_word_embeddi
 # The first version's files have a table for cross-attention, which was never used.
 UNUSED = frozenset({"decoder.block.{}.layer.1.EncDecAttention.relative_attention_bias.weight"})
 
+ENCODER_HEADS: Mapping[HeadKind, Names] = {"embed": {}}
+ENCODER_NAMES = {
+    theirs: ours for theirs, ours in NAMES.items() if theirs.startswith("encoder.") or theirs == "shared.weight"
+}
+
 T5 = Family(t5_config, NAMES, DEFAULTS, HARMLESS, computed=UNUSED)
 MT5 = Family(mt5_config, NAMES, {**MT5_DEFAULTS, "feed_forward_proj": "gated-gelu"}, HARMLESS, computed=UNUSED)
+T5_ENCODER = Family(encoder_config, ENCODER_NAMES, DEFAULTS, HARMLESS, heads=ENCODER_HEADS)
+MT5_ENCODER = replace(T5_ENCODER, defaults=MT5.defaults)

@@ -122,6 +122,25 @@ def test_a_translator_makes_no_vectors(bert: Path, tmp_path: Path) -> None:
         check_description(tmp_path, pooling="mean")
 
 
+@torch.no_grad()
+def test_vectors_of_t5s_encoder_are_those_of_the_library(bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "t5").mkdir()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4}
+    config = transformers.T5Config(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **sizes)
+    random_weights(transformers.T5EncoderModel(config)).save_pretrained(tmp_path / "t5")
+    tokenizer.save_pretrained(tmp_path / "t5")
+    theirs = library(tmp_path / "t5", linear(32, 24, bias=False), Normalize())
+    theirs.save(str(tmp_path / "saved"), create_model_card=False)
+    model, tokens, card, family = read_checkpoint(tmp_path / "saved", "tiny", "MIT", scratch=tmp_path)
+    assert tokens is not None and card.task == "embed" and family == "t5"
+    ids, lengths = pad_rows([PackageTokenizer.load(tokens.file).encode(text).ids for text in TEXTS], 0)
+    ours = model(torch.from_numpy(ids), torch.arange(ids.shape[1]) < torch.from_numpy(lengths)[:, None])
+
+    expected = torch.tensor(np.asarray(theirs.encode(TEXTS)))
+    assert error_of(torch.nn.functional.normalize(ours, dim=-1), expected) < TOLERANCE
+
+
 def test_prompts_and_the_longest_text_are_read(bert: Path, tmp_path: Path) -> None:
     theirs = library(bert)
     theirs.prompts, theirs.default_prompt_name = {"query": "query: ", "passage": "passage: "}, "passage"

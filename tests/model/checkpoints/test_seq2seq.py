@@ -11,9 +11,12 @@ import pytest
 import torch
 import transformers
 
-from model.architectures import EncoderDecoder, EncoderDecoderReader
+from model.architectures import EncoderDecoder, EncoderDecoderReader, TextEncoder
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.read import FAMILIES
+from model.checkpoints.files import read_config
+from model.checkpoints.heads import VECTORS
+from model.checkpoints.read import FAMILIES, family_of
+from model.checkpoints.weights import open_weights
 from model.sizes import SIZES
 from tests.checkpoints import convert
 from tests.model.checkpoints.parity import SEEDS, assert_equal, imported, loud_weights
@@ -55,6 +58,31 @@ def random_config(family: str, seed: int) -> Any:
         sizes |= {"scale_embedding": draw.choice([True, False]), "decoder_start_token_id": 2}
         sizes["pad_token_id"] = draw.choice([1, 60]) if family == "marian" else 1
     return CLASSES[family][0](**sizes)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("family", ["t5", "mt5"])
+def test_an_encoder_alone_reads_as_in_transformers(family: str, seed: int, tmp_path: Path) -> None:
+    config = random_config(family, seed)
+    theirs = loud_weights(
+        {"t5": transformers.T5EncoderModel, "mt5": transformers.MT5EncoderModel}[family](config), seed
+    )
+    for name, weight in theirs.named_parameters():
+        if name.endswith(".q.weight"):
+            weight.mul_(config.d_kv**-0.5)
+    theirs.save_pretrained(tmp_path)
+    written = read_config(tmp_path)
+    family_of_it = family_of(written)
+    assert family_of_it is not None
+    with open_weights(tmp_path) as tensors:
+        ours = convert(family_of_it, {**written, "architectures": [VECTORS]}, tensors)
+    assert isinstance(ours, TextEncoder)
+    ids = torch.randint(3, config.vocab_size, (2, SOURCE), generator=torch.Generator().manual_seed(seed))
+    mask = torch.arange(SOURCE) < torch.tensor([[SOURCE], [11]])
+
+    expected = theirs(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+    assert_equal(ours.encode(ids, mask)[mask], expected[mask])
 
 
 @torch.no_grad()
