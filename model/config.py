@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
-from functools import cache
-from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from model.checked import Checked, flat
 
 Architecture = Literal["encoder", "decoder", "encoder_decoder", "vision"]
 PositionKind = Literal["sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned", "rotary", "none"]
@@ -27,77 +26,8 @@ HEADS_OF: dict[Architecture, tuple[HeadKind, ...]] = {
 MAX_WAVES = 2**28  # numbers of a table of sines, of 4 bytes each
 
 
-_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)  # else most of the time to read a manifest
-
-
-class ConfigError(ValueError):
-    """A field of a configuration has a value that is not allowed."""
-
-
-class _Checked:
-    """A group of fields that names the one that is wrong, its value, and what is allowed."""
-
-    GROUP: ClassVar[str] = ""  # before the fields' names in errors
-
-    def _check(self, field: str, allowed: bool, what: str) -> None:
-        if not allowed:
-            raise ConfigError(f"{self.GROUP}{field} is {getattr(self, field)!r}; it must be {what}")
-
-    def _check_at_least(self, least: int, *names: str) -> None:
-        for field in names:
-            self._check(field, getattr(self, field) >= least, f"at least {least}")
-
-    def _check_choices(self) -> None:
-        for field, hint in _hints(type(self)).items():
-            if get_origin(hint) is Literal:
-                allowed = get_args(hint)
-                self._check(field, getattr(self, field) in allowed, f"one of {', '.join(allowed)}")
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` wrote; raises `ConfigError` for a field that is unknown, missing, or wrong."""
-        hints = {field.name: _hints(cls)[field.name] for field in fields(cls)}  # type: ignore[arg-type]  # all are
-        if unknown := values.keys() - hints.keys():
-            raise ConfigError(f"{cls.GROUP}{min(unknown)} is no field; one of {', '.join(hints)} is")
-        needed = [field.name for field in fields(cls) if field.default is MISSING]  # type: ignore[arg-type]  # all are
-        if missing := [name for name in needed if name not in values]:
-            raise ConfigError(f"{cls.GROUP}{missing[0]} is missing")
-        return cls(**{name: _read(f"{cls.GROUP}{name}", hints[name], value) for name, value in values.items()})
-
-
-def _read(name: str, hint: Any, value: Any) -> Any:
-    """Return a field's value as its type has it: groups from mappings, tuples from lists."""
-    kinds = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
-    group = next((kind for kind in kinds if is_dataclass(kind)), None)
-    if group is not None and isinstance(value, Mapping):
-        return group.from_dict(value)  # type: ignore[union-attr]  # all groups have it
-    value = tuple(value) if isinstance(value, list) else value
-    if not any(_is_of(kind, value) for kind in kinds):
-        allowed = " or ".join(_KINDS.get(get_origin(kind) or kind, "a group of fields") for kind in kinds)
-        raise ConfigError(f"{name} is {value!r}; it must be {allowed}")
-    return value
-
-
-def _is_of(kind: Any, value: Any) -> bool:
-    if get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(type(item) is int for item in value)
-    if kind is float:
-        return type(value) in {int, float}
-    return type(value) is (str if get_origin(kind) is Literal else kind)  # a bool is no number
-
-
-_KINDS: dict[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    NoneType: "left out",
-    Literal: "a name",
-    tuple: "a list of whole numbers",
-}
-
-
 @dataclass(frozen=True)
-class RelativeConfig(_Checked):
+class RelativeConfig(Checked):
     """Scores that know how far a key is from its query.
 
     `bucketed`: each head adds a learned number for each bucket of distances; one table for all layers of a stack (T5,
@@ -119,7 +49,7 @@ class RelativeConfig(_Checked):
 
 
 @dataclass(frozen=True)
-class AttentionConfig(_Checked):
+class AttentionConfig(Checked):
     """Scaled dot-product attention in several heads (Vaswani et al. 2017, section 3.2)."""
 
     GROUP = "attention."
@@ -153,7 +83,7 @@ class AttentionConfig(_Checked):
 
 
 @dataclass(frozen=True)
-class RotaryScaling(_Checked):
+class RotaryScaling(Checked):
     """Slower rotations for texts longer than those of pretraining (Llama 3, Grattafiori et al. 2024, section 3.4.2).
 
     Waves longer than original_max_positions / low_frequency_factor turn `factor` times as slowly, those shorter than
@@ -177,7 +107,7 @@ class RotaryScaling(_Checked):
 
 
 @dataclass(frozen=True)
-class PositionsConfig(_Checked):
+class PositionsConfig(Checked):
     """What tells the order of tokens.
 
     `sinusoidal`: waves added to the embeddings (Vaswani et al. 2017, section 3.5); `-halves` has all sines before all
@@ -205,7 +135,7 @@ class PositionsConfig(_Checked):
 
 
 @dataclass(frozen=True)
-class NormConfig(_Checked):
+class NormConfig(Checked):
     """Normalisation of each position's vector: LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019).
 
     `post`: behind the sum of sublayer and residual (Vaswani et al. 2017); `pre`: before the sublayer, and once more at
@@ -227,7 +157,7 @@ class NormConfig(_Checked):
 
 
 @dataclass(frozen=True)
-class FeedForwardConfig(_Checked):
+class FeedForwardConfig(Checked):
     """The position-wise feed-forward network (Vaswani et al. 2017, section 3.3), gated or not (Shazeer 2020)."""
 
     GROUP = "feed_forward."
@@ -243,7 +173,7 @@ class FeedForwardConfig(_Checked):
 
 
 @dataclass(frozen=True)
-class EmbeddingsConfig(_Checked):
+class EmbeddingsConfig(Checked):
     """What is added to a word's vector, and done with the sum, before the first block."""
 
     GROUP = "embeddings."
@@ -260,7 +190,7 @@ class EmbeddingsConfig(_Checked):
 
 
 @dataclass(frozen=True)
-class VisionConfig(_Checked):
+class VisionConfig(Checked):
     """Square images, cut into square patches (Dosovitskiy et al. 2021).
 
     `distillation`: behind CLS may stand a second token, which learned from a teacher (Touvron et al. 2021, DeiT); with
@@ -293,7 +223,7 @@ class VisionConfig(_Checked):
 
 
 @dataclass(frozen=True)
-class HeadConfig(_Checked):
+class HeadConfig(Checked):
     """What becomes of the last hidden states.
 
     | kind | of | answer |
@@ -335,7 +265,7 @@ class HeadConfig(_Checked):
 
 
 @dataclass(frozen=True)
-class TransformerConfig(_Checked):
+class TransformerConfig(Checked):
     """Everything that fixes the shape of a transformer; weights fit exactly one configuration.
 
     Raises `ConfigError` naming the field, its value and what is allowed.
@@ -457,11 +387,3 @@ class TransformerConfig(_Checked):
         ours, theirs = flat(self.to_dict()), flat(other.to_dict())
         values = {name: (ours.get(name), theirs.get(name)) for name in [*ours, *(theirs.keys() - ours.keys())]}
         return {name: pair for name, pair in values.items() if pair[0] != pair[1]}
-
-
-def flat(values: Mapping[str, Any], group: str = "") -> dict[str, Any]:
-    """Return the values of nested dictionaries by their path, `group.field`."""
-    by_path: dict[str, Any] = {}
-    for name, value in values.items():
-        by_path |= flat(value, f"{group}{name}.") if isinstance(value, Mapping) else {f"{group}{name}": value}
-    return by_path

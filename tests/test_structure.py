@@ -52,8 +52,10 @@ def test_the_package_contract_needs_of_the_model_only_its_configuration() -> Non
         if name.startswith("model.") and not name.startswith("model.package")
     }
 
-    assert of_model == {"model.config"}  # the image has no more of it
-    assert not any(name.startswith(("model", "torch")) for name in imports_of(ROOT / "model" / "config.py"))
+    assert of_model == {"model.checked", "model.config"}  # serving needs no more of it
+    for file, needed in (("config.py", {"model.checked"}), ("checked.py", set())):
+        found = {name for name in imports_of(ROOT / "model" / file) if name.startswith(("model", "torch"))}
+        assert found == needed
 
 
 def test_serving_is_free_of_torch() -> None:

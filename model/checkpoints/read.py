@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from model.architectures import Transformer
 from model.card import Card, Tokens
+from model.checked import ConfigError
 from model.checkpoints.bart import BART, MBART
 from model.checkpoints.bert import BERT
 from model.checkpoints.deberta import DEBERTA
@@ -52,7 +53,7 @@ from model.checkpoints.tokenizer import fitting, read_tokenizer, without_ends, w
 from model.checkpoints.tokenizer.files import TokenizerFiles
 from model.checkpoints.vit import DEIT, VIT
 from model.checkpoints.weights import open_weights
-from model.config import Architecture, ConfigError, TransformerConfig
+from model.config import Architecture, TransformerConfig
 
 FAMILIES: dict[str, Family] = {  # by `model_type`
     "bart": BART,

@@ -24,7 +24,7 @@ from model.package import Manifest, PackageError
 
 VARIABLE = "TRIFOLD_CACHE_DIR"
 # Whose change makes another package of the same checkpoint.
-EXPORTER = ("config.py", "card.py", "architectures", "checkpoints", "export", "layers", "package")
+EXPORTER = ("checked.py", "config.py", "card.py", "architectures", "checkpoints", "export", "layers", "package")
 
 
 @dataclass(frozen=True)

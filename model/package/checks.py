@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from model.config import ConfigError, TransformerConfig
+from model.checked import ConfigError
+from model.config import TransformerConfig
 
 if TYPE_CHECKING:
     from model.package.generation import Generation

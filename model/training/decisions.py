@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from model.card import Card
-from model.config import flat
+from model.checked import flat
 from model.package.manifest import sha256_of
 from model.training.errors import RunError
 from model.training.objectives import Objective

@@ -12,7 +12,8 @@ import torch
 from tokenizers import Tokenizer
 
 from model.architectures import Transformer, build
-from model.config import ConfigError, TransformerConfig
+from model.checked import ConfigError
+from model.config import TransformerConfig
 from model.package import Dataset
 from model.package.manifest import sha256_of, write_whole
 from model.training.decisions import Decisions

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from model.architectures import build
+from model.checked import ConfigError
 from model.config import (
     AttentionConfig,
-    ConfigError,
     EmbeddingsConfig,
     FeedForwardConfig,
     HeadConfig,

@@ -9,12 +9,12 @@ import torch
 import transformers
 
 from model.architectures import DecoderLM, TextEncoder
+from model.checked import ConfigError
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import read_config
 from model.checkpoints.heads import VECTORS
 from model.checkpoints.read import FAMILIES
 from model.checkpoints.weights import open_weights
-from model.config import ConfigError
 from model.layers.attention import FullAttention
 from model.sizes import SIZES
 from tests.model.checkpoints.parity import SEEDS, assert_equal, converted_by_family, imported, loud_weights
