@@ -360,6 +360,8 @@ class TransformerConfig(Checked):
         self.head._check("kind", self.head.kind in allowed, f"one of {', '.join(allowed)} in {self.architecture}")
         is_wide = self.head.pooling != "weighted" or self.embeddings.width is None
         self.head._check("pooling", is_wide, "one of first, mean, last where embeddings have a width of their own")
+        is_mapped = self.head.dense or self.head.kind not in {"fill", "pretrain"} or self.embeddings.width is None
+        self.head._check("dense", is_mapped, "True where words have a width of their own, and are to be filled in")
         has_labels = self.head.kind not in {"classify", "tag"} or self.head.num_labels >= 1
         self.head._check("num_labels", has_labels, f"at least 1 in a head of kind {self.head.kind}")
 

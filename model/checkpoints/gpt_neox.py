@@ -38,19 +38,23 @@ def to_config(config: HFConfig) -> TransformerConfig:
 
 def _positions(config: HFConfig, head_dim: int) -> PositionsConfig:
     """Return the rotation, of the share of each head that a file has under an older or a newer name."""
-    given = dict(config["rope_parameters"] or {})
-    share = given.pop("partial_rotary_factor", None)
-    if config["rope_parameters"] is None:
-        share = config["rotary_pct"]
-    elif config["rotary_pct"] not in {share, DEFAULTS["rotary_pct"]}:
-        raise CheckpointError(unsupported("rotary_pct", config["rotary_pct"], "rope_parameters say otherwise"))
+    given, stated = dict(config["rope_parameters"] or {}), config["rotary_pct"]
+    if given and config["rope_scaling"]:  # of which transformers takes the latter, with another share
+        raise CheckpointError(unsupported("rope_scaling", config["rope_scaling"], "rope_parameters are there, too"))
+    share = given.pop("partial_rotary_factor", stated)
+    if stated is not None and share != stated:
+        raise CheckpointError(unsupported("rotary_pct", stated, "rope_parameters say otherwise"))
     waves = {name: config[name] for name in ("rope_scaling", "rope_local_base_freq", "max_position_embeddings")}
     waves |= {"rope_parameters": given, "rope_theta": config["rotary_emb_base"]}
     positions = rotary_positions(waves, has_windows=False, by_type=False)
-    turning = int(head_dim * (DEFAULTS["rotary_pct"] if share is None else share))
+    turning = int(head_dim * (ROTARY_SHARE if share is None else share))
+    if turning % 2:
+        why = f"{turning} of the {head_dim} features of each head would turn, which must be an even number"
+        raise CheckpointError(unsupported("rotary_pct", share, why))
     return replace(positions, rotary_dim=None if turning == head_dim else turning)
 
 
+ROTARY_SHARE = 0.25  # where no file says it
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 50432,
     "hidden_size": 6144,
@@ -64,7 +68,7 @@ DEFAULTS: dict[str, Any] = {
     "tie_word_embeddings": False,
     "use_parallel_residual": True,
     "attention_bias": True,
-    "rotary_pct": 0.25,
+    "rotary_pct": None,
     "rotary_emb_base": 10000,
     "rope_parameters": None,
     "rope_scaling": None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ CLASSES: Mapping[str, HeadKind] = {
     "MTModel": "words",
     VECTORS: "embed",
 }
+HEAD = re.compile(r"For[A-Z]|(LMHead|MT|DoubleHeads)Model$")  # in names of classes with one
+PRETRAINED = ("ForMaskedLM", "ForPreTraining", "ForNextSentencePrediction")
 ANSWER_LABELS = ("start", "end")
 MAX_LABELS = 1_000_000  # of which each has a name
 
@@ -54,14 +57,20 @@ def head_kind(config: HFConfig, supported: Collection[HeadKind]) -> HeadKind:
     kind = next((kind for end, kind in CLASSES.items() if classes[0].endswith(end)), None)
     if kind is None or kind not in supported:
         ends = ", ".join(end for end, kind in CLASSES.items() if kind in supported and kind != "embed")
+        known = f"only names that end in {ends} are supported" if ends else "this family only makes vectors"
         bare = is_bare(classes[0]) and "embed" in supported
-        hint = (
-            "; a model without a head makes vectors, and needs modules.json, or --pooling, to say how" if bare else ""
-        )
-        raise CheckpointError(
-            unsupported("architectures", classes, f"only names that end in {ends} are supported{hint}")
-        )
+        hint = "; a model without a head needs modules.json, or --pooling, to say how it makes vectors" if bare else ""
+        raise CheckpointError(unsupported("architectures", classes, f"{known}{hint}"))
     return kind
+
+
+def has_head(config: HFConfig) -> bool:
+    """Tell whether a checkpoint is for something by its class; those of a pretraining are for nothing yet."""
+    classes = config.get("architectures")
+    if classes is None:
+        return False
+    names = [str(name) for name in classes] if isinstance(classes, list) else [str(classes)]
+    return any(HEAD.search(name) and not name.endswith(PRETRAINED) for name in names)
 
 
 def is_bare(name: str) -> bool:

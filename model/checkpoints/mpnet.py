@@ -16,7 +16,12 @@ def mpnet_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of an MPNet."""
     require(config, relative_attention_num_buckets=BUCKETS)
     made = roberta.roberta_config(config)
-    return replace(made, attention=replace(made.attention, relative=RelativeConfig("bucketed", BUCKETS)))
+    relative = RelativeConfig("bucketed", BUCKETS)
+    return replace(
+        made,
+        attention=replace(made.attention, relative=relative),
+        embeddings=replace(made.embeddings, segments=0),  # whatever a file says
+    )
 
 
 DEFAULTS = {

@@ -1,6 +1,7 @@
 """NomicBERT (Nussbaum et al. 2024; nomic-embed-text): a BERT with rotary positions, SwiGLU and no biases.
 
-Files have the fields and tensors of the code that it was published with, or those of transformers, or both.
+Files have the fields of the code that it was published with, or those of transformers, or both. The body's tensors have
+the names of either, those of heads transformers' alone.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def nomic_config(config: HFConfig) -> TransformerConfig:
 def _either(config: HFConfig, old: str, name: str) -> Any:
     """Return the value of a field that a file may have under either name; raises `CheckpointError` for two values."""
     given = [config[field] for field in (name, old) if config[field] is not None]
-    if len({*given}) > 1:
+    if given[1:] and given[0] != given[1]:
         raise CheckpointError(unsupported(old, given[1], f"{name} says otherwise"))
     return given[0] if given else CLASS_DEFAULTS[name]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
-from model.checkpoints.roberta import FIRST_POSITION
 from model.config import AttentionConfig, FeedForwardConfig, NormConfig, TransformerConfig
+
+FIRST_POSITION = 2  # rows of the table that belong to no token
 
 
 def to_config(config: HFConfig) -> TransformerConfig:

@@ -46,7 +46,7 @@ from model.checkpoints.mpnet import MPNET
 from model.checkpoints.nomic import NOMIC_BERT
 from model.checkpoints.opt import OPT
 from model.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
-from model.checkpoints.sentence import PoolingMode, SentenceLayout
+from model.checkpoints.sentence import MODULES_FILE, PoolingMode, SentenceLayout
 from model.checkpoints.t5 import MT5, MT5_ENCODER, T5, T5_ENCODER
 from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_reader, with_library
 from model.checkpoints.tokenizer import fitting, read_tokenizer, without_ends, write_tokenizer
@@ -106,10 +106,11 @@ def stated_config(folder: Path) -> TransformerConfig:
     """Return the configuration that a folder's config.json states; needs neither weights nor tokenizer.
 
     Raises `CheckpointError`, also for outputs chosen in ways that are not known. Those of T5 1.1 state that the output
-    matrix is the model's own; `read_checkpoint` asks the numbers.
+    matrix is the model's own; `read_checkpoint` asks the numbers. Models without a head have the same sizes however
+    their vectors are made.
     """
     with broken_values(folder):
-        described = _described(folder)
+        described = _described(folder, "mean" if _is_open(folder) else None)
         made, is_own = described.made, described.config.get("tie_word_embeddings") is False
         if made.head.kind == "words":
             _output_settings(folder, described.config, made.architecture)
@@ -154,6 +155,14 @@ def check_description(
     """Raise `CheckpointError` for what `read_checkpoint` refuses, as far as it shows without weights."""
     with TemporaryDirectory() as scratch, broken_values(folder):
         _tokens_and_card(folder, _described(folder, pooling), "checked", "", languages, Path(scratch))
+
+
+def _is_open(folder: Path) -> bool:
+    """Whether a folder leaves it to its user how a model without a head makes vectors."""
+    config = read_config(folder)
+    family, classes = family_of(config), config.get("architectures")
+    is_one = isinstance(classes, list) and len(classes) == 1 and is_bare(str(classes[0]))
+    return is_one and family is not None and "embed" in family.heads and not (folder / MODULES_FILE).is_file()
 
 
 @dataclass(frozen=True)

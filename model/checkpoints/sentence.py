@@ -221,6 +221,8 @@ def _dense(folder: Path) -> Dense:
     if activation not in list(DENSE_ACTIVATIONS):
         allowed = ", ".join(DENSE_ACTIVATIONS)
         raise CheckpointError(f"{path}: activation_function is {activation!r}; only {allowed} are supported")
+    if type(values.get("bias", True)) is not bool:
+        raise CheckpointError(f"{path}: bias is {values['bias']!r}; it must be true or false")
     return Dense(folder, *widths, DENSE_ACTIVATIONS[activation], values.get("bias", True))
 
 

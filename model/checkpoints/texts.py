@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -14,8 +15,15 @@ from model.card import Card, Tokens
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import HFConfig
 from model.checkpoints.fields import unsupported
-from model.checkpoints.heads import VECTORS, purpose_of
-from model.checkpoints.sentence import POOLINGS, PoolingMode, SentenceLayout, cross_encoder_activation, read_layout
+from model.checkpoints.heads import VECTORS, has_head, purpose_of
+from model.checkpoints.sentence import (
+    POOLINGS,
+    Dense,
+    PoolingMode,
+    SentenceLayout,
+    cross_encoder_activation,
+    read_layout,
+)
 from model.checkpoints.tokenizer import of_one_type, read_tokenizer, without_last_pad
 from model.checkpoints.tokenizer.files import TokenizerFiles
 from model.checkpoints.weights import open_weights
@@ -38,12 +46,12 @@ def with_library(
     """Return a config.json with what sentence-transformers' files add to it, and how they make vectors, if they do.
 
     `pooling` makes vectors of a model whose files do not say how; raises `CheckpointError` where they do, and where
-    it has labels.
+    it has a head.
     """
     layout = read_layout(folder)
     if pooling is not None:
-        if layout is not None or _labels_texts(config):
-            why = "modules.json says how its vectors are made" if layout is not None else "it labels texts"
+        if layout is not None or has_head(config):
+            why = "modules.json says how its vectors are made" if layout is not None else "it has a head"
             raise CheckpointError(f"{folder}: {why}; leave pooling out")
         layout = SentenceLayout(POOLINGS[pooling], Embedding(normalize=False))
     if layout is not None and not _labels_texts(config):
@@ -63,18 +71,26 @@ def dense_weights(layout: SentenceLayout | None, *, allow_pickle: bool) -> Itera
         yield {}
         return
     with ExitStack() as stack:
-        files = [stack.enter_context(open_weights(part.folder, allow_pickle=allow_pickle)) for part in layout.dense]
-        first, *others = [{name.removeprefix("linear."): file[name] for name in file} for file in files]
-        for part, values in zip(layout.dense[1:], others, strict=True):
-            first = _behind(part.folder, first, values)
-        yield {f"head.transform.dense.{name}": value for name, value in first.items()}
+        first, *others = [_weights_of(part, stack, allow_pickle=allow_pickle) for part in layout.dense]
+        yield {f"head.transform.dense.{name}": value for name, value in reduce(_behind, others, first).items()}
 
 
-def _behind(folder: Path, first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return one linear map that does what two do; raises `CheckpointError` where the second's do not fit."""
-    known = {"weight", "bias"}
-    if unknown := (first.keys() | second.keys()) - known or {"weight"} - (first.keys() & second.keys()):
-        raise CheckpointError(f"{folder}: of two maps that become one each has a weight, and maybe a bias ({unknown})")
+def _weights_of(part: Dense, stack: ExitStack, *, allow_pickle: bool) -> dict[str, Tensor]:
+    """Return a linear map's weight, and its bias if it has one; raises `CheckpointError` for any other tensors."""
+    file = stack.enter_context(open_weights(part.folder, allow_pickle=allow_pickle))
+    found = {name.removeprefix("linear."): file[name] for name in file}
+    shapes = {"weight": (part.output_width, part.width)} | ({"bias": (part.output_width,)} if part.has_bias else {})
+    for name in sorted(found.keys() | shapes.keys()):
+        shape = tuple(found[name].shape) if name in found else None
+        if shape != shapes.get(name) or not found[name].is_floating_point():
+            there = "is not there" if shape is None else f"has the shape {shape} and the type {found[name].dtype}"
+            wanted = f"floating-point numbers of the shape {shapes[name]}" if name in shapes else "left out"
+            raise CheckpointError(f"{part.folder}: linear.{name} {there}; it must be {wanted}")
+    return found
+
+
+def _behind(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return one linear map that does what two do, one behind the other."""
     weight = second["weight"].double()
     made = {"weight": (weight @ first["weight"].double()).float()}
     biases = [second["bias"].double()] if "bias" in second else []

@@ -209,14 +209,14 @@ def _check_made(package: Path, options: ImportOptions) -> None:
             f"{package}: it is a package already, in {made}; export it anew to have it in {options.precision}"
         )
     told = {
-        "knows its languages": options.languages,
-        "states its licence": options.licence,
-        "has its scales, or needs none": options.texts,
-        "makes vectors in its own way, if any": options.pooling,
+        "languages": options.languages,
+        "licence": options.licence,
+        "samples": options.texts,
+        "pooling": options.pooling,
     }
-    for known, given in told.items():
+    for name, given in told.items():
         if given is not None:
-            raise HubError(f"{package}: it is a package already, which {known}; leave them out")
+            raise HubError(f"{package}: it is a package already, of which that is settled; leave {name} out")
 
 
 def _check_description(source: HubName | Path, described: Path, options: ImportOptions) -> None:

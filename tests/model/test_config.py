@@ -116,6 +116,13 @@ def test_a_wrong_field_of_a_group_is_named_with_its_group(group: Any, fields: di
             {"feed_forward": FeedForwardConfig(48, parallel=True), "norm": NormConfig(placement="post")},
             "feed_forward.parallel is True; it must be False where norm.placement is post",
         ),
+        (
+            {
+                **{"architecture": "encoder", "num_decoder_layers": 0, "positions": PositionsConfig()},
+                **{"embeddings": EmbeddingsConfig(width=8), "head": HeadConfig("fill")},
+            },
+            "head.dense is False; it must be True where words have a width of their own",
+        ),
         ({"embeddings": EmbeddingsConfig(width=8)}, "embeddings.width is 8; it must be left out but in architecture"),
         ({"vision": VisionConfig(8, 4)}, "it must be given in architecture vision, and only there"),
     ],

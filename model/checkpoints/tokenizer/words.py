@@ -57,6 +57,7 @@ def byte_pairs(files: TokenizerFiles) -> Tokenizer:
     """Return GPT-2's byte-level BPE, which adds nothing to a text."""
     tokenizer = _byte_pairs(files)
     named = [files.token(name, END_OF_TEXT) for name in ("unk_token", "bos_token", "eos_token")]
+    named += [token for name, token in files.named_tokens.items() if name == "pad_token"]  # OPT's; GPT-2 has none
     files.add_tokens(tokenizer, dict.fromkeys(named))
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     return tokenizer

@@ -33,6 +33,12 @@ def test_a_published_configuration_is_read(name: str) -> None:
     assert family is not None and family.to_config(PUBLISHED[name]) == SIZES[name]
 
 
+def test_a_field_that_mpnet_does_not_have_changes_nothing() -> None:
+    config = {**PUBLISHED["mpnet-base"], "type_vocab_size": 2}
+
+    assert FAMILIES["mpnet"].to_config(config) == SIZES["mpnet-base"]
+
+
 def test_fields_of_a_pooler_that_nobody_computes_change_nothing() -> None:
     assert BERT.to_config(MULTILINGUAL_BERT).vocab_size == 119547
 

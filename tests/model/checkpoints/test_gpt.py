@@ -102,6 +102,21 @@ def test_a_published_configuration_is_read(name: str) -> None:
     assert FAMILIES[config["model_type"]].to_config(config) == SIZES[name]
 
 
+@pytest.mark.parametrize(
+    ("rope", "turning"),
+    [
+        ({"rope_parameters": {"rope_theta": 1e4}, "rotary_pct": 0.5}, 32),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}, "rotary_pct": None}, 32),
+        ({"rotary_pct": None}, 16),
+        ({"rotary_pct": 1.0}, None),
+    ],
+)
+def test_the_share_of_a_head_that_turns_is_read_where_it_is_stated(rope: dict[str, Any], turning: int | None) -> None:
+    config = {name: value for name, value in {**PUBLISHED["pythia-160m"], **rope}.items() if value is not None}
+
+    assert FAMILIES["gpt_neox"].to_config(config).positions.rotary_dim == turning
+
+
 def test_what_published_files_say_without_effect_is_passed_over() -> None:
     beside = {"predict_special_tokens": True, "n_special": 0, "language": "english", "name": "GPT-2 medium"}
     config = {**PUBLISHED["gpt2"], **beside, "_attn_implementation": "sdpa", "unsloth_fixed": True, "is_causal": True}
@@ -118,6 +133,12 @@ def test_what_published_files_say_without_effect_is_passed_over() -> None:
         ("opt-125m", {"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512; only 768"),
         ("pythia-160m", {"rope_parameters": {"partial_rotary_factor": 1.0}, "rotary_pct": 0.5}, "say otherwise"),
         ("pythia-160m", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_type is 'linear'; only default"),
+        (
+            "pythia-160m",
+            {"rope_scaling": {"type": "default"}, "rope_parameters": {"rope_theta": 1e4}},
+            "rope_parameters are there, too",
+        ),
+        ("pythia-160m", {"rotary_pct": 0.05}, "rotary_pct is 0.05; 3 of the 64 features of each head would turn"),
         ("tinystories-33m", {"is_causal": False}, "is_causal is False; only True"),
         ("gpt2", {"add_cross_attention": True}, "add_cross_attention is True; only False"),
         ("tinystories-33m", {"attention_types": [[["global"], 3]]}, "it must name num_layers (4) layers"),

@@ -44,7 +44,7 @@ def test_the_class_names_the_head(name: str, kind: HeadKind) -> None:
         (["A", "B"], "architectures is ['A', 'B']; it must name one class"),
         (["BertForMultipleChoice"], "only names that end in ForSequenceClassification"),
         (["GPT2LMHeadModel"], "only names that end in ForSequenceClassification"),
-        (["BertModel"], "a model without a head makes vectors, and needs modules.json, or --pooling, to say how"),
+        (["BertModel"], "a model without a head needs modules.json, or --pooling, to say how it makes vectors"),
     ],
 )
 def test_a_class_without_a_known_head_is_refused(classes: Any, words: str) -> None:

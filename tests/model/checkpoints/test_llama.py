@@ -13,7 +13,7 @@ from model.checked import ConfigError
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import read_config
 from model.checkpoints.heads import VECTORS
-from model.checkpoints.read import FAMILIES
+from model.checkpoints.read import FAMILIES, family_of
 from model.checkpoints.weights import open_weights
 from model.layers.attention import FullAttention
 from model.sizes import SIZES
@@ -201,6 +201,14 @@ async def test_the_service_generates_what_transformers_does(family: str, tmp_pat
     prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (5, 1, 37, 50, 12)]
 
     await assert_engine_agrees(package, theirs, prompts, tokens=20)
+
+
+def test_a_gemma_that_sees_both_ways_only_makes_vectors() -> None:
+    config = {**PUBLISHED["gemma-3-270m"], "use_bidirectional_attention": True}
+    family = family_of(config)
+    assert family is not None
+    with pytest.raises(CheckpointError, match=r"Gemma3ForCausalLM.*; this family only makes vectors"):
+        family.to_config(config)
 
 
 def test_what_is_said_twice_may_be_said_in_two_ways() -> None:

@@ -108,11 +108,23 @@ def test_what_says_how_its_vectors_are_made_is_asked_for_no_other_way(bert: Path
         read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path, pooling="mean")
 
 
-def test_a_model_of_labels_has_no_vectors(bert: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kind", ["ForSequenceClassification", "ForQuestionAnswering", "ForMultipleChoice", "LMHeadModel"]
+)
+@pytest.mark.parametrize("is_list", [True, False])
+def test_a_model_with_a_head_has_no_vectors(kind: str, is_list: bool, bert: Path, tmp_path: Path) -> None:
     shutil.copytree(bert, tmp_path, dirs_exist_ok=True)
-    change(tmp_path / "config.json", architectures=["BertForSequenceClassification"])
-    with pytest.raises(CheckpointError, match="it labels texts; leave pooling out"):
-        read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path, pooling="mean")
+    change(tmp_path / "config.json", architectures=[f"Bert{kind}"] if is_list else f"Bert{kind}")
+    with pytest.raises(CheckpointError, match="it has a head; leave pooling out"):
+        check_description(tmp_path, pooling="mean")
+
+
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "BertForPreTraining", "Contriever"])
+def test_a_model_that_was_only_pretrained_has_vectors(name: str, bert: Path, tmp_path: Path) -> None:
+    shutil.copytree(bert, tmp_path, dirs_exist_ok=True)
+    change(tmp_path / "config.json", architectures=[name])
+
+    check_description(tmp_path, pooling="mean")
 
 
 def test_a_translator_makes_no_vectors(bert: Path, tmp_path: Path) -> None:
@@ -244,6 +256,11 @@ def test_a_cross_encoder_names_what_makes_scores(tmp_path: Path) -> None:
         ),
         (None, {"1_Pooling": {"twist": 3}}, "twist is 3, which is not supported"),
         (["Transformer", "Pooling", "Dense"], {"2_Dense": {"in_features": 32}}, "there is no out_features"),
+        (
+            ["Transformer", "Pooling", "Dense"],
+            {"2_Dense": {"in_features": 32, "out_features": 32, "bias": "no"}},
+            "bias is 'no'; it must be true or false",
+        ),
         (["Transformer", "Pooling", "Dense"], {"2_Dense": {"in_features": 32, "out_features": 1.5}}, "whole numbers"),
         (
             None,
@@ -275,12 +292,11 @@ def test_lower_casing_that_the_tokenizer_does_not_do_is_refused(bert: Path, tmp_
 @pytest.mark.parametrize(
     ("tensors", "words"),
     [
-        (
-            {"weight": (1, 32), "bias": (20,)},
-            r"the shape is \(1, 32\); head\.transform\.dense\.weight needs \(20, 32\)",
-        ),
-        ({"weight": (20, 32)}, r"lacks 1 parameters, the first head\.transform\.dense\.bias"),
-        ({"weight": (20, 32), "bias": (20,), "scale": (1,)}, r"has no head\.transform\.dense\.scale"),
+        ({"weight": (1, 32), "bias": (20,)}, r"linear\.weight has the shape \(1, 32\) .*of the shape \(20, 32\)"),
+        ({"weight": (20, 32), "bias": (1,)}, r"linear\.bias has the shape \(1,\) .*of the shape \(20,\)"),
+        ({"weight": (20, 32), "bias": ()}, r"linear\.bias has the shape \(\) .*of the shape \(20,\)"),
+        ({"weight": (20, 32)}, r"linear\.bias is not there; it must be floating-point numbers of the shape \(20,\)"),
+        ({"weight": (20, 32), "bias": (20,), "scale": (1,)}, r"linear\.scale has the shape \(1,\) .*must be left out"),
     ],
 )
 def test_weights_behind_pooling_that_do_not_fit_are_named(
@@ -304,6 +320,15 @@ def test_a_list_of_modules_that_lacks_something_is_named(lacks: str, tmp_path: P
         read_layout(tmp_path)
 
 
-def test_a_bare_model_without_a_layout_is_refused(bert: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"needs modules\.json, or --pooling, to say how"):
-        stated_config(bert)
+def test_weights_behind_pooling_are_floating_point_numbers(bert: Path, tmp_path: Path) -> None:
+    library(bert, linear(32, 20, bias=False)).save(str(tmp_path), create_model_card=False)
+    save_file({"linear.weight": torch.ones(20, 32, dtype=torch.int8)}, tmp_path / "2_Dense" / "model.safetensors")
+
+    with pytest.raises(CheckpointError, match=r"the type torch\.int8; it must be floating-point"):
+        read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path)
+
+
+def test_a_bare_model_without_a_layout_has_sizes_and_is_refused(bert: Path) -> None:
+    assert stated_config(bert).head.kind == "embed"  # its sizes do not depend on how vectors are made
+    with pytest.raises(CheckpointError, match=r"needs modules\.json, or --pooling, to say how it makes vectors"):
+        check_description(bert)

@@ -152,6 +152,20 @@ def test_byte_pairs_give_the_ids_of_transformers(family: str, tmp_path: Path) ->
     assert ours.encode("a", "b").ids == theirs("a", "b")["input_ids"]
 
 
+def test_opts_padding_is_a_token_in_texts_too(tmp_path: Path) -> None:
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(
+        PAGE, vocab_size=400, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], show_progress=False
+    )
+    trained.save_model(str(tmp_path))
+    named = {"unk_token": "</s>", "bos_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>", "add_bos_token": True}
+    write_json(tmp_path, tokenizer_config={**named, "tokenizer_class": "GPT2Tokenizer"})
+    ours, theirs = make_tokenizer(tmp_path, "opt"), transformers.GPT2Tokenizer.from_pretrained(tmp_path)
+
+    for text in ("Alle Menschen", "<pad> a</s>b"):
+        assert ours.encode(text).ids == theirs(text)["input_ids"]
+
+
 def test_added_tokens_keep_their_ids(tmp_path: Path) -> None:
     trained = ByteLevelBPETokenizer()
     trained.train_from_iterator(PAGE, vocab_size=400, special_tokens=["<|endoftext|>"], show_progress=False)
