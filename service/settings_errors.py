@@ -28,7 +28,7 @@ def parse_yaml(path: Path, content: bytes) -> Any:
 def problems(error: ValidationError, known: Iterable[str] = ()) -> str:
     """Return all that is wrong, each by its field; values are left out, as they may be secrets.
 
-    `known`: names of fields, one of which a field that is not known may be a slip of.
+    `known`: names of fields, one of which a field that is not known may be a slip of; it may stand in a wrong place.
     """
     return "; ".join(_problem(each, list(known)) for each in error.errors())
 
@@ -36,6 +36,9 @@ def problems(error: ValidationError, known: Iterable[str] = ()) -> str:
 def _problem(found: ErrorDetails, known: Sequence[str]) -> str:
     field, message = ".".join(map(str, found["loc"])), found["msg"]
     if found["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(found["loc"][-1]), known, n=1)
+        name = str(found["loc"][-1])
+        near = difflib.get_close_matches(name, known, n=1)
         message = f"not known; did you mean {near[0]}?" if near else "not known"
+        if name in known:
+            message = "not a field here, but in another place of such a file; service/settings.md lists them all"
     return ": ".join(filter(None, (field, message)))

@@ -101,6 +101,8 @@ def test_two_models_of_one_name_are_refused_before_anything_is_looked_for(sentim
         ({"model": "a/b", "max_slots": 0}, r"models\.1: max_slots: .*greater than or equal to 1"),
         ({"model": "a/b", "precision": "int3"}, r"models\.1: precision: .*'float32', 'float16', 'int8'"),
         ({"model": "a/b", "name": "A B"}, r"models\.1: name: "),
+        ({"package": "c", "pooling": "cls"}, r"models\.1: pooling: not a field here, but in another place"),
+        ({"package": "c", "min_replicas": 2}, r"models\.1: min_replicas: not a field here, but in another place"),
         ({"model": "a/b", "package": "c"}, r"models\.1: either model or package"),
         ({"threads": 2}, r"models\.1: package: Field required"),
     ],

@@ -16,9 +16,7 @@ from service.schemas.rerank import MAX_DOCUMENTS
 MODEL = Field(None, description="name of the model; if left out, the first that fits answers")
 TRUNCATE = Field(None, description="whether texts that are too long are cut; true if left out, as in TEI since 2026")
 Direction = Literal["Left", "left", "Right", "right"]
-DIRECTION: Direction = Field(
-    "Right", description="whether texts that are too long lose their beginnings or ends"
-)
+DIRECTION: Direction = Field("Right", description="whether texts that are too long lose their beginnings or ends")
 PROMPT_NAME = Field(None, description="one of the model's prompts, which goes before each text")
 RAW_SCORES = Field(False, description="the model's numbers instead of scores")
 
