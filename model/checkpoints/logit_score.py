@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
@@ -34,8 +34,7 @@ from model.package.encoders import MAX_FIXED
 
 NAME = "LogitScore"
 LABELS = 1
-MessageFormat = Literal["flat", "structured"]
-# Two pairs by which a template shows what it puts around texts, and that it leaves them as they are.
+# Two pairs by which a template shows what it puts around texts, and that it leaves them as they are, or strips them.
 TRIALS = (("first\u2063 text", "second\u2063 text"), (" Who\n\n<b>?  ", "\tAnn & {{ x }}. \n"))
 SECONDS = 1.0  # of the processor, for a template
 
@@ -118,15 +117,18 @@ def _pair_text(folder: Path, library: Mapping[str, Any], settings: Mapping[str, 
         return render(compiled_template, values, seconds=SECONDS, characters=2 * MAX_FIXED)
 
     try:
-        return _around(folder, [rendered(*trial) for trial in TRIALS])
+        texts = [rendered(*trial) for trial in TRIALS]
+        strips = TRIALS[1][0] not in texts[1]
+        return _around(folder, texts, strips=strips)
     except (TemplateError, TooMuch) as error:
         raise CheckpointError(f"{folder}: the chat template does not take a query and a document: {error}") from None
 
 
-def _around(folder: Path, rendered: list[str]) -> PairText:
+def _around(folder: Path, rendered: list[str], *, strips: bool) -> PairText:
     """Return what stands around the texts of the trials; raises `CheckpointError` where that depends on them."""
     found: set[tuple[str, ...]] = set()
-    for text, (query, document) in zip(rendered, TRIALS, strict=True):
+    for text, trial in zip(rendered, TRIALS, strict=True):
+        query, document = (each.strip() if strips else each for each in trial)
         before, has_query, rest = text.partition(query)
         between, has_document, after = rest.partition(document)
         if not (has_query and has_document) or document in after or query in rest:
@@ -137,7 +139,7 @@ def _around(folder: Path, rendered: list[str]) -> PairText:
     if len(found) > 1:
         raise CheckpointError(f"{folder}: what the chat template puts around query and document depends on them")
     before, between, after = found.pop()
-    return PairText(before=before, between=between, after=after)
+    return PairText(before=before, between=between, after=after, strips=strips)
 
 
 def as_ranker(config: HFConfig, score: LogitScore) -> dict[str, Any]:

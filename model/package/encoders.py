@@ -65,7 +65,10 @@ class PairText(Part):
     before: str = Field("", max_length=MAX_FIXED, description="what stands before the first text")
     between: str = Field("", max_length=MAX_FIXED, description="what stands behind it, before the second")
     after: str = Field("", max_length=MAX_FIXED, description="what stands behind the second")
+    strips: bool = Field(False, description="whether both texts lose the white space at their ends")
 
     def of(self, first: str, second: str) -> str:
         """Return the text that is read."""
+        if self.strips:
+            first, second = first.strip(), second.strip()
         return f"{self.before}{first}{self.between}{second}{self.after}"

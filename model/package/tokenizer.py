@@ -87,13 +87,16 @@ class _Parts:
     offsets: list[tuple[int, int]]
 
     @classmethod
-    def of(cls, offsets: Sequence[tuple[int, int]], bounds: Sequence[tuple[int, int]]) -> _Parts:
-        """Return the parts of tokens at `offsets` of the whole, whose texts are within `bounds`."""
+    def of(cls, offsets: Sequence[tuple[int, int]], bounds: Sequence[tuple[int, int]], lost: Sequence[int]) -> _Parts:
+        """Return the parts of tokens at `offsets` of the whole, whose texts are within `bounds`.
+
+        `lost` is how many characters each text had before what stands there.
+        """
         texts: list[int | None] = []
         own: list[tuple[int, int]] = []
         for start, stop in offsets:
             text = next((place for place, (first, end) in enumerate(bounds) if first <= start < stop <= end), None)
-            begin = bounds[text][0] if text is not None else start
+            begin = bounds[text][0] - lost[text] if text is not None else start
             texts.append(text)
             own.append((start - begin, stop - begin) if text is not None else (0, 0))
         return cls(texts, own)
@@ -162,11 +165,14 @@ class PackageTokenizer:
         return Encoding(found.ids, found.type_ids, found)
 
     def _encode_as_one(self, form: PairText, first: str, second: str) -> Encoding:
+        lost = [len(text) - len(text.lstrip()) if form.strips else 0 for text in (first, second)]
+        if form.strips:
+            first, second = first.strip(), second.strip()
         (found,) = self._tokenizer.encode_batch([form.of(first, second)], add_special_tokens=False)
         start = len(form.before)
         behind = start + len(first) + len(form.between)
         bounds = (start, start + len(first)), (behind, behind + len(second))
-        return Encoding(found.ids, [0] * len(found.ids), found, _Parts.of(found.offsets, bounds))
+        return Encoding(found.ids, [0] * len(found.ids), found, _Parts.of(found.offsets, bounds, lost))
 
     @cached_property
     def parts_before_spaces(self) -> bool:

@@ -104,6 +104,7 @@ async def answer(folder: Path, *, truncate: bool = False, documents: list[str]) 
         (LogitScore(30, 0), template(PARTS), {"tied": True}),
         (LogitScore(7, 9), template(), {"prompts": {"web": "Find it."}, "default_prompt_name": "web"}),
         (LogitScore(30, 40), template(), {"activation_fn": torch.nn.Identity()}),
+        (LogitScore(30, 40), template(PARTS.replace(".text }}", ".text | trim }}")), {}),
         (LogitScore(30, 40), None, {}),
     ],
 )
@@ -151,7 +152,8 @@ async def test_a_document_is_explained_beside_its_query_alone(tmp_path: Path) ->
     ("source", "words"),
     [
         ("{{ messages[0].content }}", "does not show query and document once each"),
-        (template(FLAT.replace("| first", "| first | trim")), "does not show query and document once each"),
+        (template(FLAT.replace("| first", "| first | upper")), "does not show query and document once each"),
+        (template().replace(FLAT % "query", f"{{{{ ({FLAT[2:-2] % 'query'}) | trim }}}}"), "depends on them"),
         (template().replace("<Instruct>", FLAT % "query"), "does not show query and document once each"),
         (template() + "{{ (messages | last).content | length }}", "depends on them"),
         (template() + "{{ raise_exception('no') }}", "does not take a query and a document: no"),
