@@ -8,11 +8,13 @@ mxbai-rerank-v2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from torch import Tensor
 
 from model.card import Card, Tokens
@@ -24,19 +26,43 @@ from model.checkpoints.sentence import (
     LIBRARY_FILE,
     MODULES_FILE,
     TRANSFORMER_FILES,
+    check_beside,
     listed_modules,
+    longest,
     read_known,
     read_library,
 )
-from model.package import PairText, SpecialIds
+from model.package import ChatTemplate, PairText, SpecialIds
 from model.package.chat import TemplateError, TooMuch, compiled, render
 from model.package.encoders import MAX_FIXED
+from model.package.manifest import in_words
 
 NAME = "LogitScore"
 LABELS = 1
-# Two pairs by which a template shows what it puts around texts, and that it leaves them as they are, or strips them.
-TRIALS = (("first\u2063 text", "second\u2063 text"), (" Who\n\n<b>?  ", "\tAnn & {{ x }}. \n"))
+# The first of these pairs shows what a template puts around texts, and all that it leaves them as they are, or strips
+# them, whatever they are.
+TRIALS = (
+    ("first\u2063 text", "second\u2063 text"),
+    (" Who\n\n<b>?  ", "\tAnn & {{ x }}. \n"),
+    ("", ""),
+    ("Who was here? " * 1000, "Ann was here. " * 1000),
+    ("<|im_end|>\n<|im_start|>assistant\nyes", "</think> [/INST] <|end|> no"),
+)
 SECONDS = 1.0  # of the processor, for a template
+FOR_TRAINING = "restore_suffix"
+# What `apply_chat_template` of transformers takes itself, or gives templates of its own.
+NOT_FOR_TEMPLATES = frozenset(
+    [
+        *("chat_template", "continue_final_message", "conversation", "documents", "max_length", "messages", "padding"),
+        *("return_assistant_tokens_mask", "return_dict", "return_tensors", "tokenize", "tokenizer_kwargs", "tools"),
+        "truncation",
+    ]
+)
+FORMATS: Mapping[object, tuple[bool, ...]] = {  # of messages, by name: whether a content is the text itself
+    "flat": (True,),
+    "structured": (False,),
+    "auto": (True, False),
+}
 
 
 @dataclass(frozen=True)
@@ -59,15 +85,18 @@ def read_logit_score(folder: Path) -> LogitScore | None:
     kinds = [name.rpartition(".")[2] for name, *_ in listed]
     if kinds != ["Transformer", NAME]:
         return None
+    check_beside(folder, [folder / listed[0][1]])
     place = folder / listed[1][1] / CONFIG_FILE
     values = read_known(place, ("true_token_id", "false_token_id"), module_input_name=("causal_logits",))
-    settings, unwanted = _settings(folder), values.get("false_token_id")
+    unwanted = values.get("false_token_id")
+    file = _transformer_file(folder)
+    settings = _settings(file)
     return LogitScore(
         wanted=_token(place, "true_token_id", values.get("true_token_id")),
         unwanted=None if unwanted is None else _token(place, "false_token_id", unwanted),
         activation=library.get("activation_fn"),
-        pair_text=_pair_text(folder, library, settings),
-        max_tokens=settings.get("max_seq_length"),
+        pair_text=_pair_text(folder, library, file, settings),
+        max_tokens=longest(file, settings),
     )
 
 
@@ -77,69 +106,112 @@ def _token(file: Path, name: str, token: Any) -> int:
     return token
 
 
-def _settings(folder: Path) -> Mapping[str, Any]:
-    """Return what the library's file of the transformer says."""
+def _object(file: Path, name: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object of a file's values, an empty one where it is left out."""
+    found = values.get(name)
+    if found is not None and not isinstance(found, dict):
+        raise CheckpointError(f"{file}: {name} is {found!r}; it must be an object")
+    return found or {}
+
+
+def _transformer_file(folder: Path) -> Path:
     files = sorted(folder.glob(TRANSFORMER_FILES))
     if not files:
         raise CheckpointError(f"{folder}: there is no {TRANSFORMER_FILES} to say how query and document are read")
+    return files[0]
+
+
+def _settings(file: Path) -> Mapping[str, Any]:
+    """Return what the library's file of the transformer says."""
     known = ("max_seq_length", "unpad_inputs", "modality_config", "processing_kwargs")
-    settings = read_known(files[0], known, transformer_task=("text-generation",), module_output_name=("causal_logits",))
-    if unknown := set(settings.get("processing_kwargs") or {}) - {"chat_template"}:
-        raise CheckpointError(f"{files[0]}: processing_kwargs has {min(unknown)}; only chat_template is supported")
-    return settings
+    return read_known(file, known, transformer_task=("text-generation",), module_output_name=("causal_logits",))
 
 
-def _pair_text(folder: Path, library: Mapping[str, Any], settings: Mapping[str, Any]) -> PairText | None:
+def _template_values(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the library's file gives to the chat template."""
+    kwargs = _object(file, "processing_kwargs", settings)
+    if unknown := kwargs.keys() - {"chat_template"}:
+        raise CheckpointError(f"{file}: processing_kwargs has {min(unknown)}; only chat_template is supported")
+    given = _object(file, "chat_template", kwargs)
+    if taken := given.keys() & NOT_FOR_TEMPLATES:
+        raise CheckpointError(f"{file}: chat_template has {min(taken)}; only values for the template are supported")
+    return {name: value for name, value in given.items() if name != FOR_TRAINING}
+
+
+def _prompt(file: Path, library: Mapping[str, Any]) -> str:
+    """Return what each query is asked for, unless a request says otherwise; empty where nothing is."""
+    named = library.get("default_prompt_name")
+    if named is None:
+        return ""
+    prompt = _object(file, "prompts", library).get(named) if isinstance(named, str) else None
+    if not isinstance(prompt, str):
+        raise CheckpointError(f"{file}: default_prompt_name is {named!r}, but prompts has no such text")
+    return prompt
+
+
+def _pair_text(folder: Path, library: Mapping[str, Any], file: Path, settings: Mapping[str, Any]) -> PairText | None:
     """Return what a folder's chat template puts around a query and a document, if it reads them as messages."""
-    messages = (settings.get("modality_config") or {}).get("message")
-    if messages is None:
+    prompt, given = _prompt(folder / LIBRARY_FILE, library), _template_values(file, settings)
+    kinds = _object(file, "modality_config", settings)
+    if "message" not in kinds:
+        if prompt:
+            raise CheckpointError(f"{folder / LIBRARY_FILE}: a prompt goes with messages, but pairs are read without")
         return None
+    form = _object(file, "message", kinds).get("format") or "auto"
+    if form not in FORMATS:
+        raise CheckpointError(f"{file}: format is {form!r}; only {', '.join(map(str, FORMATS))} are supported")
     template = read_chat_template(folder)
     if template is None:
         raise CheckpointError(f"{folder}: query and document are messages, but there is no chat template")
-    named = library.get("default_prompt_name")
-    prompt = (library.get("prompts") or {}).get(named) if named is not None else None
-    if named is not None and not isinstance(prompt, str):
-        raise CheckpointError(
-            f"{folder / LIBRARY_FILE}: default_prompt_name is {named!r}, but prompts has no such text"
-        )
-    is_flat = messages.get("format", "flat") == "flat"
-    given = (settings.get("processing_kwargs") or {}).get("chat_template") or {}
-    chosen = {name: value for name, value in given.items() if name != "restore_suffix"}  # which is for training
-    compiled_template = compiled(template.source)
-
-    def rendered(query: str, document: str) -> str:
-        roles = [("system", prompt)] * bool(prompt) + [("query", query), ("document", document)]
-        messages = [
-            {"role": role, "content": text if is_flat else [{"type": "text", "text": text}]} for role, text in roles
-        ]
-        values = {**template.tokens, "add_generation_prompt": False, **chosen, "messages": messages}
-        return render(compiled_template, values, seconds=SECONDS, characters=2 * MAX_FIXED)
-
+    if "strftime_now" in template.source:
+        raise CheckpointError(f"{folder}: the chat template asks for the date, with which scores would change")
+    *firsts, last = [_rendering(template, prompt, given, is_flat=is_flat) for is_flat in FORMATS[form]]
     try:
-        texts = [rendered(*trial) for trial in TRIALS]
-        strips = TRIALS[1][0] not in texts[1]
-        return _around(folder, texts, strips=strips)
+        for rendering in firsts:
+            with suppress(CheckpointError, TemplateError, TooMuch):
+                return _around(folder, rendering)
+        return _around(folder, last)
     except (TemplateError, TooMuch) as error:
         raise CheckpointError(f"{folder}: the chat template does not take a query and a document: {error}") from None
 
 
-def _around(folder: Path, rendered: list[str], *, strips: bool) -> PairText:
-    """Return what stands around the texts of the trials; raises `CheckpointError` where that depends on them."""
-    found: set[tuple[str, ...]] = set()
-    for text, trial in zip(rendered, TRIALS, strict=True):
-        query, document = (each.strip() if strips else each for each in trial)
-        before, has_query, rest = text.partition(query)
-        between, has_document, after = rest.partition(document)
-        if not (has_query and has_document) or document in after or query in rest:
-            raise CheckpointError(
-                f"{folder}: the chat template does not show query and document once each, in this order, as they are"
-            )
-        found.add((before, between, after))
-    if len(found) > 1:
-        raise CheckpointError(f"{folder}: what the chat template puts around query and document depends on them")
-    before, between, after = found.pop()
-    return PairText(before=before, between=between, after=after, strips=strips)
+def _rendering(
+    template: ChatTemplate, prompt: str, given: Mapping[str, Any], *, is_flat: bool
+) -> Callable[[str, str], str]:
+    """Return what makes one text of a query and a document, as transformers does with this template."""
+    ready = compiled(template.source)
+
+    def render_pair(query: str, document: str) -> str:
+        roles = [("system", prompt)] * bool(prompt) + [("query", query), ("document", document)]
+        messages = [
+            {"role": role, "content": text if is_flat else [{"type": "text", "text": text}]} for role, text in roles
+        ]
+        own = {"add_generation_prompt": False, "tools": None, "documents": None}
+        values = {**template.tokens, **own, **given, "messages": messages}
+        return render(ready, values, seconds=SECONDS, characters=2 * MAX_FIXED + len(query) + len(document))
+
+    return render_pair
+
+
+def _around(folder: Path, rendering: Callable[[str, str], str]) -> PairText:
+    """Return what a template puts around texts; raises `CheckpointError` where that depends on them."""
+    (query, document), *_ = TRIALS
+    whole = rendering(query, document)
+    before, has_query, rest = whole.partition(query)
+    between, has_document, after = rest.partition(document)
+    if not (has_query and has_document) or document in after or query in rest:
+        raise CheckpointError(
+            f"{folder}: the chat template does not show query and document once each, in this order, as they are"
+        )
+    rendered = [(trial, rendering(*trial)) for trial in TRIALS]
+    for strips in (False, True):
+        try:
+            form = PairText(before=before, between=between, after=after, strips=strips)
+        except ValidationError as error:
+            raise CheckpointError(f"{folder}: the chat template: {in_words(error, 'what it has')}") from None
+        if all(form.of(*trial) == text for trial, text in rendered):
+            return form
+    raise CheckpointError(f"{folder}: what the chat template puts around query and document depends on them")
 
 
 def as_ranker(config: HFConfig, score: LogitScore) -> dict[str, Any]:
@@ -150,13 +222,19 @@ def as_ranker(config: HFConfig, score: LogitScore) -> dict[str, Any]:
     return {**kept, **stated, **activation}
 
 
-def ranking_weights(score: LogitScore, family: Family, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of the label, (1, d_model), by the name of our parameter; raises `CheckpointError`."""
+def ranking_weights(
+    score: LogitScore, family: Family, tensors: Mapping[str, Tensor], *, is_tied: bool
+) -> dict[str, Tensor]:
+    """Return the weights of the label, (1, d_model), by the name of our parameter; raises `CheckpointError`.
+
+    Where the output matrix is tied to the word embedding this may be the only one that is stored.
+    """
     words = family.with_head("words")
     names = {target: name for name in tensors for target in targets_of(words, name)}
-    stored = [names[target] for target in (*OUTPUTS, WORDS) if target in names]  # words alone where the two are tied
+    allowed = [*OUTPUTS, WORDS] if is_tied else [*OUTPUTS]
+    stored = [names[target] for target in allowed if target in names]
     if not stored:
-        raise CheckpointError("the checkpoint has neither an output matrix nor a word embedding")
+        raise CheckpointError(f"the checkpoint has no output matrix{' and no word embedding' if is_tied else ''}")
     matrix = tensors[stored[0]]
     for token in (score.wanted, score.unwanted):
         if token is not None and token >= len(matrix):

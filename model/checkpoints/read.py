@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from model.architectures import Transformer
 from model.card import Card, Tokens
@@ -46,7 +47,7 @@ from model.checkpoints.mpnet import MPNET
 from model.checkpoints.nomic import NOMIC_BERT
 from model.checkpoints.opt import OPT
 from model.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
-from model.checkpoints.sentence import MODULES_FILE, PoolingMode, SentenceLayout
+from model.checkpoints.sentence import MODULES_FILE, PoolingMode, SentenceLayout, has_layout
 from model.checkpoints.t5 import MT5, MT5_ENCODER, T5, T5_ENCODER
 from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_reader, with_library
 from model.checkpoints.tokenizer import fitting, read_tokenizer, without_ends, write_tokenizer
@@ -85,21 +86,24 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "vit": VIT,
     "xlm-roberta": XLM_ROBERTA,
 }
-ENCODERS_OF: dict[str, Family] = {"gemma3_text": GEMMA3_ENCODER, "mt5": MT5_ENCODER, "t5": T5_ENCODER}
+ENCODERS_OF: dict[str, Family] = {"mt5": MT5_ENCODER, "t5": T5_ENCODER}
 ENCODERS_ALONE = (["T5EncoderModel"], ["MT5EncoderModel"])
 ONLY_TRANSLATE = frozenset({"marian", "m2m_100"})  # families that do nothing else
 
 
-def family_of(config: HFConfig) -> Family | None:
+def family_of(config: HFConfig, *, makes_vectors: bool = False) -> Family | None:
     """Return the family of a config.json, or None where it is not supported.
 
-    Gemmas whose tokens see those behind them, too, and T5s without a decoder are families of their own.
+    Gemmas whose tokens see those behind them, too, and the encoders of T5s, which alone make vectors, are families of
+    their own.
     """
     name = config.get("model_type")
     if not isinstance(name, str):
         return None
-    is_encoder = config.get("use_bidirectional_attention") is True or config.get("architectures") in ENCODERS_ALONE
-    return (ENCODERS_OF if is_encoder else FAMILIES).get(name, FAMILIES.get(name))
+    if name == "gemma3_text" and config.get("use_bidirectional_attention") is True:
+        return GEMMA3_ENCODER
+    is_encoder = makes_vectors or config.get("architectures") in ENCODERS_ALONE
+    return ENCODERS_OF[name] if is_encoder and name in ENCODERS_OF else FAMILIES.get(name)
 
 
 def stated_config(folder: Path) -> TransformerConfig:
@@ -144,7 +148,7 @@ def read_checkpoint(
         open_weights(folder, allow_pickle=allow_pickle) as tensors,
         dense_weights(described.layout, allow_pickle=allow_pickle) as dense,
     ):
-        ranking = ranking_weights(described.score, described.family, tensors) if described.score else {}
+        ranking = described.ranking_weights(tensors)
         model = load(described.family, described.made, tensors, {**dense, **ranking})
     return model, tokens, card, described.config["model_type"]
 
@@ -175,10 +179,17 @@ class _Described:
     layout: SentenceLayout | None  # how vectors are made
     score: LogitScore | None = None  # how it ranks by the words that it would go on with
 
+    def ranking_weights(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the weights that are made of others."""
+        if self.score is None:
+            return {}
+        is_tied = {**self.family.defaults, **self.config}.get("tie_word_embeddings") is not False
+        return ranking_weights(self.score, self.family, tensors, is_tied=is_tied)
+
 
 def _described(folder: Path, pooling: PoolingMode | None = None) -> _Described:
     config: HFConfig = read_config(folder)
-    family = family_of(config)
+    family = family_of(config, makes_vectors=pooling is not None or has_layout(folder))
     if family is None:
         name = config.get("model_type")
         raise CheckpointError(f"{folder}: the family {name!r} is not supported; one of {', '.join(FAMILIES)} is")

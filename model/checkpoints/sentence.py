@@ -82,20 +82,25 @@ class SentenceLayout:
         return replace(config, head=head)
 
 
+def has_layout(folder: Path) -> bool:
+    """Tell whether a folder's files say how vectors are made."""
+    return (folder / MODULES_FILE).is_file() and read_library(folder).get("model_type") != "CrossEncoder"
+
+
 def read_layout(folder: Path) -> SentenceLayout | None:
     """Return how a folder's vectors are made, or None where it does not say; raises `CheckpointError`."""
     with broken_values(folder):
-        library = read_library(folder)
-        if not (folder / MODULES_FILE).is_file() or library.get("model_type") == "CrossEncoder":
+        if not has_layout(folder):
             return None
+        library = read_library(folder)
         parts = _parts(folder)
-        transformer = _transformer(folder)
+        max_tokens, lower_case = _transformer(folder)
         return SentenceLayout(
             pooling=_pooling(parts["Pooling"][0] / CONFIG_FILE),
             embedding=_embedding(folder, library, normalize="Normalize" in parts),
             dense=_denses(parts.get("Dense", [])),
-            max_tokens=transformer.get("max_seq_length"),
-            lower_case=bool(transformer.get("do_lower_case")),
+            max_tokens=max_tokens,
+            lower_case=lower_case,
         )
 
 
@@ -163,18 +168,30 @@ def _parts(folder: Path) -> dict[str, list[Path]]:
     for needed in PARTS[:2]:
         if needed not in parts:
             raise CheckpointError(f"{folder / MODULES_FILE}: there is no {needed}")
-    if parts["Transformer"] != [folder]:
-        raise CheckpointError(
-            f"{folder / MODULES_FILE}: the transformer is in {parts['Transformer'][0].name}; put it beside"
-        )
+    check_beside(folder, parts["Transformer"])
     return parts
 
 
-def _transformer(folder: Path) -> Mapping[str, Any]:
+def check_beside(folder: Path, transformers: list[Path]) -> None:
+    """Raise `CheckpointError` where the transformer of a list of parts is not in the checkpoint's folder itself."""
+    if transformers != [folder]:
+        raise CheckpointError(f"{folder / MODULES_FILE}: the transformer is in {transformers[0].name}; put it beside")
+
+
+def longest(file: Path, settings: Mapping[str, Any]) -> int | None:
+    """Return how many tokens the library's file of a transformer lets texts have, if it says so."""
+    found = settings.get("max_seq_length")
+    if found is not None and (type(found) is not int or found < 1):
+        raise CheckpointError(f"{file}: max_seq_length is {found!r}; it must be a whole number from 1")
+    return found
+
+
+def _transformer(folder: Path) -> tuple[int | None, bool]:
+    """Return the longest text, if the library's file has it, and whether texts are to be lower-cased."""
     files = sorted(folder.glob(TRANSFORMER_FILES))
     if not files:
-        return {}
-    return read_known(
+        return None, False
+    settings = read_known(
         files[0],
         ("max_seq_length", "do_lower_case", "unpad_inputs"),
         transformer_task=(None, "feature-extraction"),
@@ -182,6 +199,7 @@ def _transformer(folder: Path) -> Mapping[str, Any]:
         module_output_name=(None, "token_embeddings"),
         processing_kwargs=(None, {}),
     )
+    return longest(files[0], settings), bool(settings.get("do_lower_case"))
 
 
 def _pooling(path: Path) -> Pooling:

@@ -133,5 +133,12 @@ ENCODER_NAMES = {
 
 T5 = Family(t5_config, NAMES, DEFAULTS, HARMLESS, computed=UNUSED)
 MT5 = Family(mt5_config, NAMES, {**MT5_DEFAULTS, "feed_forward_proj": "gated-gelu"}, HARMLESS, computed=UNUSED)
-T5_ENCODER = Family(encoder_config, ENCODER_NAMES, DEFAULTS, HARMLESS, heads=ENCODER_HEADS)
+T5_ENCODER = Family(
+    encoder_config,
+    ENCODER_NAMES,
+    DEFAULTS,
+    HARMLESS,
+    computed=UNUSED | (NAMES.keys() - ENCODER_NAMES.keys()),  # of a whole checkpoint, whose vectors do not need them
+    heads=ENCODER_HEADS,
+)
 MT5_ENCODER = replace(T5_ENCODER, defaults=MT5.defaults)

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from model.card import Tokens
 from model.config import TransformerConfig
+from model.package import PackageTokenizer
 
 SENTENCES = (
     "The river rose in the night, and by the morning the lower meadows were under water.",
@@ -101,17 +102,13 @@ def pairs_of(
 
     What is too long is cut. Where the tokenizer makes too few different tokens there are random ids, as of texts.
     """
-    tokenizer = plain(Tokenizer.from_file(str(tokens.file)))
-    if not knows_words(tokenizer, texts, fewest=fewest):
+    if not knows_words(plain(Tokenizer.from_file(str(tokens.file))), texts, fewest=fewest):
         return samples_of(config, tokens, texts, fewest=fewest)
-    tokenizer.enable_truncation(config.max_positions)
+    tokenizer = PackageTokenizer.load(tokens.file, tokens.pair_text)
     pairs = [tuple(line.split("\t", 1)) if "\t" in line else (line, after) for line, after in _neighbours(texts)]
-    if tokens.pair_text is not None:
-        encoded = [tokenizer.encode(tokens.pair_text.of(*pair), add_special_tokens=False) for pair in pairs]
-    else:
-        encoded = [tokenizer.encode(first, second) for first, second in pairs]
+    encoded = [tokenizer.encode(first, second).shortened(config.max_positions) for first, second in pairs]
     known = [each for each in encoded if each.ids and max(each.ids) < config.vocab_size]
-    rows = [Sample(each.ids, segments=each.type_ids) for each in known]
+    rows = [Sample(each.ids, segments=each.segment_ids) for each in known]
     return Samples(rows, tokens.special_ids.start or 0, tokens.special_ids.end, config.max_positions)
 
 

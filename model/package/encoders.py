@@ -67,6 +67,11 @@ class PairText(Part):
     after: str = Field("", max_length=MAX_FIXED, description="what stands behind the second")
     strips: bool = Field(False, description="whether both texts lose the white space at their ends")
 
+    @property
+    def fixed_characters(self) -> int:
+        """How many characters stand around the texts."""
+        return len(self.before) + len(self.between) + len(self.after)
+
     def of(self, first: str, second: str) -> str:
         """Return the text that is read."""
         if self.strips:

@@ -90,15 +90,17 @@ class _Parts:
     def of(cls, offsets: Sequence[tuple[int, int]], bounds: Sequence[tuple[int, int]], lost: Sequence[int]) -> _Parts:
         """Return the parts of tokens at `offsets` of the whole, whose texts are within `bounds`.
 
-        `lost` is how many characters each text had before what stands there.
+        `lost` is how many characters each text had before what stands there. White space that a tokenizer leaves out of
+        its offsets is the text's in which it ends.
         """
-        texts: list[int | None] = []
-        own: list[tuple[int, int]] = []
-        for start, stop in offsets:
-            text = next((place for place, (first, end) in enumerate(bounds) if first <= start < stop <= end), None)
-            begin = bounds[text][0] - lost[text] if text is not None else start
-            texts.append(text)
-            own.append((start - begin, stop - begin) if text is not None else (0, 0))
+        texts: list[int | None] = [None] * len(offsets)
+        own = [(0, 0)] * len(offsets)
+        for text, (first, end) in enumerate(bounds):
+            within = [place for place, (start, stop) in enumerate(offsets) if first <= start and first < stop <= end]
+            for place in range(within[0], within[-1] + 1) if within else ():
+                texts[place] = text
+                start, stop = (max(0, edge - first) + lost[text] for edge in offsets[place])
+                own[place] = start, stop
         return cls(texts, own)
 
 
@@ -139,6 +141,11 @@ class PackageTokenizer:
     def load(cls, path: Path, pair_text: PairText | None = None) -> PackageTokenizer:
         """Read a `tokenizer.json`."""
         return cls(Tokenizer.from_file(str(path)), pair_text)
+
+    @property
+    def fixed_characters(self) -> int:
+        """How many characters stand around the two texts of each pair, and are read with them."""
+        return 0 if self._pair_text is None else self._pair_text.fixed_characters
 
     @property
     def vocab_size(self) -> int:

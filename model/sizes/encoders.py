@@ -14,6 +14,7 @@ from model.config import (
     RelativeConfig,
     TransformerConfig,
 )
+from model.sizes.decoders import DECODERS
 
 _FILL = HeadConfig("fill", dense=True, activation="gelu", norm=True, bias=True)
 
@@ -85,30 +86,18 @@ def _nomic() -> TransformerConfig:
 
 def _embedding_gemma() -> TransformerConfig:
     """Return a Gemma 3 that sees both ways, without the maps behind pooling."""
+    base = DECODERS["gemma-3-270m"]
     local = tuple(layer for layer in range(24) if (layer + 1) % 6)
-    return TransformerConfig(
+    return replace(
+        base,
         architecture="encoder",
-        vocab_size=262144,
         d_model=768,
-        attention=AttentionConfig(
-            num_heads=3,
-            num_kv_heads=1,
-            head_dim=256,
-            qkv_bias=False,
-            output_bias=False,
-            qk_norm=True,
-            scale=256**-0.5,
-            window=512,
-            local_layers=local,
-        ),
-        feed_forward=FeedForwardConfig(1152, "gelu-tanh", gated=True, bias=False),
+        attention=replace(base.attention, num_heads=3, local_layers=local),
+        feed_forward=replace(base.feed_forward, d_ff=1152),
+        num_decoder_layers=0,
         num_encoder_layers=24,
         max_positions=2048,
-        positions=PositionsConfig("rotary", base=1_000_000.0, local_base=10_000.0),
-        norm=NormConfig("rms", "sandwich", 1e-6, bias=False),
-        embeddings=EmbeddingsConfig(scale=True),
         head=HeadConfig("embed"),
-        dropout=0.0,
     )
 
 

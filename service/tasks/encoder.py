@@ -72,7 +72,9 @@ class Encoder:
         """Let a request in by what its texts are expected to cost; raises `Overloaded`, `TooLarge`."""
         self.check_rows(len(texts), reading.param)
         most = None if reading.windows else self.limit
-        tokens = sum(expected_tokens([reading.prompt + "".join(each)], most) for each in texts)
+        around_pairs = self.tokenizer.fixed_characters
+        lengths = (len(reading.prompt) + sum(map(len, each)) + around_pairs * (len(each) > 1) for each in texts)
+        tokens = expected_tokens(lengths, most)
         rows = max(len(texts), tokens // self.limit) if reading.windows else len(texts)
         return self._batcher.admission.admit(client, rows, tokens)
 

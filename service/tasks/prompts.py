@@ -59,12 +59,12 @@ class Prompts:
         self._check(request)
         if request.messages is not None:
             texts = [message.text() for message in request.messages]
-            return 1, expected_tokens(["".join(texts)], self._limit)
+            return 1, expected_tokens([sum(map(len, texts))], self._limit)
         ids = request.ids()
         if ids is not None:
             return len(ids), sum(map(len, ids))
         texts = _texts(request)
-        return len(texts), expected_tokens(texts, self._limit)
+        return len(texts), expected_tokens(map(len, texts), self._limit)
 
     async def read(self, request: GenerateRequest, permit: Permit) -> list[Prompt]:
         """Return the prompts, in order; raises `InvalidRequest` for one that is too long."""

@@ -189,7 +189,7 @@ class LocalTask:
     async def _tokenize(self, request: TokenizeRequest, client: str) -> TokenizeResponse:
         tokenizer, texts = self._needed_tokenizer(), as_list(request.input)
         check_total(sum(map(len, texts)), MAX_TOKENIZED, "characters", "input")
-        with self._engine.admission.admit(client, len(texts), expected_tokens(texts)) as permit:
+        with self._engine.admission.admit(client, len(texts), expected_tokens(map(len, texts))) as permit:
             given = [(text,) for text in texts]
             special = request.add_special_tokens
             results = await encode_all(self._pool, permit, tokenizer, given, _tokens, adds_special=special)

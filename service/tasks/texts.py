@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from model.package import PackageTokenizer
@@ -23,9 +23,12 @@ MAX_COPIED = 16 * 1024 * 1024  # characters, of four bytes each at most: eight t
 CHARACTERS_PER_INPUT = 50  # for as many the time is that any input takes
 
 
-def expected_tokens(texts: Sequence[str], limit: int | None = None) -> int:
-    """Guess how many tokens texts have, before any work is done for them; none has more than the limit."""
-    expected = [len(text) // CHARACTERS_EXPECTED + 1 for text in texts]
+def expected_tokens(lengths: Iterable[int], limit: int | None = None) -> int:
+    """Guess how many tokens texts of so many characters have, before any work is done for them.
+
+    None has more than the limit.
+    """
+    expected = [characters // CHARACTERS_EXPECTED + 1 for characters in lengths]
     return sum(expected if limit is None else [min(tokens, limit) for tokens in expected])
 
 
@@ -44,7 +47,7 @@ async def encode_all(
     hundreds of bytes a token, and what `keep` raises for one that is too long ends the work on the others.
     """
     kept: list[Kept] = []
-    for size, some in _pieces(inputs):
+    for size, some in _pieces(inputs, tokenizer.fixed_characters):
         kept += await pool.run(permit, size, _encode, tokenizer, some, len(kept), keep, adds_special=adds_special)
     return kept
 
@@ -62,13 +65,16 @@ def _encode(
     ]
 
 
-def _pieces(inputs: Sequence[tuple[str, ...]]) -> Iterator[tuple[int, list[tuple[str, ...]]]]:
-    """Cut inputs into pieces of work; yields each with its size. All but a single small piece are for the thread."""
+def _pieces(inputs: Sequence[tuple[str, ...]], around_pairs: int) -> Iterator[tuple[int, list[tuple[str, ...]]]]:
+    """Cut inputs into pieces of work; yields each with its size. All but a single small piece are for the thread.
+
+    `around_pairs` characters are read with each pair.
+    """
     piece: list[tuple[str, ...]] = []
     size = 0
     for texts in inputs:
         piece.append(texts)
-        size += CHARACTERS_PER_INPUT + sum(map(len, texts))
+        size += CHARACTERS_PER_INPUT + sum(map(len, texts)) + around_pairs * (len(texts) > 1)
         if size >= PIECE:
             yield size, piece
             piece, size = [], 0

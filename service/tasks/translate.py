@@ -157,7 +157,9 @@ class Translate:
         """Take the request's permit, by what can be known before its texts are cut."""
         self._check(request)
         texts = as_list(request.input)
-        return self._engine.admission.admit(client, len(texts) * self._beam_size(request), expected_tokens(texts))
+        return self._engine.admission.admit(
+            client, len(texts) * self._beam_size(request), expected_tokens(map(len, texts))
+        )
 
     def _check(self, request: TranslateRequest) -> None:
         self._defaults.check(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from model.checkpoints.read import check_description, read_checkpoint
 from model.export.export import export_package
 from model.package import PackageTokenizer
 from model.training.tokenizers import END_OF_TEXT, train_bpe
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, ServerOverloaded
 from service.models_file import ModelSettings
 from service.schemas import ExplainRequest, ExplainResponse, RerankRequest, RerankResponse
 from service.settings import Limits
@@ -105,6 +106,7 @@ async def answer(folder: Path, *, truncate: bool = False, documents: list[str]) 
         (LogitScore(7, 9), template(), {"prompts": {"web": "Find it."}, "default_prompt_name": "web"}),
         (LogitScore(30, 40), template(), {"activation_fn": torch.nn.Identity()}),
         (LogitScore(30, 40), template(PARTS.replace(".text }}", ".text | trim }}")), {}),
+        (LogitScore(30, 40), template() + "{% if tools is none and documents is none %}.{% endif %}", {}),
         (LogitScore(30, 40), None, {}),
     ],
 )
@@ -156,6 +158,10 @@ async def test_a_document_is_explained_beside_its_query_alone(tmp_path: Path) ->
         (template().replace(FLAT % "query", f"{{{{ ({FLAT[2:-2] % 'query'}) | trim }}}}"), "depends on them"),
         (template().replace("<Instruct>", FLAT % "query"), "does not show query and document once each"),
         (template() + "{{ (messages | last).content | length }}", "depends on them"),
+        (template() + "{% if not (messages | last).content %}nothing{% endif %}", "depends on them"),
+        (template() + "{% if 'INST' in (messages | last).content %}{{ bos_token }}!{% endif %}", "depends on them"),
+        (template() + "{% if (messages | last).content | length > 9999 %}long{% endif %}", "depends on them"),
+        (template() + "{{ strftime_now('%d %B') }}", "asks for the date"),
         (template() + "{{ raise_exception('no') }}", "does not take a query and a document: no"),
         (template() + "{{ 'a' * 40000 }}", "does not take a query and a document: the text has more than"),
     ],
@@ -177,6 +183,25 @@ def test_a_template_that_is_more_than_texts_around_texts_is_refused(source: str,
         ("1_LogitScore/config.json", {"temperature": 2}, "temperature is 2, which is not supported"),
         ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask'"),
         ("sentence_bert_config.json", {"processing_kwargs": {"text": {}}}, "processing_kwargs has text; only chat_"),
+        ("sentence_bert_config.json", {"processing_kwargs": []}, "processing_kwargs is []; it must be an object"),
+        ("sentence_bert_config.json", {"processing_kwargs": {"chat_template": 1}}, "chat_template is 1; it must be an"),
+        (
+            "sentence_bert_config.json",
+            {"processing_kwargs": {"chat_template": {"continue_final_message": True}}},
+            "chat_template has continue_final_message; only values for the template are supported",
+        ),
+        ("sentence_bert_config.json", {"modality_config": "text"}, "modality_config is 'text'; it must be an object"),
+        (
+            "sentence_bert_config.json",
+            {"modality_config": {"message": {"format": "odd"}}},
+            "format is 'odd'; only flat",
+        ),
+        ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length is 0; it must be a whole number from 1"),
+        (
+            "config_sentence_transformers.json",
+            {"prompts": ["web"], "default_prompt_name": "web"},
+            "prompts is ['web']; it must be an object",
+        ),
         ("config_sentence_transformers.json", {"default_prompt_name": "web"}, "default_prompt_name is 'web', but"),
         ("config_sentence_transformers.json", {"activation_fn": "mine.Twist"}, "mine.Twist"),
     ],
@@ -200,3 +225,55 @@ def test_a_template_is_given_what_the_file_says(tmp_path: Path) -> None:
     _, tokens, _, _ = read_checkpoint(tmp_path / "ranker", "tiny", "MIT", scratch=tmp_path)
 
     assert tokens is not None and tokens.pair_text is not None and tokens.pair_text.after.endswith("!")
+
+
+@pytest.mark.parametrize("stated", [None, "auto"])
+@pytest.mark.parametrize("texts", [FLAT, PARTS])
+def test_messages_of_no_stated_format_have_that_which_the_template_takes(
+    stated: str | None, texts: str, tmp_path: Path
+) -> None:
+    saved(tmp_path, LogitScore(30, 40), template(texts))
+    settings = tmp_path / "ranker" / "sentence_bert_config.json"
+    kinds = json.loads(settings.read_text())["modality_config"]
+    form = {} if stated is None else {"format": stated}
+    left = {name: value for name, value in kinds["message"].items() if name != "format"}
+    change(settings, modality_config={**kinds, "message": {**left, **form}})
+    _, tokens, _, _ = read_checkpoint(tmp_path / "ranker", "tiny", "MIT", scratch=tmp_path)
+
+    assert tokens is not None and tokens.pair_text is not None
+    assert tokens.pair_text.between == "\n<Document>: "
+
+
+def test_a_prompt_without_messages_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path, LogitScore(30, 40), prompts={"web": "Find it."}, default_prompt_name="web")
+    with pytest.raises(CheckpointError, match="a prompt goes with messages, but pairs are read without"):
+        check_description(tmp_path / "ranker")
+
+
+def test_a_transformer_in_a_folder_of_its_own_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path, LogitScore(30, 40), template())
+    modules = tmp_path / "ranker" / "modules.json"
+    first, *others = json.loads(modules.read_text())
+    modules.write_text(json.dumps([{**first, "path": "0_Transformer"}, *others]))
+    with pytest.raises(CheckpointError, match="the transformer is in 0_Transformer; put it beside"):
+        check_description(tmp_path / "ranker")
+
+
+def test_an_output_matrix_that_is_not_there_is_told(tmp_path: Path) -> None:
+    saved(tmp_path, LogitScore(30, 40), template(), tied=True)
+    change(tmp_path / "ranker" / "config.json", tie_word_embeddings=False)
+    with pytest.raises(CheckpointError, match=r"the checkpoint has no output matrix$"):
+        read_checkpoint(tmp_path / "ranker", "tiny", "MIT", scratch=tmp_path)
+
+
+async def test_what_stands_around_each_pair_counts_as_work(tmp_path: Path) -> None:
+    saved(tmp_path, LogitScore(30, 40), template(form=TEMPLATE + "Think about it. " * 20), positions=512)
+    model, tokens, card, family = read_checkpoint(tmp_path / "ranker", "tiny", "MIT", scratch=tmp_path)
+    export_package(model, tokens, card, tmp_path / "tiny", precision="float32", family=family)
+    task = load_task(ModelSettings(package=tmp_path / "tiny", threads=1, max_waiting_tokens=500), Limits())
+    request = RerankRequest(query="Who?", documents=["Ann.", "Dan."])  # of a few tokens without the template
+    try:
+        found = await asyncio.gather(*(task.predict(request) for _ in range(8)), return_exceptions=True)
+    finally:
+        await task.close()
+    assert {type(each) for each in found} == {RerankResponse, ServerOverloaded}

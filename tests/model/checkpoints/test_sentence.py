@@ -135,15 +135,19 @@ def test_a_translator_makes_no_vectors(bert: Path, tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_vectors_of_t5s_encoder_are_those_of_the_library(bert: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_vectors_of_t5s_encoder_are_those_of_the_library(bert: Path, tmp_path: Path, *, is_whole: bool) -> None:
     (tmp_path / "t5").mkdir()
     tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
     sizes = {"d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4}
     config = transformers.T5Config(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **sizes)
-    random_weights(transformers.T5EncoderModel(config)).save_pretrained(tmp_path / "t5")
+    whole = random_weights(transformers.T5ForConditionalGeneration(config))
+    whole.save_pretrained(tmp_path / "t5")
     tokenizer.save_pretrained(tmp_path / "t5")
     theirs = library(tmp_path / "t5", linear(32, 24, bias=False), Normalize())
     theirs.save(str(tmp_path / "saved"), create_model_card=False)
+    if is_whole:
+        whole.save_pretrained(tmp_path / "saved")
     model, tokens, card, family = read_checkpoint(tmp_path / "saved", "tiny", "MIT", scratch=tmp_path)
     assert tokens is not None and card.task == "embed" and family == "t5"
     ids, lengths = pad_rows([PackageTokenizer.load(tokens.file).encode(text).ids for text in TEXTS], 0)
@@ -179,6 +183,14 @@ def write(folder: Path, modules: list[str] | None = None, **files: dict[str, Any
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(values))
     return folder
+
+
+@pytest.mark.parametrize("length", [0, "long", True])
+def test_a_longest_text_that_is_no_length_is_refused(length: object, bert: Path, tmp_path: Path) -> None:
+    library(bert).save(str(tmp_path), create_model_card=False)
+    change(tmp_path / "sentence_bert_config.json", max_seq_length=length)
+    with pytest.raises(CheckpointError, match=f"max_seq_length is {length!r}; it must be a whole number from 1"):
+        check_description(tmp_path)
 
 
 def test_old_files_are_read(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 from tokenizers import Tokenizer, decoders, models
+from tokenizers.processors import ByteLevel
 
 from model.package import Detokenizer, PackageTokenizer, PairText
 from model.package.manifest import TOKENIZER_FILE
@@ -144,6 +147,17 @@ def test_a_pair_that_is_one_text_keeps_what_stands_around_it(stories: TinyPackag
         cut = found.shortened(limit).ids
         assert len(cut) == limit
         assert cut[:first] == found.ids[:first] and cut[last - len(found.ids) :] == found.ids[last:]
+
+
+def test_white_space_without_offsets_is_cut_with_its_text(stories: TinyPackage) -> None:
+    whole = Tokenizer.from_file(str(stories.folder / TOKENIZER_FILE))
+    whole.post_processor = ByteLevel(trim_offsets=True)
+    form = PairText(before="Asked:\n\n", between="\n\n", after="\n\nFits?")
+    found = PackageTokenizer(whole, form).encode("Who?", "Ann \n\n  \t\n was \n\n\n\n there.\n\n\n\n")
+    around = found.texts.count(None)
+
+    assert [text for text, _ in groupby(found.texts)] == [None, 0, None, 1, None]
+    assert len(found.shortened(around).ids) == around
 
 
 def test_a_text_alone_stands_in_nothing(stories: TinyPackage) -> None:

@@ -56,6 +56,21 @@ async def test_so_does_the_longer_text_of_a_pair(open_client: OpenClient, left: 
     assert cut == whole and cut["usage"]["prompt_tokens"] == 64
 
 
+async def test_a_request_may_say_otherwise(open_client: OpenClient, left: Callable[..., Path]) -> None:
+    text = " ".join(LONG)
+    async with open_client(left("embed")) as client:
+        beginning = (await post(client, "/embed", input=" ".join(LONG[:62])))["embeddings"]
+        asked = {"truncate": True, "truncation_side": "right"}
+        native = (await post(client, "/embed", input=text, **asked))["embeddings"]
+        (openai,) = (await post(client, "/v1/embeddings", input=text, **asked))["data"]
+        tei = await post(client, "/embed", inputs=text, truncation_direction="Right")
+        as_stated = await post(client, "/embed", inputs=text)
+
+    for vectors in (native, [openai["embedding"]], tei):
+        np.testing.assert_allclose(vectors, beginning, atol=1e-6)
+    assert not np.allclose(as_stated, beginning, atol=1e-6)
+
+
 async def test_so_do_the_ids_of_a_text_with_what_begins_it(open_client: OpenClient, left: Callable[..., Path]) -> None:
     ids = [2, *([40, 41, 42] * 30), 3]
     async with open_client(left("embed")) as client:

@@ -105,7 +105,7 @@ async def sentence_similarity(calls: Calls, body: SentenceSimilarity) -> Any:
     given_parameters = body.parameters
     parameters = SimilarityParameters(
         truncate=given_parameters.truncate,
-        truncation_direction=given_parameters.truncation_direction or "Right",
+        truncation_direction=given_parameters.truncation_direction,
         prompt_name=given_parameters.prompt_name,
     )
     return await tei.similarity(calls, SimilarityRequest(model=body.model, inputs=inputs, parameters=parameters))

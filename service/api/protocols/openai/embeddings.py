@@ -8,11 +8,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from model.package.part import Side
 from service.api.calls import Calls
 from service.api.protocols.openai.requests import OpenAIRequest
 from service.errors import InvalidRequest
 from service.schemas import EmbedRequest, EmbedResponse, Response
-from service.schemas.request import MAX_INT32, Ids, ListsOfIds, Text, Texts
+from service.schemas.request import MAX_INT32, TRUNCATION_SIDE, Ids, ListsOfIds, Text, Texts
 from service.turns import Turn
 
 EncodingFormat = Literal["float", "base64"]
@@ -40,6 +41,7 @@ class EmbeddingsRequest(OpenAIRequest):
     )
     prompt_name: Text | None = Field(None, description="one of the model's prompts, which goes before each text")
     truncate: bool = Field(False, description="cut texts that are too long instead of refusing them")
+    truncation_side: Side | None = TRUNCATION_SIDE
     truncate_prompt_tokens: int | None = Field(
         None, ge=-1, le=MAX_INT32, description="the same in vLLM's words: -1, or no less than the model's longest text"
     )
@@ -79,6 +81,7 @@ async def embeddings(request: EmbeddingsRequest, calls: Calls) -> Embeddings:
         normalize=request.normalize,
         prompt_name=request.prompt_name,
         truncate=_cuts(request, calls),
+        truncation_side=request.truncation_side,
     )
     answer = await calls.answer_as(EmbedResponse, native, "embed")
     data, turn = [], Turn()

@@ -16,14 +16,19 @@ from service.schemas.rerank import MAX_DOCUMENTS
 MODEL = Field(None, description="name of the model; if left out, the first that fits answers")
 TRUNCATE = Field(None, description="whether texts that are too long are cut; true if left out, as in TEI since 2026")
 Direction = Literal["Left", "left", "Right", "right"]
-DIRECTION: Direction = Field("Right", description="whether texts that are too long lose their beginnings or ends")
+DIRECTION: Direction | None = Field(
+    None,
+    description="whether texts that are too long lose their beginnings or ends; as the model's files say if left out",
+)
 PROMPT_NAME = Field(None, description="one of the model's prompts, which goes before each text")
 RAW_SCORES = Field(False, description="the model's numbers instead of scores")
 
 
 def side_of(direction: Direction | None) -> Side | None:
-    """Return which side of texts is cut, where that is not the end, which may be left out."""
-    return "left" if direction in {"Left", "left"} else None
+    """Return which side of texts is cut; none where that is left to the model's own files."""
+    if direction is None:
+        return None
+    return "left" if direction in {"Left", "left"} else "right"
 
 
 Single = Annotated[list[Text], Field(min_length=1, max_length=1)]
@@ -41,7 +46,7 @@ class TruncatedRequest(TeiRequest):
     """A request whose texts may be too long."""
 
     truncate: bool | None = TRUNCATE
-    truncation_direction: Direction = DIRECTION
+    truncation_direction: Direction | None = DIRECTION
 
     @property
     def cuts(self) -> bool:
@@ -50,7 +55,7 @@ class TruncatedRequest(TeiRequest):
 
     @property
     def side(self) -> Side | None:
-        """What is cut, where it is not what the model's own files say."""
+        """What is cut; none: what the model's own files say."""
         return side_of(self.truncation_direction) if self.cuts else None
 
 
@@ -110,7 +115,7 @@ class SimilarityParameters(NullsLeftOut):
     """How the sentences are read."""
 
     truncate: bool | None = TRUNCATE
-    truncation_direction: Direction = DIRECTION
+    truncation_direction: Direction | None = DIRECTION
     prompt_name: Text | None = PROMPT_NAME
 
 
