@@ -37,7 +37,7 @@ class Card:
     labels: tuple[str, ...] = ()
     activation: Activation = "softmax"  # what makes scores of the labels' logits
     entailment: Entailment | None = None  # of a classifier that can take any labels
-    embedding: Embedding | None = None  # how a model for embed is used
+    embedding: Embedding | None = None  # how a model for embed or embed_sparse is used
     tagging: Tagging | None = None  # how a model for tag is used
     chat_template: ChatTemplate | None = None  # of a decoder that is asked in conversations
     max_input_tokens: int | None = None  # the longest text it takes; the model's positions unless given

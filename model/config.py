@@ -13,12 +13,12 @@ RelativeKind = Literal["bucketed", "disentangled"]
 NormKind = Literal["layer", "rms"]
 NormPlacement = Literal["pre", "post", "sandwich"]
 Activation = Literal["relu", "gelu", "gelu-tanh", "quick-gelu", "silu", "tanh", "none"]
-HeadKind = Literal["words", "classify", "tag", "answer", "embed", "fill", "pretrain"]
+HeadKind = Literal["words", "classify", "tag", "answer", "embed", "fill", "sparse", "pretrain"]
 Pooling = Literal["first", "mean", "last", "weighted"]
 Distillation = Literal["none", "token", "head"]
 
 HEADS_OF: dict[Architecture, tuple[HeadKind, ...]] = {
-    "encoder": ("classify", "tag", "answer", "embed", "fill", "pretrain"),
+    "encoder": ("classify", "tag", "answer", "embed", "fill", "sparse", "pretrain"),
     "decoder": ("words", "classify", "tag", "embed"),
     "encoder_decoder": ("words", "classify"),
     "vision": ("classify",),
@@ -233,6 +233,7 @@ class HeadConfig(Checked):
     | `classify` | the pooled text | logits of labels |
     | `tag`, `answer` | each token | logits of its labels; of being an answer's start and end |
     | `embed` | the pooled text | a vector |
+    | `sparse` | all tokens | a weight for each word of the vocabulary, most of them 0 |
     | `pretrain` | both | BERT's training: masked words, and whether one text follows another |
 
     All but `words` may have a linear map and an activation (`dense`), then a norm, before the output.
@@ -247,7 +248,7 @@ class HeadConfig(Checked):
     activation: Activation = "tanh"  # behind the dense map
     norm: bool = False  # behind the activation
     bias: bool = False  # of the output: a number a label, or a word
-    tied: bool = True  # words, fill: the output matrix is the word embedding (Press and Wolf 2017)
+    tied: bool = True  # words, fill, sparse: the output matrix is the word embedding (Press and Wolf 2017)
     scale: float | None = None  # words: what hidden states are multiplied by before the output (T5 with tied words)
     normalise: bool = False  # embed: vectors of length 1
     width: int | None = None  # embed: of the vectors, behind the dense map; None: d_model
@@ -360,7 +361,9 @@ class TransformerConfig(Checked):
         self.head._check("kind", self.head.kind in allowed, f"one of {', '.join(allowed)} in {self.architecture}")
         is_wide = self.head.pooling != "weighted" or self.embeddings.width is None
         self.head._check("pooling", is_wide, "one of first, mean, last where embeddings have a width of their own")
-        is_mapped = self.head.dense or self.head.kind not in {"fill", "pretrain"} or self.embeddings.width is None
+        is_mapped = (
+            self.head.dense or self.head.kind not in {"fill", "sparse", "pretrain"} or self.embeddings.width is None
+        )
         self.head._check("dense", is_mapped, "True where words have a width of their own, and are to be filled in")
         has_labels = self.head.kind not in {"classify", "tag"} or self.head.num_labels >= 1
         self.head._check("num_labels", has_labels, f"at least 1 in a head of kind {self.head.kind}")

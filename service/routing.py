@@ -35,7 +35,7 @@ ROUTES: Mapping[str, Kind | None] = {
     "/predict": "classify",
     "/similarity": "embed",
     "/embed_all": "embed",
-    "/embed_sparse": "embed",
+    "/embed_sparse": "embed_sparse",
     "/decode": None,
     "/v1/rerank": "rerank",
     "/v2/rerank": "rerank",

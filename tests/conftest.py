@@ -28,7 +28,7 @@ from model.config import (
 )
 from model.export.export import export_package
 from model.export.runs import tokens_of
-from model.package import Entailment, Manifest, PackageTokenizer
+from model.package import Embedding, Entailment, Manifest, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE, Precision
 from model.sizes import default_head
 from model.training import cards
@@ -93,6 +93,7 @@ TINY["embed"] = replace(TINY["sentiment"], head=default_head("embed"))
 TINY["entities"] = replace(TINY["sentiment"], head=default_head("tag", len(cards.ENTITIES.labels)))
 TINY["answers"] = replace(TINY["sentiment"], head=default_head("answer", 2))
 TINY["encoder"] = replace(TINY["sentiment"], head=default_head("pretrain"))
+TINY["sparse"] = replace(TINY["sentiment"], head=default_head("sparse"))
 TINY["ranker"] = replace(TINY["sentiment"], head=default_head("classify", 1))
 TINY["entailment"] = replace(TINY["sentiment"], head=default_head("classify", 3))
 TINY["fashion"] = TransformerConfig(
@@ -116,6 +117,7 @@ RECIPE_OF = {
 }
 # Of what can be served and no recipe makes.
 CARDS = {
+    "sparse": replace(cards.EMBED, name="sparse", task="embed_sparse", embedding=Embedding(normalize=False)),
     "ranker": replace(cards.ALIKE, name="ranker", labels=("fits",)),
     "entailment": replace(
         cards.ENTAIL_ALONE,

@@ -155,21 +155,41 @@ class WeightedVectorHead(Head):
         return normalize(sum_of_tokens(tokens * weights), dim=-1)
 
 
-class FillHead(Head):
-    """The logits of the words that are masked (Devlin et al. 2019, section 3.1)."""
+class VocabularyHead(Head):
+    """What gives hidden states the logits of words."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.word_transform = Transform(config, config.head, config.word_width)
         self.words = WordHead(config)
 
+    def word_logits(self, hidden: Tensor, words: nn.Embedding) -> Tensor:
+        """Map hidden states (…, d_model) to the logits of words (…, vocab_size)."""
+        return self.words(self.word_transform(hidden), words)
+
+
+class FillHead(VocabularyHead):
+    """The logits of the words that are masked (Devlin et al. 2019, section 3.1)."""
+
     def forward(self, read: Read) -> Tensor:
         """Return the logits of the words at every position, (B, T, vocab_size)."""
         return self.word_logits(read.hidden, read.words)
 
-    def word_logits(self, hidden: Tensor, words: nn.Embedding) -> Tensor:
-        """Map hidden states (…, d_model) to the logits of words (…, vocab_size)."""
-        return self.words(self.word_transform(hidden), words)
+
+class SparseHead(VocabularyHead):
+    """How much a text is about each word, those included that it has not: the largest logit of any token, at least 0.
+
+    Weights are the logarithms of one more (Formal et al. 2021, "SPLADE v2: Sparse Lexical and Expansion Model for
+    Information Retrieval", equation 6), which are left to whoever has the few that are not 0: a graph's logarithms
+    differ in the last bit by where in a batch a number is.
+    """
+
+    def forward(self, read: Read) -> Tensor:
+        """Return what weights are made of, (B, vocab_size), of which most are 0."""
+        # Padding is read as the first token once more, which changes no maximum.
+        is_real = read.attention_mask[:, :, None] > 0
+        hidden = torch.where(is_real, read.hidden, first(read)[:, None])
+        return self.word_logits(hidden, read.words).amax(1).relu()
 
 
 class PretrainingHead(FillHead):
@@ -199,5 +219,6 @@ HEADS: dict[HeadKind, Callable[[TransformerConfig], Head]] = {
     "answer": TokenLabelHead,
     "embed": VectorHead,
     "fill": FillHead,
+    "sparse": SparseHead,
     "pretrain": PretrainingHead,
 }

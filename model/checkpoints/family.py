@@ -75,8 +75,9 @@ class Family:
 
     def with_head(self, kind: HeadKind) -> Self:
         """Return the family with the names of one head, and without the tensors of others."""
-        own = self.heads[kind] if self.heads else {}
-        computed = self.computed | self.unused.get(kind, frozenset())
+        stored: HeadKind = "fill" if kind == "sparse" else kind  # which is made of what words are filled in by
+        own = self.heads[stored] if self.heads else {}
+        computed = self.computed | self.unused.get(stored, frozenset())
         return replace(self, names={**self.names, **own}, computed=computed)
 
     def to_config(self, config: HFConfig) -> TransformerConfig:
@@ -142,7 +143,7 @@ def _as_stored(family: Family, config: TransformerConfig, tensors: Mapping[str, 
 
     Files say that they are tied when they are not, as those of T5 1.1, so the numbers decide, as in transformers.
     """
-    if config.head.kind not in {"words", "fill"}:
+    if config.head.kind not in {"words", "fill", "sparse"}:
         return config
     names = {target: name for name in tensors for target in targets_of(family, name)}
     output = next((names[target] for target in OUTPUTS if target in names), None)

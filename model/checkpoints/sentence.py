@@ -24,7 +24,7 @@ MODULES_FILE = "modules.json"
 LIBRARY_FILE = "config_sentence_transformers.json"
 TRANSFORMER_FILES = "sentence_*_config.json"  # named for several families
 
-PoolingMode = Literal["cls", "mean", "lasttoken"]
+PoolingMode = Literal["cls", "mean", "lasttoken", "splade"]
 POOLINGS: Mapping[str, Pooling] = {"cls": "first", "mean": "mean", "lasttoken": "last"}  # by the modes
 OLD_POOLINGS = {
     "pooling_mode_cls_token": "cls",
@@ -43,6 +43,8 @@ DENSE_ACTIVATIONS: Mapping[str, Activation] = {
 }
 # What the parts are; in this order, the first two must be there.
 PARTS = ("Transformer", "Pooling", "Dense", "Normalize")
+SPARSE_PARTS = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])
+SPARSE = "SparseEncoder"  # the library's name of what makes sparse vectors
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,16 @@ class SentenceLayout:
     dense: tuple[Dense, ...] = ()  # which become one map
     max_tokens: int | None = None
     lower_case: bool = False  # texts are to be lower-cased, whatever the tokenizer does
+    is_sparse: bool = False  # a weight for each word, of the head that fills in words
 
     def with_vector_head(self, config: TransformerConfig) -> TransformerConfig:
         """Return a configuration whose head makes vectors so; raises `CheckpointError` where widths differ."""
+        if self.is_sparse:
+            if config.head.kind != "fill":
+                raise CheckpointError(
+                    f"sparse vectors are made of masked words' logits; the head's are {config.head.kind}"
+                )
+            return replace(config, head=replace(config.head, kind="sparse"))
         head = replace(config.head, pooling=self.pooling)
         if self.dense:
             widths = [config.d_model, *(part.output_width for part in self.dense)]
@@ -93,6 +102,8 @@ def read_layout(folder: Path) -> SentenceLayout | None:
         if not has_layout(folder):
             return None
         library = read_library(folder)
+        if library.get("model_type") == SPARSE:
+            return _sparse_layout(folder, library)
         parts = _parts(folder)
         max_tokens, lower_case = _transformer(folder)
         return SentenceLayout(
@@ -102,6 +113,26 @@ def read_layout(folder: Path) -> SentenceLayout | None:
             max_tokens=max_tokens,
             lower_case=lower_case,
         )
+
+
+def _sparse_layout(folder: Path, library: Mapping[str, Any]) -> SentenceLayout:
+    listed = listed_modules(folder)
+    kinds = [name.rpartition(".")[2] for name, *_ in listed]
+    if kinds not in SPARSE_PARTS:
+        raise CheckpointError(
+            f"{folder / MODULES_FILE}: {', '.join(kinds)} is not supported; what makes sparse vectors is a transformer "
+            "and SpladePooling"
+        )
+    check_beside(folder, [folder / listed[0][1]])
+    read_known(
+        folder / listed[1][1] / CONFIG_FILE,
+        ("embedding_dimension", "word_embedding_dimension", "chunk_size"),
+        pooling_strategy=(None, "max"),
+        activation_function=(None, "relu"),
+    )
+    max_tokens, lower_case = _transformer(folder, task="fill-mask", output="logits")
+    embedding = _embedding(folder, library, normalize=False)
+    return SentenceLayout("first", embedding, max_tokens=max_tokens, lower_case=lower_case, is_sparse=True)
 
 
 def _embedding(folder: Path, library: Mapping[str, Any], *, normalize: bool) -> Embedding:
@@ -128,7 +159,7 @@ def read_library(folder: Path) -> Mapping[str, Any]:
     """Return what the library's own file says of a model, nothing where there is none; raises `CheckpointError`."""
     if not (folder / LIBRARY_FILE).is_file():
         return {}
-    kinds = (None, "SentenceTransformer", "CrossEncoder")
+    kinds = (None, "SentenceTransformer", "CrossEncoder", SPARSE)
     return read_known(
         folder / LIBRARY_FILE,
         ("__version__", "requirements", "prompts", "default_prompt_name", "similarity_fn_name", "activation_fn"),
@@ -186,7 +217,9 @@ def longest(file: Path, settings: Mapping[str, Any]) -> int | None:
     return found
 
 
-def _transformer(folder: Path) -> tuple[int | None, bool]:
+def _transformer(
+    folder: Path, task: str = "feature-extraction", output: str = "last_hidden_state"
+) -> tuple[int | None, bool]:
     """Return the longest text, if the library's file has it, and whether texts are to be lower-cased."""
     files = sorted(folder.glob(TRANSFORMER_FILES))
     if not files:
@@ -194,8 +227,8 @@ def _transformer(folder: Path) -> tuple[int | None, bool]:
     settings = read_known(
         files[0],
         ("max_seq_length", "do_lower_case", "unpad_inputs"),
-        transformer_task=(None, "feature-extraction"),
-        modality_config=(None, {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}),
+        transformer_task=(None, task),
+        modality_config=(None, {"text": {"method": "forward", "method_output_name": output}}),
         module_output_name=(None, "token_embeddings"),
         processing_kwargs=(None, {}),
     )

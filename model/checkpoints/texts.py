@@ -53,7 +53,10 @@ def with_library(
         if layout is not None or has_head(config):
             why = "modules.json says how its vectors are made" if layout is not None else "it has a head"
             raise CheckpointError(f"{folder}: {why}; leave pooling out")
-        layout = SentenceLayout(POOLINGS[pooling], Embedding(normalize=False))
+        embedding, is_sparse = Embedding(normalize=False), pooling == "splade"
+        layout = SentenceLayout(POOLINGS.get(pooling, "first"), embedding, is_sparse=is_sparse)
+    if layout is not None and layout.is_sparse:
+        return config, layout
     if layout is not None and not _labels_texts(config):
         return {**config, "architectures": [VECTORS]}, layout
     activation = cross_encoder_activation(folder)
@@ -104,7 +107,7 @@ def card_of_reader(files: TokenizerFiles, config: HFConfig, layout: SentenceLayo
     stated = layout.max_tokens if layout and layout.max_tokens else files.config.get("model_max_length")
     return replace(
         card,
-        task=purpose.task,
+        task="embed_sparse" if layout and layout.is_sparse else purpose.task,
         labels=purpose.labels,
         activation=purpose.activation,
         entailment=purpose.entailment,

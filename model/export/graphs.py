@@ -3,11 +3,12 @@
 Letters: B rows, T new tokens, S source length or cache capacity, K key/value heads, D head width, P positions asked
 for; i counts the decoder's layers.
 
-What reads a text: a classifier, sentence vectors, a tagger, a filler
+What reads a text: a classifier, sentence vectors, dense or sparse, a tagger, a filler
     in:  input_ids, segment_ids (B, T); last_positions (B,), of each row's last real token; total_length (), which is T;
          of a filler logit_positions (B, P), which tokens' words are wanted
     out: logits (B, num_labels), of a tagger (B, T, num_labels), of a filler (B, P, vocab_size); or embeddings
-         (B, d_model), or as wide as the head's linear map makes them
+         (B, d_model), or as wide as the head's linear map makes them; where they are sparse (B, vocab_size), weights
+         before their logarithm
 Encoder of images
     in:  pixels (B, C, H, W), normalised
     out: logits (B, num_labels)
@@ -93,7 +94,7 @@ def _reader(model: TextReader, tracer: Tracer) -> Graph:
         attention_mask = attention.query_positions[None] <= attention.last_positions[:, None]
         text = Read(hidden, as_tensor(ids), as_tensor(attention_mask), model.embeddings.words)
         answer = as_value(model.head(text))
-    return _finished(tracer, {"embeddings" if model.config.head.kind == "embed" else "logits": answer})
+    return _finished(tracer, {"embeddings" if model.config.head.kind in {"embed", "sparse"} else "logits": answer})
 
 
 def _vision(model: VisionTransformer, tracer: Tracer) -> Graph:

@@ -165,6 +165,13 @@ def reduce_sum(tracer: Tracer, x: Value, dim: int) -> Value:
     return tracer.emit("ReduceSum", [x, tracer.integers(dim)], shape, x.dtype, keepdims=0)
 
 
+@operation("amax")
+def reduce_max(tracer: Tracer, x: Value, dim: int) -> Value:
+    """Take the largest along an axis, which goes away."""
+    shape = tuple(size for axis, size in enumerate(x.shape) if axis != dim % x.dim())
+    return tracer.emit("ReduceMax", [x, tracer.integers(dim)], shape, x.dtype, keepdims=0)
+
+
 @operation("cumsum")
 def cumulative_sum(tracer: Tracer, x: Value, dim: int) -> Value:
     """Add up along an axis, each place with all before it."""

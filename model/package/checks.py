@@ -25,10 +25,12 @@ GRAPHS_OF_TASK: dict[TaskName, set[str]] = {
     "answer": {"encoder"},
     "fill": {"encoder"},
     "embed": {"encoder"},
+    "embed_sparse": {"encoder"},
     "generate": {"decoder", "candidates"},
     "translate": {"encoder", "decoder", "candidates"},
     "summarize": {"encoder", "decoder", "candidates"},
 }
+WITH_VECTORS: frozenset[TaskName] = frozenset({"embed", "embed_sparse"})
 INPUTS_OF_TEXT = {"input_ids", "last_positions", "total_length"}
 
 
@@ -113,7 +115,7 @@ def _of_one_shot_encoders(manifest: Manifest) -> Iterator[str]:
     needed = {"pixels"} if manifest.image else INPUTS_OF_TEXT | ({"logit_positions"} if task == "fill" else set())
     if needed - set(graph.inputs):
         yield f"graphs.encoder does not take {', '.join(sorted(needed - set(graph.inputs)))}, which task {task} needs"
-    output = "embeddings" if task == "embed" else "logits"
+    output = "embeddings" if task in WITH_VECTORS else "logits"
     if graph.outputs != [output]:
         yield f"graphs.encoder gives {', '.join(graph.outputs)}; task {task} needs {output}"
     for size in manifest.embedding.matryoshka if manifest.embedding else []:

@@ -13,14 +13,16 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from model.config import TransformerConfig
 from model.package.chat import ChatTemplate
-from model.package.checks import problems
+from model.package.checks import WITH_VECTORS, problems
 from model.package.encoders import Activation, Embedding, Entailment, PairText, Tagging
 from model.package.generation import Generation, TaskPrompt
 from model.package.languages import Languages
 from model.package.measured import Baseline, Calibration, Slice, WrongAnswer
 from model.package.part import Part, Side, TokenId
 
-TaskName = Literal["classify", "rerank", "tag", "answer", "fill", "embed", "generate", "translate", "summarize"]
+TaskName = Literal[
+    "classify", "rerank", "tag", "answer", "fill", "embed", "embed_sparse", "generate", "translate", "summarize"
+]
 Resampling = Literal["bilinear", "bicubic", "lanczos"]
 Precision = Literal["float32", "float16", "int8", "int8-static", "int8-blocks", "int4-blocks"]
 FILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -167,7 +169,7 @@ class Manifest(Part):
     labels: list[str] = Field([], description="of a text, or of its tokens; of answer: start, end")
     activation: Activation = Field("softmax", description="what makes scores of the logits of labels")
     entailment: Entailment | None = Field(None, description="of a classifier of pairs that can take any labels")
-    embedding: Embedding | None = Field(None, description="how a model for embed is used")
+    embedding: Embedding | None = Field(None, description="how a model for embed or embed_sparse is used")
     tagging: Tagging | None = Field(None, description="how a model for tag is used")
     pair_text: PairText | None = Field(None, description="of a ranker that reads query and document as one text")
     languages: Languages | None = Field(None, description="of a translator")
@@ -241,8 +243,15 @@ class Manifest(Part):
         return {graph.file for graph in self.graphs.values()} | (set() if self.image else {TOKENIZER_FILE})
 
     @property
+    def has_vectors(self) -> bool:
+        """Whether its answers are vectors of texts."""
+        return self.task in WITH_VECTORS
+
+    @property
     def dimensions(self) -> int:
-        """Length of the vectors of a model for embed."""
+        """Length of the vectors of a model for embed or embed_sparse."""
+        if self.task == "embed_sparse":
+            return self.vocab_size
         size: int = self.config.get("head", {}).get("width") or self.config["d_model"]
         return size
 
@@ -255,13 +264,13 @@ class Manifest(Part):
     def tasks(self) -> tuple[TaskName, ...]:
         """All the tasks that it answers, its own first.
 
-        What scores pairs of texts ranks them, and the other way; so do vectors, by their cosines; a summarizer turns
+        What scores pairs of texts ranks them, and the other way; so do vectors, by their likeness; a summarizer turns
         texts into texts; and some models are asked for further tasks in words.
         """
         also: tuple[TaskName, ...] = ("rerank", "classify") if self.is_cross_encoder else ()
         if self.pair_text is not None:
             also = ()  # a text alone is nothing that it was asked about
-        also += ("rerank",) if self.task == "embed" else ()
+        also += ("rerank",) if self.has_vectors else ()
         also += ("generate",) if self.task == "summarize" else ()
         return tuple(dict.fromkeys((self.task, *also, *self.task_prompts)))
 

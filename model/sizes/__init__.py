@@ -27,7 +27,7 @@ def default_head(kind: HeadKind, num_labels: int = 0) -> HeadConfig:
         return HeadConfig("classify", num_labels, dense=True, bias=True)
     if kind in {"tag", "answer"}:
         return HeadConfig(kind, num_labels, bias=True)
-    if kind in {"fill", "pretrain"}:
+    if kind in {"fill", "sparse", "pretrain"}:
         return HeadConfig(kind, dense=True, activation="gelu", norm=True, bias=True)
     return HeadConfig("embed", pooling="weighted", normalise=True) if kind == "embed" else HeadConfig()
 

@@ -37,7 +37,7 @@ def _card(manifest: Manifest, provider: str | None) -> ModelCard:
         activation=manifest.activation if manifest.labels else None,
         decisions=way_of(manifest),
         zero_shot=manifest.entailment is not None,
-        dimensions=manifest.dimensions if manifest.task == "embed" else None,
+        dimensions=manifest.dimensions if manifest.has_vectors else None,
         embedding=manifest.embedding,
         aggregation=manifest.tagging.aggregation if manifest.tagging else None,
         image_size=manifest.image.size if manifest.image else None,

@@ -171,7 +171,7 @@ HUGGING_FACE = ErrorForm(_hugging_face, HuggingFaceError)
 # form, and takes another when it has seen whose body it is (`observed().error_form`).
 FORMS: Mapping[str, ErrorForm] = {
     "/predict": TEI,
-    "/embed_": TEI,
+    "/embed_all": TEI,
     "/similarity": TEI,
     "/decode": TEI,
     "/info": TEI,
@@ -191,6 +191,7 @@ FORMS: Mapping[str, ErrorForm] = {
 # The other form of paths that two protocols share.
 SHARED: Mapping[str, ErrorForm] = {
     "/embed": TEI,
+    "/embed_sparse": TEI,
     "/rerank": TEI,
     "/tokenize": TEI,
     "/translate": LIBRETRANSLATE,

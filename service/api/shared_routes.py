@@ -20,12 +20,22 @@ from service.api.protocols.huggingface.bodies import TextGeneration
 from service.api.protocols.libretranslate import answering as libretranslate
 from service.api.protocols.libretranslate.schemas import LibreTranslateRequest, LibreTranslateResponse
 from service.api.protocols.tei import answering as tei
-from service.api.protocols.tei.schemas import Rank, SimpleToken, TeiEmbedRequest, TeiRerankRequest, TeiTokenizeRequest
+from service.api.protocols.tei.schemas import (
+    Rank,
+    SimpleToken,
+    SparseValue,
+    TeiEmbedRequest,
+    TeiRerankRequest,
+    TeiTokenizeRequest,
+    TextsRequest,
+)
 from service.api.shared_bodies import OURS, THEIRS, has, whose
 from service.api.streaming import event_stream
 from service.schemas import (
     EmbedRequest,
     EmbedResponse,
+    EmbedSparseRequest,
+    EmbedSparseResponse,
     GenerateRequest,
     GenerateResponse,
     RerankRequest,
@@ -39,6 +49,10 @@ from service.schemas.generate import GENERATE_EXAMPLES
 
 EmbedBody = Annotated[
     Annotated[EmbedRequest, Tag(OURS)] | Annotated[TeiEmbedRequest, Tag(THEIRS)],
+    Discriminator(whose(has("inputs", "input"), TEI)),
+]
+EmbedSparseBody = Annotated[
+    Annotated[EmbedSparseRequest, Tag(OURS)] | Annotated[TextsRequest, Tag(THEIRS)],
     Discriminator(whose(has("inputs", "input"), TEI)),
 ]
 RerankBody = Annotated[
@@ -128,6 +142,17 @@ def add_shared_routes(router: APIRouter, calls: Calls) -> None:
         if isinstance(request, TeiEmbedRequest):
             return await json_answer(await tei.embed(calls, request))
         return await json_answer(await calls.answer(request, "embed"))
+
+    @router.post(
+        "/embed_sparse",
+        response_model=EmbedSparseResponse | list[list[SparseValue]],
+        response_model_exclude_none=True,
+    )
+    async def embed_sparse(request: Annotated[EmbedSparseBody, Body(openapi_examples=EMBED_EXAMPLES)]) -> Any:
+        """Map texts to the words that they are about, each with a weight (SPLADE)."""
+        if isinstance(request, TextsRequest):
+            return await json_answer(await tei.embed_sparse(calls, request))
+        return await json_answer(await calls.answer(request, "embed_sparse"))
 
     @router.post("/rerank", response_model=RerankResponse | list[Rank], response_model_exclude_none=True)
     async def rerank(request: Annotated[RerankBody, Body(openapi_examples=RERANK_EXAMPLES)]) -> Any:

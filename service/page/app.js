@@ -13,6 +13,7 @@ const answers = (task) => (model) => model.tasks.includes(task);
 const SCREENS = [
   { id: "classify", title: "Classify", family: "Encoders", fits: answers("classify") },
   { id: "embed", title: "Embed", family: "Encoders", fits: answers("embed") },
+  { id: "words", title: "Words", family: "Encoders", fits: answers("embed_sparse") },
   { id: "rerank", title: "Rerank", family: "Encoders", fits: answers("rerank") },
   { id: "tag", title: "Tag", family: "Encoders", fits: answers("tag") },
   { id: "answer", title: "Answer", family: "Encoders", fits: answers("answer") },

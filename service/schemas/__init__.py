@@ -5,7 +5,14 @@ from service.schemas.chat import Message
 from service.schemas.classify import Classification, ClassifyRequest, ClassifyResponse, Label
 from service.schemas.decide import DecideRequest, DecideResponse, Option, Question
 from service.schemas.decoding import CUT, DecodingRequest, FinishReason
-from service.schemas.embed import EmbedRequest, EmbedResponse
+from service.schemas.embed import (
+    EmbedRequest,
+    EmbedResponse,
+    EmbedSparseRequest,
+    EmbedSparseResponse,
+    SparseVector,
+    TextsToEmbed,
+)
 from service.schemas.explain import ExplainRequest, ExplainResponse
 from service.schemas.fill import Candidate, FillRequest, FillResponse, Mask
 from service.schemas.generate import (
@@ -40,6 +47,7 @@ AnyRequest = (
     | AnswerRequest
     | FillRequest
     | EmbedRequest
+    | EmbedSparseRequest
     | DecideRequest
     | GenerateRequest
     | SummarizeRequest
@@ -71,6 +79,8 @@ __all__ = [
     "Document",
     "EmbedRequest",
     "EmbedResponse",
+    "EmbedSparseRequest",
+    "EmbedSparseResponse",
     "Entity",
     "ExplainRequest",
     "ExplainResponse",
@@ -101,12 +111,14 @@ __all__ = [
     "SamplingRequest",
     "Sizes",
     "Span",
+    "SparseVector",
     "Status",
     "SummarizeEvent",
     "SummarizeRequest",
     "SummarizeResponse",
     "TagRequest",
     "TagResponse",
+    "TextsToEmbed",
     "Token",
     "TokenLogprob",
     "TokenizeRequest",

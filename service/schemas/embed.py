@@ -6,11 +6,25 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from service.schemas.request import MAX_INT32, Ids, ListsOfIds, LongTexts, Response, Text, Texts, Usage, as_lists_of_ids
+from model.package.part import Side
+from service.schemas.request import (
+    MAX_INT32,
+    TRUNCATE,
+    TRUNCATION_SIDE,
+    Ids,
+    ListsOfIds,
+    LongTexts,
+    Request,
+    Response,
+    Text,
+    Texts,
+    Usage,
+    as_lists_of_ids,
+)
 
 
-class EmbedRequest(LongTexts):
-    """Texts to map to vectors."""
+class TextsToEmbed(Request):
+    """What a request says of texts to map to vectors, dense or sparse."""
 
     inputs: ClassVar = "input"
 
@@ -20,12 +34,6 @@ class EmbedRequest(LongTexts):
     )
     prompt_name: Text | None = Field(None, description="one of the model's prompts, which goes before each text")
     prompt: Text | None = Field(None, description="the same in words, as 'query: '; empty for none")
-    dimensions: int | None = Field(
-        None, ge=1, le=MAX_INT32, description="how many of the vector's first numbers to return; all if left out"
-    )
-    normalize: bool | None = Field(
-        None, description="whether vectors are made 1 long, after they were cut; the model's own choice if left out"
-    )
 
     def ids(self) -> list[list[int]] | None:
         """Return the inputs if they are token ids, one list or several."""
@@ -37,9 +45,50 @@ class EmbedRequest(LongTexts):
         return super().count_inputs() if ids is None else len(ids)
 
 
+class EmbedRequest(LongTexts, TextsToEmbed):
+    """Texts to map to vectors."""
+
+    dimensions: int | None = Field(
+        None, ge=1, le=MAX_INT32, description="how many of the vector's first numbers to return; all if left out"
+    )
+    normalize: bool | None = Field(
+        None, description="whether vectors are made 1 long, after they were cut; the model's own choice if left out"
+    )
+
+
 class EmbedResponse(Response):
     """A vector for each text; where they are 1 long their products are cosines."""
 
     model: str
     embeddings: list[list[float]]
+    usage: Usage
+
+
+class EmbedSparseRequest(TextsToEmbed):
+    """Texts to map to the words that they are about."""
+
+    truncate: bool = TRUNCATE
+    truncation_side: Side | None = TRUNCATION_SIDE
+    top_k: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_INT32,
+        description="how many words to return, the heaviest; all that weigh anything if left out",
+    )
+    return_tokens: bool = Field(False, description="return the words, as the vocabulary has them, beside their ids")
+
+
+class SparseVector(Response):
+    """The ids of words that weigh anything, ascending, and their weights."""
+
+    indices: list[int]
+    values: list[float]
+    tokens: list[str] | None = None
+
+
+class EmbedSparseResponse(Response):
+    """A sparse vector for each text; the more alike two texts are, the larger is the product of theirs."""
+
+    model: str
+    embeddings: list[SparseVector]
     usage: Usage

@@ -52,7 +52,7 @@ class ModelCard(Response):
         "by how likely it is to write each answer",
     )
     zero_shot: bool = Field(description="whether it sorts texts into labels of the request")
-    dimensions: int | None = Field(None, description="of the vectors of a model for embed")
+    dimensions: int | None = Field(None, description="of the vectors of a model for embed or embed_sparse")
     embedding: Embedding | None = Field(None, description="prompts and dimensions of such a model")
     aggregation: Aggregation | None = Field(None, description="how a model for tag joins tokens unless asked otherwise")
     image_size: int | None = Field(None, description="pixels a side, of a model of images; others are resized")

@@ -47,6 +47,7 @@ OTHERS = frozenset({"encoder_no_repeat_ngram_size"})  # near by name, and someth
 # that are as if it were left out.
 ELSEWHERE: dict[str, tuple[str, tuple[object, ...]]] = {
     "aggregation_strategy": ("aggregation", ()),
+    "max_active_dims": ("top_k", ()),
     "function_to_apply": ("activation", ()),
     "guided_json": ("grammar", ()),
     "max_completion_tokens": ("max_tokens", ()),
@@ -103,6 +104,7 @@ class Request(BaseModel):
         return 1 if isinstance(value, str) else len(value)
 
 
+TRUNCATE = Field(False, description="cut texts that are too long instead of refusing them")
 TRUNCATION_SIDE = Field(
     None, description="with truncate: what a text loses, its beginning (left) or its end; the model's own if left out"
 )
@@ -111,7 +113,7 @@ TRUNCATION_SIDE = Field(
 class LongTexts(Request):
     """What a request may say about texts that are longer than the model takes."""
 
-    truncate: bool = Field(False, description="cut texts that are too long instead of refusing them")
+    truncate: bool = TRUNCATE
     truncation_side: Side | None = TRUNCATION_SIDE
     windows: bool = Field(
         False, description="read texts that are too long in windows, whose results are averaged, each by its tokens"

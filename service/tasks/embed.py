@@ -7,7 +7,7 @@ import numpy as np
 from model.package import Embedding
 from service.engine.arrays import Array
 from service.errors import EmptyInput, InvalidRequest
-from service.schemas import EmbedRequest, EmbedResponse, Usage
+from service.schemas import EmbedRequest, EmbedResponse, TextsToEmbed, Usage
 from service.tasks.encoder import Encoder, Reading
 from service.tasks.texts import as_list, check_characters, check_copies
 from service.turns import Turn
@@ -34,30 +34,23 @@ class Embed:
 
     async def _vectors(self, request: EmbedRequest, client: str) -> tuple[Array, int]:
         """Return the encoder's vectors (N, D), and the tokens read."""
-        ids = request.ids()
+        ids = ids_of(request)
         if ids is not None:
-            return await self._of_ids(request, ids, client)
-        texts = [(text,) for text in as_list(request.input)]  # type: ignore[arg-type]  # no ids, hence texts
-        if not texts:
-            raise EmptyInput("input is empty; send at least one text", "input")
+            if request.windows:
+                raise InvalidRequest("windows goes with texts, and input has token ids", "windows")
+            return await self._encoder.read_ids(client, ids, truncate=request.truncate, side=request.truncation_side)
+        texts = texts_of(request)
         reading = Reading(
             truncate=request.truncate,
             side=request.truncation_side,
             windows=request.windows,
             overlap=request.overlap,
-            prompt=self._prompt(request),
+            prompt=prompt_of(request, self._embedding, self._encoder.limit),
             repeated_param="prompt" if request.prompt_name is None else "prompt_name",
         )
         check_copies(len(reading.prompt) * len(texts), reading.repeated_param)
         with self._encoder.admit(client, texts, reading) as permit:
             return await self._encoder.read(permit, texts, reading)
-
-    async def _of_ids(self, request: EmbedRequest, ids: list[list[int]], client: str) -> tuple[Array, int]:
-        """Return the vectors of token ids, which are read as they are."""
-        for field in ("windows", "prompt", "prompt_name"):
-            if getattr(request, field):
-                raise InvalidRequest(f"{field} goes with texts, and input has token ids", field)
-        return await self._encoder.read_ids(client, ids, truncate=request.truncate, side=request.truncation_side)
 
     def _dimensions(self, request: EmbedRequest) -> int:
         """Return how many numbers of each vector are wanted."""
@@ -70,20 +63,38 @@ class Embed:
             raise InvalidRequest(f"dimensions is {wanted}; this model's vectors may have {allowed}", "dimensions")
         return wanted
 
-    def _prompt(self, request: EmbedRequest) -> str:
-        """Return what goes before each text."""
-        name, prompts = request.prompt_name, self._embedding.prompts
-        if request.prompt is not None and name is not None:
-            raise InvalidRequest("prompt and prompt_name are two ways to say one thing; send one", "prompt")
-        if request.prompt is not None:
-            check_characters(request.prompt, self._encoder.limit, "prompt")
-            return request.prompt
-        if name is None:
-            return self._embedding.prompt()
-        if name not in prompts:
-            there = ", ".join(prompts) if prompts else "none; put the prompt before the text"
-            raise InvalidRequest(f"prompt_name is {name!r}; this model has {there}", "prompt_name")
-        return prompts[name]
+
+def ids_of(request: TextsToEmbed) -> list[list[int]] | None:
+    """Return a request's token ids, which are read as they are; None where it has texts."""
+    ids = request.ids()
+    for field in ("prompt", "prompt_name") if ids is not None else ():
+        if getattr(request, field):
+            raise InvalidRequest(f"{field} goes with texts, and input has token ids", field)
+    return ids
+
+
+def texts_of(request: TextsToEmbed) -> list[tuple[str]]:
+    """Return a request's texts, of which there is one at least."""
+    texts = [(text,) for text in as_list(request.input)]  # type: ignore[arg-type]  # no ids, hence texts
+    if not texts:
+        raise EmptyInput("input is empty; send at least one text", "input")
+    return texts
+
+
+def prompt_of(request: TextsToEmbed, embedding: Embedding, limit: int) -> str:
+    """Return what goes before each text, for a model that reads so many tokens."""
+    name, prompts = request.prompt_name, embedding.prompts
+    if request.prompt is not None and name is not None:
+        raise InvalidRequest("prompt and prompt_name are two ways to say one thing; send one", "prompt")
+    if request.prompt is not None:
+        check_characters(request.prompt, limit, "prompt")
+        return request.prompt
+    if name is None:
+        return embedding.prompt()
+    if name not in prompts:
+        there = ", ".join(prompts) if prompts else "none; put the prompt before the text"
+        raise InvalidRequest(f"prompt_name is {name!r}; this model has {there}", "prompt_name")
+    return prompts[name]
 
 
 def normalized(vectors: Array) -> Array:

@@ -93,7 +93,13 @@ class Encoder:
     async def read_ids(
         self, client: str, rows: Sequence[list[int]], *, truncate: bool, side: Side | None = None
     ) -> tuple[Array, int]:
-        """Return the encoder's answer to token ids, (N, dimensions), and how many were read.
+        """Return the encoder's answer to token ids, (N, dimensions), and how many were read."""
+        inputs = self.inputs_of_ids(rows, truncate=truncate, side=side)
+        with self.admit_inputs(client, inputs) as permit:
+            return np.stack(await self.run(permit, inputs)), count(inputs)
+
+    def inputs_of_ids(self, rows: Sequence[list[int]], *, truncate: bool, side: Side | None = None) -> list[TextInput]:
+        """Return token ids as the encoder takes them; raises `InvalidRequest` for what it does not.
 
         Of a row that is too long the last id stays, which ends it, and what begins every text.
         """
@@ -106,9 +112,11 @@ class Encoder:
             check_ids(row, self.tokenizer.vocab_size, param)
             if not truncate:
                 check_length(len(row), self.limit, param)
-        inputs = [TextInput(ids, [0] * len(ids)) for ids in (self._truncated(row, side) for row in rows)]
-        with self._batcher.admission.admit(client, len(inputs), count(inputs)) as permit:
-            return np.stack(await self.run(permit, inputs)), count(inputs)
+        return [TextInput(ids, [0] * len(ids)) for ids in (self._truncated(row, side) for row in rows)]
+
+    def admit_inputs(self, client: str, inputs: Sequence[TextInput]) -> Permit:
+        """Let a request in whose costs are known; raises `Overloaded`."""
+        return self._batcher.admission.admit(client, len(inputs), count(inputs))
 
     def _truncated(self, ids: list[int], side: Side) -> list[int]:
         if side == "right" or len(ids) <= self.limit:

@@ -24,6 +24,7 @@ from service.schemas import (
     ClassifyRequest,
     DecideRequest,
     EmbedRequest,
+    EmbedSparseRequest,
     ExplainRequest,
     FillRequest,
     GenerateRequest,
@@ -38,6 +39,7 @@ from service.tasks.classify import Classify
 from service.tasks.decide import Decide
 from service.tasks.devices import wants_device, warn_of_precision
 from service.tasks.embed import Embed
+from service.tasks.embed_sparse import EmbedSparse
 from service.tasks.encoder import Answering, Encoder
 from service.tasks.explaining.decoding import Explained, ExplainGeneration
 from service.tasks.explaining.insights import Insights
@@ -66,6 +68,7 @@ TASKS_OF_TEXTS: Mapping[TaskName, tuple[type[AnyRequest], Callable[[Encoder], An
     "answer": (AnswerRequest, Answer),
     "fill": (FillRequest, Fill),
     "embed": (EmbedRequest, Embed),
+    "embed_sparse": (EmbedSparseRequest, EmbedSparse),
 }
 
 
@@ -167,7 +170,8 @@ def _of_texts(encoder: Encoder, insights: Insights) -> ByRequest:
 
 def _check_width(folder: Path, manifest: Manifest, width: int) -> None:
     """Refuse a graph that gives other numbers of labels, dimensions or words than the manifest says."""
-    said = {"embed": manifest.dimensions, "fill": manifest.vocab_size}.get(manifest.task, len(manifest.labels))
+    others = manifest.vocab_size if manifest.task == "fill" else len(manifest.labels)
+    said = manifest.dimensions if manifest.has_vectors else others
     if width != said:
         raise PackageError(
             f"{folder}: the graph gives {width} numbers, but the manifest tells of {said}; export it again"

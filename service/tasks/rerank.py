@@ -8,6 +8,7 @@ from model.package import Embedding
 from service.engine.arrays import Array
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import Document, Ranked, RerankRequest, RerankResponse, Usage
+from service.tasks.embed_sparse import products, sparse_vectors
 from service.tasks.encoder import Encoder, Reading, count
 from service.tasks.scores import activate
 from service.tasks.texts import check_characters, check_copies
@@ -18,7 +19,10 @@ OF_DOCUMENTS = ("document", "passage", "corpus")
 
 
 class Rerank:
-    """A ranking: a cross-encoder scores each document beside the query, an embedding model by their vectors' cosine."""
+    """A ranking: a cross-encoder scores each document beside the query, an embedding model by their vectors.
+
+    That is by their cosine, or where they are sparse by their product, as such models are trained.
+    """
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder, self._manifest = encoder, encoder.manifest
@@ -60,11 +64,11 @@ class Rerank:
         return activate(logits[:, 0], request.activation or self._manifest.activation), tokens
 
     async def _score_vectors(self, request: RerankRequest, documents: list[str], client: str) -> tuple[Array, int]:
-        """Return the cosines (N,) of the query's vector with those of documents, and the tokens read."""
+        """Return how alike (N,) the query's vector is to those of documents, and the tokens read."""
         if request.activation not in {None, "none"}:
             raise InvalidRequest(
-                f"activation is {request.activation}, which is for logits; model {self._manifest.name!r} ranks by the "
-                "cosines of vectors, which are scores as they are: leave it out, or send none",
+                f"activation is {request.activation}, which is for logits; model {self._manifest.name!r} ranks by "
+                "vectors, whose likeness is a score as it is: leave it out, or send none",
                 "activation",
             )
         embedding = self._manifest.embedding or Embedding()
@@ -79,6 +83,9 @@ class Rerank:
             inputs = await self._encoder.inputs(permit, queries, of_query)
             inputs += await self._encoder.inputs(permit, texts, of_documents)
             self._encoder.settle(permit, inputs)
+            if self._manifest.task == "embed_sparse":
+                first, *others = await sparse_vectors(self._encoder, permit, inputs)
+                return products(first, others, self._manifest.vocab_size), count(inputs)
             vectors = np.stack(await self._encoder.run(permit, inputs))
         return _cosines(*np.split(vectors, [1])), count(inputs)
 

@@ -260,7 +260,11 @@ def test_a_cross_encoder_names_what_makes_scores(tmp_path: Path) -> None:
         ),
         (None, {"1_Pooling": {"include_prompt": False}}, "include_prompt is False"),
         (None, {"sentence_bert_config": {"query_length": 32}}, "query_length is 32"),
-        (None, {"config_sentence_transformers": {"model_type": "SparseEncoder"}}, "model_type is 'SparseEncoder'"),
+        (
+            None,
+            {"config_sentence_transformers": {"model_type": "MultiVectorEncoder"}},
+            "model_type is 'MultiVectorEncoder'",
+        ),
         (
             ["Transformer", "Pooling", "Dense"],
             {"2_Dense": {"in_features": 32, "out_features": 32, "activation_function": "mine.Twist"}},

@@ -30,7 +30,7 @@ from model.training.recipes import PACKAGES, RECIPES
 from tests.conftest import CARDS, TINY, MakePackage, random_model
 
 FASHION = RECIPES[PACKAGES["fashion"]].card  # of what is exported fastest
-NAMES = ["sentiment", "embed", "fashion", "stories", "translate"]
+NAMES = ["sentiment", "embed", "sparse", "fashion", "stories", "translate"]
 
 
 @pytest.mark.parametrize("name", NAMES)

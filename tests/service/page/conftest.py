@@ -23,7 +23,18 @@ from tests.conftest import MakePackage, with_manifest
 from tests.service.api.test_chat import TEMPLATE
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-MODELS = ("sentiment", "embed", "ranker", "entities", "answers", "encoder", "entailment", "fashion", "translate")
+MODELS = (
+    "sentiment",
+    "embed",
+    "sparse",
+    "ranker",
+    "entities",
+    "answers",
+    "encoder",
+    "entailment",
+    "fashion",
+    "translate",
+)
 WIDE = 1280
 PATIENCE_MS = 20_000  # with a machine that is busy
 

@@ -19,7 +19,7 @@ from tests.service.page.test_streams import change_requests
 pytestmark = pytest.mark.browser
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
-SCREENS = ["classify", "embed", "rerank", "tag", "answer", "fill", "generate", "chat", "translate", "inside"]
+SCREENS = ["classify", "embed", "words", "rerank", "tag", "answer", "fill", "generate", "chat", "translate", "inside"]
 HOSTILE = '<script>window.broken=1</script><img src=x onerror="window.broken=1"> שלום مرحبا 🙂👩‍👩‍👧 \u202eevil'
 
 
@@ -204,6 +204,17 @@ def test_what_is_copied_of_an_answer_is_what_was_written(open_page: OpenPage) ->
 
     expect(page.locator(".break")).to_have_count(1)  # which is drawn as a sign
     assert page.evaluate("navigator.clipboard.readText()") == "A dog.\nA ball."
+
+
+def test_words_of_two_texts_are_shown_with_those_that_they_share(open_page: OpenPage) -> None:
+    page = open_page("words")
+    page.get_by_label("Text", exact=True).fill("red dog")
+    page.get_by_label("Another text").fill("good dog")
+    expect(page.locator(".panel h2")).to_have_text(["Words of text 1", "Words of text 2", "In common"])
+    expect(page.get_by_role("list", name="Words of text 1").get_by_role("listitem").first).to_be_visible()
+
+    page.get_by_label("Another text").fill("")
+    expect(page.locator(".panel h2")).to_have_text(["Words of text 1"])
 
 
 def test_words_chosen_for_several_masks_stand_in_the_text_together(open_page: OpenPage) -> None:

@@ -20,6 +20,7 @@ OWN: Mapping[TaskName, str] = {  # the pipeline of a model at its own address, u
     "classify": "text-classification",
     "rerank": "text-classification",
     "embed": "feature-extraction",
+    "embed_sparse": "feature-extraction",  # which tells that it is for other vectors
     "tag": "token-classification",
     "answer": "question-answering",
     "fill": "fill-mask",

@@ -20,9 +20,11 @@ from service.api.protocols.tei.schemas import (
     SimilarityParameters,
     SimilarityRequest,
     SimpleToken,
+    SparseValue,
     TeiEmbedRequest,
     TeiRerankRequest,
     TeiTokenizeRequest,
+    TextsRequest,
 )
 from service.errors import EmptyInput
 from service.schemas import (
@@ -32,6 +34,8 @@ from service.schemas import (
     DetokenizeResponse,
     EmbedRequest,
     EmbedResponse,
+    EmbedSparseRequest,
+    EmbedSparseResponse,
     RerankRequest,
     RerankResponse,
     TokenizeRequest,
@@ -55,6 +59,24 @@ async def embed(calls: Calls, request: TeiEmbedRequest) -> list[list[float]]:
         )
         answer = await calls.answer_as(EmbedResponse, asked, "embed")
     return answer.embeddings
+
+
+async def embed_sparse(calls: Calls, request: TextsRequest) -> Iterator[list[SparseValue]]:
+    """Return the words that each text is about."""
+    with naming(input="inputs"):
+        asked = native(
+            EmbedSparseRequest,
+            model=request.model,
+            input=request.inputs,
+            truncate=request.cuts,
+            truncation_side=request.side,
+            prompt_name=request.prompt_name,
+        )
+        answer = await calls.answer_as(EmbedSparseResponse, asked, "embed_sparse")
+    return (
+        [SparseValue(index=index, value=value) for index, value in zip(each.indices, each.values, strict=True)]
+        for each in answer.embeddings
+    )
 
 
 async def similarity(calls: Calls, request: SimilarityRequest) -> list[float]:
@@ -163,6 +185,8 @@ def info(manifest: Manifest, max_inputs: int) -> Info:
     labels = {"id2label": numbered, "label2id": {label: int(place) for place, label in numbered.items()}}
     if manifest.task == "embed":
         kind: dict[str, Any] = {"embedding": {"pooling": manifest.sizes.head.pooling}}
+    elif manifest.task == "embed_sparse":
+        kind = {"embedding": {"pooling": "splade"}}
     else:
         kind = {"reranker" if manifest.task == "rerank" else "classifier": labels}
     return Info(

@@ -13,14 +13,14 @@ from service.api.protocols.tei import answering
 from service.api.protocols.tei.schemas import (
     DecodeRequest,
     Info,
-    PooledRequest,
     Prediction,
     PredictRequest,
     SimilarityRequest,
+    TextsRequest,
 )
 from service.errors import WrongTask
 
-KINDS: tuple[TaskName, ...] = ("embed", "classify", "rerank")  # what TEI's models are for
+KINDS: tuple[TaskName, ...] = ("embed", "embed_sparse", "classify", "rerank")  # what TEI's models are for
 PREDICT_EXAMPLES = {
     "text": {"summary": "a text", "value": {"inputs": "What a wonderful film!"}},
     "pair": {"summary": "a pair of texts", "value": {"inputs": ["A man sleeps.", "A man is asleep."]}},
@@ -58,21 +58,12 @@ def add_tei_routes(router: APIRouter, calls: Calls) -> None:
         return await json_answer(await answering.decode(calls, request))
 
     @router.post("/embed_all")
-    async def embed_all(request: PooledRequest) -> list[list[list[float]]]:
+    async def embed_all(request: TextsRequest) -> list[list[list[float]]]:
         """Refuse, as no package has vectors of single tokens: their graphs pool them (Text Embeddings Inference)."""
-        raise _pooled(calls, request, "vectors of single tokens; POST /embed gives one for each text")
-
-    @router.post("/embed_sparse")
-    async def embed_sparse(request: PooledRequest) -> list[list[dict[str, float]]]:
-        """Refuse, as no package has vectors over a vocabulary (Text Embeddings Inference)."""
-        raise _pooled(calls, request, "sparse vectors; POST /embed gives dense ones")
+        name = calls.find(request.model, "embed").manifest.name
+        raise WrongTask(f"model {name!r} has no vectors of single tokens; POST /embed gives one for each text", "model")
 
     @router.get("/info")
     async def info(model: str | None = None) -> Info:
         """Describe a model as Text Embeddings Inference does: the one that is named, or the first for its tasks."""
         return answering.info(calls.described(model, KINDS).manifest, calls.limits.max_inputs)
-
-
-def _pooled(calls: Calls, request: PooledRequest, what: str) -> WrongTask:
-    task = calls.find(request.model, "embed")
-    return WrongTask(f"model {task.manifest.name!r} has no {what}", "model")

@@ -72,11 +72,18 @@ class TeiEmbedRequest(TruncatedRequest):
     )
 
 
-class PooledRequest(TruncatedRequest):
-    """Texts to map to vectors of tokens, or of words of a vocabulary; no package here has such vectors."""
+class TextsRequest(TruncatedRequest):
+    """Texts to map to vectors over a vocabulary, or to one for each token."""
 
     inputs: Text | Texts = Field(description="a text, or a list of texts", examples=["What is Deep Learning?"])
     prompt_name: Text | None = PROMPT_NAME
+
+
+class SparseValue(TypedDict):
+    """A word that a text is about, by its id, and how much."""
+
+    index: int
+    value: float
 
 
 class PredictRequest(TruncatedRequest):

@@ -187,7 +187,7 @@ async def test_a_model_is_described_as_tei_does(client: Client) -> None:
         ("/tokenize", {"inputs": "x", "prompt_name": "query"}, 422, "Validation", "prompt_name"),
         ("/decode", {"ids": [9999]}, 413, "Validation", "ids go from 0"),
         ("/embed_all", {"inputs": "x"}, 424, "Backend", "no vectors of single tokens"),
-        ("/embed_sparse", {"inputs": "x"}, 424, "Backend", "no sparse vectors"),
+        ("/embed_sparse", {"inputs": "x"}, 424, "Backend", "there is no model for embed_sparse here"),
         ("/embed_sparse", {"inputs": "x", "model": "nobody"}, 404, "Validation", "there is no model 'nobody'"),
     ],
 )
