@@ -42,7 +42,10 @@ Languages = Annotated[
 ]
 PoolingChoice = Annotated[
     PoolingName | None,
-    typer.Option(help="how a model without a head makes vectors, if it has no modules.json; most of these: mean"),
+    typer.Option(
+        help="how a model without a head makes vectors, if it has no modules.json; most of these: mean; "
+        "sparse ones of a head that fills in words: splade"
+    ),
 ]
 SampleTexts = Annotated[
     Path | None,

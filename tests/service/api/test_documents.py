@@ -12,9 +12,9 @@ from tests.conftest import MakePackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient
 from tests.service.tasks.tools.templates import MARKED
 
-MODELS = ("entailment", "ranker", "entities", "answers", "encoder", "embed")
+MODELS = ("entailment", "ranker", "entities", "answers", "encoder", "embed", "sparse")
 SUMMARY = {"prefix": "In short: "}
-REFUSED = {"/embed_all": 424, "/embed_sparse": 424}  # TEI's routes that no package can answer
+REFUSED = {"/embed_all": 424}  # a route of TEI that no package can answer
 
 
 def examples(document: dict[str, Any], path: str) -> list[dict[str, Any]]:

@@ -152,7 +152,7 @@ async def test_texts_that_are_too_long_are_cut_each_alone_as_embed_cuts_them(ope
         ({"documents": []}, 422, "documents", "at least one"),
         ({"documents": ["x"] * 5}, 413, "documents", "the limit is 4"),
         ({"documents": ["x"] * 4}, 413, "documents", "comes to 5 texts to read; the limit is 4"),  # with the query
-        ({"activation": "sigmoid"}, 422, "activation", "'embed' ranks by the cosines of vectors"),
+        ({"activation": "sigmoid"}, 422, "activation", "'embed' ranks by vectors, whose likeness"),
         ({"activation": "softmax"}, 422, "activation", "leave it out, or send none"),
         ({"top_n": 0}, 422, "top_n", "greater than or equal to 1"),
     ],
