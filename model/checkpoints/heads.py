@@ -29,7 +29,8 @@ CLASSES: Mapping[str, HeadKind] = {
     VECTORS: "embed",
 }
 HEAD = re.compile(r"For[A-Z]|(LMHead|MT|DoubleHeads)Model$")  # in names of classes with one
-PRETRAINED = ("ForMaskedLM", "ForPreTraining", "ForNextSentencePrediction")
+FILLING = ("ForMaskedLM", "ForPreTraining")
+PRETRAINED = (*FILLING, "ForNextSentencePrediction")
 ANSWER_LABELS = ("start", "end")
 MAX_LABELS = 1_000_000  # of which each has a name
 

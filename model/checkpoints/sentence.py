@@ -130,7 +130,12 @@ def _sparse_layout(folder: Path, library: Mapping[str, Any]) -> SentenceLayout:
         pooling_strategy=(None, "max"),
         activation_function=(None, "relu"),
     )
-    max_tokens, lower_case = _transformer(folder, task="fill-mask", output="logits")
+    task = "fill-mask" if kinds[0] == "Transformer" else None  # without it the library's own gives hidden states
+    max_tokens, lower_case = _transformer(folder, task, (None, "fill-mask"), "logits")
+    if (likeness := library.get("similarity_fn_name")) not in {None, "dot"}:
+        raise CheckpointError(
+            f"{folder / LIBRARY_FILE}: similarity_fn_name is {likeness!r}; sparse vectors are compared by dot alone"
+        )
     embedding = _embedding(folder, library, normalize=False)
     return SentenceLayout("first", embedding, max_tokens=max_tokens, lower_case=lower_case, is_sparse=True)
 
@@ -138,9 +143,11 @@ def _sparse_layout(folder: Path, library: Mapping[str, Any]) -> SentenceLayout:
 def _embedding(folder: Path, library: Mapping[str, Any], *, normalize: bool) -> Embedding:
     prompts, default = library.get("prompts") or {}, library.get("default_prompt_name")
     try:
-        return Embedding(normalize=normalize, prompts=prompts, default_prompt=default)
+        most = library.get("max_active_dims")
+        return Embedding(normalize=normalize, prompts=prompts, default_prompt=default, max_words=most)
     except ValidationError as error:
-        raise CheckpointError(f"{folder / LIBRARY_FILE}: {in_words(error, 'prompts')}") from None
+        said = in_words(error, "prompts").replace("max_words", "max_active_dims")
+        raise CheckpointError(f"{folder / LIBRARY_FILE}: {said}") from None
 
 
 def cross_encoder_activation(folder: Path) -> str | None:
@@ -162,7 +169,10 @@ def read_library(folder: Path) -> Mapping[str, Any]:
     kinds = (None, "SentenceTransformer", "CrossEncoder", SPARSE)
     return read_known(
         folder / LIBRARY_FILE,
-        ("__version__", "requirements", "prompts", "default_prompt_name", "similarity_fn_name", "activation_fn"),
+        (
+            *("__version__", "requirements", "prompts", "default_prompt_name", "similarity_fn_name", "activation_fn"),
+            "max_active_dims",
+        ),
         model_type=kinds,
     )
 
@@ -218,21 +228,29 @@ def longest(file: Path, settings: Mapping[str, Any]) -> int | None:
 
 
 def _transformer(
-    folder: Path, task: str = "feature-extraction", output: str = "last_hidden_state"
+    folder: Path,
+    task: str | None = None,
+    tasks: tuple[str | None, ...] = (None, "feature-extraction"),
+    output: str = "last_hidden_state",
 ) -> tuple[int | None, bool]:
-    """Return the longest text, if the library's file has it, and whether texts are to be lower-cased."""
+    """Return the longest text, if the library's file has it, and whether texts are to be lower-cased.
+
+    `task` is what it must state, `tasks` are what it may state and `output` is what that gives.
+    """
     files = sorted(folder.glob(TRANSFORMER_FILES))
-    if not files:
-        return None, False
-    settings = read_known(
-        files[0],
-        ("max_seq_length", "do_lower_case", "unpad_inputs"),
-        transformer_task=(None, task),
-        modality_config=(None, {"text": {"method": "forward", "method_output_name": output}}),
-        module_output_name=(None, "token_embeddings"),
-        processing_kwargs=(None, {}),
-    )
-    return longest(files[0], settings), bool(settings.get("do_lower_case"))
+    settings: Mapping[str, Any] = {}
+    if files:
+        settings = read_known(
+            files[0],
+            ("max_seq_length", "do_lower_case", "unpad_inputs"),
+            transformer_task=tasks,
+            modality_config=(None, {"text": {"method": "forward", "method_output_name": output}}),
+            module_output_name=(None, "token_embeddings"),
+            processing_kwargs=(None, {}),
+        )
+    if task is not None and settings.get("transformer_task") != task:
+        raise CheckpointError(f"{files[0] if files else folder}: transformer_task is not stated; it must be {task!r}")
+    return longest(files[0], settings) if files else None, bool(settings.get("do_lower_case"))
 
 
 def _pooling(path: Path) -> Pooling:

@@ -15,7 +15,7 @@ from model.card import Card, Tokens
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import HFConfig
 from model.checkpoints.fields import unsupported
-from model.checkpoints.heads import VECTORS, has_head, purpose_of
+from model.checkpoints.heads import FILLING, VECTORS, has_head, purpose_of
 from model.checkpoints.sentence import (
     POOLINGS,
     Dense,
@@ -54,6 +54,11 @@ def with_library(
             why = "modules.json says how its vectors are made" if layout is not None else "it has a head"
             raise CheckpointError(f"{folder}: {why}; leave pooling out")
         embedding, is_sparse = Embedding(normalize=False), pooling == "splade"
+        if is_sparse and not any(str(name).endswith(FILLING) for name in config.get("architectures") or []):
+            raise CheckpointError(
+                f"{folder}: pooling is splade, for which a model must fill in words; architectures is "
+                f"{config.get('architectures')!r}, with no name that ends in {' or '.join(FILLING)}"
+            )
         layout = SentenceLayout(POOLINGS.get(pooling, "first"), embedding, is_sparse=is_sparse)
     if layout is not None and layout.is_sparse:
         return config, layout

@@ -43,8 +43,8 @@ Languages = Annotated[
 PoolingChoice = Annotated[
     PoolingName | None,
     typer.Option(
-        help="how a model without a head makes vectors, if it has no modules.json; most of these: mean; "
-        "sparse ones of a head that fills in words: splade"
+        help="how vectors are made, if no modules.json says: of a model without a head by mean (most), cls or "
+        "lasttoken, of one that fills in words by splade"
     ),
 ]
 SampleTexts = Annotated[

@@ -38,6 +38,9 @@ class Embedding(Part):
     matryoshka: list[Annotated[int, Field(ge=1)]] = Field(
         [], description="fewer dimensions that it was trained for; none named: unknown"
     )
+    max_words: int | None = Field(
+        None, ge=1, description="the heaviest words of a sparse vector that are kept unless a request says otherwise"
+    )
     prompts: dict[str, str] = Field({}, description="name → text that goes before each input, as 'query: '")
     default_prompt: str | None = Field(None, description="name of the prompt that is used unless a request names one")
 

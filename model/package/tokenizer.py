@@ -156,9 +156,14 @@ class PackageTokenizer:
         """Return a token's id; raises `KeyError` for a token that the vocabulary lacks."""
         return token_id(self._tokenizer, token)
 
+    def token_if_any(self, token: int) -> str | None:
+        """Return an id's token, as the vocabulary has it; models may have rows for ids that it lacks."""
+        found: str | None = self._tokenizer.id_to_token(token)
+        return found
+
     def token_of(self, token: int) -> str:
         """Return an id's token, as the vocabulary has it."""
-        found: str | None = self._tokenizer.id_to_token(token)
+        found = self.token_if_any(token)
         assert found is not None, "bug: ids are checked against the vocabulary"
         return found
 

@@ -44,7 +44,7 @@ def _model(answer: BaseModel) -> Iterator[bytes]:
         value = getattr(answer, name)
         if value is not None:
             yield separator + pydantic_core.to_json(name) + b":"
-            yield from _list(value, _item) if isinstance(value, list) else _item(value)
+            yield from _list(value, _item) if isinstance(value, list) and not _is_flat(value) else _item(value)
             separator = b","
     yield b"}"
 
@@ -61,6 +61,10 @@ def _item(value: Any) -> Iterator[bytes]:
         return
     slices = [value[start : start + FEW] for start in range(0, len(value), FEW)]
     yield from _list(slices, lambda few: iter([_json_of(few)[1:-1]]))
+
+
+def _is_flat(values: list[Any]) -> bool:
+    return bool(values) and isinstance(values[0], int | float | str)
 
 
 def _is_long(value: Any) -> bool:

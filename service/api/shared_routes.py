@@ -25,9 +25,9 @@ from service.api.protocols.tei.schemas import (
     SimpleToken,
     SparseValue,
     TeiEmbedRequest,
+    TeiEmbedSparseRequest,
     TeiRerankRequest,
     TeiTokenizeRequest,
-    TextsRequest,
 )
 from service.api.shared_bodies import OURS, THEIRS, has, whose
 from service.api.streaming import event_stream
@@ -52,7 +52,7 @@ EmbedBody = Annotated[
     Discriminator(whose(has("inputs", "input"), TEI)),
 ]
 EmbedSparseBody = Annotated[
-    Annotated[EmbedSparseRequest, Tag(OURS)] | Annotated[TextsRequest, Tag(THEIRS)],
+    Annotated[EmbedSparseRequest, Tag(OURS)] | Annotated[TeiEmbedSparseRequest, Tag(THEIRS)],
     Discriminator(whose(has("inputs", "input"), TEI)),
 ]
 RerankBody = Annotated[
@@ -66,6 +66,13 @@ TokenizeBody = Annotated[
 
 EMBED_EXAMPLES = {
     "native": {"summary": "a text", "value": {"input": "A man is playing a guitar."}},
+    "tei": {"summary": "in TEI's form", "value": {"inputs": ["A man is playing a guitar.", "It rains."]}},
+}
+EMBED_SPARSE_EXAMPLES: dict[str, Any] = {
+    "native": {
+        "summary": "the heaviest words of a text",
+        "value": {"input": "A man is playing a guitar.", "top_k": 8, "return_tokens": True},
+    },
     "tei": {"summary": "in TEI's form", "value": {"inputs": ["A man is playing a guitar.", "It rains."]}},
 }
 FAUST = "Goethe worked on Faust all his life."
@@ -148,9 +155,11 @@ def add_shared_routes(router: APIRouter, calls: Calls) -> None:
         response_model=EmbedSparseResponse | list[list[SparseValue]],
         response_model_exclude_none=True,
     )
-    async def embed_sparse(request: Annotated[EmbedSparseBody, Body(openapi_examples=EMBED_EXAMPLES)]) -> Any:
+    async def embed_sparse(
+        request: Annotated[EmbedSparseBody, Body(openapi_examples=EMBED_SPARSE_EXAMPLES)],
+    ) -> Any:
         """Map texts to the words that they are about, each with a weight (SPLADE)."""
-        if isinstance(request, TextsRequest):
+        if isinstance(request, TeiEmbedSparseRequest):
             return await json_answer(await tei.embed_sparse(calls, request))
         return await json_answer(await calls.answer(request, "embed_sparse"))
 

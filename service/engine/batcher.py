@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 BATCH_TOKENS = 1024  # padded; on a processor larger batches are no faster, and waste more on padding
 BATCH_TOKENS_ON_DEVICE = 8192  # 64 texts of 128 tokens, as a device's speed is measured with
+# Of sparse vectors, whose graph has the logits of all words for each token: 128 MB, on a device half a gigabyte.
+LOGITS, LOGITS_ON_DEVICE = 2**25, 2**28
 MEASURED = ((1, 16), (1, 128), (8, 64))  # rows and tokens of what graphs are compared by
 MEASURED_ON_DEVICE = (*MEASURED, (64, 128))
 
@@ -76,10 +78,10 @@ class Batcher:
         self._inputs, self._outputs = graph.inputs, graph.outputs
         self._pad = manifest.special_ids.pad
         self._ran_at = -REST_S
-        self._batch_tokens = batch_tokens or BATCH_TOKENS
+        self._batch_tokens = batch_tokens or _most_tokens(manifest, BATCH_TOKENS, LOGITS)
         self._session = self._opened(folder / graph.file, manifest, options, exact=exact)
         if self._session.provider == "cuda":
-            self._batch_tokens = batch_tokens or BATCH_TOKENS_ON_DEVICE
+            self._batch_tokens = batch_tokens or _most_tokens(manifest, BATCH_TOKENS_ON_DEVICE, LOGITS_ON_DEVICE)
             self._session = self._packed_if_faster(self._session, folder / graph.file, manifest, options)
         self._example = _example(manifest)
         # A first run is slow: before there is a client, not for one.
@@ -109,17 +111,19 @@ class Batcher:
         batches = _example_batches(manifest, self._batch_tokens, shapes)
         return [collate(batch, self._pad, self._inputs) for batch in batches]
 
-    async def run(self, permit: Permit, inputs: Sequence[OneShotInput]) -> list[Array]:
+    async def run(self, permit: Permit, inputs: Sequence[OneShotInput], cost: int | None = None) -> list[Array]:
         """Return the answer to each of a request's inputs, as the model gives it.
 
-        That is logits (num_labels,); a vector (d_model,); where tokens have labels, logits (T, num_labels); where words
-        are missing, logits (P, vocab_size). T and P are those of the batch's largest input: what is behind an input's
-        own is padding. Raises `EngineFailed` when the graph fails on one of them. Inputs of a caller that is cancelled
-        are skipped.
+        `cost` is that of the whole request, if these are a part: by it short requests do not wait behind long ones.
+        That is logits (num_labels,); a vector (d_model,), or (vocab_size,) if it is sparse; where tokens have labels,
+        logits (T, num_labels); where words are missing, logits (P, vocab_size). T and P are those of the batch's
+        largest input: what is behind an input's own is padding. Raises `EngineFailed` when the graph fails on one of
+        them. Inputs of a caller that is cancelled are skipped.
         """
         if self._is_broken:
             raise EngineFailed
-        lane = self._long if sum(each.cost for each in inputs) > self._batch_tokens else self._short
+        cost = sum(each.cost for each in inputs) if cost is None else cost
+        lane = self._long if cost > self._batch_tokens else self._short
         return await lane.run(permit, inputs)
 
     def load(self) -> Load:
@@ -254,6 +258,11 @@ def _settle(item: _Item, row: Array | Failure) -> None:
         item.answer.set_exception(EngineFailed())
     else:
         item.answer.set_result(row)
+
+
+def _most_tokens(manifest: Manifest, tokens: int, logits: int) -> int:
+    """Return how many tokens a batch has at most, of a model with sparse vectors as many as have so many logits."""
+    return min(tokens, max(1, logits // manifest.vocab_size)) if manifest.task == "embed_sparse" else tokens
 
 
 def _example(manifest: Manifest) -> OneShotInput:

@@ -73,7 +73,7 @@ class EmbedSparseRequest(TextsToEmbed):
         None,
         ge=1,
         le=MAX_INT32,
-        description="how many words to return, the heaviest; all that weigh anything if left out",
+        description="how many words to return, the heaviest; the model's own number or all if left out",
     )
     return_tokens: bool = Field(False, description="return the words, as the vocabulary has them, beside their ids")
 
@@ -83,7 +83,7 @@ class SparseVector(Response):
 
     indices: list[int]
     values: list[float]
-    tokens: list[str] | None = None
+    tokens: list[str] | None = Field(None, description="empty where the tokenizer has none of an id")
 
 
 class EmbedSparseResponse(Response):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from model.package import Embedding
 from service.engine.arrays import Array
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import EmbedRequest, EmbedResponse, TextsToEmbed, Usage
-from service.tasks.encoder import Encoder, Reading
+from service.tasks.encoder import Encoder, Reading, Texts
 from service.tasks.texts import as_list, check_characters, check_copies
 from service.turns import Turn
 
@@ -40,15 +43,13 @@ class Embed:
                 raise InvalidRequest("windows goes with texts, and input has token ids", "windows")
             return await self._encoder.read_ids(client, ids, truncate=request.truncate, side=request.truncation_side)
         texts = texts_of(request)
-        reading = Reading(
+        reading = replace(
+            reading_of(request, texts, self._embedding, self._encoder.limit),
             truncate=request.truncate,
             side=request.truncation_side,
             windows=request.windows,
             overlap=request.overlap,
-            prompt=prompt_of(request, self._embedding, self._encoder.limit),
-            repeated_param="prompt" if request.prompt_name is None else "prompt_name",
         )
-        check_copies(len(reading.prompt) * len(texts), reading.repeated_param)
         with self._encoder.admit(client, texts, reading) as permit:
             return await self._encoder.read(permit, texts, reading)
 
@@ -81,8 +82,16 @@ def texts_of(request: TextsToEmbed) -> list[tuple[str]]:
     return texts
 
 
-def prompt_of(request: TextsToEmbed, embedding: Embedding, limit: int) -> str:
-    """Return what goes before each text, for a model that reads so many tokens."""
+def reading_of(request: TextsToEmbed, texts: Sequence[Texts], embedding: Embedding, limit: int) -> Reading:
+    """Return how texts are read behind the request's prompt, by a model that reads so many tokens."""
+    param = "prompt" if request.prompt_name is None else "prompt_name"
+    prompt = _prompt(request, embedding, limit)
+    check_copies(len(prompt) * len(texts), param)
+    return Reading(prompt=prompt, repeated_param=param)
+
+
+def _prompt(request: TextsToEmbed, embedding: Embedding, limit: int) -> str:
+    """Return what goes before each text."""
     name, prompts = request.prompt_name, embedding.prompts
     if request.prompt is not None and name is not None:
         raise InvalidRequest("prompt and prompt_name are two ways to say one thing; send one", "prompt")

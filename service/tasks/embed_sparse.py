@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +15,11 @@ from service.engine.admission import Permit
 from service.engine.arrays import Array
 from service.engine.inputs import TextInput
 from service.schemas import EmbedSparseRequest, EmbedSparseResponse, SparseVector, Usage
-from service.tasks.embed import ids_of, prompt_of, texts_of
-from service.tasks.encoder import Encoder, Reading, count
+from service.tasks.embed import ids_of, reading_of, texts_of
+from service.tasks.encoder import Encoder, count
+from service.turns import Turn
+
+Made = TypeVar("Made")
 
 ROWS_AT_ONCE = 64  # whose weights of all words are held together, 8 MB where there are 32,000
 WORDS_PER_CHARACTER = 64  # of a vocabulary, that are looked through while one character is encoded, for the pool
@@ -24,7 +29,7 @@ WORDS_PER_CHARACTER = 64  # of a vocabulary, that are looked through while one c
 class Sparse:
     """The words that weigh anything, ascending, and their weights: (n,) each."""
 
-    indices: NDArray[np.int64]
+    indices: NDArray[np.int32]
     values: NDArray[np.float32]
 
 
@@ -38,52 +43,63 @@ class EmbedSparse:
     async def predict(self, request: EmbedSparseRequest, client: str) -> EmbedSparseResponse:
         """Return each text's words that weigh anything."""
         encoder, ids = self._encoder, ids_of(request)
+        sparse = partial(_sparse, most=request.top_k or self._embedding.max_words)
         if ids is not None:
             inputs = encoder.inputs_of_ids(ids, truncate=request.truncate, side=request.truncation_side)
             with encoder.admit_inputs(client, inputs) as permit:
-                vectors = await sparse_vectors(encoder, permit, inputs, request.top_k)
+                vectors = await in_parts(encoder, permit, inputs, sparse)
         else:
-            texts, reading = texts_of(request), self._reading(request)
+            texts = texts_of(request)
+            reading = reading_of(request, texts, self._embedding, encoder.limit)
+            reading = replace(reading, truncate=request.truncate, side=request.truncation_side)
             with encoder.admit(client, texts, reading) as permit:
                 inputs = await encoder.inputs(permit, texts, reading)
                 encoder.settle(permit, inputs)
-                vectors = await sparse_vectors(encoder, permit, inputs, request.top_k)
-        return EmbedSparseResponse(
-            model=self._manifest.name,
-            embeddings=[self._written(vector, with_tokens=request.return_tokens) for vector in vectors],
-            usage=Usage(prompt_tokens=count(inputs)),
-        )
-
-    def _reading(self, request: EmbedSparseRequest) -> Reading:
-        return Reading(
-            truncate=request.truncate,
-            side=request.truncation_side,
-            prompt=prompt_of(request, self._embedding, self._encoder.limit),
-            repeated_param="prompt" if request.prompt_name is None else "prompt_name",
-        )
+                vectors = await in_parts(encoder, permit, inputs, sparse)
+        written, turn = [], Turn()
+        for vector in vectors:
+            written.append(self._written(vector, with_tokens=request.return_tokens))
+            await turn.give()
+        usage = Usage(prompt_tokens=count(inputs))
+        return EmbedSparseResponse.model_construct(model=self._manifest.name, embeddings=written, usage=usage)
 
     def _written(self, vector: Sparse, *, with_tokens: bool) -> SparseVector:
         indices, tokens = vector.indices.tolist(), None
         if with_tokens:
-            tokenizer = self._encoder.tokenizer
-            known = tokenizer.vocab_size  # models may have rows for tokens that are none
-            tokens = [tokenizer.token_of(token) if token < known else "" for token in indices]
-        return SparseVector(indices=indices, values=vector.values.tolist(), tokens=tokens)
+            tokens = [self._encoder.tokenizer.token_if_any(token) or "" for token in indices]
+        # Nothing is to be checked.
+        return SparseVector.model_construct(indices=indices, values=vector.values.tolist(), tokens=tokens)
 
 
-async def sparse_vectors(
-    encoder: Encoder, permit: Permit, inputs: Sequence[TextInput], most: int | None = None
-) -> list[Sparse]:
-    """Return the sparse vector of each input, of no more words than `most`; some at a time, as all are large."""
-    found: list[Sparse] = []
+async def in_parts(
+    encoder: Encoder, permit: Permit, inputs: Sequence[TextInput], make: Callable[[Sequence[Array]], list[Made]]
+) -> list[Made]:
+    """Return what `make` makes of the encoder's answers to inputs, in the pool; some at a time, as all are large."""
+    made: list[Made] = []
+    cost = sum(item.cost for item in inputs)
     for start in range(0, len(inputs), ROWS_AT_ONCE):
-        rows = await encoder.run(permit, inputs[start : start + ROWS_AT_ONCE])
-        size = sum(row.size for row in rows) // WORDS_PER_CHARACTER
-        found += await encoder.pool.run(permit, size, _sparse, rows, most)
-    return found
+        rows = await encoder.run(permit, inputs[start : start + ROWS_AT_ONCE], cost)
+        made += await encoder.pool.run(permit, sum(row.size for row in rows) // WORDS_PER_CHARACTER, make, rows)
+    return made
 
 
-def _sparse(rows: Sequence[Array], most: int | None) -> list[Sparse]:
+async def products(encoder: Encoder, permit: Permit, inputs: Sequence[TextInput]) -> Array:
+    """Return the products (N,) of the first input's vector with those of the N others, each by itself.
+
+    So a text's product does not depend on the other texts.
+    """
+    most = (encoder.manifest.embedding or Embedding()).max_words
+    (first,) = await in_parts(encoder, permit, inputs[:1], partial(_sparse, most=most))
+    weights = np.zeros(encoder.manifest.vocab_size)
+    weights[first.indices] = first.values
+    return np.array(await in_parts(encoder, permit, inputs[1:], partial(_products, weights=weights, most=most)))
+
+
+def _products(rows: Sequence[Array], *, weights: Array, most: int | None) -> list[float]:
+    return [float(weights[each.indices] @ each.values.astype(np.float64)) for each in _sparse(rows, most=most)]
+
+
+def _sparse(rows: Sequence[Array], *, most: int | None) -> list[Sparse]:
     return [_of_row(row.astype(np.float32, copy=False), most) for row in rows]
 
 
@@ -91,12 +107,8 @@ def _of_row(logits: Array, most: int | None) -> Sparse:
     """Return what weighs anything by a row (V,) of `SparseHead`, of ties the lower ids."""
     indices = np.flatnonzero(logits > 0)
     if most is not None and len(indices) > most:
-        indices = np.sort(indices[np.argsort(-logits[indices], kind="stable")[:most]])
-    return Sparse(indices, np.log1p(logits[indices]))
-
-
-def products(vector: Sparse, others: Sequence[Sparse], vocab_size: int) -> Array:
-    """Return the products (N,) of a vector with others, each by itself: a text's does not depend on the other texts."""
-    weights = np.zeros(vocab_size)
-    weights[vector.indices] = vector.values
-    return np.array([weights[other.indices] @ other.values.astype(np.float64) for other in others])
+        values = logits[indices]
+        least = np.partition(values, len(values) - most)[len(values) - most]
+        heavier, alike = indices[values > least], indices[values == least]
+        indices = np.sort(np.concatenate((heavier, alike[: most - len(heavier)])))
+    return Sparse(indices.astype(np.int32), np.log1p(logits[indices]))

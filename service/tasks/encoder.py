@@ -173,11 +173,11 @@ class Encoder:
         """Count what a request costs, now that it is known."""
         permit.settle(len(inputs), sum(item.cost for item in inputs))
 
-    async def run(self, permit: Permit, inputs: Sequence[TextInput]) -> list[Array]:
-        """Return the encoder's answer to each input, as `Batcher.run` does."""
+    async def run(self, permit: Permit, inputs: Sequence[TextInput], cost: int | None = None) -> list[Array]:
+        """Return the encoder's answer to each input, as `Batcher.run` does; `cost` is that of all of the request."""
         if self.manifest.skips_last_pads:
             inputs = [item.shortened(self.manifest.length_read(item.ids)) for item in inputs]
-        return await self._batcher.run(permit, inputs)
+        return await self._batcher.run(permit, inputs, cost)
 
     async def _long_text(self, permit: Permit, texts: Texts, reading: Reading, rows: int) -> LongText:
         try:

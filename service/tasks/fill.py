@@ -112,8 +112,9 @@ class Fill:
         """Return what could stand in the place of each mask, text by text."""
         self._encoder.settle(permit, inputs)
         found: list[list[Candidate]] = []
+        cost = sum(item.cost for item in inputs)
         for some in _few(inputs):
-            for item, logits in zip(some, await self._encoder.run(permit, some), strict=True):
+            for item, logits in zip(some, await self._encoder.run(permit, some, cost), strict=True):
                 size = logits[: len(item.places)].size // TOKENS_PER_CHARACTER
                 found += await self._encoder.pool.run(permit, size, self._likeliest, logits[: len(item.places)], wanted)
         return iter(found)

@@ -8,7 +8,7 @@ from model.package import Embedding
 from service.engine.arrays import Array
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import Document, Ranked, RerankRequest, RerankResponse, Usage
-from service.tasks.embed_sparse import products, sparse_vectors
+from service.tasks.embed_sparse import products
 from service.tasks.encoder import Encoder, Reading, count
 from service.tasks.scores import activate
 from service.tasks.texts import check_characters, check_copies
@@ -84,8 +84,7 @@ class Rerank:
             inputs += await self._encoder.inputs(permit, texts, of_documents)
             self._encoder.settle(permit, inputs)
             if self._manifest.task == "embed_sparse":
-                first, *others = await sparse_vectors(self._encoder, permit, inputs)
-                return products(first, others, self._manifest.vocab_size), count(inputs)
+                return await products(self._encoder, permit, inputs), count(inputs)
             vectors = np.stack(await self._encoder.run(permit, inputs))
         return _cosines(*np.split(vectors, [1])), count(inputs)
 

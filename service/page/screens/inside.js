@@ -11,6 +11,7 @@ import { lens } from "./lens.js";
 const TEXTS = {
   classify: "A warm, funny film with a wonderful cast.",
   embed: "He sat on the bank of the river.",
+  embed_sparse: "He sat on the bank of the river.",
   generate: "Once upon a time there was a little",
   translate: "Dan loves ice cream.",
 };

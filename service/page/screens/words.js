@@ -22,9 +22,9 @@ export function open(models) {
     const input = texts.map((text) => text.value).filter((text) => text.trim());
     if (!input.length) return frame.empty(found);
     const call = await post("embed_sparse", { model: frame.model.id, input, return_tokens: true }, signal);
-    const weights = call.answer.embeddings.map(({ tokens, values }) => new Map(tokens.map((word, at) => [word, values[at]])));
-    const panels = weights.map((each, number) => panel(`Words of text ${number + 1}`, each));
-    if (weights.length > 1) panels.push(panel("In common", products(...weights)));
+    const words = call.answer.embeddings.map(wordsOf);
+    const panels = words.map((each, number) => panel(`Words of text ${number + 1}`, each));
+    if (words.length > 1) panels.push(panel("In common", products(...words)));
     found.replaceChildren(...panels);
     frame.told(call);
   }
@@ -32,16 +32,24 @@ export function open(models) {
   return makeScreen("Words", models, { build, ask });
 }
 
+const wordsOf = ({ indices, values, tokens }) =>
+  indices.map((id, at) => ({ id, weight: values[at], name: tokens[at] || `(${id})` }));
+
 function products(first, second) {
-  const shared = [...first].filter(([word]) => second.has(word));
-  return new Map(shared.map(([word, weight]) => [word, weight * second.get(word)]));
+  const weights = new Map(second.map(({ id, weight }) => [id, weight]));
+  return first
+    .filter(({ id }) => weights.has(id))
+    .map((word) => ({ ...word, weight: word.weight * weights.get(word.id) }));
 }
 
-function panel(title, weights) {
-  const words = [...weights].sort((one, other) => other[1] - one[1]).slice(0, HEAVIEST);
-  const most = words.length ? words[0][1] : 1;
-  const rows = words.map(([name, weight]) => ({ name, share: weight / most, told: weight.toFixed(2) }));
-  const sum = [...weights.values()].reduce((all, weight) => all + weight, 0).toFixed(1);
-  const note = `${weights.size} words, ${sum} together`;
+function panel(title, words) {
+  const heaviest = words.toSorted((one, other) => other.weight - one.weight).slice(0, HEAVIEST);
+  const rows = heaviest.map(({ name, weight }) => ({
+    name,
+    share: weight / heaviest[0].weight,
+    told: weight.toFixed(2),
+  }));
+  const sum = words.reduce((all, { weight }) => all + weight, 0).toFixed(1);
+  const note = `${words.length} words, ${sum} together`;
   return h("div", { class: "panel" }, h("h2", {}, title), h("p", {}, note), bars(rows, { label: title }));
 }

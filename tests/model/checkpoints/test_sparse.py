@@ -31,6 +31,19 @@ CONFIGS: dict[str, Any] = {
     "distilbert": transformers.DistilBertConfig(
         vocab_size=120, dim=32, hidden_dim=48, n_layers=2, n_heads=4, max_position_embeddings=48
     ),
+    "roberta": transformers.RobertaConfig(**WIDTHS, **WIDE, pad_token_id=1, type_vocab_size=1),
+    "mpnet": transformers.MPNetConfig(**WIDTHS, **WIDE, pad_token_id=1),
+    "electra": transformers.ElectraConfig(**WIDTHS, **WIDE, embedding_size=24),
+    "deberta-v2": transformers.DebertaV2Config(
+        **WIDTHS,
+        **WIDE,
+        relative_attention=True,
+        pos_att_type=["c2p", "p2c"],
+        position_buckets=16,
+        share_att_key=True,
+        norm_rel_ebd="layer_norm",
+        type_vocab_size=0,
+    ),
     "modernbert": transformers.ModernBertConfig(
         **WIDTHS, **WIDE, pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3
     ),
@@ -40,6 +53,8 @@ CONFIGS: dict[str, Any] = {
 def saved(folder: Path, family: str = "bert", **library: Any) -> SparseEncoder:
     """Save a tiny random model as its library does."""
     special = {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
+    if CONFIGS[family].pad_token_id == 1:  # by which the family counts positions
+        special["pad_token"] = "[UNK]"  # which no text here has
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=train_wordpiece(TEXTS, 120), **special)
     model = transformers.AutoModelForMaskedLM.from_config(CONFIGS[family])
     loud_weights(model, 5).save_pretrained(folder / "body")
@@ -99,6 +114,8 @@ def test_what_fills_in_words_makes_sparse_vectors_if_that_is_asked_for(tmp_path:
     [
         ("1_SpladePooling/config.json", {"pooling_strategy": "sum"}, "pooling_strategy is 'sum', which is not"),
         ("1_SpladePooling/config.json", {"activation_function": "log1p_relu"}, "activation_function is 'log1p_relu'"),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "cosine"}, "similarity_fn_name is 'cosine'"),
+        ("config_sentence_transformers.json", {"max_active_dims": 0}, "max_active_dims: Input should be greater"),
         ("sentence_bert_config.json", {"transformer_task": "feature-extraction"}, "transformer_task is 'feature-ex"),
         ("config.json", {"architectures": ["BertModel"]}, "only names that end in"),
         ("config.json", {"architectures": ["BertForTokenClassification"]}, "the head's are tag"),
@@ -113,6 +130,35 @@ def test_what_is_not_supported_is_refused_by_name_and_value(
     with pytest.raises(CheckpointError) as error:
         check_description(tmp_path / "sparse")
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_transformer_must_say_that_it_fills_in_words(tmp_path: Path, *, is_there: bool) -> None:
+    saved(tmp_path)
+    path = tmp_path / "sparse" / "sentence_bert_config.json"
+    settings = json.loads(path.read_text())
+    del settings["transformer_task"]
+    path.unlink()
+    if is_there:
+        path.write_text(json.dumps(settings))
+
+    with pytest.raises(CheckpointError, match="transformer_task is not stated; it must be 'fill-mask'"):
+        check_description(tmp_path / "sparse")
+
+
+def test_how_many_words_are_kept_is_read(tmp_path: Path) -> None:
+    saved(tmp_path, max_active_dims=7)
+    _, _, card, _ = read_checkpoint(tmp_path / "sparse", "tiny", "MIT", scratch=tmp_path)
+
+    assert card.embedding is not None and card.embedding.max_words == 7
+
+
+def test_what_fills_in_no_words_makes_no_sparse_vectors(tmp_path: Path) -> None:
+    saved(tmp_path)
+    change(tmp_path / "body" / "config.json", architectures=["BertModel"])
+
+    with pytest.raises(CheckpointError, match="pooling is splade, for which a model must fill in words"):
+        check_description(tmp_path / "body", pooling="splade")
 
 
 def test_parts_that_are_no_transformer_and_pooling_are_refused(tmp_path: Path) -> None:

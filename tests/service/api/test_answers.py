@@ -6,14 +6,16 @@ import math
 import pytest
 
 from service import schemas
-from service.api.answers import FEW, json_answer
+from service.api.answers import FEW, _pieces, json_answer
 from service.schemas import (
     Choice,
     Classification,
     ClassifyResponse,
     EmbedResponse,
+    EmbedSparseResponse,
     GenerateResponse,
     Label,
+    SparseVector,
     Token,
     TokenizeResponse,
     TokenLogprob,
@@ -39,6 +41,11 @@ LOGPROBS = [TokenLogprob(1, "é", []), TokenLogprob(2, "b", [TopLogprob(id=3, te
             usage=USAGE,
         ),
         GenerateResponse(model="m", choices=[], usage=USAGE),
+        EmbedSparseResponse(
+            model="m",
+            embeddings=[SparseVector(indices=[*range(FEW + 1)], values=[0.5] * (FEW + 1), tokens=["é"] * (FEW + 1))],
+            usage=USAGE,
+        ),
         TranslateResponse(model="m", translations=["a", "b"], alternatives=[["c"], []], usage=USAGE),
         TranslateResponse(model="m", translations=["a"], usage=USAGE),
         TokenizeResponse(model="m", results=[[Token(1, "a", 0, 1, special=False)] * (2 * FEW + 1), []]),
@@ -50,6 +57,13 @@ async def test_an_answer_in_pieces_is_the_answer(answer: schemas.Response) -> No
 
     assert json.loads(bytes(response.body)) == answer.model_dump(mode="json", exclude_none=True)
     assert response.media_type == "application/json"
+
+
+def test_a_long_list_of_numbers_is_written_many_at_a_time() -> None:
+    vector = SparseVector(indices=[*range(10 * FEW)], values=[0.5] * 10 * FEW)
+    answer = EmbedSparseResponse(model="m", embeddings=[vector], usage=USAGE)
+
+    assert sum(1 for _ in _pieces(answer)) < 100
 
 
 async def test_what_is_no_number_in_json_is_null() -> None:

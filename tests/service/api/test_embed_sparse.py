@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,15 @@ import numpy as np
 import pytest
 import torch
 
+from model.package.manifest import TOKENIZER_FILE, sha256_of
+from service.engine.arrays import Array
+from service.engine.batcher import _Lane
+from service.tasks import texts
+from service.tasks.embed_sparse import ROWS_AT_ONCE
 from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, post
+
+run = _Lane.run
 
 
 @pytest.fixture
@@ -64,16 +72,76 @@ async def test_ids_prompts_and_long_texts_are_read_as_by_embed(
     open_client: OpenClient, sparse: TinyPackage, tmp_path: Path
 ) -> None:
     embedding = {"normalize": False, "prompts": {"query": "the dog: "}}
-    ids, long = sparse.tokenizer.encode(TEXTS[0]).ids, "good " * 90
+    ids, words = sparse.tokenizer.encode(TEXTS[0]).ids, ["good", "red", "dog"] * 30
+    long = " ".join(words)
     async with open_client(with_manifest(sparse, tmp_path / "prompted", embedding=embedding)) as client:
         assert await vectors(client, input=[ids, ids]) == await vectors(client, input=[TEXTS[0]] * 2)
         assert await vectors(client, input="good", prompt_name="query") == await vectors(client, input="the dog: good")
-        cut, ends = [await vectors(client, input=text, truncate=True) for text in (long, "good " * 62)]
+        cut, ends = [await vectors(client, input=text, truncate=True) for text in (long, " ".join(words[:62]))]
         assert cut == ends
         tei = await post(client, "/embed_sparse", inputs=[TEXTS[0], long], truncation_direction="Left")
-        (first,) = await vectors(client, input=TEXTS[0])
+        first, end = await vectors(client, input=[TEXTS[0], " ".join(words[-62:])])
+        assert await post(client, "/embed_sparse", inputs=ids) == tei[:1]
 
+    assert [each["index"] for each in tei[1]] == list(end) and [end] != cut
     assert tei[0] == [{"index": index, "value": value} for index, value in first.items()]
+
+
+async def test_a_model_may_keep_only_its_heaviest_words(
+    open_client: OpenClient, sparse: TinyPackage, tmp_path: Path
+) -> None:
+    few = with_manifest(sparse, tmp_path / "few", embedding={"normalize": False, "max_words": 3})
+    async with open_client(few) as client:
+        (own,) = await vectors(client, input=TEXTS[0])
+        assert own == (await vectors(client, input=TEXTS[0], top_k=3))[0] and len(own) == 3
+        (more,) = await vectors(client, input=TEXTS[0], top_k=4)
+        assert own.items() < more.items()
+        ((score,), _) = [
+            [
+                each["relevance_score"]
+                for each in (await post(client, "/rerank", query=text, documents=[text]))["results"]
+            ]
+            for text in TEXTS[:2]
+        ]
+
+    assert score == pytest.approx(sum(weight**2 for weight in own.values()))
+
+
+async def test_an_id_that_the_tokenizer_lacks_has_no_word(
+    open_client: OpenClient, sparse: TinyPackage, tmp_path: Path
+) -> None:
+    package = with_manifest(sparse, tmp_path / "holes")
+    path = package / TOKENIZER_FILE
+    described = json.loads(path.read_text())
+    (word,) = (word for word, token in described["model"]["vocab"].items() if token == 9)
+    del described["model"]["vocab"][word]
+    path.write_text(json.dumps(described))
+    manifest = json.loads((package / "manifest.json").read_text())
+    manifest["sha256"][TOKENIZER_FILE] = sha256_of(path)
+    (package / "manifest.json").write_text(json.dumps(manifest))
+    async with open_client(package) as client:
+        answer = await post(client, "/embed_sparse", input="good dog", return_tokens=True)
+    (found,) = answer["embeddings"]
+
+    named = dict(zip(found["indices"], found["tokens"], strict=True))
+    assert named.get(9, "") == "" and all(word for token, word in named.items() if token != 9)
+
+
+async def test_a_request_of_several_parts_runs_beside_shorter_ones(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes: list[bool] = []
+
+    async def recorded(lane: _Lane, *given: Any) -> list[Array]:
+        lanes.append(lane._yields)
+        return await run(lane, *given)
+
+    monkeypatch.setattr(_Lane, "run", recorded)
+    async with open_client("sparse") as client:
+        await post(client, "/embed_sparse", input=["good dog " * 10] * (2 * ROWS_AT_ONCE))
+        await post(client, "/embed_sparse", input="good dog")
+
+    assert lanes == [True, True, False]
 
 
 async def test_documents_are_ranked_by_the_products_of_vectors(open_client: OpenClient) -> None:
@@ -99,6 +167,7 @@ async def test_documents_are_ranked_by_the_products_of_vectors(open_client: Open
         ("/embed_sparse", {"input": [[2, 9999]]}, "input", "ids go from 0 to"),
         ("/embed_sparse", {"input": [[2, 3]], "prompt": "x"}, "prompt", "goes with texts"),
         ("/embed_sparse", {"input": "x", "prompt_name": "query"}, "prompt_name", "this model has none"),
+        ("/embed_sparse", {"input": ["x"] * 200, "prompt": "y" * 300}, "prompt", "with all that is repeated"),
         ("/embed_sparse", {"input": "x", "model": "embed"}, "model", "is for embed and rerank, not for embed_sparse"),
         ("/embed", {"input": "x", "model": "sparse"}, "model", "is for embed_sparse and rerank, not for embed"),
         (
@@ -110,13 +179,19 @@ async def test_documents_are_ranked_by_the_products_of_vectors(open_client: Open
     ],
 )
 async def test_what_cannot_be_answered_is_refused_by_field(
-    open_client: OpenClient, path: str, body: dict[str, Any], param: str, words: str
+    open_client: OpenClient,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    body: dict[str, Any],
+    param: str,
+    words: str,
 ) -> None:
+    monkeypatch.setattr(texts, "MAX_COPIED", 50_000)
     async with open_client("sparse", "embed") as client:
         response = await client.post(path, json=body)
 
     error = response.json()["error"]
-    assert response.status_code in {400, 422} and error["param"] == param and words in error["message"], error
+    assert response.status_code in {400, 413, 422} and error["param"] == param and words in error["message"], error
 
 
 async def test_each_kind_of_vector_has_its_model(open_client: OpenClient) -> None:

@@ -22,9 +22,9 @@ from service.api.protocols.tei.schemas import (
     SimpleToken,
     SparseValue,
     TeiEmbedRequest,
+    TeiEmbedSparseRequest,
     TeiRerankRequest,
     TeiTokenizeRequest,
-    TextsRequest,
 )
 from service.errors import EmptyInput
 from service.schemas import (
@@ -61,7 +61,7 @@ async def embed(calls: Calls, request: TeiEmbedRequest) -> list[list[float]]:
     return answer.embeddings
 
 
-async def embed_sparse(calls: Calls, request: TextsRequest) -> Iterator[list[SparseValue]]:
+async def embed_sparse(calls: Calls, request: TeiEmbedSparseRequest) -> Iterator[list[SparseValue]]:
     """Return the words that each text is about."""
     with naming(input="inputs"):
         asked = native(

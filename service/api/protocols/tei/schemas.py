@@ -72,8 +72,17 @@ class TeiEmbedRequest(TruncatedRequest):
     )
 
 
+class TeiEmbedSparseRequest(TruncatedRequest):
+    """Texts to map to vectors over a vocabulary."""
+
+    inputs: Text | Texts | Ids | ListsOfIds = Field(
+        description="a text, a list of texts, or token ids of one or several", examples=["What is Deep Learning?"]
+    )
+    prompt_name: Text | None = PROMPT_NAME
+
+
 class TextsRequest(TruncatedRequest):
-    """Texts to map to vectors over a vocabulary, or to one for each token."""
+    """Texts to map to vectors of tokens; no package here has such vectors."""
 
     inputs: Text | Texts = Field(description="a text, or a list of texts", examples=["What is Deep Learning?"])
     prompt_name: Text | None = PROMPT_NAME
@@ -106,7 +115,7 @@ class TeiRerankRequest(TruncatedRequest):
     query: Text = Field(examples=["What is Deep Learning?"])
     texts: Texts = Field(max_length=MAX_DOCUMENTS, examples=[["Deep Learning is …", "The dog was good."]])
     raw_scores: bool = Field(
-        False, description="the model's numbers instead of scores; an embedding model's cosines are both"
+        False, description="the model's numbers instead of scores; an embedding model's cosines or products are both"
     )
     return_text: bool = Field(False, description="return the texts, too")
 
