@@ -163,7 +163,10 @@ class ModelSettings(BaseModel):
     memory_share: float = Field(1, gt=0, le=1, description="its share of that half; all replicas alike, unless set")
     max_image_pixels: int = Field(16_000_000, ge=1, description="width times height of an image to classify")
     batch_tokens: int | None = Field(
-        None, ge=1, description="padded tokens of one batch of a one-shot task; none: 1024, on a device 8192, fewer for sparse vectors"
+        None,
+        ge=1,
+        description="padded tokens of one batch of a one-shot task; none: 1024, on a device 8192, fewer for sparse "
+        "vectors",
     )
     max_waiting_slots: int = Field(1024, ge=1, description="choices, beams, sentences and inputs that may wait")
     max_waiting_tokens: int = Field(65536, ge=1, description="tokens of these that may wait")

@@ -93,6 +93,7 @@ TINY["embed"] = replace(TINY["sentiment"], head=default_head("embed"))
 TINY["entities"] = replace(TINY["sentiment"], head=default_head("tag", len(cards.ENTITIES.labels)))
 TINY["answers"] = replace(TINY["sentiment"], head=default_head("answer", 2))
 TINY["encoder"] = replace(TINY["sentiment"], head=default_head("pretrain"))
+TINY["pooled"] = replace(TINY["sentiment"], head=HeadConfig("embed", pooling="mean"))  # of vectors of any length
 TINY["sparse"] = replace(TINY["sentiment"], head=default_head("sparse"))
 TINY["ranker"] = replace(TINY["sentiment"], head=default_head("classify", 1))
 TINY["entailment"] = replace(TINY["sentiment"], head=default_head("classify", 3))
@@ -117,7 +118,10 @@ RECIPE_OF = {
 }
 # Of what can be served and no recipe makes.
 CARDS = {
-    "sparse": replace(cards.EMBED, name="sparse", task="embed_sparse", embedding=Embedding(normalize=False)),
+    "pooled": replace(cards.EMBED, name="pooled", embedding=Embedding(normalize=False)),
+    "sparse": replace(
+        cards.EMBED, name="sparse", task="embed_sparse", embedding=Embedding(normalize=False, similarity="dot")
+    ),
     "ranker": replace(cards.ALIKE, name="ranker", labels=("fits",)),
     "entailment": replace(
         cards.ENTAIL_ALONE,

@@ -132,21 +132,29 @@ def _sparse_layout(folder: Path, library: Mapping[str, Any]) -> SentenceLayout:
     )
     task = "fill-mask" if kinds[0] == "Transformer" else None  # without it the library's own gives hidden states
     max_tokens, lower_case = _transformer(folder, task, (None, "fill-mask"), "logits")
-    if (likeness := library.get("similarity_fn_name")) not in {None, "dot"}:
+    similarity = library.get("similarity_fn_name") or "dot"
+    if similarity not in {"dot", "cosine"}:
         raise CheckpointError(
-            f"{folder / LIBRARY_FILE}: similarity_fn_name is {likeness!r}; sparse vectors are compared by dot alone"
+            f"{folder / LIBRARY_FILE}: similarity_fn_name is {similarity!r}; of sparse vectors only dot and cosine are "
+            "supported"
         )
-    embedding = _embedding(folder, library, normalize=False)
+    embedding = _embedding(folder, {**library, "similarity_fn_name": similarity}, normalize=False)
     return SentenceLayout("first", embedding, max_tokens=max_tokens, lower_case=lower_case, is_sparse=True)
 
 
 def _embedding(folder: Path, library: Mapping[str, Any], *, normalize: bool) -> Embedding:
     prompts, default = library.get("prompts") or {}, library.get("default_prompt_name")
     try:
-        most = library.get("max_active_dims")
-        return Embedding(normalize=normalize, prompts=prompts, default_prompt=default, max_words=most)
+        return Embedding(
+            normalize=normalize,
+            prompts=prompts,
+            default_prompt=default,
+            max_words=library.get("max_active_dims"),
+            similarity=library.get("similarity_fn_name") or "cosine",
+        )
     except ValidationError as error:
         said = in_words(error, "prompts").replace("max_words", "max_active_dims")
+        said = said.replace("similarity", "similarity_fn_name")
         raise CheckpointError(f"{folder / LIBRARY_FILE}: {said}") from None
 
 

@@ -1,7 +1,7 @@
 """The contract between training and serving: manifest and tokenizer. Free of torch, ONNX Runtime and Ray."""
 
 from model.package.chat import ChatTemplate
-from model.package.encoders import Activation, Aggregation, Embedding, Entailment, PairText, Tagging
+from model.package.encoders import Activation, Aggregation, Embedding, Entailment, PairText, Similarity, Tagging
 from model.package.generation import Generation, TaskPrompt
 from model.package.languages import Languages
 from model.package.manifest import (
@@ -44,6 +44,7 @@ __all__ = [
     "PackageTokenizer",
     "PairText",
     "Sample",
+    "Similarity",
     "Slice",
     "SpecialIds",
     "Tagging",

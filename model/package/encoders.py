@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from model.package.part import Part
 
 Activation = Literal["softmax", "sigmoid", "none"]
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 Aggregation = Literal["none", "simple", "first", "average", "max"]
 MAX_FIXED = 16_384  # characters of each text that stands around others
 
@@ -37,6 +38,9 @@ class Embedding(Part):
     normalize: bool = Field(True, description="whether vectors are made 1 long unless a request says otherwise")
     matryoshka: list[Annotated[int, Field(ge=1)]] = Field(
         [], description="fewer dimensions that it was trained for; none named: unknown"
+    )
+    similarity: Similarity = Field(
+        "cosine", description="by what texts are as alike as their vectors; of the last two, less the distance"
     )
     max_words: int | None = Field(
         None, ge=1, description="the heaviest words of a sparse vector that are kept unless a request says otherwise"

@@ -35,8 +35,7 @@ class RerankRequest(Request):
     activation: Activation | None = Field(
         None,
         description="what makes scores of a cross-encoder's numbers; none leaves them raw; the model's own if left "
-        "out; those of an embedding model are cosines, or products where vectors are sparse, so of these it takes only "
-        "none",
+        "out; those of an embedding model are similarities of vectors, so of these it takes only none",
     )
     truncate: bool = Field(
         False,

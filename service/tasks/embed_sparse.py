@@ -83,20 +83,27 @@ async def in_parts(
     return made
 
 
-async def products(encoder: Encoder, permit: Permit, inputs: Sequence[TextInput]) -> Array:
-    """Return the products (N,) of the first input's vector with those of the N others, each by itself.
-
-    So a text's product does not depend on the other texts.
-    """
-    most = (encoder.manifest.embedding or Embedding()).max_words
+async def sparse_similarities(encoder: Encoder, permit: Permit, inputs: Sequence[TextInput]) -> Array:
+    """Return how alike (N,) the first input's vector is to those of the N others, each by itself."""
+    embedding = encoder.manifest.embedding or Embedding()
+    most, divides = embedding.max_words, embedding.similarity == "cosine"
     (first,) = await in_parts(encoder, permit, inputs[:1], partial(_sparse, most=most))
     weights = np.zeros(encoder.manifest.vocab_size)
-    weights[first.indices] = first.values
-    return np.array(await in_parts(encoder, permit, inputs[1:], partial(_products, weights=weights, most=most)))
+    weights[first.indices] = first.values / (_length(first) if divides else 1)
+    compare = partial(_products, weights=weights, most=most, divides=divides)
+    return np.array(await in_parts(encoder, permit, inputs[1:], compare))
 
 
-def _products(rows: Sequence[Array], *, weights: Array, most: int | None) -> list[float]:
-    return [float(weights[each.indices] @ each.values.astype(np.float64)) for each in _sparse(rows, most=most)]
+def _products(rows: Sequence[Array], *, weights: Array, most: int | None, divides: bool) -> list[float]:
+    """Return the products of weights (V,) with rows' vectors, which are `divides` made 1 long before."""
+    return [
+        float(weights[each.indices] @ each.values.astype(np.float64)) / (_length(each) if divides else 1)
+        for each in _sparse(rows, most=most)
+    ]
+
+
+def _length(vector: Sparse) -> float:
+    return float(np.linalg.norm(vector.values.astype(np.float64))) or 1.0
 
 
 def _sparse(rows: Sequence[Array], *, most: int | None) -> list[Sparse]:

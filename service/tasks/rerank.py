@@ -8,9 +8,11 @@ from model.package import Embedding
 from service.engine.arrays import Array
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import Document, Ranked, RerankRequest, RerankResponse, Usage
-from service.tasks.embed_sparse import products
+from service.tasks.embed import normalized
+from service.tasks.embed_sparse import sparse_similarities
 from service.tasks.encoder import Encoder, Reading, count
 from service.tasks.scores import activate
+from service.tasks.similarity import similarities
 from service.tasks.texts import check_characters, check_copies
 
 # Names of prompts, the first that a package has: those by which sentence-transformers embeds queries and documents.
@@ -21,7 +23,7 @@ OF_DOCUMENTS = ("document", "passage", "corpus")
 class Rerank:
     """A ranking: a cross-encoder scores each document beside the query, an embedding model by their vectors.
 
-    That is by their cosine, or where they are sparse by their product, as such models are trained.
+    That is by their similarity as the model's files have it: the cosine, if they say nothing.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -84,16 +86,7 @@ class Rerank:
             inputs += await self._encoder.inputs(permit, texts, of_documents)
             self._encoder.settle(permit, inputs)
             if self._manifest.task == "embed_sparse":
-                return await products(self._encoder, permit, inputs), count(inputs)
+                return await sparse_similarities(self._encoder, permit, inputs), count(inputs)
             vectors = np.stack(await self._encoder.run(permit, inputs))
-        return _cosines(*np.split(vectors, [1])), count(inputs)
-
-
-def _cosines(vector: Array, others: Array) -> Array:
-    """Return the cosines (N,) of a vector (1, D) with others (N, D); they are 0 where a vector has length 0."""
-    vector, others = vector.astype(np.float64), others.astype(np.float64)
-    # Summed row by row, and not by a product of matrices: a document's score does not depend on the other documents.
-    # With lengths of the same sums a text's cosine with itself is 1.
-    products, lengths = (others * vector).sum(-1), np.sqrt((vector**2).sum(-1) * (others**2).sum(-1))
-    cosines: Array = products / np.where(lengths > 0, lengths, 1)
-    return cosines.clip(-1, 1)  # rounded, it may be a little more than 1
+        vectors = normalized(vectors) if embedding.normalize and embedding.similarity != "cosine" else vectors
+        return similarities(embedding.similarity, *np.split(vectors, [1])), count(inputs)

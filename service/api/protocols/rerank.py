@@ -117,7 +117,7 @@ async def _ranked(calls: Calls, request: _Rerank, *, cuts: bool, returns: bool) 
         top_n=request.top_n,
         return_documents=returns,
         truncate=cuts,
-        # Scores are 0 to 1 in both protocols, whatever a model's own are; cosines and products stay what they are.
+        # Scores are 0 to 1 in both protocols, whatever a model's own are; similarities stay what they are.
         activation="sigmoid" if manifest.is_cross_encoder else None,
     )
     return await calls.answer_as(RerankResponse, asked, "rerank")

@@ -90,7 +90,7 @@ async def test_ids_prompts_and_long_texts_are_read_as_by_embed(
 async def test_a_model_may_keep_only_its_heaviest_words(
     open_client: OpenClient, sparse: TinyPackage, tmp_path: Path
 ) -> None:
-    few = with_manifest(sparse, tmp_path / "few", embedding={"normalize": False, "max_words": 3})
+    few = with_manifest(sparse, tmp_path / "few", embedding={"normalize": False, "max_words": 3, "similarity": "dot"})
     async with open_client(few) as client:
         (own,) = await vectors(client, input=TEXTS[0])
         assert own == (await vectors(client, input=TEXTS[0], top_k=3))[0] and len(own) == 3
@@ -144,12 +144,19 @@ async def test_a_request_of_several_parts_runs_beside_shorter_ones(
     assert lanes == [True, True, False]
 
 
-async def test_documents_are_ranked_by_the_products_of_vectors(open_client: OpenClient) -> None:
-    async with open_client("sparse") as client:
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+async def test_documents_are_ranked_by_the_similarity_of_vectors(
+    open_client: OpenClient, sparse: TinyPackage, tmp_path: Path, similarity: str
+) -> None:
+    package = with_manifest(sparse, tmp_path / "ranker", embedding={"normalize": False, "similarity": similarity})
+    async with open_client(package) as client:
         query, *documents = await vectors(client, input=["red dog", *TEXTS])
         ranked = (await post(client, "/rerank", query="red dog", documents=TEXTS))["results"]
         alone = (await post(client, "/rerank", query="red dog", documents=TEXTS[1:2]))["results"]
     products = [sum(weight * query.get(word, 0) for word, weight in words.items()) for words in documents]
+    if similarity == "cosine":
+        lengths = [np.linalg.norm([*words.values()]) * np.linalg.norm([*query.values()]) for words in documents]
+        products = [product / float(length) for product, length in zip(products, lengths, strict=True)]
 
     assert [each["index"] for each in ranked] == np.argsort(-np.array(products)).tolist()
     scores = {each["index"]: each["relevance_score"] for each in ranked}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import SimilarityFunction
 
 from service.engine.arrays import Array
 from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
@@ -59,6 +60,22 @@ async def test_the_score_of_a_document_is_the_cosine_of_its_vector_with_the_quer
     assert [(each["index"], each["relevance_score"]) for each in best["results"]] == found[:2]
     assert [each["document"]["text"] for each in best["results"]] == [DOCUMENTS[index] for index, _ in found[:2]]
     assert answer["model"] == "embed" and "document" not in answer["results"][0]
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
+@pytest.mark.parametrize("normalize", [False, True])
+async def test_documents_are_compared_as_the_library_does_by_what_the_model_says(
+    open_client: OpenClient, make_package: MakePackage, tmp_path: Path, similarity: str, *, normalize: bool
+) -> None:
+    package = with_manifest(
+        make_package("pooled"), tmp_path / "other", embedding={"normalize": normalize, "similarity": similarity}
+    )
+    async with open_client(package) as client:
+        query, *documents = await vectors(client, [QUERY, *DOCUMENTS])
+        found = await scores(client, query=QUERY, documents=DOCUMENTS)
+
+    expected = SimilarityFunction.to_similarity_fn(similarity)(query, np.array(documents))
+    assert found == pytest.approx(np.asarray(expected)[0], rel=1e-4, abs=1e-5)
 
 
 async def test_the_query_is_read_and_counted_once(open_client: OpenClient, encoded: list[str]) -> None:

@@ -115,7 +115,7 @@ class TeiRerankRequest(TruncatedRequest):
     query: Text = Field(examples=["What is Deep Learning?"])
     texts: Texts = Field(max_length=MAX_DOCUMENTS, examples=[["Deep Learning is …", "The dog was good."]])
     raw_scores: bool = Field(
-        False, description="the model's numbers instead of scores; an embedding model's cosines or products are both"
+        False, description="the model's numbers instead of scores; the similarities of an embedding model are both"
     )
     return_text: bool = Field(False, description="return the texts, too")
 
