@@ -75,6 +75,18 @@ async def test_what_waits_runs_together_within_the_padded_budget(
     assert [step.padded_tokens for step in steps] == [max(batch) * len(batch) for batch in seen]
 
 
+async def test_a_batch_of_sparse_vectors_has_no_more_logits_than_may_be_held(
+    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package("sparse")
+    monkeypatch.setattr(module, "LOGITS", 40 * package.manifest.vocab_size)
+    async with running(package) as batcher:
+        seen = spy_on(batcher, monkeypatch)
+        await asyncio.gather(*(run(batcher, item(20)) for _ in range(8)), run(batcher, item(50)))
+
+    assert sorted(map(len, seen)) == [1, 2, 2, 2, 2]
+
+
 async def test_a_missing_word_costs_more_than_a_token_and_is_counted_as_one(
     make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
