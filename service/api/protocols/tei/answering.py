@@ -47,16 +47,7 @@ from service.tasks.texts import as_list
 async def embed(calls: Calls, request: TeiEmbedRequest) -> list[list[float]]:
     """Return a vector for each text."""
     with naming(input="inputs"):
-        asked = native(
-            EmbedRequest,
-            model=request.model,
-            input=request.inputs,
-            truncate=request.cuts,
-            truncation_side=request.side,
-            normalize=request.normalize,
-            prompt_name=request.prompt_name,
-            dimensions=request.dimensions,
-        )
+        asked = native(EmbedRequest, **request.native(), normalize=request.normalize, dimensions=request.dimensions)
         answer = await calls.answer_as(EmbedResponse, asked, "embed")
     return answer.embeddings
 
@@ -64,14 +55,7 @@ async def embed(calls: Calls, request: TeiEmbedRequest) -> list[list[float]]:
 async def embed_sparse(calls: Calls, request: TeiEmbedSparseRequest) -> Iterator[list[SparseValue]]:
     """Return the words that each text is about."""
     with naming(input="inputs"):
-        asked = native(
-            EmbedSparseRequest,
-            model=request.model,
-            input=request.inputs,
-            truncate=request.cuts,
-            truncation_side=request.side,
-            prompt_name=request.prompt_name,
-        )
+        asked = native(EmbedSparseRequest, **request.native())
         answer = await calls.answer_as(EmbedSparseResponse, asked, "embed_sparse")
     return (
         [SparseValue(index=index, value=value) for index, value in zip(each.indices, each.values, strict=True)]

@@ -59,33 +59,31 @@ class TruncatedRequest(TeiRequest):
         return side_of(self.truncation_direction) if self.cuts else None
 
 
-class TeiEmbedRequest(TruncatedRequest):
-    """Texts to map to vectors."""
+class TextsToEmbed(TruncatedRequest):
+    """Texts to map to vectors, dense or sparse, or to one for each token."""
 
     inputs: Text | Texts | Ids | ListsOfIds = Field(
         description="a text, a list of token ids, or a list of either", examples=["What is Deep Learning?"]
     )
-    normalize: bool = Field(True, description="whether vectors are made 1 long")
     prompt_name: Text | None = PROMPT_NAME
+
+    def native(self) -> dict[str, Any]:
+        """Return the same as fields of our own request."""
+        fields = {"truncate": self.cuts, "truncation_side": self.side, "prompt_name": self.prompt_name}
+        return {"model": self.model, "input": self.inputs, **fields}
+
+
+class TeiEmbedRequest(TextsToEmbed):
+    """Texts to map to vectors."""
+
+    normalize: bool = Field(True, description="whether vectors are made 1 long")
     dimensions: int | None = Field(
         None, ge=1, le=MAX_INT32, description="how many of the vector's first numbers to return"
     )
 
 
-class TeiEmbedSparseRequest(TruncatedRequest):
+class TeiEmbedSparseRequest(TextsToEmbed):
     """Texts to map to vectors over a vocabulary."""
-
-    inputs: Text | Texts | Ids | ListsOfIds = Field(
-        description="a text, a list of texts, or token ids of one or several", examples=["What is Deep Learning?"]
-    )
-    prompt_name: Text | None = PROMPT_NAME
-
-
-class TextsRequest(TruncatedRequest):
-    """Texts to map to vectors of tokens; no package here has such vectors."""
-
-    inputs: Text | Texts = Field(description="a text, or a list of texts", examples=["What is Deep Learning?"])
-    prompt_name: Text | None = PROMPT_NAME
 
 
 class SparseValue(TypedDict):
