@@ -119,9 +119,7 @@ RECIPE_OF = {
 # Of what can be served and no recipe makes.
 CARDS = {
     "pooled": replace(cards.EMBED, name="pooled", embedding=Embedding(normalize=False)),
-    "sparse": replace(
-        cards.EMBED, name="sparse", task="embed_sparse", embedding=Embedding(normalize=False, similarity="dot")
-    ),
+    "sparse": replace(cards.EMBED, name="sparse", task="embed_sparse", embedding=Embedding(normalize=False)),
     "ranker": replace(cards.ALIKE, name="ranker", labels=("fits",)),
     "entailment": replace(
         cards.ENTAIL_ALONE,

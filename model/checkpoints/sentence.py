@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
 from model.checkpoints.errors import CheckpointError, broken_values
 from model.checkpoints.files import CONFIG_FILE, read_any_json, read_json
 from model.config import Activation, Pooling, TransformerConfig
-from model.package import Embedding
+from model.package import Embedding, Similarity
 from model.package.manifest import in_words
 
 MODULES_FILE = "modules.json"
@@ -132,30 +132,24 @@ def _sparse_layout(folder: Path, library: Mapping[str, Any]) -> SentenceLayout:
     )
     task = "fill-mask" if kinds[0] == "Transformer" else None  # without it the library's own gives hidden states
     max_tokens, lower_case = _transformer(folder, task, (None, "fill-mask"), "logits")
-    similarity = library.get("similarity_fn_name") or "dot"
-    if similarity not in {"dot", "cosine"}:
-        raise CheckpointError(
-            f"{folder / LIBRARY_FILE}: similarity_fn_name is {similarity!r}; of sparse vectors only dot and cosine are "
-            "supported"
-        )
-    embedding = _embedding(folder, {**library, "similarity_fn_name": similarity}, normalize=False)
+    most = library.get("max_active_dims")
+    if most is not None and (type(most) is not int or most < 1):
+        raise CheckpointError(f"{folder / LIBRARY_FILE}: max_active_dims is {most!r}; it must be a whole number from 1")
+    embedding = _embedding(folder, library, normalize=False).model_copy(update={"max_words": most})
     return SentenceLayout("first", embedding, max_tokens=max_tokens, lower_case=lower_case, is_sparse=True)
 
 
 def _embedding(folder: Path, library: Mapping[str, Any], *, normalize: bool) -> Embedding:
     prompts, default = library.get("prompts") or {}, library.get("default_prompt_name")
     try:
-        return Embedding(
-            normalize=normalize,
-            prompts=prompts,
-            default_prompt=default,
-            max_words=library.get("max_active_dims"),
-            similarity=library.get("similarity_fn_name") or "cosine",
-        )
+        return Embedding(normalize=normalize, prompts=prompts, default_prompt=default, similarity=_similarity(library))
     except ValidationError as error:
-        said = in_words(error, "prompts").replace("max_words", "max_active_dims")
-        said = said.replace("similarity", "similarity_fn_name")
-        raise CheckpointError(f"{folder / LIBRARY_FILE}: {said}") from None
+        raise CheckpointError(f"{folder / LIBRARY_FILE}: {in_words(error, 'prompts')}") from None
+
+
+def _similarity(library: Mapping[str, Any]) -> Similarity | None:
+    """Return how vectors are compared; as in the library that is its own choice where it does not know the name."""
+    return next((known for known in get_args(Similarity) if known == library.get("similarity_fn_name")), None)
 
 
 def cross_encoder_activation(folder: Path) -> str | None:

@@ -53,8 +53,7 @@ def with_library(
         if layout is not None or has_head(config):
             why = "modules.json says how its vectors are made" if layout is not None else "it has a head"
             raise CheckpointError(f"{folder}: {why}; leave pooling out")
-        is_sparse = pooling == "splade"
-        embedding = Embedding(normalize=False, similarity="dot" if is_sparse else "cosine")
+        embedding, is_sparse = Embedding(normalize=False), pooling == "splade"
         if is_sparse and not any(str(name).endswith(FILLING) for name in config.get("architectures") or []):
             raise CheckpointError(
                 f"{folder}: pooling is splade, for which a model must fill in words; architectures is "

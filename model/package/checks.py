@@ -121,6 +121,8 @@ def _of_one_shot_encoders(manifest: Manifest) -> Iterator[str]:
     for size in manifest.embedding.matryoshka if manifest.embedding else []:
         if size > manifest.dimensions:
             yield f"embedding.matryoshka has {size}; the vectors have {manifest.dimensions} dimensions"
+    if manifest.embedding is not None and manifest.embedding.max_words is not None and task != "embed_sparse":
+        yield "embedding.max_words goes with task embed_sparse"
     if manifest.pair_text is not None and manifest.task != "rerank":
         yield "pair_text goes with task rerank"
     yield from _of_entailment(manifest)

@@ -39,11 +39,16 @@ class Embedding(Part):
     matryoshka: list[Annotated[int, Field(ge=1)]] = Field(
         [], description="fewer dimensions that it was trained for; none named: unknown"
     )
-    similarity: Similarity = Field(
-        "cosine", description="by what texts are as alike as their vectors; of the last two, less the distance"
+    similarity: Similarity | None = Field(
+        None,
+        description="how two vectors are compared (euclidean, manhattan: negative distances); none: by cosine, or by "
+        "dot if they are sparse",
     )
     max_words: int | None = Field(
-        None, ge=1, description="the heaviest words of a sparse vector that are kept unless a request says otherwise"
+        None,
+        ge=1,
+        strict=True,
+        description="the heaviest words of a sparse vector that are kept unless a request says otherwise",
     )
     prompts: dict[str, str] = Field({}, description="name → text that goes before each input, as 'query: '")
     default_prompt: str | None = Field(None, description="name of the prompt that is used unless a request names one")

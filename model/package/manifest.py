@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from model.config import TransformerConfig
 from model.package.chat import ChatTemplate
 from model.package.checks import WITH_VECTORS, problems
-from model.package.encoders import Activation, Embedding, Entailment, PairText, Tagging
+from model.package.encoders import Activation, Embedding, Entailment, PairText, Similarity, Tagging
 from model.package.generation import Generation, TaskPrompt
 from model.package.languages import Languages
 from model.package.measured import Baseline, Calibration, Slice, WrongAnswer
@@ -246,6 +246,12 @@ class Manifest(Part):
     def has_vectors(self) -> bool:
         """Whether its answers are vectors of texts."""
         return self.task in WITH_VECTORS
+
+    @property
+    def similarity(self) -> Similarity:
+        """How two vectors of a model for embed or embed_sparse are compared."""
+        stated = self.embedding.similarity if self.embedding else None
+        return stated or ("dot" if self.task == "embed_sparse" else "cosine")
 
     @property
     def dimensions(self) -> int:

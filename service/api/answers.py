@@ -64,7 +64,8 @@ def _item(value: Any) -> Iterator[bytes]:
 
 
 def _is_flat(values: list[Any]) -> bool:
-    return bool(values) and isinstance(values[0], int | float | str)
+    """Whether a list is of numbers, or of so many texts that each of them is short."""
+    return bool(values) and isinstance(values[0], int | float | str if len(values) > FEW else int | float)
 
 
 def _is_long(value: Any) -> bool:

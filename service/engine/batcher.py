@@ -78,9 +78,11 @@ class Batcher:
         self._inputs, self._outputs = graph.inputs, graph.outputs
         self._pad = manifest.special_ids.pad
         self._ran_at = -REST_S
+        self._short_tokens = batch_tokens or BATCH_TOKENS  # of a request; one of more is no short one
         self._batch_tokens = batch_tokens or _most_tokens(manifest, BATCH_TOKENS, LOGITS)
         self._session = self._opened(folder / graph.file, manifest, options, exact=exact)
         if self._session.provider == "cuda":
+            self._short_tokens = batch_tokens or BATCH_TOKENS_ON_DEVICE
             self._batch_tokens = batch_tokens or _most_tokens(manifest, BATCH_TOKENS_ON_DEVICE, LOGITS_ON_DEVICE)
             self._session = self._packed_if_faster(self._session, folder / graph.file, manifest, options)
         self._example = _example(manifest)
@@ -123,7 +125,7 @@ class Batcher:
         if self._is_broken:
             raise EngineFailed
         cost = sum(each.cost for each in inputs) if cost is None else cost
-        lane = self._long if cost > self._batch_tokens else self._short
+        lane = self._long if cost > self._short_tokens else self._short
         return await lane.run(permit, inputs)
 
     def load(self) -> Load:

@@ -87,7 +87,7 @@ class SparseVector(Response):
 
 
 class EmbedSparseResponse(Response):
-    """A sparse vector for each text; the more alike two texts are, the larger is the product of theirs."""
+    """A sparse vector for each text, as a model's `embedding.similarity` compares them."""
 
     model: str
     embeddings: list[SparseVector]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,13 +11,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from model.package import Embedding
+from model.package import Embedding, Similarity
 from service.engine.admission import Permit
 from service.engine.arrays import Array
 from service.engine.inputs import TextInput
 from service.schemas import EmbedSparseRequest, EmbedSparseResponse, SparseVector, Usage
 from service.tasks.embed import ids_of, reading_of, texts_of
-from service.tasks.encoder import Encoder, count
+from service.tasks.encoder import Encoder, cost_of, count
 from service.turns import Turn
 
 Made = TypeVar("Made")
@@ -72,11 +73,18 @@ class EmbedSparse:
 
 
 async def in_parts(
-    encoder: Encoder, permit: Permit, inputs: Sequence[TextInput], make: Callable[[Sequence[Array]], list[Made]]
+    encoder: Encoder,
+    permit: Permit,
+    inputs: Sequence[TextInput],
+    make: Callable[[Sequence[Array]], list[Made]],
+    cost: int | None = None,
 ) -> list[Made]:
-    """Return what `make` makes of the encoder's answers to inputs, in the pool; some at a time, as all are large."""
+    """Return what `make` makes of the encoder's answers to inputs, in the pool; some at a time, as all are large.
+
+    `cost` is that of the whole request, if these are not all of it.
+    """
     made: list[Made] = []
-    cost = sum(item.cost for item in inputs)
+    cost = cost_of(inputs) if cost is None else cost
     for start in range(0, len(inputs), ROWS_AT_ONCE):
         rows = await encoder.run(permit, inputs[start : start + ROWS_AT_ONCE], cost)
         made += await encoder.pool.run(permit, sum(row.size for row in rows) // WORDS_PER_CHARACTER, make, rows)
@@ -85,25 +93,37 @@ async def in_parts(
 
 async def sparse_similarities(encoder: Encoder, permit: Permit, inputs: Sequence[TextInput]) -> Array:
     """Return how alike (N,) the first input's vector is to those of the N others, each by itself."""
-    embedding = encoder.manifest.embedding or Embedding()
-    most, divides = embedding.max_words, embedding.similarity == "cosine"
-    (first,) = await in_parts(encoder, permit, inputs[:1], partial(_sparse, most=most))
-    weights = np.zeros(encoder.manifest.vocab_size)
-    weights[first.indices] = first.values / (_length(first) if divides else 1)
-    compare = partial(_products, weights=weights, most=most, divides=divides)
-    return np.array(await in_parts(encoder, permit, inputs[1:], compare))
+    manifest, cost = encoder.manifest, cost_of(inputs)
+    most = manifest.embedding.max_words if manifest.embedding else None
+    (first,) = await in_parts(encoder, permit, inputs[:1], partial(_sparse, most=most), cost)
+    query = Query(first, manifest.vocab_size)
+
+    def compare(rows: Sequence[Array]) -> list[float]:
+        return [query.similarity(manifest.similarity, each) for each in _sparse(rows, most=most)]
+
+    return np.array(await in_parts(encoder, permit, inputs[1:], compare, cost))
 
 
-def _products(rows: Sequence[Array], *, weights: Array, most: int | None, divides: bool) -> list[float]:
-    """Return the products of weights (V,) with rows' vectors, which are `divides` made 1 long before."""
-    return [
-        float(weights[each.indices] @ each.values.astype(np.float64)) / (_length(each) if divides else 1)
-        for each in _sparse(rows, most=most)
-    ]
+class Query:
+    """A sparse vector that others are compared with."""
 
+    def __init__(self, vector: Sparse, vocab_size: int) -> None:
+        self._weights = np.zeros(vocab_size)
+        self._weights[vector.indices] = values = vector.values.astype(np.float64)
+        self._sum, self._square = float(values.sum()), float(values @ values)
 
-def _length(vector: Sparse) -> float:
-    return float(np.linalg.norm(vector.values.astype(np.float64))) or 1.0
+    def similarity(self, kind: Similarity, other: Sparse) -> float:
+        """Return how alike another vector is, as `similarities` does of dense ones."""
+        values, shared = other.values.astype(np.float64), self._weights[other.indices]
+        if kind == "manhattan":  # words that only the query has are as far from 0 as they weigh
+            return -float(np.abs(values - shared).sum() + max(0.0, self._sum - shared.sum()))
+        if kind == "euclidean":
+            return -math.sqrt(((values - shared) ** 2).sum() + max(0.0, self._square - float(shared @ shared)))
+        product = float(shared @ values)
+        if kind == "dot":
+            return product
+        lengths = math.sqrt(self._square * float(values @ values))
+        return min(1.0, product / lengths) if lengths else 0.0
 
 
 def _sparse(rows: Sequence[Array], *, most: int | None) -> list[Sparse]:
@@ -112,7 +132,7 @@ def _sparse(rows: Sequence[Array], *, most: int | None) -> list[Sparse]:
 
 def _of_row(logits: Array, most: int | None) -> Sparse:
     """Return what weighs anything by a row (V,) of `SparseHead`, of ties the lower ids."""
-    indices = np.flatnonzero(logits > 0)
+    indices = np.flatnonzero(~(logits <= 0))  # NaN, too, which is told rather than left out
     if most is not None and len(indices) > most:
         values = logits[indices]
         least = np.partition(values, len(values) - most)[len(values) - most]

@@ -171,7 +171,7 @@ class Encoder:
 
     def settle(self, permit: Permit, inputs: Sequence[TextInput]) -> None:
         """Count what a request costs, now that it is known."""
-        permit.settle(len(inputs), sum(item.cost for item in inputs))
+        permit.settle(len(inputs), cost_of(inputs))
 
     async def run(self, permit: Permit, inputs: Sequence[TextInput], cost: int | None = None) -> list[Array]:
         """Return the encoder's answer to each input, as `Batcher.run` does; `cost` is that of all of the request."""
@@ -223,6 +223,11 @@ class Encoder:
 def count(inputs: Sequence[TextInput]) -> int:
     """Return how many tokens are read."""
     return sum(item.tokens for item in inputs)
+
+
+def cost_of(inputs: Sequence[TextInput]) -> int:
+    """Return what reading costs, as admission and batches count it."""
+    return sum(item.cost for item in inputs)
 
 
 def _mean(windows: Windows) -> Array:

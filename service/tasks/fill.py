@@ -16,7 +16,7 @@ from service.engine.arrays import Array
 from service.engine.inputs import TextInput
 from service.errors import EmptyInput, InvalidRequest, TooLarge
 from service.schemas import Candidate, FillRequest, FillResponse, Mask, Usage
-from service.tasks.encoder import Encoder, Reading, count
+from service.tasks.encoder import Encoder, Reading, cost_of, count
 from service.tasks.scores import softmax
 from service.tasks.texts import as_list
 
@@ -112,7 +112,7 @@ class Fill:
         """Return what could stand in the place of each mask, text by text."""
         self._encoder.settle(permit, inputs)
         found: list[list[Candidate]] = []
-        cost = sum(item.cost for item in inputs)
+        cost = cost_of(inputs)
         for some in _few(inputs):
             for item, logits in zip(some, await self._encoder.run(permit, some, cost), strict=True):
                 size = logits[: len(item.places)].size // TOKENS_PER_CHARACTER

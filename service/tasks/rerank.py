@@ -15,6 +15,7 @@ from service.tasks.scores import activate
 from service.tasks.similarity import similarities
 from service.tasks.texts import check_characters, check_copies
 
+NUMBERS_PER_CHARACTER = 32  # of vectors, that are compared while one character is encoded, for the pool
 # Names of prompts, the first that a package has: those by which sentence-transformers embeds queries and documents.
 OF_QUERIES = ("query",)
 OF_DOCUMENTS = ("document", "passage", "corpus")
@@ -23,7 +24,7 @@ OF_DOCUMENTS = ("document", "passage", "corpus")
 class Rerank:
     """A ranking: a cross-encoder scores each document beside the query, an embedding model by their vectors.
 
-    That is by their similarity as the model's files have it: the cosine, if they say nothing.
+    That is by their similarity as the model's files name it.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -88,5 +89,12 @@ class Rerank:
             if self._manifest.task == "embed_sparse":
                 return await sparse_similarities(self._encoder, permit, inputs), count(inputs)
             vectors = np.stack(await self._encoder.run(permit, inputs))
-        vectors = normalized(vectors) if embedding.normalize and embedding.similarity != "cosine" else vectors
-        return similarities(embedding.similarity, *np.split(vectors, [1])), count(inputs)
+            size = vectors.size // NUMBERS_PER_CHARACTER
+            scores = await self._encoder.pool.run(permit, size, self._compare, vectors, normalizes=embedding.normalize)
+        return scores, count(inputs)
+
+    def _compare(self, vectors: Array, *, normalizes: bool) -> Array:
+        """Return how alike the first of vectors (1 + N, D) is to each other one: (N,)."""
+        kind = self._manifest.similarity
+        vectors = normalized(vectors) if normalizes and kind != "cosine" else vectors
+        return similarities(kind, *np.split(vectors, [1]))

@@ -166,7 +166,7 @@ def test_prompts_and_the_longest_text_are_read(bert: Path, tmp_path: Path) -> No
 
     assert card.max_input_tokens == 24
     prompts = {"query": "query: ", "passage": "passage: "}
-    assert card.embedding == Embedding(normalize=False, prompts=prompts, default_prompt="passage")
+    assert card.embedding == Embedding(normalize=False, prompts=prompts, default_prompt="passage", similarity="cosine")
 
 
 def write(folder: Path, modules: list[str] | None = None, **files: dict[str, Any]) -> Path:
@@ -183,6 +183,17 @@ def write(folder: Path, modules: list[str] | None = None, **files: dict[str, Any
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(values))
     return folder
+
+
+@pytest.mark.parametrize(
+    ("stated", "read"), [("dot", "dot"), ("manhattan", "manhattan"), (None, None), ("dot_score", None)]
+)
+def test_how_vectors_are_compared_is_read(stated: str | None, read: str | None, bert: Path, tmp_path: Path) -> None:
+    library(bert).save(str(tmp_path), create_model_card=False)
+    change(tmp_path / "config_sentence_transformers.json", similarity_fn_name=stated)
+    layout = read_layout(tmp_path)
+
+    assert layout is not None and layout.embedding.similarity == read
 
 
 @pytest.mark.parametrize("length", [0, "long", True])

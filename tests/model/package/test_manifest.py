@@ -186,6 +186,7 @@ CLASSIFIER = TINY["sentiment"].to_dict()
         ({"entailment": {"entails": 1, "contradicts": 1}}, "are both 1; they are two labels"),
         ({"entailment": {**PAIR_OF_LABELS, "template": "no place"}}, r"entailment\.template"),
         ({"embedding": {"matryoshka": [33]}}, "matryoshka has 33; the vectors have 32 dimensions"),
+        ({"embedding": {"max_words": 9}}, "max_words goes with task embed_sparse"),
         ({"embedding": {"default_prompt": "query"}}, "default_prompt is 'query'; prompts has"),
         ({"tagging": {"aggregation": "loudest"}}, r"tagging\.aggregation"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sentence_transformers.util import SimilarityFunction
 
 from model.package.manifest import TOKENIZER_FILE, sha256_of
 from service.engine.arrays import Array
@@ -90,7 +91,7 @@ async def test_ids_prompts_and_long_texts_are_read_as_by_embed(
 async def test_a_model_may_keep_only_its_heaviest_words(
     open_client: OpenClient, sparse: TinyPackage, tmp_path: Path
 ) -> None:
-    few = with_manifest(sparse, tmp_path / "few", embedding={"normalize": False, "max_words": 3, "similarity": "dot"})
+    few = with_manifest(sparse, tmp_path / "few", embedding={"normalize": False, "max_words": 3})
     async with open_client(few) as client:
         (own,) = await vectors(client, input=TEXTS[0])
         assert own == (await vectors(client, input=TEXTS[0], top_k=3))[0] and len(own) == 3
@@ -110,21 +111,22 @@ async def test_a_model_may_keep_only_its_heaviest_words(
 async def test_an_id_that_the_tokenizer_lacks_has_no_word(
     open_client: OpenClient, sparse: TinyPackage, tmp_path: Path
 ) -> None:
+    async with open_client("sparse") as client:
+        (found,) = await vectors(client, input="good dog")
+    missing = next(token for token in found if token > 4 and token not in sparse.tokenizer.encode("good dog").ids)
     package = with_manifest(sparse, tmp_path / "holes")
-    path = package / TOKENIZER_FILE
-    described = json.loads(path.read_text())
-    (word,) = (word for word, token in described["model"]["vocab"].items() if token == 9)
-    del described["model"]["vocab"][word]
-    path.write_text(json.dumps(described))
+    described = json.loads((package / TOKENIZER_FILE).read_text())
+    del described["model"]["vocab"][sparse.tokenizer.token_of(missing)]
+    (package / TOKENIZER_FILE).write_text(json.dumps(described))
     manifest = json.loads((package / "manifest.json").read_text())
-    manifest["sha256"][TOKENIZER_FILE] = sha256_of(path)
+    manifest["sha256"][TOKENIZER_FILE] = sha256_of(package / TOKENIZER_FILE)
     (package / "manifest.json").write_text(json.dumps(manifest))
     async with open_client(package) as client:
         answer = await post(client, "/embed_sparse", input="good dog", return_tokens=True)
-    (found,) = answer["embeddings"]
+    (vector,) = answer["embeddings"]
 
-    named = dict(zip(found["indices"], found["tokens"], strict=True))
-    assert named.get(9, "") == "" and all(word for token, word in named.items() if token != 9)
+    named = dict(zip(vector["indices"], vector["tokens"], strict=True))
+    assert [token for token, word in named.items() if not word] == [missing]
 
 
 async def test_a_request_of_several_parts_runs_beside_shorter_ones(
@@ -144,24 +146,32 @@ async def test_a_request_of_several_parts_runs_beside_shorter_ones(
     assert lanes == [True, True, False]
 
 
-@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+@pytest.mark.parametrize("similarity", [None, "dot", "cosine", "euclidean", "manhattan"])
 async def test_documents_are_ranked_by_the_similarity_of_vectors(
-    open_client: OpenClient, sparse: TinyPackage, tmp_path: Path, similarity: str
+    open_client: OpenClient, sparse: TinyPackage, tmp_path: Path, similarity: str | None
 ) -> None:
     package = with_manifest(sparse, tmp_path / "ranker", embedding={"normalize": False, "similarity": similarity})
     async with open_client(package) as client:
         query, *documents = await vectors(client, input=["red dog", *TEXTS])
         ranked = (await post(client, "/rerank", query="red dog", documents=TEXTS))["results"]
         alone = (await post(client, "/rerank", query="red dog", documents=TEXTS[1:2]))["results"]
-    products = [sum(weight * query.get(word, 0) for word, weight in words.items()) for words in documents]
-    if similarity == "cosine":
-        lengths = [np.linalg.norm([*words.values()]) * np.linalg.norm([*query.values()]) for words in documents]
-        products = [product / float(length) for product, length in zip(products, lengths, strict=True)]
+        ((itself,),) = [
+            [
+                each["relevance_score"]
+                for each in (await post(client, "/rerank", query=text, documents=[text]))["results"]
+            ]
+            for text in TEXTS[:1]
+        ]
+    dense = np.zeros((1 + len(documents), sparse.manifest.vocab_size))
+    for row, words in zip(dense, [query, *documents], strict=True):
+        row[list(words)] = list(words.values())
+    expected = np.asarray(SimilarityFunction.to_similarity_fn(similarity or "dot")(dense[:1], dense[1:]))[0]
 
-    assert [each["index"] for each in ranked] == np.argsort(-np.array(products)).tolist()
+    assert [each["index"] for each in ranked] == np.argsort(-expected).tolist()
     scores = {each["index"]: each["relevance_score"] for each in ranked}
-    assert [scores[place] for place in range(len(TEXTS))] == pytest.approx(products)
+    assert [scores[place] for place in range(len(TEXTS))] == pytest.approx(expected, rel=1e-5, abs=1e-6)
     assert alone[0]["relevance_score"] == scores[1]
+    assert itself == {"cosine": 1, "euclidean": 0, "manhattan": 0}.get(similarity or "dot", itself)
 
 
 @pytest.mark.parametrize(
