@@ -31,6 +31,7 @@ from model.checkpoints.sentence import (
     longest,
     read_known,
     read_library,
+    transformer_file,
 )
 from model.package import ChatTemplate, PairText, SpecialIds
 from model.package.chat import TemplateError, TooMuch, compiled, render
@@ -115,10 +116,10 @@ def _object(file: Path, name: str, values: Mapping[str, Any]) -> Mapping[str, An
 
 
 def _transformer_file(folder: Path) -> Path:
-    files = sorted(folder.glob(TRANSFORMER_FILES))
-    if not files:
+    file = transformer_file(folder)
+    if file is None:
         raise CheckpointError(f"{folder}: there is no {TRANSFORMER_FILES} to say how query and document are read")
-    return files[0]
+    return file
 
 
 def _settings(file: Path) -> Mapping[str, Any]:

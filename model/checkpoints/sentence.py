@@ -62,8 +62,8 @@ class Dense:
 class SentenceLayout:
     """How a folder's text vectors are made, and asked for."""
 
-    pooling: Pooling
     embedding: Embedding
+    pooling: Pooling = "first"  # of dense vectors
     dense: tuple[Dense, ...] = ()  # which become one map
     max_tokens: int | None = None
     lower_case: bool = False  # texts are to be lower-cased, whatever the tokenizer does
@@ -130,13 +130,13 @@ def _sparse_layout(folder: Path, library: Mapping[str, Any]) -> SentenceLayout:
         pooling_strategy=(None, "max"),
         activation_function=(None, "relu"),
     )
-    task = "fill-mask" if kinds[0] == "Transformer" else None  # without it the library's own gives hidden states
-    max_tokens, lower_case = _transformer(folder, task, (None, "fill-mask"), "logits")
+    is_general = kinds[0] == "Transformer"  # which gives hidden states if it states nothing
+    max_tokens, lower_case = _transformer(folder, "fill-mask", "logits", must_state=is_general)
     most = library.get("max_active_dims")
     if most is not None and (type(most) is not int or most < 1):
         raise CheckpointError(f"{folder / LIBRARY_FILE}: max_active_dims is {most!r}; it must be a whole number from 1")
     embedding = _embedding(folder, library, normalize=False).model_copy(update={"max_words": most})
-    return SentenceLayout("first", embedding, max_tokens=max_tokens, lower_case=lower_case, is_sparse=True)
+    return SentenceLayout(embedding, max_tokens=max_tokens, lower_case=lower_case, is_sparse=True)
 
 
 def _embedding(folder: Path, library: Mapping[str, Any], *, normalize: bool) -> Embedding:
@@ -229,30 +229,32 @@ def longest(file: Path, settings: Mapping[str, Any]) -> int | None:
     return found
 
 
+def transformer_file(folder: Path) -> Path | None:
+    """Return the library's file of a folder's transformer, if there is one."""
+    return next(iter(sorted(folder.glob(TRANSFORMER_FILES))), None)
+
+
 def _transformer(
-    folder: Path,
-    task: str | None = None,
-    tasks: tuple[str | None, ...] = (None, "feature-extraction"),
-    output: str = "last_hidden_state",
+    folder: Path, task: str = "feature-extraction", output: str = "last_hidden_state", *, must_state: bool = False
 ) -> tuple[int | None, bool]:
     """Return the longest text, if the library's file has it, and whether texts are to be lower-cased.
 
-    `task` is what it must state, `tasks` are what it may state and `output` is what that gives.
+    The file may state a `task`, which gives an `output`, and no other; or it must.
     """
-    files = sorted(folder.glob(TRANSFORMER_FILES))
+    file = transformer_file(folder)
     settings: Mapping[str, Any] = {}
-    if files:
+    if file is not None:
         settings = read_known(
-            files[0],
+            file,
             ("max_seq_length", "do_lower_case", "unpad_inputs"),
-            transformer_task=tasks,
+            transformer_task=(None, task),
             modality_config=(None, {"text": {"method": "forward", "method_output_name": output}}),
             module_output_name=(None, "token_embeddings"),
             processing_kwargs=(None, {}),
         )
-    if task is not None and settings.get("transformer_task") != task:
-        raise CheckpointError(f"{files[0] if files else folder}: transformer_task is not stated; it must be {task!r}")
-    return longest(files[0], settings) if files else None, bool(settings.get("do_lower_case"))
+    if must_state and settings.get("transformer_task") is None:
+        raise CheckpointError(f"{file or folder}: transformer_task is not stated; it must be {task!r}")
+    return longest(file, settings) if file else None, bool(settings.get("do_lower_case"))
 
 
 def _pooling(path: Path) -> Pooling:

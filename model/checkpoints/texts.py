@@ -53,13 +53,13 @@ def with_library(
         if layout is not None or has_head(config):
             why = "modules.json says how its vectors are made" if layout is not None else "it has a head"
             raise CheckpointError(f"{folder}: {why}; leave pooling out")
-        embedding, is_sparse = Embedding(normalize=False), pooling == "splade"
-        if is_sparse and not any(str(name).endswith(FILLING) for name in config.get("architectures") or []):
+        layout = SentenceLayout(Embedding(normalize=False), is_sparse=pooling == "splade")
+        if layout.is_sparse and not any(str(name).endswith(FILLING) for name in config.get("architectures") or []):
             raise CheckpointError(
                 f"{folder}: pooling is splade, for which a model must fill in words; architectures is "
                 f"{config.get('architectures')!r}, with no name that ends in {' or '.join(FILLING)}"
             )
-        layout = SentenceLayout(POOLINGS.get(pooling, "first"), embedding, is_sparse=is_sparse)
+        layout = replace(layout, pooling=POOLINGS.get(pooling, layout.pooling))
     if layout is not None and layout.is_sparse:
         return config, layout
     if layout is not None and not _labels_texts(config):

@@ -65,7 +65,7 @@ def _item(value: Any) -> Iterator[bytes]:
 
 def _is_flat(values: list[Any]) -> bool:
     """Whether a list is of numbers, or of so many texts that each of them is short."""
-    return bool(values) and isinstance(values[0], int | float | str if len(values) > FEW else int | float)
+    return isinstance(next(iter(values), None), (int, float) if len(values) <= FEW else (int, float, str))
 
 
 def _is_long(value: Any) -> bool:

@@ -78,12 +78,12 @@ class Batcher:
         self._inputs, self._outputs = graph.inputs, graph.outputs
         self._pad = manifest.special_ids.pad
         self._ran_at = -REST_S
-        self._short_tokens = batch_tokens or BATCH_TOKENS  # of a request; one of more is no short one
-        self._batch_tokens = batch_tokens or _most_tokens(manifest, BATCH_TOKENS, LOGITS)
+        # Of a request, which is no short one if it has more, and of a batch.
+        self._short_tokens, self._batch_tokens = _budgets(manifest, batch_tokens, BATCH_TOKENS, LOGITS)
         self._session = self._opened(folder / graph.file, manifest, options, exact=exact)
         if self._session.provider == "cuda":
-            self._short_tokens = batch_tokens or BATCH_TOKENS_ON_DEVICE
-            self._batch_tokens = batch_tokens or _most_tokens(manifest, BATCH_TOKENS_ON_DEVICE, LOGITS_ON_DEVICE)
+            budgets = _budgets(manifest, batch_tokens, BATCH_TOKENS_ON_DEVICE, LOGITS_ON_DEVICE)
+            self._short_tokens, self._batch_tokens = budgets
             self._session = self._packed_if_faster(self._session, folder / graph.file, manifest, options)
         self._example = _example(manifest)
         # A first run is slow: before there is a client, not for one.
@@ -262,9 +262,14 @@ def _settle(item: _Item, row: Array | Failure) -> None:
         item.answer.set_result(row)
 
 
-def _most_tokens(manifest: Manifest, tokens: int, logits: int) -> int:
-    """Return how many tokens a batch has at most, of a model with sparse vectors as many as have so many logits."""
-    return min(tokens, max(1, logits // manifest.vocab_size)) if manifest.task == "embed_sparse" else tokens
+def _budgets(manifest: Manifest, asked: int | None, tokens: int, logits: int) -> tuple[int, int]:
+    """Return how many tokens a short request has at most, and a batch: as many as are asked for, or else `tokens`.
+
+    A batch of sparse vectors has no more than have so many `logits`, unless it is asked for.
+    """
+    if asked is not None or manifest.task != "embed_sparse":
+        return asked or tokens, asked or tokens
+    return tokens, min(tokens, max(1, logits // manifest.vocab_size))
 
 
 def _example(manifest: Manifest) -> OneShotInput:

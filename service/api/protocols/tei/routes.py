@@ -16,7 +16,7 @@ from service.api.protocols.tei.schemas import (
     Prediction,
     PredictRequest,
     SimilarityRequest,
-    TextsToEmbed,
+    TeiTextsToEmbed,
 )
 from service.errors import WrongTask
 
@@ -58,7 +58,7 @@ def add_tei_routes(router: APIRouter, calls: Calls) -> None:
         return await json_answer(await answering.decode(calls, request))
 
     @router.post("/embed_all")
-    async def embed_all(request: TextsToEmbed) -> list[list[list[float]]]:
+    async def embed_all(request: TeiTextsToEmbed) -> list[list[list[float]]]:
         """Refuse, as no package has vectors of single tokens: their graphs pool them (Text Embeddings Inference)."""
         name = calls.find(request.model, "embed").manifest.name
         raise WrongTask(f"model {name!r} has no vectors of single tokens; POST /embed gives one for each text", "model")

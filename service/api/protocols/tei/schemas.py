@@ -59,7 +59,7 @@ class TruncatedRequest(TeiRequest):
         return side_of(self.truncation_direction) if self.cuts else None
 
 
-class TextsToEmbed(TruncatedRequest):
+class TeiTextsToEmbed(TruncatedRequest):
     """Texts to map to vectors, dense or sparse, or to one for each token."""
 
     inputs: Text | Texts | Ids | ListsOfIds = Field(
@@ -73,7 +73,7 @@ class TextsToEmbed(TruncatedRequest):
         return {"model": self.model, "input": self.inputs, **fields}
 
 
-class TeiEmbedRequest(TextsToEmbed):
+class TeiEmbedRequest(TeiTextsToEmbed):
     """Texts to map to vectors."""
 
     normalize: bool = Field(True, description="whether vectors are made 1 long")
@@ -82,7 +82,7 @@ class TeiEmbedRequest(TextsToEmbed):
     )
 
 
-class TeiEmbedSparseRequest(TextsToEmbed):
+class TeiEmbedSparseRequest(TeiTextsToEmbed):
     """Texts to map to vectors over a vocabulary."""
 
 
