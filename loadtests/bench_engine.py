@@ -220,7 +220,7 @@ def main() -> None:
     precisions = get_args(Precision)
     parser.add_argument("--precision", choices=precisions, default="int8", help="of our packages, one for all loads")
     caches = ("float32", "float16")
-    parser.add_argument("--kv-cache", choices=caches, default="float32", help="what our keys and values are kept in")
+    parser.add_argument("--kv-cache", choices=caches, default="float16", help="what our keys and values are kept in")
     parser.add_argument("--llama-server", type=Path, metavar="PATH", help="llama.cpp's server, a peer")
     parser.add_argument(
         "--openvino-genai", type=Path, metavar="PYTHON", help="of an environment with openvino-genai, a peer"

@@ -147,10 +147,11 @@ class ModelSettings(BaseModel):
         description="memory of the KV cache; none: its share of half of what this machine or container has, "
         "and on a device what all slots take",
     )
-    kv_cache_dtype: Literal["auto", "float16"] = Field(
+    kv_cache_dtype: Literal["auto", "float16", "float32"] = Field(
         "auto",
-        description="numbers that keys and values are kept in; auto: those that the graphs compute with; float16: 16 "
-        "bits, half the memory and less to read, for native models on a processor with AVX2 or NEON's dot products",
+        description="numbers that keys and values are kept in; float16: 16 bits, half the memory and less to read, for "
+        "native models on a processor with AVX2 or NEON's dot products; auto: float16 in packages of integers, and "
+        "otherwise what the graphs compute with",
     )
     prompt_lookup: bool = Field(
         True,

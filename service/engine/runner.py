@@ -49,12 +49,6 @@ class Runner:
             for name, graph in manifest.graphs.items()
         }
         self._encoder, self._decoder, self._candidates = graphs.get("encoder"), graphs["decoder"], graphs["candidates"]
-        if options.half_cache and not self._decoder.has_half_cache and manifest.cache.dtype != "float16":
-            logger.warning(
-                "%s: keys and values are kept in 32 bits, as our own operator does not attend: see above, or the model "
-                "has native: false, or heads of a width that is no multiple of 16",
-                manifest.name,
-            )
         self._cross_outputs = manifest.graphs["encoder"].outputs if self._encoder else []
         self._pad = manifest.special_ids.pad
         self.prefilled_tokens = 0  # by all prefills and encoders so far, padding included

@@ -1,31 +1,45 @@
-"""How much memory a model's KV cache may take, and whether that is enough."""
+"""How much memory a model's KV cache may take, whether that is enough, and in how many bits it keeps a number."""
 
 from __future__ import annotations
+
+import logging
 
 from model.package import Manifest, PackageError
 from service.engine.kv_cache import bytes_of_longest, longest_that_fits
 from service.engine.machine import kv_cache_bytes, memory_limit
+from service.engine.native.attention import takes_width
+from service.engine.providers import native_library
 from service.models_file import ModelSettings
 from service.tasks.devices import runs_on_device
 
+logger = logging.getLogger(__name__)
+
 FEWEST_POSITIONS = 4  # what opening a model computes, and one more
+UNROUNDED = {"float32", "float16"}  # precisions whose products do not round to integers
 
 
-def kv_budget(model: ModelSettings, manifest: Manifest, *, is_on_device: bool = False, may_be_half: bool = True) -> int:
+def kv_budget(
+    model: ModelSettings, manifest: Manifest, *, is_on_device: bool = False, is_half: bool | None = None
+) -> int:
     """Return the KV cache's budget: what is set, or the model's share; raises `PackageError` if no sequence fits.
 
     On a device, where the cache is taken whole, all slots have to fit into what is set; with `cpu_fallback` it is known
-    to be there only once a session is open. `may_be_half`: whether 16 bits, if they are asked for, can be had.
+    to be there only once a session is open. `is_half`: whether the cache has 16 bits, once that is known, too.
     """
     if manifest.limits.max_positions < FEWEST_POSITIONS:
         raise PackageError(
             f"{model.package}: max_positions is {manifest.limits.max_positions}; a model that writes needs "
             f"{FEWEST_POSITIONS} at least"
         )
+    if model.kv_cache_dtype == "float32" and manifest.precision == "float16":
+        raise PackageError(
+            f"{model.package}: kv_cache_dtype is float32, but a package of float16 keeps what it computes with; leave "
+            "kv_cache_dtype out, or export the model in another precision"
+        )
     if is_on_device or (runs_on_device(model) and not model.cpu_fallback):
         return _on_device(model, manifest)
-    is_half = may_be_half and wants_half_cache(model)
-    budget, needed = _budget(model), bytes_of_longest(manifest, is_half=is_half)
+    budget, is_half = _budget(model), _expects_half_cache(model, manifest) if is_half is None else is_half
+    needed = bytes_of_longest(manifest, is_half=is_half)
     if needed > budget:
         most = longest_that_fits(manifest, budget, is_half=is_half)
         raise PackageError(
@@ -54,15 +68,38 @@ def fitting_positions(model: ModelSettings, manifest: Manifest) -> int | None:
     """Return how many tokens a decoder's sequence may have for its memory, or None where its `max_positions` fit."""
     if manifest.cache is None or runs_on_device(model):
         return None
-    budget, is_half = _budget(model), wants_half_cache(model)
+    budget, is_half = _budget(model), _expects_half_cache(model, manifest)
     if bytes_of_longest(manifest, is_half=is_half) <= budget:
         return None
     return longest_that_fits(manifest, budget, is_half=is_half)
 
 
-def wants_half_cache(model: ModelSettings) -> bool:
-    """Tell whether keys and values are to be kept in 16 bits."""
+def wants_half_cache(model: ModelSettings, manifest: Manifest) -> bool:
+    """Tell whether keys and values are to be kept in 16 bits, if our own operator attends to them.
+
+    Unless the models file says which, they are where the products' own rounding is far coarser.
+    """
+    if model.kv_cache_dtype == "auto":
+        return manifest.precision not in UNROUNDED
     return model.kv_cache_dtype == "float16"
+
+
+def warn_of_cache(model: ModelSettings, manifest: Manifest, *, is_half: bool) -> None:
+    """Tell in the log of a model whose cache was to have 16 bits and has 32."""
+    assert manifest.cache is not None, "bug: who asks has a cache"
+    if model.kv_cache_dtype == "float16" and not is_half and manifest.cache.dtype != "float16":
+        logger.warning(
+            "%s: keys and values are kept in 32 bits, as our own operator does not attend: see above, or the model has "
+            "native: false, or heads of a width that is no multiple of 16",
+            manifest.name,
+        )
+
+
+def _expects_half_cache(model: ModelSettings, manifest: Manifest) -> bool:
+    """Tell before a session is open whether its cache will have 16 bits, as far as that can be told."""
+    assert manifest.cache is not None, "bug: who asks has a cache"
+    is_ours = model.native and takes_width(manifest.cache.head_dim)
+    return is_ours and wants_half_cache(model, manifest) and native_library() is not None
 
 
 def _budget(model: ModelSettings) -> int:

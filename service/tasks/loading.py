@@ -49,7 +49,7 @@ from service.tasks.fill import Fill
 from service.tasks.generate import Generate
 from service.tasks.grammars import Grammars
 from service.tasks.images import ClassifyImages
-from service.tasks.kv_budget import kv_budget, wants_half_cache
+from service.tasks.kv_budget import kv_budget, wants_half_cache, warn_of_cache
 from service.tasks.likelihood import DecideByLikelihood
 from service.tasks.pool import Pool
 from service.tasks.rerank import Rerank
@@ -100,7 +100,7 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
         gpu_memory_bytes=model.gpu_memory_mib * 2**20 // len(manifest.graphs),
         cpu_fallback=model.cpu_fallback,
         native=model.native,
-        half_cache=wants_half_cache(model),
+        half_cache=wants_half_cache(model, manifest),
     )
     admission = AdmissionLimits(model.max_waiting_slots, model.max_waiting_tokens)
     tokenizer, pool = None if manifest.image else _tokenizer(folder, manifest), Pool()
@@ -125,10 +125,9 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
         has_drafts=model.prompt_lookup and (manifest.precision in EXACT or not model.exact),
     )
     engine = Engine(folder, manifest, options, slots, observer, admission)
-    if wants_half_cache(model) and not engine.has_half_cache:
-        kv_budget(model, manifest, may_be_half=False)  # 32 bits must fit as well
-    if engine.provider == "cuda":
-        kv_budget(model, manifest, is_on_device=True)
+    # What was expected before may be otherwise.
+    kv_budget(model, manifest, is_on_device=engine.provider == "cuda", is_half=engine.has_half_cache)
+    warn_of_cache(model, manifest, is_half=engine.has_half_cache)
     trials = Pool("grammars")
     several = _of_decoder(Explained(manifest, tokenizer, engine, insights), pool, trials, limits)
     return LocalTask(

@@ -30,7 +30,7 @@ def own_attention(node: onnx.NodeProto, inputs: Mapping[str, onnx.TypeProto.Tens
     if len(past.shape.dim) != 4 or len(node.output) != 3 or not attributes.get("causal", 1):
         return None
     width = past.shape.dim[3].dim_value
-    if not width or width % WIDTH_UNIT or width > MAX_HEAD_WIDTH:
+    if not takes_width(width):
         return None
     if attributes["num_heads"] > MAX_SHARING * attributes["kv_num_heads"]:
         return None
@@ -43,6 +43,11 @@ def own_attention(node: onnx.NodeProto, inputs: Mapping[str, onnx.TypeProto.Tens
         is_to_source=int(past_key.startswith(SOURCE)),
         scale=attributes.get("scale") or 1 / math.sqrt(width),
     )
+
+
+def takes_width(width: int) -> bool:
+    """Tell whether heads of a width, in numbers, can be attended to a cache by ours; 0 is one that is not known."""
+    return 0 < width <= MAX_HEAD_WIDTH and width % WIDTH_UNIT == 0
 
 
 def is_to_source(own: onnx.NodeProto) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -189,42 +189,74 @@ async def test_a_prompt_in_chunks_is_the_same_to_the_last_bit_as_whole(
 
 
 @needs_instructions
-async def test_a_models_setting_gives_it_a_cache_of_16_bits(make_package: MakePackage) -> None:
-    settings = ModelSettings(package=make_package("wide_stories").folder, threads=1, kv_cache_dtype="float16")
-    task = load_task(settings, Limits())
+@pytest.mark.parametrize(
+    ("precision", "dtype", "is_half"),
+    [
+        ("int8", "auto", True),
+        ("int8", "float32", False),
+        ("int8-static", "auto", True),
+        ("int8-blocks", "auto", True),
+        ("float32", "auto", False),
+        ("float32", "float16", True),
+    ],
+)
+async def test_a_cache_has_16_bits_where_products_round_to_integers_or_where_the_models_file_says_so(
+    make_package: MakePackage, precision: Precision, dtype: Literal["auto", "float16", "float32"], is_half: bool
+) -> None:
+    folder = make_package("wide_stories", precision).folder
+    task = load_task(ModelSettings(package=folder, threads=1, kv_cache_dtype=dtype), Limits())
     engine = task._engine
     assert isinstance(engine, Engine)
 
-    assert engine.has_half_cache
+    assert engine.has_half_cache == is_half
     await task.close()
 
 
+def test_a_package_of_16_bits_cannot_have_a_cache_of_32(make_package: MakePackage) -> None:
+    settings = ModelSettings(package=make_package("wide_stories", "float16").folder, kv_cache_dtype="float32")
+
+    with pytest.raises(PackageError, match="kv_cache_dtype is float32, but a package of float16 keeps"):
+        load_task(settings, Limits())
+
+
+@needs_instructions
 async def test_a_cache_of_16_bits_fits_where_one_of_32_does_not(
     make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = make_package("wide_stories")
-    plain = ModelSettings(package=package.folder, threads=1)
-    half = plain.model_copy(update={"kv_cache_dtype": "float16"})
+    package = make_package("wide_stories", "int8")
+    half = ModelSettings(package=package.folder, threads=1)
+    whole = half.model_copy(update={"kv_cache_dtype": "float32"})
     fitting = bytes_of_longest(package.manifest, is_half=True)
     assert 2 * fitting == bytes_of_longest(package.manifest)
     monkeypatch.setattr(kv_budgets, "_budget", lambda _: fitting)
 
-    with pytest.raises(PackageError, match="raise kv_cache_mib"):
-        kv_budget(plain, package.manifest)
+    for settings in (whole, half.model_copy(update={"native": False})):
+        with pytest.raises(PackageError, match="raise kv_cache_mib"):
+            kv_budget(settings, package.manifest)
     assert kv_budget(half, package.manifest) == fitting
     assert fitting_positions(half, package.manifest) is None
     monkeypatch.setattr(sessions, "native_library", lambda: None)
     with pytest.raises(PackageError, match="raise kv_cache_mib"):
         load_task(half, Limits())
+    monkeypatch.setattr(kv_budgets, "native_library", lambda: None)
+    with pytest.raises(PackageError, match="raise kv_cache_mib"):
+        kv_budget(half, package.manifest)
 
 
-async def test_without_our_operators_a_cache_of_16_bits_is_one_of_32_and_the_log_says_so(
-    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("dtype", ["auto", "float16"])
+async def test_without_our_operators_a_cache_has_32_bits_and_the_log_says_so_if_16_were_asked_for(
+    make_package: MakePackage,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    dtype: Literal["auto", "float16"],
 ) -> None:
     monkeypatch.setattr(sessions, "native_library", lambda: None)
-    package = make_package("wide_stories")
-    async with running(package, SessionOptions(1, half_cache=True)) as engine:
-        assert not engine._runner._decoder.has_half_cache
-        assert await answer(engine, package, IDS[0])
+    package = make_package("wide_stories", "int8")
+    task = load_task(ModelSettings(package=package.folder, threads=1, kv_cache_dtype=dtype), Limits())
+    engine = task._engine
+    assert isinstance(engine, Engine)
 
-    assert "stories: keys and values are kept in 32 bits" in caplog.text
+    assert not engine.has_half_cache
+    assert await answer(engine, package, IDS[0])
+    assert ("stories: keys and values are kept in 32 bits" in caplog.text) == (dtype == "float16")
+    await task.close()
