@@ -31,6 +31,7 @@ ROUTES: Mapping[str, Kind | None] = {
     "/v1/embeddings": "embed",
     "/v1/completions": "generate",
     "/v1/chat/completions": "chat",
+    "/v1/responses": "chat",
     "/v1/decisions": "decide",
     "/predict": "classify",
     "/similarity": "embed",

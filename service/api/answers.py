@@ -9,6 +9,7 @@ import pydantic_core
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from service.api.protocols.nulls import WithNulls
 from service.turns import Turn
 
 FEW = 512  # numbers or tokens of a list, which take about a millisecond
@@ -42,7 +43,7 @@ def _model(answer: BaseModel) -> Iterator[bytes]:
     separator = b"{"
     for name in type(answer).model_fields:
         value = getattr(answer, name)
-        if value is not None:
+        if value is not None or (isinstance(answer, WithNulls) and answer.is_null(name)):
             yield separator + pydantic_core.to_json(name) + b":"
             yield from _list(value, _item) if isinstance(value, list) and not _is_flat(value) else _item(value)
             separator = b","

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import takewhile
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -32,8 +31,13 @@ def first_problem(problems: Sequence[Any]) -> ServiceError:
     places = [place_of(problem["loc"]) for problem in problems]
     if len(places[0]) < 2:
         return WrongForm("the body must be a JSON object, sent as Content-Type: application/json", "body")
-    place = _field(places[0][1:], is_unknown=first["type"] == "extra_forbidden")
-    told = [problem["msg"] for problem, other in zip(problems, places, strict=True) if other[1:][: len(place)] == place]
+    kinds = [problem["type"] for problem in problems]
+    fields = [
+        _field(place[1:], is_unknown=kind == "extra_forbidden") for place, kind in zip(places, kinds, strict=True)
+    ]
+    # Of a value that may be of several kinds, the one that it was read as furthest is meant.
+    place = max((field for field in fields if field[: len(fields[0])] == fields[0]), key=len)
+    told = [problem["msg"] for problem, field in zip(problems, fields, strict=True) if field[: len(place)] == place]
     path = ".".join(_short(str(part)) for part in place)
     return WrongForm(f"{path}: {', or: '.join(map(_short, dict.fromkeys(told)))}", str(place[0]))
 
@@ -45,8 +49,8 @@ def _field(place: Place, *, is_unknown: bool) -> Place:
     of ours, and so unknown, is one in its place.
     """
     known = place[:-1] if is_unknown else place
-    fields = tuple(takewhile(_is_field, known))
-    return place if is_unknown and fields == known else fields or place[:1]
+    fields = tuple(filter(_is_field, known))
+    return (*fields, *place[len(known) :]) or place[:1]
 
 
 def _is_field(part: int | str) -> bool:

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from service.api.error_forms import NATIVE
 from service.api.observing import observed
 from service.errors import InternalError, ServiceError
+from service.schemas import Response
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +24,12 @@ HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 ENDS_OF_LINES = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
 DONE = "data: [DONE]\n\n"  # behind the last event, as OpenAI has it
 COMMENT = b": keep-alive\n\n"  # clients pass over it; so do proxies, but they see that something comes
+
+
+class NamedEvent(Response):
+    """An event whose type is its name in the stream, too, by which some clients tell events apart."""
+
+    type: str
 
 
 async def event_stream(
@@ -125,7 +132,8 @@ async def _lines(
 def _line(event: BaseModel) -> str:
     # Clients that split by `str.splitlines`, as httpx does, would break a line at these. All are within JSON's texts.
     content = event.model_dump_json(exclude_none=True).translate(ENDS_OF_LINES)
-    return f"data: {content}\n\n"
+    name = f"event: {event.type}\n" if isinstance(event, NamedEvent) else ""
+    return f"{name}data: {content}\n\n"
 
 
 def _error_line(error: ServiceError) -> str:

@@ -1,8 +1,12 @@
-"""Bodies of others' protocols, whose clients write null for what they leave out."""
+"""Bodies of others' protocols, whose clients write null for what they leave out, and answers that have nulls."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, model_validator
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from service.schemas import Response
 
 
 class NullsLeftOut(BaseModel):
@@ -16,3 +20,21 @@ class NullsLeftOut(BaseModel):
         return {
             name: value for name, value in body.items() if value is not None and not (name == "model" and value == "")
         }
+
+
+class WithNulls(Response):
+    """A part of an answer in which some fields without a value are null, as clients expect; others are left out."""
+
+    may_be_null: ClassVar[tuple[str, ...]]
+
+    @model_serializer(mode="wrap")
+    def _with_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        for name in self.may_be_null:
+            if self.is_null(name):
+                written.setdefault(name, None)
+        return written
+
+    def is_null(self, name: str) -> bool:
+        """Tell whether a field is null: it has no value, and this was said of it."""
+        return name in self.may_be_null and name in self.model_fields_set and getattr(self, name) is None

@@ -48,7 +48,7 @@ LONG = "good film " * 100
         ("/classify", {"model": "fashion", "input": "x", "labels": ["a"]}, 422, "labels", "no others"),
         ("/rerank", {"query": "x"}, 422, "documents", "required"),
         ("/rerank", {"query": "x", "documents": []}, 422, "documents", "at least one"),
-        ("/rerank", {"query": "x", "documents": [{"body": "y"}]}, 422, "documents", "valid string"),
+        ("/rerank", {"query": "x", "documents": [{"body": "y"}]}, 422, "documents", "documents.0.text: Field required"),
         ("/rerank", {"query": "x", "documents": ["y"] * 257}, 413, "documents", "the limit is 256"),
         ("/rerank", {"query": "x", "documents": ["y"], "top_n": 0}, 422, "top_n", "greater than or equal to 1"),
         ("/rerank", {"query": "x", "documents": [LONG]}, 422, "documents", "tokens in a pair; the limit is 64"),

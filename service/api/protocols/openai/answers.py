@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
-
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from typing import Any, Literal
 
 from service import schemas
 from service.api.observing import observed
+from service.api.protocols.nulls import WithNulls
 from service.schemas import Response
 
 OpenAIFinishReason = Literal["stop", "length"]
@@ -29,23 +28,38 @@ class OpenAIUsage(Response):
         return cls(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
 
 
+class InputDetails(Response):
+    """Of which nothing is counted here."""
+
+    cache_write_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class OutputDetails(Response):
+    """Of which nothing is counted apart."""
+
+    reasoning_tokens: int = 0
+
+
+class DetailedUsage(Response):
+    """Counted tokens, as the newer routes have them."""
+
+    input_tokens: int
+    input_tokens_details: InputDetails = InputDetails()
+    output_tokens: int
+    output_tokens_details: OutputDetails = OutputDetails()
+    total_tokens: int
+
+    @classmethod
+    def of(cls, usage: schemas.Usage) -> DetailedUsage:
+        """Return a task's counts as this protocol has them."""
+        prompt, completion = usage.prompt_tokens, usage.completion_tokens
+        return cls(input_tokens=prompt, output_tokens=completion, total_tokens=prompt + completion)
+
+
 def finish_reason_of(reason: schemas.FinishReason) -> OpenAIFinishReason:
     """Return a task's reason as this protocol has it, which says of any answer that is not whole that it was cut."""
     return "stop" if reason == "stop" else "length"
-
-
-class WithNulls(Response):
-    """A part of an answer in which some fields without a value are null, as clients expect; others are left out."""
-
-    may_be_null: ClassVar[tuple[str, ...]]
-
-    @model_serializer(mode="wrap")
-    def _with_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = write(self)
-        for name in self.may_be_null:
-            if name in self.model_fields_set:
-                written.setdefault(name, None)
-        return written
 
 
 class ChunkChoice(WithNulls):

@@ -7,20 +7,20 @@ from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
-from typing_extensions import TypedDict
 
 from service.api.calls import Calls
+from service.api.protocols.nulls import WithNulls
 from service.api.protocols.openai.answers import (
     Chunk,
     ChunkChoice,
     OpenAIFinishReason,
     OpenAIUsage,
-    WithNulls,
     finish_reason_of,
 )
 from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.requests import ChoicesRequest
+from service.api.protocols.openai.scores import TokenScore, scores_of
 from service.api.protocols.openai.tools import CalledTool, fields_of_tools
 from service.errors import InvalidRequest
 from service.schemas import (
@@ -37,7 +37,6 @@ from service.schemas.generate import MAX_MESSAGES, MAX_TOOLS
 from service.schemas.request import MAX_INT32
 from service.turns import Turn
 
-UNFINISHED = "\ufffd"  # stands for bytes that are no whole character
 EXAMPLES = {
     "question": {
         "summary": "a question",
@@ -137,21 +136,6 @@ class ChatRequest(ChoicesRequest):
         if self.max_completion_tokens is not None:
             fields["max_tokens"] = self.max_completion_tokens
         return self.native(**fields)
-
-
-class ChatTopLogprob(TypedDict):
-    """One of the likeliest tokens at some place."""
-
-    # Of plain values only, or the garbage collector would look at each: see `service.schemas.TopLogprob`.
-    token: str
-    logprob: float
-    bytes: tuple[int, ...] | None  # in UTF-8, unless it is no whole characters
-
-
-class TokenScore(ChatTopLogprob):
-    """A token of a message, and the likeliest in its place."""
-
-    top_logprobs: list[ChatTopLogprob]
 
 
 class ChatLogprobs(Response):
@@ -285,21 +269,5 @@ def _finish_reason(reason: FinishReason, *, calls: bool) -> ChatFinishReason:
     return "tool_calls" if calls and known == "stop" else known
 
 
-def _scored(text: str, logprob: float) -> ChatTopLogprob:
-    return {
-        "token": text,
-        "logprob": logprob,
-        "bytes": None if UNFINISHED in text else tuple(text.encode()),
-    }
-
-
 async def _logprobs(tokens: list[TokenLogprob] | None, turn: Turn) -> ChatLogprobs | None:
-    if tokens is None:
-        return None
-    content: list[TokenScore] = []
-    for token in tokens:
-        assert token.logprob is not None, "bug: without echo there is no first token"
-        top = [_scored(other["text"], other["logprob"]) for other in token.top]
-        content.append({**_scored(token.text, token.logprob), "top_logprobs": top})
-        await turn.give()
-    return ChatLogprobs.model_construct(content=content)
+    return None if tokens is None else ChatLogprobs.model_construct(content=await scores_of(tokens, turn))

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from service.api.calls import Calls
+from service.api.protocols.nulls import WithNulls
 from service.api.protocols.openai.answers import (
     Chunk,
     ChunkChoice,
     OpenAIFinishReason,
     OpenAIUsage,
-    WithNulls,
     finish_reason_of,
 )
 from service.api.protocols.openai.forms import FORM_EXAMPLE

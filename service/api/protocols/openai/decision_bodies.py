@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -16,73 +15,16 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from service.api.protocols.openai.answers import DetailedUsage
+from service.api.protocols.openai.items import InputItems, Part, Parts, joined
 from service.api.protocols.openai.requests import OpenAIRequest
 from service.schemas import Option, Response
 from service.schemas import Question as NativeQuestion
 from service.schemas.decide import MAX_ALL_OPTIONS, MAX_OPTIONS, MAX_QUESTIONS
-from service.schemas.request import Text, whole_characters
+from service.schemas.request import Text
 
-MAX_ITEMS, MAX_LEVELS = 4096, 10
+MAX_LEVELS = 10
 Name = Annotated[Text, Field(min_length=1)]
-
-
-class Part(BaseModel):
-    """A part of a text: a text itself, or JSON, which is read as text."""
-
-    type: Literal["input_text", "output_text", "refusal", "input_json"]
-    text: Text = ""
-    refusal: Text = ""
-    data: Any = None
-
-    def as_text(self) -> str:
-        """Return what it says."""
-        if self.type == "input_json":
-            return json.dumps(self.data, ensure_ascii=False)
-        return self.refusal if self.type == "refusal" else self.text
-
-
-def joined(parts: str | list[Part]) -> str:
-    """Return a text, or its parts, as one text."""
-    return parts if isinstance(parts, str) else "\n".join(part.as_text() for part in parts)
-
-
-def _whole(parts: str | list[Part]) -> str | list[Part]:
-    """Refuse half a surrogate pair in JSON, in which texts are not looked at one by one."""
-    if not isinstance(parts, str):
-        for part in parts:
-            if part.type == "input_json":
-                whole_characters(part.as_text())
-    return parts
-
-
-Parts = Annotated[
-    Text | Annotated[list[Part], Field(max_length=MAX_ITEMS, fail_fast=True)],
-    AfterValidator(_whole),
-]
-
-
-class InputItem(BaseModel):
-    """A message, a call of a tool, or what a tool has answered."""
-
-    type: Literal["message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"] = (
-        "message"
-    )
-    role: Literal["user", "developer", "system", "assistant"] = "user"
-    content: Parts = ""
-    name: Text = ""
-    arguments: Text = ""
-    input: Text = ""
-    output: Parts = ""
-
-    def as_text(self) -> str:
-        """Return what it says."""
-        match self.type:
-            case "message":
-                return joined(self.content)
-            case "function_call" | "custom_tool_call":
-                return f"{self.name}({self.arguments or self.input})"
-            case _:
-                return joined(self.output)
 
 
 def _says_something(parts: str | list[Part]) -> str | list[Part]:
@@ -184,7 +126,7 @@ class DecisionsRequest(OpenAIRequest):
     """Questions about one input."""
 
     model: str | None = Field(None, description="name of the model; if left out, the first that can answer")
-    input: Text | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)]
+    input: Text | InputItems
     questions: Annotated[
         list[Question], Field(min_length=1, max_length=MAX_QUESTIONS, fail_fast=True), BeforeValidator(_few_options)
     ]
@@ -256,32 +198,9 @@ class RefusalAnswer(Answer):
     type: Literal["refusal"] = "refusal"
 
 
-class InputDetails(Response):
-    """Of which nothing is counted here."""
-
-    cache_write_tokens: int = 0
-    cached_tokens: int = 0
-
-
-class OutputDetails(Response):
-    """Of which there are none."""
-
-    reasoning_tokens: int = 0
-
-
-class DecisionsUsage(Response):
-    """Counted tokens."""
-
-    input_tokens: int
-    input_tokens_details: InputDetails = InputDetails()
-    output_tokens: int = 0
-    output_tokens_details: OutputDetails = OutputDetails()
-    total_tokens: int
-
-
 class Decisions(Response):
     """An answer to each question, in order."""
 
     model: str
     answers: list[PredicateAnswer | ChoiceAnswer | ScoreAnswer | RefusalAnswer]
-    usage: DecisionsUsage
+    usage: DetailedUsage

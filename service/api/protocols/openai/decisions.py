@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from model.package import Manifest
 from service.api.calls import Calls
 from service.api.invalid import naming
+from service.api.protocols.openai.answers import DetailedUsage
 from service.api.protocols.openai.decision_bodies import (
     ChoiceAnswer,
     ChoiceProbability,
     ChoiceQuestion,
     Decisions,
     DecisionsRequest,
-    DecisionsUsage,
     LevelProbability,
     PredicateAnswer,
     PredicateQuestion,
@@ -81,7 +81,7 @@ async def decisions(request: DecisionsRequest, calls: Calls) -> Decisions:
     return Decisions(
         model=answer.model,
         answers=[_answer(question, probabilities) for question, probabilities in pairs],
-        usage=DecisionsUsage(input_tokens=tokens, total_tokens=tokens),
+        usage=DetailedUsage(input_tokens=tokens, output_tokens=0, total_tokens=tokens),
     )
 
 

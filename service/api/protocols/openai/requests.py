@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from service.api.protocols.nulls import NullsLeftOut
 from service.api.protocols.openai.forms import ResponseFormat
 from service.errors import InvalidRequest
-from service.schemas import GenerateRequest, SamplingRequest
+from service.schemas import GenerateRequest, Grammar, SamplingRequest
 from service.schemas.request import Ids
 
 ASKS_NOTHING: tuple[Any, ...] = (False, [], {}, "", "none", "auto")
@@ -89,14 +89,12 @@ class OpenAIRequest(NullsLeftOut):
                 raise InvalidRequest(f"{name} is always true here; leave it out", name)
 
 
-class ChoicesRequest(SamplingRequest, OpenAIRequest):  # the last one's configuration holds
-    """What completions and chat have in common; the fields of /generate are understood, too."""
+class WritingRequest(SamplingRequest, OpenAIRequest):  # the last one's configuration holds
+    """What all routes that write have in common; the fields of /generate are understood, too."""
 
-    stream_options: StreamOptions = StreamOptions()
+    form_name: ClassVar[str]  # what says which form the text has to have
+
     stop_token_ids: Ids = Field([], max_length=64, description="another name of stop_ids")
-    response_format: ResponseFormat | None = Field(
-        None, description="text, json_object, or json_schema with its schema; another name of grammar.json_schema"
-    )
 
     @field_validator("top_k", mode="before")
     @classmethod
@@ -117,15 +115,14 @@ class ChoicesRequest(SamplingRequest, OpenAIRequest):  # the last one's configur
             return None if value == -1 else value % 2**63  # vLLM's word for none; OpenAI's have a sign
         return value
 
-    @property
-    def includes_usage(self) -> bool:
-        """Whether a stream ends with the usage."""
-        return self.stream_options.include_usage
+    def form(self) -> Grammar | None:
+        """Return the form that the text is asked to have, none for any; raises `InvalidRequest`."""
+        return None
 
     def names(self) -> dict[str, str]:
         """Return what this client calls fields of the task's request, where it has sent these."""
         ids = {"stop_ids": "stop_token_ids"} if self.stop_token_ids and not self.stop_ids else {}
-        return ids if self.response_format is None else {**ids, "grammar": "response_format"}
+        return ids if self.form() is None else {**ids, "grammar": self.form_name}
 
     def native(self, **fields: Any) -> GenerateRequest:
         """Return the task's request: what is said here under the same name, and these fields."""
@@ -134,9 +131,29 @@ class ChoicesRequest(SamplingRequest, OpenAIRequest):  # the last one's configur
         said = {name: value for name, value in sent.items() if value is not None}
         if self.stop_token_ids:
             said["stop_ids"] = [*self.stop_ids, *self.stop_token_ids]
-        form = self.response_format and self.response_format.grammar()
+        form = self.form()
         if form:
             if self.grammar is not None:
-                raise InvalidRequest("send either response_format or grammar", "response_format")
+                raise InvalidRequest(f"send either {self.form_name} or grammar", self.form_name)
             said["grammar"] = form
         return GenerateRequest.model_construct(**{**said, **fields})
+
+
+class ChoicesRequest(WritingRequest):
+    """What completions and chat have in common."""
+
+    form_name: ClassVar = "response_format"
+
+    stream_options: StreamOptions = StreamOptions()
+    response_format: ResponseFormat | None = Field(
+        None, description="text, json_object, or json_schema with its schema; another name of grammar.json_schema"
+    )
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return self.stream_options.include_usage
+
+    def form(self) -> Grammar | None:
+        """Return the form that the text is asked to have, none for any; raises `InvalidRequest`."""
+        return None if self.response_format is None else self.response_format.grammar()

@@ -10,11 +10,13 @@ from fastapi import APIRouter, Body
 from service.api.answers import json_answer
 from service.api.calls import Calls
 from service.api.cards import card_of
-from service.api.protocols.openai import chat, completions, decisions, embeddings
+from service.api.protocols.openai import chat, completions, decisions, embeddings, responses
 from service.api.protocols.openai.chat import ChatCompletion, ChatRequest
 from service.api.protocols.openai.completions import Completion, CompletionRequest
 from service.api.protocols.openai.decision_bodies import Decisions, DecisionsRequest
 from service.api.protocols.openai.embeddings import Embeddings, EmbeddingsRequest
+from service.api.protocols.openai.response_bodies import ResponsesRequest
+from service.api.protocols.openai.responses import ResponseObject
 from service.api.streaming import event_stream
 from service.schemas import ModelCard, ModelList
 
@@ -49,6 +51,15 @@ def add_openai_routes(router: APIRouter, calls: Calls) -> None:
         if request.stream:
             return await event_stream(chat.chat_chunks(request, calls), keep_alive_s)
         return await json_answer(await chat.chat_completion(request, calls))
+
+    @router.post("/v1/responses", response_model=ResponseObject, responses=STREAMS)
+    async def respond(
+        request: Annotated[ResponsesRequest, Body(openapi_examples=responses.EXAMPLES)],
+    ) -> Any:
+        """Continue a conversation, as OpenAI's newer clients ask for it, by a model that has a chat template."""
+        if request.stream:
+            return await event_stream(responses.response_events(request, calls), keep_alive_s, last="")
+        return await json_answer(await responses.response(request, calls))
 
     @router.post("/v1/decisions", response_model=Decisions)
     async def decide(

@@ -38,4 +38,9 @@ class CalledTool(Response):
         function = CalledFunction(name=name, arguments=arguments)
         if name is None:
             return cls(index=index, function=function)
-        return cls(index=index, id=f"call-{observed().id}-{choice}-{number}", type="function", function=function)
+        return cls(index=index, id=call_id(number, choice), type="function", function=function)
+
+
+def call_id(number: int, choice: int = 0) -> str:
+    """Return the id of a call of the request in progress, by which its answer is told to the model."""
+    return f"call-{observed().id}-{choice}-{number}"

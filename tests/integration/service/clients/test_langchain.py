@@ -36,6 +36,17 @@ def test_a_model_chats(service: str) -> None:
     assert whole.response_metadata["token_usage"]["completion_tokens"] == 12
 
 
+def test_a_model_responds(service: str) -> None:
+    model = ChatOpenAI(
+        model="stories", temperature=0, max_completion_tokens=12, use_responses_api=True, **address(service)
+    )
+    whole = model.invoke([("system", "Be kind."), ("user", "Who is Dan?")])
+    pieces = list(model.stream([("system", "Be kind."), ("user", "Who is Dan?")]))
+
+    assert "".join(piece.text for piece in pieces) == whole.text != ""
+    assert whole.usage_metadata and whole.usage_metadata["output_tokens"] == 12
+
+
 def test_a_model_completes(service: str) -> None:
     model = OpenAI(model="stories", temperature=0, max_tokens=12, **address(service))
     native = post(f"{service}/generate", prompt="Once", temperature=0, max_tokens=12)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import openai
 import pytest
+from pydantic import BaseModel, Field
 
 from tests.conftest import TEXTS
 from tests.integration.service.clients.posting import post
@@ -72,6 +73,34 @@ def test_a_conversation_streams(client: openai.OpenAI) -> None:
     assert last.usage == whole.usage
     logprobs = whole.choices[0].logprobs
     assert logprobs and logprobs.content and len(logprobs.content[0].top_logprobs) == 2
+
+
+def test_a_response_streams(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "stories", "input": "Who is Dan?", "max_output_tokens": 20}
+    whole = client.responses.create(**asked, temperature=0)
+    *pieces, last = client.responses.create(**asked, temperature=0, stream=True)
+
+    deltas = [event.delta for event in pieces if event.type == "response.output_text.delta"]
+    assert last.type == "response.incomplete"  # it is cut
+    assert "".join(deltas) == whole.output_text == last.response.output_text != ""
+    assert whole.status == last.response.status and whole.usage == last.response.usage
+    items: list[Any] = [{"role": "user", "content": "Who is Dan?"}, *whole.output, {"role": "user", "content": "?"}]
+    again = client.responses.create(**{**asked, "input": items})
+    assert again.output_text
+
+
+def test_a_response_is_what_a_class_describes(client: openai.OpenAI) -> None:
+    class Person(BaseModel):
+        name: Literal["Dan", "Tom"]
+        age: int = Field(ge=0, le=99)
+
+    asked: dict[str, Any] = {"model": "stories", "input": "Who is Dan?", "max_output_tokens": 60, "temperature": 0}
+    answer = client.responses.parse(**asked, text_format=Person)
+    with client.responses.stream(**asked, text_format=Person) as stream:
+        last = stream.get_final_response()
+
+    assert answer.output_parsed is not None and answer.output_parsed.name in ("Dan", "Tom")
+    assert last.output_parsed == answer.output_parsed
 
 
 async def test_the_client_that_does_not_wait_streams_too(waiting: openai.AsyncOpenAI) -> None:

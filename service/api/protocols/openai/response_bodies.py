@@ -1,0 +1,209 @@
+"""What `/v1/responses` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.api.protocols.nulls import NullsLeftOut
+from service.api.protocols.openai.items import InputItem, InputItems, joined
+from service.api.protocols.openai.requests import ASKS_NOTHING, WritingRequest
+from service.api.protocols.openai.tools import fields_of_tools
+from service.errors import InvalidRequest
+from service.schemas import GenerateRequest, Grammar, Message, ToolChoice
+from service.schemas.generate import MAX_TOOLS
+from service.schemas.request import MAX_INT32, Text
+
+LOGPROBS = "message.output_text.logprobs"  # what `include` has where they are asked for
+NOTHING_IS_KEPT = "no response is kept here; send the whole conversation in input"
+# Fields that change an answer and that we do not do, with what to do instead.
+REFUSED = {
+    "previous_response_id": NOTHING_IS_KEPT,
+    "conversation": NOTHING_IS_KEPT,
+    "background": "answers are not made in the background here; leave it out",
+    "prompt": "no prompts are kept here; send instructions and input",
+    "n": "there is one answer; leave it out, or send several requests",
+    "best_of": "there is one answer; leave it out",
+}
+
+
+class TextFormat(NullsLeftOut):
+    """Any text, any JSON object, or JSON that a schema describes, which is kept whether or not it is `strict`."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+
+    def grammar(self) -> Grammar | None:
+        """Return it in the task's words, none for any text; raises `InvalidRequest`."""
+        if self.type == "text":
+            return None
+        if self.type == "json_object":
+            return Grammar(json_schema={"type": "object"})
+        if self.schema_ is None:
+            raise InvalidRequest("text.format has the type json_schema, but no schema", "text")
+        return Grammar(json_schema=self.schema_)
+
+
+class TextConfig(NullsLeftOut):
+    """How the text has to be."""
+
+    format: TextFormat = TextFormat()
+    verbosity: Literal["medium"] | None = Field(None, description="models here know of no other")
+
+
+class AllowedTools(BaseModel):
+    """Some of the tools, to which the model is confined; it is not told of the others."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"] = "auto"
+    tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)]
+
+
+class Reasoning(NullsLeftOut):
+    """How to think: models here do it, or not, as their chat template says."""
+
+    effort: str | None = Field(None, description="only none, which changes nothing; see chat_template_kwargs")
+
+
+class ResponsesRequest(WritingRequest):
+    """A conversation to continue. Nothing is kept: each request has all of it."""
+
+    form_name: ClassVar = "text.format"
+
+    input: Text | InputItems = Field(
+        description="a text, or messages, calls of tools, what these have answered, and what the model thought"
+    )
+    instructions: Text | None = Field(None, description="a system message before the conversation")
+    max_output_tokens: int | None = Field(
+        None, ge=1, le=MAX_INT32, description="another name of max_tokens, which it overrides"
+    )
+    text: TextConfig = TextConfig()
+    tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)] = Field(
+        [], description="functions that the model may call, each {type: function, name, parameters}"
+    )
+    tool_choice: AllowedTools | ToolChoice = Field(
+        "auto", description="whether the model calls tools: none, as it likes, some, the one of a name, or some of them"
+    )
+    parallel_tool_calls: bool = Field(True, description="whether it may call several at once")
+    include: Annotated[list[str], Field(max_length=64)] = Field(
+        [], description=f"{LOGPROBS} asks for each token's log probability; others are passed over"
+    )
+    top_logprobs: int | None = Field(None, ge=0, le=20, description="likeliest tokens to report at each place")
+    reasoning: Reasoning = Reasoning()
+    metadata: dict[str, str] = Field({}, max_length=16, description="goes back with the answer")
+    chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
+
+    def form(self) -> Grammar | None:
+        """Return the form that the text is asked to have, none for any; raises `InvalidRequest`."""
+        return self.text.format.grammar()
+
+    def names(self) -> dict[str, str]:
+        """Return what this client calls fields of the task's request, where it has sent these."""
+        tokens = {} if self.max_output_tokens is None else {"max_tokens": "max_output_tokens"}
+        return {**super().names(), **tokens, "messages": "input"}
+
+    def check_refused(self) -> None:
+        """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
+        super().check_refused()
+        sent = {**(self.model_extra or {}), "n": self.n > 1, "best_of": self.best_of not in (None, 1)}
+        for name, remedy in REFUSED.items():
+            if sent.get(name):
+                raise InvalidRequest(f"{name} is not supported: {remedy}", name)
+        if self.reasoning.effort not in (None, *ASKS_NOTHING):
+            raise InvalidRequest("reasoning.effort is not supported; leave it out", "reasoning")
+
+    def task_request(self) -> GenerateRequest:
+        """Return it in the task's words; raises `InvalidRequest`."""
+        tools, choice = self._allowed()
+        fields: dict[str, Any] = {
+            "messages": [*self._instructions(), *messages_of(self.input)],
+            "chat_template_kwargs": self.chat_template_kwargs,
+            "separate_reasoning": True,
+            **fields_of_tools([_nested(tool) for tool in tools], choice, several=self.parallel_tool_calls),
+        }
+        if self.top_logprobs is not None or LOGPROBS in self.include:
+            fields["logprobs"] = self.top_logprobs or 0
+        if self.max_output_tokens is not None:
+            fields["max_tokens"] = self.max_output_tokens
+        return self.native(**fields)
+
+    def _instructions(self) -> list[Message]:
+        return [Message(role="system", content=self.instructions)] if self.instructions else []
+
+    def _allowed(self) -> tuple[list[dict[str, Any]], ToolChoice]:
+        """Return the tools that the model is told of, and what it is to do with them."""
+        if not isinstance(self.tool_choice, AllowedTools):
+            return self.tools, self.tool_choice
+        known = {tool.get("name"): tool for tool in self.tools}
+        names = [tool.get("name") for tool in self.tool_choice.tools]
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise InvalidRequest(f"tool_choice: no tool is called {str(unknown[0])[:64]!r}", "tool_choice")
+        return [known[name] for name in names], self.tool_choice.mode
+
+
+def _nested(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool as the chat route has it: what is told of a function is in `function` there."""
+    kind = tool.get("type")
+    if kind != "function":
+        raise InvalidRequest(
+            f"tools: one is of type {str(kind)[:32]!r}, which is not run here; send functions, which you run yourself",
+            "tools",
+        )
+    if "function" in tool:
+        return tool
+    return {"type": kind, "function": {name: value for name, value in tool.items() if name != "type"}}
+
+
+def messages_of(items: str | Sequence[InputItem]) -> list[Message]:
+    """Return a conversation's messages; raises `InvalidRequest`.
+
+    What the model thought, said and called without anybody else between is one message.
+    """
+    if isinstance(items, str):
+        return [Message(role="user", content=items)]
+    return [Message.model_validate(message) for message in _messages(items)]
+
+
+def _messages(items: Sequence[InputItem]) -> Iterator[dict[str, Any]]:
+    called: dict[str, str] = {}  # names of functions by the ids of their calls
+    own: dict[str, Any] = {}  # the model's message that is not ended
+    for place, item in enumerate(items):
+        text = item.as_text()
+        match item.type:
+            case "reasoning":
+                if own.keys() - {"role", "reasoning_content"}:
+                    yield own
+                    own = {}
+                before = [own["reasoning_content"]] if own else []
+                own = {"role": "assistant", "reasoning_content": "\n".join([*before, text])}
+            case "function_call":
+                function = {"name": item.name, "arguments": item.arguments}
+                call = {"id": item.call_id, "type": "function", "function": function}
+                own = {"role": "assistant", **own, "tool_calls": [*own.get("tool_calls", []), call]}
+                called[item.call_id] = item.name
+            case "message" if item.role == "assistant":
+                if own.keys() & {"content", "tool_calls"}:
+                    yield own
+                    own = {}
+                own = {"role": "assistant", **own, "content": text}
+            case "message" | "function_call_output":
+                if own:
+                    yield own
+                    own = {}
+                if item.type == "message":
+                    yield {"role": item.role, "content": text}
+                else:
+                    name = {"name": called[item.call_id]} if item.call_id in called else {}
+                    yield {"role": "tool", "tool_call_id": item.call_id, **name, "content": joined(item.output)}
+            case _:
+                raise InvalidRequest(
+                    f"input.{place}.type: {item.type} is not read here; send functions and their outputs", "input"
+                )
+    if own:
+        yield own

@@ -1,0 +1,363 @@
+"""`/v1/responses`: what the model thinks, says and calls, as items in the order in which they come.
+
+Of a stream, each event has a type, a number, and its item's place; a whole answer is what the last event of one has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field
+
+from service.api.calls import Calls
+from service.api.invalid import naming
+from service.api.observing import observed
+from service.api.protocols.nulls import WithNulls
+from service.api.protocols.openai.answers import DetailedUsage, finish_reason_of
+from service.api.protocols.openai.forms import FORM_EXAMPLE
+from service.api.protocols.openai.response_bodies import ResponsesRequest
+from service.api.protocols.openai.scores import TokenScore, scores_of
+from service.api.protocols.openai.tools import call_id
+from service.api.streaming import NamedEvent
+from service.schemas import (
+    Choice,
+    FinishReason,
+    GenerateEvent,
+    GenerateResponse,
+    Response,
+    ToolCallPiece,
+    Usage,
+    UsageEvent,
+)
+from service.turns import Turn
+
+EXAMPLES = {
+    "question": {
+        "summary": "a question",
+        "value": {"input": "Who is Dan?", "max_output_tokens": 40},
+    },
+    "json": {
+        "summary": "JSON, as a schema describes it",
+        "value": {
+            "instructions": "Answer in JSON.",
+            "input": [{"role": "user", "content": "Tom is six years old. Who is Tom?"}],
+            "max_output_tokens": 60,
+            "text": {"format": {"type": "json_schema", **FORM_EXAMPLE["json_schema"]}},  # type: ignore[dict-item]
+        },
+    },
+    "stream": {
+        "summary": "a stream of events",
+        "value": {"input": "Who is Dan?", "max_output_tokens": 20, "stream": True},
+    },
+}
+
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+
+
+class OutputText(Response):
+    """What the model says."""
+
+    type: Literal["output_text"] = "output_text"
+    text: str = ""
+    annotations: list[Any] = Field([], max_length=0)
+    logprobs: list[TokenScore] = Field([])
+
+
+class ReasoningText(Response):
+    """What the model thinks."""
+
+    type: Literal["reasoning_text"] = "reasoning_text"
+    text: str = ""
+
+
+class ReasoningItem(Response):
+    """What a model that reasons thinks before it speaks."""
+
+    type: Literal["reasoning"] = "reasoning"
+    id: str
+    summary: list[Any] = Field([], max_length=0)
+    content: list[ReasoningText]
+    status: ItemStatus
+
+
+class MessageItem(Response):
+    """What the model says."""
+
+    type: Literal["message"] = "message"
+    id: str
+    role: Literal["assistant"] = "assistant"
+    content: list[OutputText]
+    status: ItemStatus
+
+
+class CallItem(Response):
+    """A call of a function; arguments are JSON, which is cut where the answer is."""
+
+    type: Literal["function_call"] = "function_call"
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: ItemStatus
+
+
+Item = ReasoningItem | MessageItem | CallItem
+
+
+class Incomplete(Response):
+    """Why an answer is not whole."""
+
+    reason: Literal["max_output_tokens"] = "max_output_tokens"
+
+
+class ResponseObject(WithNulls):
+    """The answer, and what was asked."""
+
+    may_be_null = (
+        "completed_at",
+        "error",
+        "incomplete_details",
+        "instructions",
+        "max_output_tokens",
+        "previous_response_id",
+        "temperature",
+        "top_p",
+        "usage",
+    )
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    completed_at: int | None = None
+    status: Literal["in_progress", "completed", "incomplete"]
+    background: Literal[False] = False
+    error: None = None
+    incomplete_details: Incomplete | None = None
+    instructions: str | None
+    max_output_tokens: int | None
+    metadata: dict[str, str]
+    model: str
+    output: list[Item]
+    parallel_tool_calls: bool
+    previous_response_id: None = None
+    store: Literal[False] = False
+    temperature: float | None = Field(description="as it was asked for; null where the model's own holds")
+    text: dict[str, Any]
+    tool_choice: Any
+    tools: list[dict[str, Any]]
+    top_p: float | None
+    truncation: Literal["disabled"] = "disabled"
+    usage: DetailedUsage | None = None
+
+
+class ResponseEvent(NamedEvent):
+    """One event of a stream; which fields it has follows from its type."""
+
+    sequence_number: int
+    response: ResponseObject | None = None
+    output_index: int | None = None
+    item: Item | None = None
+    item_id: str | None = None
+    content_index: int | None = None
+    part: OutputText | ReasoningText | None = None
+    delta: str | None = None
+    text: str | None = None
+    arguments: str | None = None
+    logprobs: list[TokenScore] | None = None
+
+
+async def response(request: ResponsesRequest, calls: Calls) -> ResponseObject:
+    """Answer a request by the task of generation."""
+    with naming(**request.names()):
+        answer = await calls.answer_as(GenerateResponse, request.task_request(), "chat")
+    (choice,) = answer.choices
+    items = await _items(choice)
+    return _response(request, answer.model, int(time.time()), items, choice.finish_reason, answer.usage)
+
+
+async def response_events(request: ResponsesRequest, calls: Calls) -> AsyncGenerator[ResponseEvent, None]:
+    """Yield an answer's events; raises a `ServiceError`."""
+    stream = _Stream(request, calls.find(request.model, "chat").manifest.name)
+    with naming(**request.names()):
+        async with aclosing(calls.events(request.task_request(), "chat")) as events:
+            async for event in events:
+                if isinstance(event, GenerateEvent):
+                    for each in await stream.piece(event):
+                        yield each
+                elif isinstance(event, UsageEvent):
+                    for each in stream.end(event.usage):
+                        yield each
+
+
+async def _items(choice: Choice) -> list[Item]:
+    status = _status(choice.finish_reason)
+    items: list[Item] = []
+    calls = choice.tool_calls or []
+    if choice.reasoning:
+        thought = [ReasoningText(text=choice.reasoning)]
+        items.append(ReasoningItem(id=_id("rs", 0), content=thought, status="completed"))
+    if choice.text or not (calls or choice.reasoning):
+        said = OutputText.model_construct(text=choice.text, logprobs=await scores_of(choice.logprobs or [], Turn()))
+        items.append(MessageItem.model_construct(id=_id("msg", len(items)), content=[said], status="completed"))
+    for number, call in enumerate(calls):
+        place = _id("fc", len(items))
+        called = {"call_id": call_id(number), "name": call.name, "arguments": call.arguments}
+        items.append(CallItem(id=place, **called, status="completed"))
+    items[-1].status = status
+    return items
+
+
+def _response(
+    request: ResponsesRequest,
+    model: str,
+    created_at: int,
+    items: list[Item],
+    reason: FinishReason | None = None,
+    usage: Usage | None = None,
+) -> ResponseObject:
+    """Return an answer with what was asked; one that is not finished has no reason."""
+    status: ItemStatus = "in_progress" if reason is None else _status(reason)
+    choice = request.tool_choice
+    return ResponseObject.model_construct(
+        id=f"resp_{observed().id}",
+        created_at=created_at,
+        completed_at=int(time.time()) if status == "completed" else None,
+        status=status,
+        error=None,
+        incomplete_details=Incomplete() if status == "incomplete" else None,
+        instructions=request.instructions,
+        max_output_tokens=request.max_output_tokens,
+        metadata=request.metadata,
+        model=model,
+        output=items,
+        parallel_tool_calls=request.parallel_tool_calls,
+        previous_response_id=None,
+        temperature=request.temperature,
+        text=request.text.model_dump(exclude_none=True),
+        tool_choice=choice if isinstance(choice, str) else choice.model_dump(),
+        tools=request.tools,
+        top_p=request.top_p,
+        usage=None if usage is None else DetailedUsage.of(usage),
+    )
+
+
+def _status(reason: FinishReason) -> Literal["completed", "incomplete"]:
+    return "completed" if finish_reason_of(reason) == "stop" else "incomplete"
+
+
+def _id(kind: str, place: int) -> str:
+    return f"{kind}_{observed().id}_{place}"
+
+
+@dataclass
+class _Stream:
+    """Makes events of a task's pieces, and of these the items of the whole answer."""
+
+    request: ResponsesRequest
+    model: str
+    created_at: int = field(default_factory=lambda: int(time.time()))
+    items: list[Item] = field(default_factory=list)  # of which the last may be open
+    is_open: bool = False
+    texts: list[str] = field(default_factory=list)  # of the open item
+    scores: list[TokenScore] = field(default_factory=list)  # of the open message's tokens
+    calls: int = 0
+    number: int = 0  # of the next event
+    reason: FinishReason | None = None
+    turn: Turn = field(default_factory=Turn)
+
+    async def piece(self, event: GenerateEvent) -> list[ResponseEvent]:
+        """Return the events of one piece; the first one begins the answer."""
+        events = [] if self.number else [self._whole("created"), self._whole("in_progress")]
+        if event.reasoning:
+            events += self._thought(event.reasoning)
+        if event.text or event.logprobs:
+            events += self._said(event.text, await scores_of(event.logprobs or [], self.turn))
+        for piece in event.tool_calls or []:
+            events += self._called(piece)
+        if event.finish_reason is not None:
+            self.reason = event.finish_reason
+            if not self.items:
+                events += self._said("", [])
+            events += self._close(_status(self.reason))
+        return events
+
+    def end(self, usage: Usage) -> list[ResponseEvent]:
+        """Return the last event, with the whole answer."""
+        assert self.reason is not None, "bug: the last piece has a reason"
+        whole = _response(self.request, self.model, self.created_at, self.items, self.reason, usage)
+        return [self._event(f"response.{whole.status}", response=whole)]
+
+    def _thought(self, text: str) -> Iterator[ResponseEvent]:
+        if not self._is_at(ReasoningItem):
+            opened = ReasoningItem(id=_id("rs", len(self.items)), content=[], status="in_progress")
+            yield from self._open(opened)
+            yield self._of_part("response.content_part.added", part=ReasoningText())
+        self.texts.append(text)
+        yield self._of_part("response.reasoning_text.delta", delta=text)
+
+    def _said(self, text: str, scores: list[TokenScore]) -> Iterator[ResponseEvent]:
+        if not self._is_at(MessageItem):
+            opened = MessageItem(id=_id("msg", len(self.items)), content=[], status="in_progress")
+            yield from self._open(opened)
+            yield self._of_part("response.content_part.added", part=OutputText())
+        self.texts.append(text)
+        self.scores += scores
+        yield self._of_part("response.output_text.delta", delta=text, logprobs=scores)
+
+    def _called(self, piece: ToolCallPiece) -> Iterator[ResponseEvent]:
+        if piece.name is not None:
+            place, called = _id("fc", len(self.items)), call_id(self.calls)
+            self.calls += 1
+            opened = CallItem(id=place, call_id=called, name=piece.name, arguments="", status="in_progress")
+            yield from self._open(opened)
+        if piece.arguments:
+            self.texts.append(piece.arguments)
+            yield self._of_item("response.function_call_arguments.delta", delta=piece.arguments)
+
+    def _is_at(self, kind: type[Item]) -> bool:
+        return self.is_open and isinstance(self.items[-1], kind)
+
+    def _open(self, item: Item) -> Iterator[ResponseEvent]:
+        yield from self._close("completed")
+        self.items.append(item)
+        self.is_open, self.texts, self.scores = True, [], []
+        yield self._event("response.output_item.added", output_index=len(self.items) - 1, item=item)
+
+    def _close(self, status: Literal["completed", "incomplete"]) -> Iterator[ResponseEvent]:
+        """End the open item, if there is one; it takes the place of what it was when it was opened."""
+        if not self.is_open:
+            return
+        opened, text = self.items[-1], "".join(self.texts)
+        part: OutputText | ReasoningText | None = None
+        match opened:
+            case ReasoningItem():
+                part = ReasoningText(text=text)
+                yield self._of_part("response.reasoning_text.done", text=text)
+            case MessageItem():
+                part = OutputText.model_construct(text=text, logprobs=self.scores)
+                yield self._of_part("response.output_text.done", text=text, logprobs=self.scores)
+            case CallItem():
+                yield self._of_item("response.function_call_arguments.done", arguments=text)
+        if part is not None:
+            yield self._of_part("response.content_part.done", part=part)
+        ended = {"arguments": text} if part is None else {"content": [part]}
+        self.items[-1] = opened.model_copy(update={**ended, "status": status})
+        self.is_open = False
+        yield self._event("response.output_item.done", output_index=len(self.items) - 1, item=self.items[-1])
+
+    def _of_part(self, kind: str, **fields: Any) -> ResponseEvent:
+        return self._of_item(kind, content_index=0, **fields)
+
+    def _of_item(self, kind: str, **fields: Any) -> ResponseEvent:
+        return self._event(kind, item_id=self.items[-1].id, output_index=len(self.items) - 1, **fields)
+
+    def _whole(self, kind: str) -> ResponseEvent:
+        return self._event(f"response.{kind}", response=_response(self.request, self.model, self.created_at, []))
+
+    def _event(self, kind: str, **fields: Any) -> ResponseEvent:
+        self.number += 1
+        return ResponseEvent.model_construct(type=kind, sequence_number=self.number - 1, **fields)
