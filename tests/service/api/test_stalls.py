@@ -30,6 +30,8 @@ SIZE = 2 * 1024 * 1024 - 100  # bytes: the limit of a body, less its beginning a
 
 END = "<|endoftext|>"
 SAYS_A = {"role": "user", "content": "a"}
+CALL = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
+PART = {"type": "input_text", "text": "a"}
 TEMPLATE = (
     "{% for m in messages %}{{ m.role + m.content }}" + END + "{% endfor %}{{ tools | tojson }}"
     "{% for i in range(turns or 0) %}{% for j in range(turns) %}{% set x = i * j %}{% endfor %}{% endfor %}"
@@ -102,6 +104,12 @@ WORST = {
         "/v1/chat/completions",
         body("chat", messages=[SAYS_A], n=64, logprobs=True, top_logprobs=20, max_tokens=100),
     ),
+    "items of a conversation": ("/v1/responses", body("chat", input=[CALL, {"content": "a"}] * 2048)),
+    "calls in one message": ("/v1/responses", body("chat", input=[CALL] * 4096)),
+    "long thoughts": ("/v1/responses", body("chat", input=[{"type": "reasoning", "content": "a" * 200}] * 4096)),
+    "items in parts": ("/v1/responses", body("chat", input=[{"content": [PART] * 1024}] * 21)),
+    "items without end": ("/v1/responses", raw("chat", "input", b"[" + b"{}," * (MAX_VALUES - 9) + b"{}]")),
+    "a response with log probabilities": ("/v1/responses", body("chat", input="a", top_logprobs=20, max_tokens=100)),
     "as many questions as are allowed": ("/v1/decisions", body("entailment", input="a", questions=[QUESTION] * 400)),
     "as many choices as are allowed": (
         "/v1/decisions",
@@ -208,6 +216,7 @@ ANSWERED = {
     *("tokens to show in TEI's form", "as many vectors as are allowed", "as many labels as are allowed"),
     *("as many questions as are allowed", "as many choices as are allowed", "a large image"),
     *("completions with log probabilities", "messages with log probabilities", "choices with log probabilities"),
+    "a response with log probabilities",
     *("stop texts", "ids that end a search", "rows of tokens that come once"),
 }
 

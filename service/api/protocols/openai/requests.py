@@ -115,14 +115,19 @@ class WritingRequest(SamplingRequest, OpenAIRequest):  # the last one's configur
             return None if value == -1 else value % 2**63  # vLLM's word for none; OpenAI's have a sign
         return value
 
+    @property
+    def has_form(self) -> bool:
+        """Whether the text is said to have a form."""
+        return False
+
     def form(self) -> Grammar | None:
-        """Return the form that the text is asked to have, none for any; raises `InvalidRequest`."""
+        """Return the form that the text is said to have, none for any; raises `InvalidRequest`."""
         return None
 
     def names(self) -> dict[str, str]:
         """Return what this client calls fields of the task's request, where it has sent these."""
         ids = {"stop_ids": "stop_token_ids"} if self.stop_token_ids and not self.stop_ids else {}
-        return ids if self.form() is None else {**ids, "grammar": self.form_name}
+        return {**ids, "grammar": self.form_name} if self.has_form else ids
 
     def native(self, **fields: Any) -> GenerateRequest:
         """Return the task's request: what is said here under the same name, and these fields."""
@@ -154,6 +159,11 @@ class ChoicesRequest(WritingRequest):
         """Whether a stream ends with the usage."""
         return self.stream_options.include_usage
 
+    @property
+    def has_form(self) -> bool:
+        """Whether the text is said to have a form."""
+        return self.response_format is not None
+
     def form(self) -> Grammar | None:
-        """Return the form that the text is asked to have, none for any; raises `InvalidRequest`."""
+        """Return the form that the text is said to have, none for any; raises `InvalidRequest`."""
         return None if self.response_format is None else self.response_format.grammar()

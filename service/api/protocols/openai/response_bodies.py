@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.protocols.nulls import NullsLeftOut
-from service.api.protocols.openai.items import InputItem, InputItems, joined
+from service.api.protocols.openai.items import InputItem, InputItems
 from service.api.protocols.openai.requests import ASKS_NOTHING, WritingRequest
 from service.api.protocols.openai.tools import fields_of_tools
 from service.errors import InvalidRequest
@@ -98,8 +99,13 @@ class ResponsesRequest(WritingRequest):
     metadata: dict[str, str] = Field({}, max_length=16, description="goes back with the answer")
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
 
+    @property
+    def has_form(self) -> bool:
+        """Whether the text is said to have a form."""
+        return self.text.format.type != "text"
+
     def form(self) -> Grammar | None:
-        """Return the form that the text is asked to have, none for any; raises `InvalidRequest`."""
+        """Return the form that the text is said to have, none for any; raises `InvalidRequest`."""
         return self.text.format.grammar()
 
     def names(self) -> dict[str, str]:
@@ -170,40 +176,47 @@ def messages_of(items: str | Sequence[InputItem]) -> list[Message]:
     return [Message.model_validate(message) for message in _messages(items)]
 
 
+@dataclass
+class _Own:
+    """What the model thought, said and called without anybody else between."""
+
+    thoughts: list[str] = field(default_factory=list)
+    text: str | None = None
+    calls: list[dict[str, Any]] = field(default_factory=list)
+
+    def message(self) -> Iterator[dict[str, Any]]:
+        """Yield it as a message, if it is anything."""
+        fields = {"reasoning_content": "\n".join(self.thoughts), "content": self.text, "tool_calls": self.calls}
+        said = {name: value for name, value in fields.items() if value}
+        if said or self.text is not None:
+            yield {"role": "assistant", **said}
+
+
 def _messages(items: Sequence[InputItem]) -> Iterator[dict[str, Any]]:
     called: dict[str, str] = {}  # names of functions by the ids of their calls
-    own: dict[str, Any] = {}  # the model's message that is not ended
+    own = _Own()
     for place, item in enumerate(items):
-        text = item.as_text()
+        is_own = item.type in ("reasoning", "function_call") or (item.type == "message" and item.role == "assistant")
+        # Nothing is thought behind what was said, nor said twice, in one message.
+        if not is_own or (item.type != "function_call" and (own.text is not None or own.calls)):
+            yield from own.message()
+            own = _Own()
         match item.type:
             case "reasoning":
-                if own.keys() - {"role", "reasoning_content"}:
-                    yield own
-                    own = {}
-                before = [own["reasoning_content"]] if own else []
-                own = {"role": "assistant", "reasoning_content": "\n".join([*before, text])}
+                own.thoughts.append(item.as_text())
             case "function_call":
                 function = {"name": item.name, "arguments": item.arguments}
-                call = {"id": item.call_id, "type": "function", "function": function}
-                own = {"role": "assistant", **own, "tool_calls": [*own.get("tool_calls", []), call]}
+                own.calls.append({"id": item.call_id, "type": "function", "function": function})
                 called[item.call_id] = item.name
-            case "message" if item.role == "assistant":
-                if own.keys() & {"content", "tool_calls"}:
-                    yield own
-                    own = {}
-                own = {"role": "assistant", **own, "content": text}
-            case "message" | "function_call_output":
-                if own:
-                    yield own
-                    own = {}
-                if item.type == "message":
-                    yield {"role": item.role, "content": text}
-                else:
-                    name = {"name": called[item.call_id]} if item.call_id in called else {}
-                    yield {"role": "tool", "tool_call_id": item.call_id, **name, "content": joined(item.output)}
+            case "message" if is_own:
+                own.text = item.as_text()
+            case "message":
+                yield {"role": item.role, "content": item.as_text()}
+            case "function_call_output":
+                name = {"name": called[item.call_id]} if item.call_id in called else {}
+                yield {"role": "tool", "tool_call_id": item.call_id, **name, "content": item.as_text()}
             case _:
                 raise InvalidRequest(
                     f"input.{place}.type: {item.type} is not read here; send functions and their outputs", "input"
                 )
-    if own:
-        yield own
+    yield from own.message()
