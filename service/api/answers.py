@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import pydantic_core
@@ -20,12 +20,15 @@ async def json_answer(answer: BaseModel | dict[str, Any] | Iterable[Any]) -> Res
 
     The items of a list may be made while it is written.
     """
-    pieces: list[bytes] = []
+    return Response(b"".join([piece async for piece in json_pieces(answer)]), media_type="application/json")
+
+
+async def json_pieces(answer: BaseModel | dict[str, Any] | Iterable[Any]) -> AsyncIterator[bytes]:
+    """Yield the JSON of an answer as `json_answer` has it, and let others have their turn in between."""
     turn = Turn()
     for piece in _pieces(answer):
-        pieces.append(piece)
+        yield piece
         await turn.give()
-    return Response(b"".join(pieces), media_type="application/json")
 
 
 def _pieces(answer: BaseModel | dict[str, Any] | Iterable[Any]) -> Iterator[bytes]:
@@ -51,13 +54,13 @@ def _model(answer: BaseModel) -> Iterator[bytes]:
 
 
 def _item(value: Any) -> Iterator[bytes]:
-    if isinstance(value, BaseModel) and _is_long(value):
+    if isinstance(value, BaseModel) and is_long(value):
         yield from _model(value)
         return
-    if not isinstance(value, list) or not _is_long(value):
+    if not isinstance(value, list) or not is_long(value):
         yield from _json(value)
         return
-    if isinstance(value[0], list):
+    if isinstance(value[0], list | BaseModel):
         yield from _list(value, _item)
         return
     slices = [value[start : start + FEW] for start in range(0, len(value), FEW)]
@@ -69,10 +72,12 @@ def _is_flat(values: list[Any]) -> bool:
     return isinstance(next(iter(values), None), (int, float) if len(values) <= FEW else (int, float, str))
 
 
-def _is_long(value: Any) -> bool:
-    """Whether a value is a long list, or a model that has one in it."""
+def is_long(value: Any) -> bool:
+    """Whether a value is a long list, or a model that has one in it, or a list of models of which one has."""
     if isinstance(value, BaseModel):
-        return any(map(_is_long, value.__dict__.values()))
+        return any(map(is_long, value.__dict__.values()))
+    if isinstance(value, list) and value and isinstance(value[0], BaseModel):
+        return len(value) > FEW or any(map(is_long, value))
     return _length(value) > FEW
 
 

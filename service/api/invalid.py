@@ -36,7 +36,7 @@ def first_problem(problems: Sequence[Any]) -> ServiceError:
         _field(place[1:], is_unknown=kind == "extra_forbidden") for place, kind in zip(places, kinds, strict=True)
     ]
     # Of a value that may be of several kinds, the one that it was read as furthest is meant.
-    place = max((field for field in fields if field[: len(fields[0])] == fields[0]), key=len)
+    place = max((field for field in fields if field[: len(fields[0])] == fields[0]), key=_how_far)
     told = [problem["msg"] for problem, field in zip(problems, fields, strict=True) if field[: len(place)] == place]
     path = ".".join(_short(str(part)) for part in place)
     return WrongForm(f"{path}: {', or: '.join(map(_short, dict.fromkeys(told)))}", str(place[0]))
@@ -51,6 +51,11 @@ def _field(place: Place, *, is_unknown: bool) -> Place:
     known = place[:-1] if is_unknown else place
     fields = tuple(filter(_is_field, known))
     return (*fields, *place[len(known) :]) or place[:1]
+
+
+def _how_far(place: Place) -> tuple[list[int], int]:
+    """Return what is greater of a place that is further behind in the lists around it, or else deeper."""
+    return [part for part in place if isinstance(part, int)], len(place)
 
 
 def _is_field(part: int | str) -> bool:

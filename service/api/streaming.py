@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from service.api.answers import is_long, json_pieces
 from service.api.error_forms import NATIVE
 from service.api.observing import observed
 from service.errors import InternalError, ServiceError
@@ -33,12 +34,15 @@ class NamedEvent(Response):
 
 
 async def event_stream(
-    events: AsyncGenerator[BaseModel, None], keep_alive_s: float, last: str = DONE
+    events: AsyncGenerator[BaseModel, None],
+    keep_alive_s: float,
+    last: str = DONE,
+    told: Callable[[ServiceError], NamedEvent] | None = None,
 ) -> StreamingResponse:
     """Return events as a response that ends with `last`, with a comment whenever none came for `keep_alive_s`.
 
     An error before the first event is raised, and is an ordinary error answer, unless the first takes longer than that:
-    then the response begins without it, and an error is an event as it is later.
+    then the response begins without it, and an error is an event as it is later: what `told` returns, or its body.
     """
     first = asyncio.create_task(_next(events))
     try:
@@ -48,7 +52,7 @@ async def event_stream(
     except BaseException:
         await _leave(first, events)
         raise
-    return _EventStream(first, events, keep_alive_s, last)
+    return _EventStream(first, events, keep_alive_s, _lines(first, events, last, told))
 
 
 async def _next(events: AsyncGenerator[BaseModel, None]) -> BaseModel:
@@ -66,10 +70,13 @@ class _EventStream(StreamingResponse):
     """A response that closes its events whatever becomes of it."""
 
     def __init__(
-        self, first: asyncio.Task[BaseModel], events: AsyncGenerator[BaseModel, None], keep_alive_s: float, last: str
+        self,
+        first: asyncio.Task[BaseModel],
+        events: AsyncGenerator[BaseModel, None],
+        keep_alive_s: float,
+        lines: AsyncGenerator[str, None],
     ) -> None:
-        self._first, self._events, self._keep_alive_s = first, events, keep_alive_s
-        self._lines = _lines(first, events, last)
+        self._first, self._events, self._keep_alive_s, self._lines = first, events, keep_alive_s, lines
         super().__init__(self._lines, media_type="text/event-stream", headers=HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,29 +118,38 @@ class _EventStream(StreamingResponse):
 
 
 async def _lines(
-    first: asyncio.Task[BaseModel], events: AsyncGenerator[BaseModel, None], last: str
+    first: asyncio.Task[BaseModel],
+    events: AsyncGenerator[BaseModel, None],
+    last: str,
+    told: Callable[[ServiceError], NamedEvent] | None,
 ) -> AsyncGenerator[str, None]:
     try:
-        yield _line(await first)
+        yield await _line(await first)
         async for event in events:
-            yield _line(event)
+            yield await _line(event)
         if last:
             yield last
     except ServiceError as error:
         observed().break_off(error)
-        yield _error_line(error)
+        yield await _line(told(error)) if told else _error_line(error)
     except Exception as failure:
         logger.exception("a stream failed")
         ours = InternalError("the stream failed; try again")
         observed().break_off(ours, failure)
-        yield _error_line(ours)
+        yield await _line(told(ours)) if told else _error_line(ours)
 
 
-def _line(event: BaseModel) -> str:
-    # Clients that split by `str.splitlines`, as httpx does, would break a line at these. All are within JSON's texts.
-    content = event.model_dump_json(exclude_none=True).translate(ENDS_OF_LINES)
+async def _line(event: BaseModel) -> str:
     name = f"event: {event.type}\n" if isinstance(event, NamedEvent) else ""
-    return f"{name}data: {content}\n\n"
+    if is_long(event):
+        pieces = [_on_one_line(piece.decode()) async for piece in json_pieces(event)]
+        return f"{name}data: {''.join(pieces)}\n\n"
+    return f"{name}data: {_on_one_line(event.model_dump_json(exclude_none=True))}\n\n"
+
+
+def _on_one_line(content: str) -> str:
+    # Clients that split by `str.splitlines`, as httpx does, would break a line at these. All are within JSON's texts.
+    return content.translate(ENDS_OF_LINES)
 
 
 def _error_line(error: ServiceError) -> str:

@@ -104,7 +104,7 @@ class Chat:
         if request.tools and not self._takes_tools:
             raise InvalidRequest(
                 "tools: the model's chat template has no place for them; leave them out, or for structured output send "
-                "response_format or grammar with a json_schema",
+                "a JSON schema (grammar, response_format, or in /v1/responses text.format)",
                 "tools",
             )
 

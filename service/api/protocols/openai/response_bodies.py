@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic_core import PydanticCustomError
 
 from service.api.protocols.nulls import NullsLeftOut
 from service.api.protocols.openai.items import InputItem, InputItems
@@ -15,10 +17,10 @@ from service.api.protocols.openai.tools import fields_of_tools
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Grammar, Message, ToolChoice
 from service.schemas.generate import MAX_TOOLS
-from service.schemas.request import MAX_INT32, Text
+from service.schemas.request import MAX_INT32, Text, whole_characters
 
 LOGPROBS = "message.output_text.logprobs"  # what `include` has where they are asked for
-NOTHING_IS_KEPT = "no response is kept here; send the whole conversation in input"
+NOTHING_IS_KEPT = "no response is kept here; send the whole conversation in input (AI SDK: with store: false)"
 # Fields that change an answer and that we do not do, with what to do instead.
 REFUSED = {
     "previous_response_id": NOTHING_IS_KEPT,
@@ -27,7 +29,16 @@ REFUSED = {
     "prompt": "no prompts are kept here; send instructions and input",
     "n": "there is one answer; leave it out, or send several requests",
     "best_of": "there is one answer; leave it out",
+    "response_format": "send it as text.format",
+    "max_completion_tokens": "send max_output_tokens",
+    "logprobs": "send top_logprobs",
 }
+
+
+def _whole(schema: dict[str, Any]) -> dict[str, Any]:
+    """Refuse half a surrogate pair, which could not go back with the answer."""
+    whole_characters(json.dumps(schema, ensure_ascii=False))
+    return schema
 
 
 class TextFormat(NullsLeftOut):
@@ -36,8 +47,10 @@ class TextFormat(NullsLeftOut):
     model_config = ConfigDict(serialize_by_alias=True)
 
     type: Literal["text", "json_object", "json_schema"] = "text"
-    name: str | None = None
-    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    name: Text = "answer"
+    description: Text | None = None
+    schema_: Annotated[dict[str, Any], AfterValidator(_whole)] | None = Field(None, alias="schema")
+    strict: bool | None = None
 
     def grammar(self) -> Grammar | None:
         """Return it in the task's words, none for any text; raises `InvalidRequest`."""
@@ -46,8 +59,12 @@ class TextFormat(NullsLeftOut):
         if self.type == "json_object":
             return Grammar(json_schema={"type": "object"})
         if self.schema_ is None:
-            raise InvalidRequest("text.format has the type json_schema, but no schema", "text")
+            raise InvalidRequest("text.format has the type json_schema, but no schema", "text.format")
         return Grammar(json_schema=self.schema_)
+
+    def told(self) -> dict[str, Any]:
+        """Return it as it goes back with the answer."""
+        return self.model_dump(exclude_none=True) if self.type == "json_schema" else {"type": self.type}
 
 
 class TextConfig(NullsLeftOut):
@@ -57,18 +74,40 @@ class TextConfig(NullsLeftOut):
     verbosity: Literal["medium"] | None = Field(None, description="models here know of no other")
 
 
+class AllowedTool(BaseModel):
+    """One of the tools, by its name."""
+
+    type: Literal["function"]
+    name: Text
+
+
 class AllowedTools(BaseModel):
     """Some of the tools, to which the model is confined; it is not told of the others."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"] = "auto"
-    tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)]
+    tools: Annotated[list[AllowedTool], Field(max_length=MAX_TOOLS, fail_fast=True)]
+
+
+def _kind_of_choice(choice: object) -> str:
+    is_some = isinstance(choice, AllowedTools) or (isinstance(choice, dict) and choice.get("type") == "allowed_tools")
+    return "Some" if is_some else "One"
+
+
+# The tags are in the places of errors, where no field has a capital.
+Choice = Annotated[
+    Annotated[AllowedTools, Tag("Some")] | Annotated[ToolChoice, Tag("One")], Discriminator(_kind_of_choice)
+]
 
 
 class Reasoning(NullsLeftOut):
     """How to think: models here do it, or not, as their chat template says."""
 
     effort: str | None = Field(None, description="only none, which changes nothing; see chat_template_kwargs")
+
+
+MetadataKey = Annotated[str, Field(max_length=64), AfterValidator(whole_characters)]
+MetadataValue = Annotated[str, Field(max_length=512), AfterValidator(whole_characters)]
 
 
 class ResponsesRequest(WritingRequest):
@@ -87,7 +126,7 @@ class ResponsesRequest(WritingRequest):
     tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)] = Field(
         [], description="functions that the model may call, each {type: function, name, parameters}"
     )
-    tool_choice: AllowedTools | ToolChoice = Field(
+    tool_choice: Choice = Field(
         "auto", description="whether the model calls tools: none, as it likes, some, the one of a name, or some of them"
     )
     parallel_tool_calls: bool = Field(True, description="whether it may call several at once")
@@ -96,13 +135,23 @@ class ResponsesRequest(WritingRequest):
     )
     top_logprobs: int | None = Field(None, ge=0, le=20, description="likeliest tokens to report at each place")
     reasoning: Reasoning = Reasoning()
-    metadata: dict[str, str] = Field({}, max_length=16, description="goes back with the answer")
+    metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] = Field(
+        {}, description="goes back with the answer"
+    )
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
 
     @property
     def has_form(self) -> bool:
         """Whether the text is said to have a form."""
         return self.text.format.type != "text"
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def _refers_to_nothing(cls, value: Any) -> Any:
+        items = value if isinstance(value, list) else []
+        if any(isinstance(item, dict) and item.get("type") == "item_reference" for item in items):
+            raise PydanticCustomError("kept", f"an item_reference cannot be read: {NOTHING_IS_KEPT}")
+        return value
 
     def form(self) -> Grammar | None:
         """Return the form that the text is said to have, none for any; raises `InvalidRequest`."""
@@ -111,7 +160,8 @@ class ResponsesRequest(WritingRequest):
     def names(self) -> dict[str, str]:
         """Return what this client calls fields of the task's request, where it has sent these."""
         tokens = {} if self.max_output_tokens is None else {"max_tokens": "max_output_tokens"}
-        return {**super().names(), **tokens, "messages": "input"}
+        scores = {"logprobs": "top_logprobs"} if self.has_scores else {}
+        return {**super().names(), **tokens, **scores, "messages": "input"}
 
     def check_refused(self) -> None:
         """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
@@ -123,16 +173,45 @@ class ResponsesRequest(WritingRequest):
         if self.reasoning.effort not in (None, *ASKS_NOTHING):
             raise InvalidRequest("reasoning.effort is not supported; leave it out", "reasoning")
 
+    @property
+    def has_scores(self) -> bool:
+        """Whether tokens come with their log probabilities."""
+        return self.top_logprobs is not None or LOGPROBS in self.include
+
+    @property
+    def tools_told_of(self) -> list[dict[str, Any]]:
+        """The tools that the model is told of, as they were sent; raises `InvalidRequest`."""
+        if self.tool_choice == "none":
+            return []
+        if not isinstance(self.tool_choice, AllowedTools):
+            return self.tools
+        known = {str(_nested(tool)["function"].get("name")): tool for tool in self.tools}
+        names = dict.fromkeys(tool.name for tool in self.tool_choice.tools)
+        for name in names:
+            if name not in known:
+                raise InvalidRequest(f"tool_choice: no tool is called {name[:64]!r}", "tool_choice")
+        return [known[name] for name in names]
+
+    def told_choice(self) -> Any:
+        """Return `tool_choice` as it goes back with the answer."""
+        if isinstance(self.tool_choice, str):
+            return self.tool_choice
+        kind = {} if isinstance(self.tool_choice, AllowedTools) else {"type": "function"}
+        return {**kind, **self.tool_choice.model_dump()}
+
     def task_request(self) -> GenerateRequest:
         """Return it in the task's words; raises `InvalidRequest`."""
-        tools, choice = self._allowed()
+        tools = [_nested(tool) for tool in self.tools_told_of]
+        choice = self.tool_choice.mode if isinstance(self.tool_choice, AllowedTools) else self.tool_choice
         fields: dict[str, Any] = {
             "messages": [*self._instructions(), *messages_of(self.input)],
             "chat_template_kwargs": self.chat_template_kwargs,
-            "separate_reasoning": True,
-            **fields_of_tools([_nested(tool) for tool in tools], choice, several=self.parallel_tool_calls),
+            "separate_reasoning": not self.has_scores,
+            **fields_of_tools(tools, choice, several=self.parallel_tool_calls),
         }
-        if self.top_logprobs is not None or LOGPROBS in self.include:
+        if self.has_scores and tools:
+            raise InvalidRequest("top_logprobs: calls have none; leave out either these or tools", "top_logprobs")
+        if self.has_scores:
             fields["logprobs"] = self.top_logprobs or 0
         if self.max_output_tokens is not None:
             fields["max_tokens"] = self.max_output_tokens
@@ -140,17 +219,6 @@ class ResponsesRequest(WritingRequest):
 
     def _instructions(self) -> list[Message]:
         return [Message(role="system", content=self.instructions)] if self.instructions else []
-
-    def _allowed(self) -> tuple[list[dict[str, Any]], ToolChoice]:
-        """Return the tools that the model is told of, and what it is to do with them."""
-        if not isinstance(self.tool_choice, AllowedTools):
-            return self.tools, self.tool_choice
-        known = {tool.get("name"): tool for tool in self.tools}
-        names = [tool.get("name") for tool in self.tool_choice.tools]
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise InvalidRequest(f"tool_choice: no tool is called {str(unknown[0])[:64]!r}", "tool_choice")
-        return [known[name] for name in names], self.tool_choice.mode
 
 
 def _nested(tool: dict[str, Any]) -> dict[str, Any]:
@@ -161,7 +229,7 @@ def _nested(tool: dict[str, Any]) -> dict[str, Any]:
             f"tools: one is of type {str(kind)[:32]!r}, which is not run here; send functions, which you run yourself",
             "tools",
         )
-    if "function" in tool:
+    if isinstance(tool.get("function"), dict):
         return tool
     return {"type": kind, "function": {name: value for name, value in tool.items() if name != "type"}}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from service.api.protocols.openai.response_bodies import ResponsesRequest
 from service.api.protocols.openai.scores import TokenScore, scores_of
 from service.api.protocols.openai.tools import call_id
 from service.api.streaming import NamedEvent
+from service.errors import ServiceError
 from service.schemas import (
     Choice,
     FinishReason,
@@ -154,6 +155,17 @@ class ResponseObject(WithNulls):
     usage: DetailedUsage | None = None
 
 
+class ErrorEvent(NamedEvent):
+    """What ends a stream in which something fails; OpenAI's own clients raise what `error` has."""
+
+    type: str = "error"
+    sequence_number: int
+    code: str
+    message: str
+    param: str | None
+    error: Any
+
+
 class ResponseEvent(NamedEvent):
     """One event of a stream; which fields it has follows from its type."""
 
@@ -172,25 +184,23 @@ class ResponseEvent(NamedEvent):
 
 async def response(request: ResponsesRequest, calls: Calls) -> ResponseObject:
     """Answer a request by the task of generation."""
-    with naming(**request.names()):
+    with _naming(request):
         answer = await calls.answer_as(GenerateResponse, request.task_request(), "chat")
     (choice,) = answer.choices
     items = await _items(choice)
     return _response(request, answer.model, int(time.time()), items, choice.finish_reason, answer.usage)
 
 
-async def response_events(request: ResponsesRequest, calls: Calls) -> AsyncGenerator[ResponseEvent, None]:
-    """Yield an answer's events; raises a `ServiceError`."""
-    stream = _Stream(request, calls.find(request.model, "chat").manifest.name)
+@contextmanager
+def _naming(request: ResponsesRequest) -> Iterator[None]:
+    """Name fields in errors as this route does, where a tool has none of its own for what is told of a function."""
     with naming(**request.names()):
-        async with aclosing(calls.events(request.task_request(), "chat")) as events:
-            async for event in events:
-                if isinstance(event, GenerateEvent):
-                    for each in await stream.piece(event):
-                        yield each
-                elif isinstance(event, UsageEvent):
-                    for each in stream.end(event.usage):
-                        yield each
+        try:
+            yield
+        except ServiceError as error:
+            if error.param == "tools":
+                error.args = (error.message.replace(".function.", ".", 1), *error.args[1:])
+            raise
 
 
 async def _items(choice: Choice) -> list[Item]:
@@ -221,7 +231,6 @@ def _response(
 ) -> ResponseObject:
     """Return an answer with what was asked; one that is not finished has no reason."""
     status: ItemStatus = "in_progress" if reason is None else _status(reason)
-    choice = request.tool_choice
     return ResponseObject.model_construct(
         id=f"resp_{observed().id}",
         created_at=created_at,
@@ -237,9 +246,9 @@ def _response(
         parallel_tool_calls=request.parallel_tool_calls,
         previous_response_id=None,
         temperature=request.temperature,
-        text=request.text.model_dump(exclude_none=True),
-        tool_choice=choice if isinstance(choice, str) else choice.model_dump(),
-        tools=request.tools,
+        text={"format": request.text.format.told(), "verbosity": "medium"},
+        tool_choice=request.told_choice(),
+        tools=request.tools_told_of,
         top_p=request.top_p,
         usage=None if usage is None else DetailedUsage.of(usage),
     )
@@ -254,22 +263,41 @@ def _id(kind: str, place: int) -> str:
 
 
 @dataclass
-class _Stream:
+class ResponseStream:
     """Makes events of a task's pieces, and of these the items of the whole answer."""
 
     request: ResponsesRequest
-    model: str
+    calls: Calls
+    model: str = ""
     created_at: int = field(default_factory=lambda: int(time.time()))
     items: list[Item] = field(default_factory=list)  # of which the last may be open
     is_open: bool = False
     texts: list[str] = field(default_factory=list)  # of the open item
     scores: list[TokenScore] = field(default_factory=list)  # of the open message's tokens
-    calls: int = 0
+    called: int = 0  # functions
     number: int = 0  # of the next event
     reason: FinishReason | None = None
     turn: Turn = field(default_factory=Turn)
 
-    async def piece(self, event: GenerateEvent) -> list[ResponseEvent]:
+    async def events(self) -> AsyncGenerator[ResponseEvent, None]:
+        """Yield an answer's events; raises a `ServiceError`."""
+        self.model = self.calls.find(self.request.model, "chat").manifest.name
+        with _naming(self.request):
+            async with aclosing(self.calls.events(self.request.task_request(), "chat")) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, GenerateEvent):
+                        for event in await self._piece(piece):
+                            yield event
+                    elif isinstance(piece, UsageEvent):
+                        yield self._end(piece.usage)
+
+    def told(self, error: ServiceError) -> ErrorEvent:
+        """Return the event that ends a stream in which something fails, also in the form in which others have it."""
+        problem = {"message": error.message, "param": error.param, "code": error.code}
+        self.number += 1
+        return ErrorEvent(sequence_number=self.number - 1, **problem, error=observed().error_form.body(error)["error"])
+
+    async def _piece(self, event: GenerateEvent) -> list[ResponseEvent]:
         """Return the events of one piece; the first one begins the answer."""
         events = [] if self.number else [self._whole("created"), self._whole("in_progress")]
         if event.reasoning:
@@ -285,11 +313,11 @@ class _Stream:
             events += self._close(_status(self.reason))
         return events
 
-    def end(self, usage: Usage) -> list[ResponseEvent]:
+    def _end(self, usage: Usage) -> ResponseEvent:
         """Return the last event, with the whole answer."""
         assert self.reason is not None, "bug: the last piece has a reason"
         whole = _response(self.request, self.model, self.created_at, self.items, self.reason, usage)
-        return [self._event(f"response.{whole.status}", response=whole)]
+        return self._event(f"response.{whole.status}", response=whole)
 
     def _thought(self, text: str) -> Iterator[ResponseEvent]:
         if not self._is_at(ReasoningItem):
@@ -310,8 +338,8 @@ class _Stream:
 
     def _called(self, piece: ToolCallPiece) -> Iterator[ResponseEvent]:
         if piece.name is not None:
-            place, called = _id("fc", len(self.items)), call_id(self.calls)
-            self.calls += 1
+            place, called = _id("fc", len(self.items)), call_id(self.called)
+            self.called += 1
             opened = CallItem(id=place, call_id=called, name=piece.name, arguments="", status="in_progress")
             yield from self._open(opened)
         if piece.arguments:

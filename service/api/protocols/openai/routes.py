@@ -16,7 +16,7 @@ from service.api.protocols.openai.completions import Completion, CompletionReque
 from service.api.protocols.openai.decision_bodies import Decisions, DecisionsRequest
 from service.api.protocols.openai.embeddings import Embeddings, EmbeddingsRequest
 from service.api.protocols.openai.response_bodies import ResponsesRequest
-from service.api.protocols.openai.responses import ResponseObject
+from service.api.protocols.openai.responses import ResponseObject, ResponseStream
 from service.api.streaming import event_stream
 from service.schemas import ModelCard, ModelList
 
@@ -58,7 +58,8 @@ def add_openai_routes(router: APIRouter, calls: Calls) -> None:
     ) -> Any:
         """Continue a conversation, as OpenAI's newer clients ask for it, by a model that has a chat template."""
         if request.stream:
-            return await event_stream(responses.response_events(request, calls), keep_alive_s, last="")
+            stream = ResponseStream(request, calls)
+            return await event_stream(stream.events(), keep_alive_s, last="", told=stream.told)
         return await json_answer(await responses.response(request, calls))
 
     @router.post("/v1/decisions", response_model=Decisions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ from openai.types.responses import Response as SdkResponse
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
+from service.errors import InternalError
+from service.schemas import GenerateEvent
+from service.tasks.task import LocalTask
 from tests.conftest import TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, lines_of, post
 from tests.service.api.protocols.openai.conftest import TEMPLATE, refused
@@ -25,6 +28,7 @@ CHAT_TOOLS = [
     {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
     for tool in (WEATHER, TIME)
 ]
+SOME = {"type": "allowed_tools", "tools": [{"type": "function", "name": "weather"}]}
 ASKED = "Is it raining in Oslo?"
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 # Shows every field of each message.
@@ -135,10 +139,37 @@ async def test_items_become_messages(client: Client) -> None:
 
 
 async def test_an_answer_goes_back_as_it_came(client: Client) -> None:
-    first = await post(client, PATH, model="showing", input="Hi", max_output_tokens=4)
-    items = [{"role": "user", "content": "Hi"}, *first["output"], {"role": "user", "content": "And?"}]
+    form = {"regex": "<think>\\nHm[.]\\n</think>\\n\\nYes[.]"}
+    thought = await post(client, PATH, model="thinks", input="Dan", grammar=form, temperature=0)
+    call = {"tools": [TIME], "tool_choice": "required", "parallel_tool_calls": False, "seed": 1}
+    called = await post(client, PATH, model="marked", input=ASKED, **call)
+    (function,) = called["output"]
+    items = [
+        *thought["output"],
+        function,
+        {"type": "function_call_output", "call_id": function["call_id"], "output": "5"},
+    ]
+    messages = [
+        {
+            "role": "assistant",
+            "reasoning_content": "Hm.",
+            "content": "Yes.",
+            "tool_calls": [
+                {
+                    "id": function["call_id"],
+                    "type": "function",
+                    "function": {"name": "time", "arguments": function["arguments"]},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": function["call_id"], "name": "time", "content": "5"},
+    ]
+    asked = {"model": "showing", "temperature": 0}
+    answer = await post(client, PATH, **asked, input=items, max_output_tokens=9)
+    chat = await post(client, "/v1/chat/completions", **asked, messages=messages, max_tokens=9)
 
-    assert (await post(client, PATH, model="showing", input=items, max_output_tokens=4))["status"]
+    assert answer["output"][0]["content"][0]["text"] == chat["choices"][0]["message"]["content"]
+    assert answer["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
 
 
 async def test_a_function_is_called_and_events_have_what_the_whole_answer_has(client: Client) -> None:
@@ -174,14 +205,18 @@ async def test_a_function_is_called_and_events_have_what_the_whole_answer_has(cl
 
 async def test_one_function_or_some_of_them_can_be_asked_for(client: Client) -> None:
     body = {"model": "marked", "input": ASKED, "tools": [WEATHER, TIME], "parallel_tool_calls": False, "seed": 3}
-    (named,) = (await post(client, PATH, **body, tool_choice={"type": "function", "name": "weather"}))["output"]
-    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]}
-    answer = await post(client, PATH, **body, tool_choice=allowed)
+    function = {"type": "function", "name": "weather"}
+    named = await post(client, PATH, **body, tool_choice=function)
+    some = {**SOME, "mode": "required", "tools": [function, function]}
+    allowed = await post(client, PATH, **body, tool_choice=some)
+    unused = await post(client, PATH, **{**body, "tools": [{"type": "web_search"}]}, tool_choice="none")
 
-    assert named["name"] == answer["output"][0]["name"] == "weather"
-    assert json.loads(named["arguments"])["city"] in ("Oslo", "Rome")
-    assert answer["tool_choice"] == allowed
-    error = await refused(client, PATH, **body, tool_choice={**allowed, "tools": [{"type": "function", "name": "x"}]})
+    for answer, choice, tools in ((named, function, [WEATHER, TIME]), (allowed, some, [WEATHER]), (unused, "none", [])):
+        SdkResponse.model_validate(answer)
+        assert (answer["tool_choice"], answer["tools"]) == (choice, tools)
+    assert named["output"][0]["name"] == allowed["output"][0]["name"] == "weather"
+    assert json.loads(named["output"][0]["arguments"])["city"] in ("Oslo", "Rome")
+    error = await refused(client, PATH, **body, tool_choice={**some, "tools": [{"type": "function", "name": "x"}]})
     assert (error["param"], error["message"]) == ("tool_choice", "tool_choice: no tool is called 'x'")
 
 
@@ -208,6 +243,21 @@ async def test_reasoning_is_an_item_of_its_own(client: Client) -> None:
     assert thought["content"] == [{"type": "reasoning_text", "text": "Hm."}] and thought["summary"] == []
     assert said["content"][0]["text"] == "Yes."
     check_stream(found, whole)
+
+
+async def test_log_probabilities_are_those_of_the_text(client: Client) -> None:
+    form = {"regex": "<think>\\nHm[.]\\n</think>\\n\\nYes[.]"}
+    body = {"model": "thinks", "input": "Dan", "grammar": form, "temperature": 0, "top_logprobs": 1}
+    whole = await post(client, PATH, **body)
+    error = await refused(client, PATH, model="marked", input=ASKED, tools=[WEATHER], top_logprobs=1)
+
+    (said,) = whole["output"]  # with the reasoning, whose tokens have log probabilities, too
+    (content,) = said["content"]
+    assert (
+        "".join(score["token"] for score in content["logprobs"]) == content["text"] == "<think>\nHm.\n</think>\n\nYes."
+    )
+    check_stream(await events(client, **body), whole)
+    assert error["message"] == "top_logprobs: calls have none; leave out either these or tools"
 
 
 async def test_log_probabilities_come_where_they_are_included(client: Client) -> None:
@@ -263,9 +313,26 @@ async def test_json_is_as_its_schema_describes_it(client: Client) -> None:
         ({"conversation": "c"}, "conversation", "no response is kept here"),
         ({"background": True}, "background", "not made in the background"),
         ({"n": 2}, "n", "there is one answer"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "send it as text.format"),
+        ({"max_completion_tokens": 1}, "max_completion_tokens", "send max_output_tokens"),
+        ({"logprobs": True}, "logprobs", "send top_logprobs"),
+        ({"metadata": {"a": "b" * 513}}, "metadata", "at most 512 characters"),
+        ({"model": "marked", "tools": [{**WEATHER, "name": ""}]}, "tools", "tools.0.name"),
+        ({"model": "marked", "tools": [{**WEATHER, "name": ["x"]}], "tool_choice": SOME}, "tool_choice", "no tool is"),
+        (
+            {"tool_choice": {**SOME, "tools": [{"type": "function", "name": {}}]}},
+            "tool_choice",
+            "tool_choice.tools.0.name",
+        ),
+        ({"tool_choice": {"type": "function"}}, "tool_choice", "tool_choice.name"),
+        ({"tools": [WEATHER]}, "tools", "text.format"),
         ({"tools": [{"type": "web_search"}]}, "tools", "one is of type 'web_search', which is not run here"),
         ({"reasoning": {"effort": "high"}}, "reasoning", "reasoning.effort is not supported"),
-        ({"text": {"format": {"type": "json_schema"}}}, "text", "text.format has the type json_schema, but no schema"),
+        (
+            {"text": {"format": {"type": "json_schema"}}},
+            "text.format",
+            "has the type json_schema, but no schema",
+        ),
         ({"text": {"format": {"type": "json_schema", "schema": {"type": "x"}}}}, "text.format", "text.format"),
         ({"text": {"format": {"type": "json_object"}}, "grammar": {"choice": ["a"]}}, "text.format", "either"),
         ({"text": {"verbosity": "high"}}, "text", "text.verbosity: "),
@@ -273,7 +340,12 @@ async def test_json_is_as_its_schema_describes_it(client: Client) -> None:
         ({"max_output_tokens": 2**31}, "max_output_tokens", "max_output_tokens: Input should be less than"),
         ({"input": "word " * 5000}, "input", "input"),
         ({"input": []}, "input", "at least 1 item"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input", "input.0.type: Input should be 'message'"),
+        (
+            {"input": [{"type": "item_reference", "id": "x"}]},
+            "input",
+            "an item_reference cannot be read: no",
+        ),
+        ({"input": [{"type": "mcp_call", "id": "x"}]}, "input", "input.0.type: Input should be 'message'"),
         ({"input": [{"type": "custom_tool_call", "name": "x"}]}, "input", "input.0.type: custom_tool_call is not read"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
@@ -291,6 +363,35 @@ async def test_what_is_not_done_here_is_refused_by_its_name(
     assert message in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"metadata": {"a": "\ud800"}}, "metadata"),
+        ({"instructions": "\ud800"}, "instructions"),
+        ({"input": [{"content": "\ud800"}]}, "input"),
+        ({"text": {"format": {"type": "json_schema", "name": "\ud800", "schema": {}}}}, "text"),
+        ({"text": {"format": {"type": "json_schema", "schema": {"title": "\ud800"}}}}, "text"),
+        ({"model": "marked", "tools": [{**WEATHER, "description": "\ud800"}]}, "input"),
+    ],
+)
+async def test_half_a_character_is_refused_wherever_it_is(client: Client, body: dict[str, Any], param: str) -> None:
+    content = json.dumps({"model": "plain", "input": "Hi", **body})
+    response = await client.post(PATH, content=content, headers={"Content-Type": "application/json"})
+
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == param
+
+
+async def test_too_many_log_probabilities_are_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.tasks.generate.MAX_LOGPROBS", 10)
+    body = {"model": "plain", "input": "Hi", "top_logprobs": 2, "max_output_tokens": 4}
+    response = await client.post(PATH, json=body)
+    error = response.json()["error"]
+
+    assert response.status_code == 413
+    assert error["param"] == "top_logprobs" and error["message"].startswith("top_logprobs: the log probabilities")
+
+
 async def test_a_model_without_a_template_does_not_converse(client: Client) -> None:
     error = await refused(client, PATH, model="stories", input="Hi")
 
@@ -301,3 +402,19 @@ async def test_an_error_before_a_stream_begins_is_an_ordinary_answer(client: Cli
     error = await refused(client, PATH, model="plain", input="word " * 5000, stream=True)
 
     assert error["param"] == "input"
+
+
+@pytest.mark.parametrize("error", [InternalError("no"), ZeroDivisionError()], ids=["told", "unforeseen"])
+async def test_an_error_within_a_stream_is_its_last_event(
+    client: Client, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def breaks(*_: object) -> AsyncGenerator[GenerateEvent, None]:
+        yield GenerateEvent(index=0, text="a")
+        raise error
+
+    monkeypatch.setattr(LocalTask, "stream", breaks)
+    *_, delta, last = await events(client, model="plain", input="Hi")
+
+    assert delta["delta"] == "a"
+    assert (last["type"], last["code"]) == ("error", "internal_error")
+    assert last["error"]["message"] == last["message"]  # which OpenAI's own clients raise

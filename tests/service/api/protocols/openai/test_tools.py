@@ -179,7 +179,7 @@ async def test_generate_reads_calls_where_it_is_told_to(client: Client) -> None:
             "parameters of 'weather': ",
         ),
         ({"response_format": {"type": "json_object"}}, "response_format", "response_format goes with no tools"),
-        ({"model": "plain"}, "tools", "send response_format"),
+        ({"model": "plain"}, "tools", "send a JSON schema"),
         ({"model": "numbered"}, "tools", "does not show how calls"),
         ({"functions": [{"name": "f"}]}, "functions", "send tools and tool_choice"),
     ],
