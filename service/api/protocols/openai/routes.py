@@ -15,8 +15,9 @@ from service.api.protocols.openai.chat import ChatCompletion, ChatRequest
 from service.api.protocols.openai.completions import Completion, CompletionRequest
 from service.api.protocols.openai.decision_bodies import Decisions, DecisionsRequest
 from service.api.protocols.openai.embeddings import Embeddings, EmbeddingsRequest
+from service.api.protocols.openai.response_answers import ResponseObject
 from service.api.protocols.openai.response_bodies import ResponsesRequest
-from service.api.protocols.openai.responses import ResponseObject, ResponseStream
+from service.api.protocols.openai.responses import ResponseStream
 from service.api.streaming import event_stream
 from service.schemas import ModelCard, ModelList
 
