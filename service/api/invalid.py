@@ -80,7 +80,7 @@ def native(kind: type[Kind], /, **values: Any) -> Kind:
 def naming(**fields: str) -> Iterator[None]:
     """Name fields in errors as a protocol does: those of the native request, and what the client has sent for them.
 
-    The first word is the client's field, as in `alternatives + 1`, whose value ours is.
+    The first word is the client's field, as in `alternatives + 1`, whose value ours is, or in `text.format`.
     """
     try:
         yield
@@ -88,7 +88,7 @@ def naming(**fields: str) -> Iterator[None]:
         message, param = error.message, error.param
         if param in fields:
             message = message.replace(param, fields[param], 1)
-            param = fields[param].split()[0]
+            param = re.split(r"[ .]", fields[param])[0]
         for ours, theirs in fields.items():  # others that it begins with, or tells the value of
             message = re.sub(rf"^{ours}\b|\b{ours}(?= is ')", theirs, message)
         error.args = (message, param, *error.args[2:])

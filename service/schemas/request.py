@@ -7,7 +7,7 @@ import re
 from itertools import islice
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from model.package.part import Side
@@ -30,6 +30,21 @@ Ids = Annotated[list[int], Field(fail_fast=True)]
 MAX_INT32 = 2**31 - 1  # that any number of a request may count: Python writes larger ones without end, and C knows none
 MAX_LISTS = 4096  # each is looked at in one go, and a body has room for sixteen times as many
 ListsOfIds = Annotated[list[Ids], Field(fail_fast=True, max_length=MAX_LISTS)]
+
+
+def few_entries(most: int) -> BeforeValidator:
+    """Return what refuses a dictionary of more entries before each is looked at: every wrong one has an error."""
+
+    def check(entries: object) -> object:
+        if isinstance(entries, dict) and len(entries) > most:
+            raise PydanticCustomError(
+                "too_long",
+                "Dictionary should have at most {most} items, not {found}",
+                {"most": most, "found": len(entries)},
+            )
+        return entries
+
+    return BeforeValidator(check)
 
 
 def as_lists_of_ids(value: object) -> list[list[int]] | None:

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from service.schemas.decoding import DecodingRequest
 from service.schemas.grammar import Grammar
-from service.schemas.request import MAX_INT32, Ids
+from service.schemas.request import MAX_INT32, Ids, few_entries
 
 StopText = Annotated[str, Field(max_length=256)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 MAX_BIASES = 300
-
-
-def _few(biases: object) -> object:
-    # Before each is looked at: a dictionary has an error for every wrong entry.
-    if isinstance(biases, dict) and len(biases) > MAX_BIASES:
-        raise PydanticCustomError(
-            "too_long",
-            "Dictionary should have at most {most} items, not {found}",
-            {"most": MAX_BIASES, "found": len(biases)},
-        )
-    return biases
 
 
 class SamplingRequest(DecodingRequest):
@@ -46,7 +34,7 @@ class SamplingRequest(DecodingRequest):
     frequency_penalty: float = Field(
         0.0, ge=-2, le=2, description="of tokens in the output, as often as they are there"
     )
-    logit_bias: Annotated[dict[int, Bias], BeforeValidator(_few)] = Field(
+    logit_bias: Annotated[dict[int, Bias], few_entries(MAX_BIASES)] = Field(
         {}, max_length=MAX_BIASES, description="token id → bias"
     )
     stop: StopText | Annotated[list[StopText], Field(max_length=16, fail_fast=True)] | None = Field(

@@ -7,6 +7,7 @@ import pytest
 
 from service import schemas
 from service.api.answers import FEW, _pieces, json_answer
+from service.api.protocols.nulls import WithNulls
 from service.schemas import (
     Choice,
     Classification,
@@ -64,6 +65,26 @@ def test_a_long_list_of_numbers_is_written_many_at_a_time() -> None:
     answer = EmbedSparseResponse(model="m", embeddings=[vector], usage=USAGE)
 
     assert sum(1 for _ in _pieces(answer)) < 100
+
+
+class Within(schemas.Response):
+    lists: list[list[int]]
+
+
+class Outside(WithNulls):
+    may_be_null = ("nothing", "never_said")
+
+    parts: list[Within]
+    nothing: int | None
+    never_said: int | None = None
+
+
+async def test_a_long_list_is_written_in_pieces_however_deep_it_is() -> None:
+    answer = Outside(parts=[Within(lists=[[5] * FEW] * 20)] * 2, nothing=None)
+    pieces = list(_pieces(answer))
+
+    assert max(map(len, pieces)) < 4 * FEW
+    assert json.loads(b"".join(pieces)) == {"parts": [{"lists": [[5] * FEW] * 20}] * 2, "nothing": None}
 
 
 async def test_what_is_no_number_in_json_is_null() -> None:

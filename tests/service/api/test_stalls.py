@@ -109,6 +109,8 @@ WORST = {
     "long thoughts": ("/v1/responses", body("chat", input=[{"type": "reasoning", "content": "a" * 200}] * 4096)),
     "items in parts": ("/v1/responses", body("chat", input=[{"content": [PART] * 1024}] * 21)),
     "items without end": ("/v1/responses", raw("chat", "input", b"[" + b"{}," * (MAX_VALUES - 9) + b"{}]")),
+    "wrong metadata": ("/v1/responses", body("chat", input="a", metadata={f"x{i}": 1 for i in range(30_000)})),
+    "a large unused tool": ("/v1/responses", body("chat", input="a", tools=[{"a": "é" * 200_000}], tool_choice="none")),
     "a response with log probabilities": ("/v1/responses", body("chat", input="a", top_logprobs=20, max_tokens=100)),
     "as many questions as are allowed": ("/v1/decisions", body("entailment", input="a", questions=[QUESTION] * 400)),
     "as many choices as are allowed": (
@@ -216,7 +218,7 @@ ANSWERED = {
     *("tokens to show in TEI's form", "as many vectors as are allowed", "as many labels as are allowed"),
     *("as many questions as are allowed", "as many choices as are allowed", "a large image"),
     *("completions with log probabilities", "messages with log probabilities", "choices with log probabilities"),
-    "a response with log probabilities",
+    *("a response with log probabilities", "a large unused tool"),
     *("stop texts", "ids that end a search", "rows of tokens that come once"),
 }
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from service.api.streaming import event_stream
-from service.errors import InvalidRequest
+from service.api.streaming import NamedEvent, event_stream
+from service.errors import InvalidRequest, ServiceError
 from service.schemas import AnyEvent, GenerateEvent
 
 SOON = 0.02
@@ -54,6 +54,32 @@ async def test_an_event_is_a_line_to_clients_that_split_at_other_signs_too(sign:
     line, *rest = "".join(await read(await event_stream(events(), SOON))).splitlines()
 
     assert json.loads(line.removeprefix("data: "))["text"] == f"a{sign}b" and rest == ["", "data: [DONE]", ""]
+
+
+class LongEvent(NamedEvent):
+    type: str = "long"
+    texts: list[str]
+
+
+@pytest.mark.parametrize("count", [2, 2000])
+async def test_an_event_has_its_type_as_its_name_however_long_it_is(count: int) -> None:
+    async def events() -> AsyncGenerator[LongEvent, None]:
+        yield LongEvent(texts=["a\u2028b"] * count)
+
+    name, data, *rest = "".join(await read(await event_stream(events(), SOON, last=""))).splitlines()
+
+    assert name == "event: long" and rest == [""]
+    assert json.loads(data.removeprefix("data: ")) == {"type": "long", "texts": ["a\u2028b"] * count}
+
+
+async def test_an_error_is_told_as_its_protocol_tells_it() -> None:
+    def told(error: ServiceError) -> NamedEvent:
+        return LongEvent(type="error", texts=[error.message])
+
+    events = Events(0, error=InvalidRequest("no", "x"))
+    parts = await read(await event_stream(aiter(events), SOON, told=told))
+
+    assert parts[-1] == 'event: error\ndata: {"type":"error","texts":["no"]}\n\n'
 
 
 async def test_comments_go_out_while_a_stream_waits() -> None:

@@ -29,14 +29,14 @@ class OpenAIUsage(Response):
 
 
 class InputDetails(Response):
-    """Of which nothing is counted here."""
+    """What of the input a cache had, which is not counted here: always 0."""
 
     cache_write_tokens: int = 0
     cached_tokens: int = 0
 
 
 class OutputDetails(Response):
-    """Of which nothing is counted apart."""
+    """What of the output was reasoning, which is in `output_tokens` and not counted apart: always 0."""
 
     reasoning_tokens: int = 0
 

@@ -19,8 +19,8 @@ from service.api.protocols.openai.answers import (
 )
 from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.generation import pieces, whole
+from service.api.protocols.openai.logprobs import ScoredToken, logprobs_of
 from service.api.protocols.openai.requests import ChoicesRequest
-from service.api.protocols.openai.scores import TokenScore, scores_of
 from service.api.protocols.openai.tools import CalledTool, fields_of_tools
 from service.errors import InvalidRequest
 from service.schemas import (
@@ -141,7 +141,7 @@ class ChatRequest(ChoicesRequest):
 class ChatLogprobs(Response):
     """Log probabilities of a message's tokens."""
 
-    content: list[TokenScore]
+    content: list[ScoredToken]
 
 
 class AssistantMessage(WithNulls):
@@ -270,4 +270,4 @@ def _finish_reason(reason: FinishReason, *, calls: bool) -> ChatFinishReason:
 
 
 async def _logprobs(tokens: list[TokenLogprob] | None, turn: Turn) -> ChatLogprobs | None:
-    return None if tokens is None else ChatLogprobs.model_construct(content=await scores_of(tokens, turn))
+    return None if tokens is None else ChatLogprobs.model_construct(content=await logprobs_of(tokens, turn))

@@ -89,8 +89,8 @@ class OpenAIRequest(NullsLeftOut):
                 raise InvalidRequest(f"{name} is always true here; leave it out", name)
 
 
-class WritingRequest(SamplingRequest, OpenAIRequest):  # the last one's configuration holds
-    """What all routes that write have in common; the fields of /generate are understood, too."""
+class GenerationRequest(SamplingRequest, OpenAIRequest):  # the last one's configuration holds
+    """What all routes that generate have in common; the fields of /generate are understood, too."""
 
     form_name: ClassVar[str]  # what says which form the text has to have
 
@@ -139,12 +139,12 @@ class WritingRequest(SamplingRequest, OpenAIRequest):  # the last one's configur
         form = self.form()
         if form:
             if self.grammar is not None:
-                raise InvalidRequest(f"send either {self.form_name} or grammar", self.form_name)
+                raise InvalidRequest(f"send either {self.form_name} or grammar", self.form_name.split(".")[0])
             said["grammar"] = form
         return GenerateRequest.model_construct(**{**said, **fields})
 
 
-class ChoicesRequest(WritingRequest):
+class ChoicesRequest(GenerationRequest):
     """What completions and chat have in common."""
 
     form_name: ClassVar = "response_format"

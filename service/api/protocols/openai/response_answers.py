@@ -8,7 +8,7 @@ from pydantic import Field
 
 from service.api.protocols.nulls import WithNulls
 from service.api.protocols.openai.answers import DetailedUsage
-from service.api.protocols.openai.scores import TokenScore
+from service.api.protocols.openai.logprobs import ScoredToken
 from service.api.streaming import NamedEvent
 from service.schemas import Response
 
@@ -16,16 +16,16 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
 class OutputText(Response):
-    """What the model says."""
+    """The text of a message."""
 
     type: Literal["output_text"] = "output_text"
     text: str = ""
     annotations: list[Any] = Field([], max_length=0)
-    logprobs: list[TokenScore] = Field([])
+    logprobs: list[ScoredToken] = Field([])
 
 
 class ReasoningText(Response):
-    """What the model thinks."""
+    """The text of what the model thinks."""
 
     type: Literal["reasoning_text"] = "reasoning_text"
     text: str = ""
@@ -135,4 +135,4 @@ class ResponseEvent(NamedEvent):
     delta: str | None = None
     text: str | None = None
     arguments: str | None = None
-    logprobs: list[TokenScore] | None = None
+    logprobs: list[ScoredToken] | None = None

@@ -12,13 +12,14 @@ from pydantic_core import PydanticCustomError
 
 from service.api.protocols.nulls import NullsLeftOut
 from service.api.protocols.openai.items import InputItem, InputItems
-from service.api.protocols.openai.requests import ASKS_NOTHING, WritingRequest
+from service.api.protocols.openai.requests import ASKS_NOTHING, GenerationRequest
 from service.api.protocols.openai.tools import fields_of_tools
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Grammar, Message, ToolChoice
 from service.schemas.generate import MAX_TOOLS
-from service.schemas.request import MAX_INT32, Text, whole_characters
+from service.schemas.request import MAX_INT32, Text, few_entries, whole_characters
 
+MAX_TOOL_CHARACTERS = 262_144  # of all together, as JSON
 LOGPROBS = "message.output_text.logprobs"  # what `include` has where they are asked for
 NOTHING_IS_KEPT = "no response is kept here; send the whole conversation in input (AI SDK: with store: false)"
 # Fields that change an answer and that we do not do, with what to do instead.
@@ -41,6 +42,18 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
+def _whole_and_short(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Refuse what could not go back with the answer, or would take long to."""
+    characters = len(whole_characters(json.dumps(tools, ensure_ascii=False)))
+    if characters > MAX_TOOL_CHARACTERS:
+        raise PydanticCustomError(
+            "too_long",
+            "tools have {found} characters; the limit is {most}",
+            {"found": characters, "most": MAX_TOOL_CHARACTERS},
+        )
+    return tools
+
+
 class TextFormat(NullsLeftOut):
     """Any text, any JSON object, or JSON that a schema describes, which is kept whether or not it is `strict`."""
 
@@ -59,7 +72,7 @@ class TextFormat(NullsLeftOut):
         if self.type == "json_object":
             return Grammar(json_schema={"type": "object"})
         if self.schema_ is None:
-            raise InvalidRequest("text.format has the type json_schema, but no schema", "text.format")
+            raise InvalidRequest("text.format has the type json_schema, but no schema", "text")
         return Grammar(json_schema=self.schema_)
 
     def told(self) -> dict[str, Any]:
@@ -106,11 +119,12 @@ class Reasoning(NullsLeftOut):
     effort: str | None = Field(None, description="only none, which changes nothing; see chat_template_kwargs")
 
 
+MAX_METADATA = 16
 MetadataKey = Annotated[str, Field(max_length=64), AfterValidator(whole_characters)]
 MetadataValue = Annotated[str, Field(max_length=512), AfterValidator(whole_characters)]
 
 
-class ResponsesRequest(WritingRequest):
+class ResponsesRequest(GenerationRequest):
     """A conversation to continue. Nothing is kept: each request has all of it."""
 
     form_name: ClassVar = "text.format"
@@ -123,19 +137,19 @@ class ResponsesRequest(WritingRequest):
         None, ge=1, le=MAX_INT32, description="another name of max_tokens, which it overrides"
     )
     text: TextConfig = TextConfig()
-    tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)] = Field(
-        [], description="functions that the model may call, each {type: function, name, parameters}"
-    )
+    tools: Annotated[
+        list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(_whole_and_short)
+    ] = Field([], description="functions that the model may call, each {type: function, name, parameters}")
     tool_choice: Choice = Field(
         "auto", description="whether the model calls tools: none, as it likes, some, the one of a name, or some of them"
     )
     parallel_tool_calls: bool = Field(True, description="whether it may call several at once")
-    include: Annotated[list[str], Field(max_length=64)] = Field(
+    include: Annotated[list[str], Field(max_length=64, fail_fast=True)] = Field(
         [], description=f"{LOGPROBS} asks for each token's log probability; others are passed over"
     )
     top_logprobs: int | None = Field(None, ge=0, le=20, description="likeliest tokens to report at each place")
     reasoning: Reasoning = Reasoning()
-    metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] = Field(
+    metadata: Annotated[dict[MetadataKey, MetadataValue], few_entries(MAX_METADATA)] = Field(
         {}, description="goes back with the answer"
     )
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
@@ -160,8 +174,8 @@ class ResponsesRequest(WritingRequest):
     def names(self) -> dict[str, str]:
         """Return what this client calls fields of the task's request, where it has sent these."""
         tokens = {} if self.max_output_tokens is None else {"max_tokens": "max_output_tokens"}
-        scores = {"logprobs": "top_logprobs"} if self.has_scores else {}
-        return {**super().names(), **tokens, **scores, "messages": "input"}
+        logprobs = {"logprobs": self.logprobs_name} if self.has_logprobs else {}
+        return {**super().names(), **tokens, **logprobs, "messages": "input"}
 
     def check_refused(self) -> None:
         """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
@@ -174,9 +188,14 @@ class ResponsesRequest(WritingRequest):
             raise InvalidRequest("reasoning.effort is not supported; leave it out", "reasoning")
 
     @property
-    def has_scores(self) -> bool:
+    def has_logprobs(self) -> bool:
         """Whether tokens come with their log probabilities."""
         return self.top_logprobs is not None or LOGPROBS in self.include
+
+    @property
+    def logprobs_name(self) -> str:
+        """The field that asks for log probabilities."""
+        return "include" if self.top_logprobs is None else "top_logprobs"
 
     @property
     def tools_told_of(self) -> list[dict[str, Any]]:
@@ -206,12 +225,15 @@ class ResponsesRequest(WritingRequest):
         fields: dict[str, Any] = {
             "messages": [*self._instructions(), *messages_of(self.input)],
             "chat_template_kwargs": self.chat_template_kwargs,
-            "separate_reasoning": not self.has_scores,
+            "separate_reasoning": not self.has_logprobs,
             **fields_of_tools(tools, choice, several=self.parallel_tool_calls),
         }
-        if self.has_scores and tools:
-            raise InvalidRequest("top_logprobs: calls have none; leave out either these or tools", "top_logprobs")
-        if self.has_scores:
+        if self.has_logprobs and tools:
+            raise InvalidRequest(
+                f"{self.logprobs_name}: calls have no log probabilities; leave out either these or tools",
+                self.logprobs_name,
+            )
+        if self.has_logprobs:
             fields["logprobs"] = self.top_logprobs or 0
         if self.max_output_tokens is not None:
             fields["max_tokens"] = self.max_output_tokens

@@ -1,6 +1,6 @@
 """`/v1/responses`: what the model thinks, says and calls, as items in the order in which they come.
 
-Of a stream, each event has a type, a number, and its item's place; a whole answer is what the last event of one has.
+Events of a stream are numbered; those of an item tell its place. The last one has the whole answer, or an error.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from service.api.invalid import naming
 from service.api.observing import observed
 from service.api.protocols.openai.answers import DetailedUsage, finish_reason_of
 from service.api.protocols.openai.forms import FORM_EXAMPLE
+from service.api.protocols.openai.logprobs import ScoredToken, logprobs_of
 from service.api.protocols.openai.response_answers import (
     CallItem,
     ErrorEvent,
@@ -30,7 +31,6 @@ from service.api.protocols.openai.response_answers import (
     ResponseObject,
 )
 from service.api.protocols.openai.response_bodies import ResponsesRequest
-from service.api.protocols.openai.scores import TokenScore, scores_of
 from service.api.protocols.openai.tools import call_id
 from service.errors import ServiceError
 from service.schemas import (
@@ -94,7 +94,7 @@ async def _items(choice: Choice) -> list[Item]:
         thought = [ReasoningText(text=choice.reasoning)]
         items.append(ReasoningItem(id=_id("rs", 0), content=thought, status="completed"))
     if choice.text or not (calls or choice.reasoning):
-        said = OutputText.model_construct(text=choice.text, logprobs=await scores_of(choice.logprobs or [], Turn()))
+        said = OutputText.model_construct(text=choice.text, logprobs=await logprobs_of(choice.logprobs or [], Turn()))
         items.append(MessageItem.model_construct(id=_id("msg", len(items)), content=[said], status="completed"))
     for number, call in enumerate(calls):
         place = _id("fc", len(items))
@@ -131,7 +131,7 @@ def _response(
         temperature=request.temperature,
         text={"format": request.text.format.told(), "verbosity": "medium"},
         tool_choice=request.told_choice(),
-        tools=request.tools_told_of,
+        tools=request.tools,
         top_p=request.top_p,
         usage=None if usage is None else DetailedUsage.of(usage),
     )
@@ -156,7 +156,7 @@ class ResponseStream:
     items: list[Item] = field(default_factory=list)  # of which the last may be open
     is_open: bool = False
     texts: list[str] = field(default_factory=list)  # of the open item
-    scores: list[TokenScore] = field(default_factory=list)  # of the open message's tokens
+    logprobs: list[ScoredToken] = field(default_factory=list)  # of the open message's tokens
     called: int = 0  # functions
     number: int = 0  # of the next event
     reason: FinishReason | None = None
@@ -186,7 +186,7 @@ class ResponseStream:
         if event.reasoning:
             events += self._thought(event.reasoning)
         if event.text or event.logprobs:
-            events += self._said(event.text, await scores_of(event.logprobs or [], self.turn))
+            events += self._said(event.text, await logprobs_of(event.logprobs or [], self.turn))
         for piece in event.tool_calls or []:
             events += self._called(piece)
         if event.finish_reason is not None:
@@ -210,14 +210,14 @@ class ResponseStream:
         self.texts.append(text)
         yield self._of_part("response.reasoning_text.delta", delta=text)
 
-    def _said(self, text: str, scores: list[TokenScore]) -> Iterator[ResponseEvent]:
+    def _said(self, text: str, logprobs: list[ScoredToken]) -> Iterator[ResponseEvent]:
         if not self._is_at(MessageItem):
             opened = MessageItem(id=_id("msg", len(self.items)), content=[], status="in_progress")
             yield from self._open(opened)
             yield self._of_part("response.content_part.added", part=OutputText())
         self.texts.append(text)
-        self.scores += scores
-        yield self._of_part("response.output_text.delta", delta=text, logprobs=scores)
+        self.logprobs += logprobs
+        yield self._of_part("response.output_text.delta", delta=text, logprobs=logprobs)
 
     def _called(self, piece: ToolCallPiece) -> Iterator[ResponseEvent]:
         if piece.name is not None:
@@ -235,7 +235,7 @@ class ResponseStream:
     def _open(self, item: Item) -> Iterator[ResponseEvent]:
         yield from self._close("completed")
         self.items.append(item)
-        self.is_open, self.texts, self.scores = True, [], []
+        self.is_open, self.texts, self.logprobs = True, [], []
         yield self._event("response.output_item.added", output_index=len(self.items) - 1, item=item)
 
     def _close(self, status: Literal["completed", "incomplete"]) -> Iterator[ResponseEvent]:
@@ -249,8 +249,8 @@ class ResponseStream:
                 part = ReasoningText(text=text)
                 yield self._of_part("response.reasoning_text.done", text=text)
             case MessageItem():
-                part = OutputText.model_construct(text=text, logprobs=self.scores)
-                yield self._of_part("response.output_text.done", text=text, logprobs=self.scores)
+                part = OutputText.model_construct(text=text, logprobs=self.logprobs)
+                yield self._of_part("response.output_text.done", text=text, logprobs=self.logprobs)
             case CallItem():
                 yield self._of_item("response.function_call_arguments.done", arguments=text)
         if part is not None:

@@ -211,7 +211,11 @@ async def test_one_function_or_some_of_them_can_be_asked_for(client: Client) -> 
     allowed = await post(client, PATH, **body, tool_choice=some)
     unused = await post(client, PATH, **{**body, "tools": [{"type": "web_search"}]}, tool_choice="none")
 
-    for answer, choice, tools in ((named, function, [WEATHER, TIME]), (allowed, some, [WEATHER]), (unused, "none", [])):
+    for answer, choice, tools in (
+        (named, function, [WEATHER, TIME]),
+        (allowed, some, [WEATHER, TIME]),
+        (unused, "none", [{"type": "web_search"}]),
+    ):
         SdkResponse.model_validate(answer)
         assert (answer["tool_choice"], answer["tools"]) == (choice, tools)
     assert named["output"][0]["name"] == allowed["output"][0]["name"] == "weather"
@@ -257,7 +261,11 @@ async def test_log_probabilities_are_those_of_the_text(client: Client) -> None:
         "".join(score["token"] for score in content["logprobs"]) == content["text"] == "<think>\nHm.\n</think>\n\nYes."
     )
     check_stream(await events(client, **body), whole)
-    assert error["message"] == "top_logprobs: calls have none; leave out either these or tools"
+    assert error["message"] == "top_logprobs: calls have no log probabilities; leave out either these or tools"
+    included = await refused(
+        client, PATH, model="marked", input=ASKED, tools=[WEATHER], include=["message.output_text.logprobs"]
+    )
+    assert included["param"] == "include" and included["message"].startswith("include: calls")
 
 
 async def test_log_probabilities_come_where_they_are_included(client: Client) -> None:
@@ -317,6 +325,8 @@ async def test_json_is_as_its_schema_describes_it(client: Client) -> None:
         ({"max_completion_tokens": 1}, "max_completion_tokens", "send max_output_tokens"),
         ({"logprobs": True}, "logprobs", "send top_logprobs"),
         ({"metadata": {"a": "b" * 513}}, "metadata", "at most 512 characters"),
+        ({"metadata": {str(i): "b" for i in range(17)}}, "metadata", "at most 16 items, not 17"),
+        ({"tools": [{**WEATHER, "description": "a" * 262_144}]}, "tools", "characters; the limit is 262144"),
         ({"model": "marked", "tools": [{**WEATHER, "name": ""}]}, "tools", "tools.0.name"),
         ({"model": "marked", "tools": [{**WEATHER, "name": ["x"]}], "tool_choice": SOME}, "tool_choice", "no tool is"),
         (
@@ -333,8 +343,12 @@ async def test_json_is_as_its_schema_describes_it(client: Client) -> None:
             "text.format",
             "has the type json_schema, but no schema",
         ),
-        ({"text": {"format": {"type": "json_schema", "schema": {"type": "x"}}}}, "text.format", "text.format"),
-        ({"text": {"format": {"type": "json_object"}}, "grammar": {"choice": ["a"]}}, "text.format", "either"),
+        ({"text": {"format": {"type": "json_schema", "schema": {"type": "x"}}}}, "text", "text.format"),
+        (
+            {"text": {"format": {"type": "json_object"}}, "grammar": {"choice": ["a"]}},
+            "text",
+            "send either text.format or grammar",
+        ),
         ({"text": {"verbosity": "high"}}, "text", "text.verbosity: "),
         ({"max_output_tokens": 0}, "max_output_tokens", "greater than or equal to 1"),
         ({"max_output_tokens": 2**31}, "max_output_tokens", "max_output_tokens: Input should be less than"),
@@ -371,7 +385,7 @@ async def test_what_is_not_done_here_is_refused_by_its_name(
         ({"input": [{"content": "\ud800"}]}, "input"),
         ({"text": {"format": {"type": "json_schema", "name": "\ud800", "schema": {}}}}, "text"),
         ({"text": {"format": {"type": "json_schema", "schema": {"title": "\ud800"}}}}, "text"),
-        ({"model": "marked", "tools": [{**WEATHER, "description": "\ud800"}]}, "input"),
+        ({"tools": [{**WEATHER, "description": "\ud800"}]}, "tools"),
     ],
 )
 async def test_half_a_character_is_refused_wherever_it_is(client: Client, body: dict[str, Any], param: str) -> None:

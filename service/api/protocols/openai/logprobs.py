@@ -1,4 +1,4 @@
-"""Log probabilities of tokens, as this protocol's newer routes have them."""
+"""Log probabilities of tokens, as chats and responses have them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from service.turns import Turn
 UNFINISHED = "\ufffd"  # stands for bytes that are no whole character
 
 
-class TopScore(TypedDict):
+class TopLogprob(TypedDict):
     """One of the likeliest tokens at some place."""
 
     # Of plain values only, or the garbage collector would look at each: see `service.schemas.TopLogprob`.
@@ -19,24 +19,24 @@ class TopScore(TypedDict):
     bytes: tuple[int, ...] | None  # in UTF-8, unless it is no whole characters
 
 
-class TokenScore(TopScore):
+class ScoredToken(TopLogprob):
     """A token of a text, and the likeliest in its place."""
 
-    top_logprobs: list[TopScore]
+    top_logprobs: list[TopLogprob]
 
 
-async def scores_of(tokens: list[TokenLogprob], turn: Turn) -> list[TokenScore]:
+async def logprobs_of(tokens: list[TokenLogprob], turn: Turn) -> list[ScoredToken]:
     """Return a text's tokens with their log probabilities."""
-    scores: list[TokenScore] = []
+    found: list[ScoredToken] = []
     for token in tokens:
         assert token.logprob is not None, "bug: without echo there is no first token"
-        top = [_scored(other["text"], other["logprob"]) for other in token.top]
-        scores.append({**_scored(token.text, token.logprob), "top_logprobs": top})
+        top = [_with_logprob(other["text"], other["logprob"]) for other in token.top]
+        found.append({**_with_logprob(token.text, token.logprob), "top_logprobs": top})
         await turn.give()
-    return scores
+    return found
 
 
-def _scored(text: str, logprob: float) -> TopScore:
+def _with_logprob(text: str, logprob: float) -> TopLogprob:
     return {
         "token": text,
         "logprob": logprob,
