@@ -340,7 +340,7 @@ async def test_json_is_as_its_schema_describes_it(client: Client) -> None:
         ({"reasoning": {"effort": "high"}}, "reasoning", "reasoning.effort is not supported"),
         (
             {"text": {"format": {"type": "json_schema"}}},
-            "text.format",
+            "text",
             "has the type json_schema, but no schema",
         ),
         ({"text": {"format": {"type": "json_schema", "schema": {"type": "x"}}}}, "text", "text.format"),
