@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
 from service.api.protocols.nulls import NullsLeftOut
-from service.api.protocols.openai.items import InputItem, InputItems
+from service.api.protocols.openai.conversation import messages_of
+from service.api.protocols.openai.items import InputItems
 from service.api.protocols.openai.requests import ASKS_NOTHING, GenerationRequest
 from service.api.protocols.openai.tools import fields_of_tools
 from service.errors import InvalidRequest
@@ -20,6 +19,9 @@ from service.schemas.generate import MAX_TOOLS
 from service.schemas.request import MAX_INT32, Text, few_entries, whole_characters
 
 MAX_TOOL_CHARACTERS = 262_144  # of all together, as JSON
+MAX_METADATA = 16  # entries
+MetadataKey = Annotated[str, Field(max_length=64), AfterValidator(whole_characters)]
+MetadataValue = Annotated[str, Field(max_length=512), AfterValidator(whole_characters)]
 LOGPROBS = "message.output_text.logprobs"  # what `include` has where they are asked for
 NOTHING_IS_KEPT = "no response is kept here; send the whole conversation in input (AI SDK: with store: false)"
 # Fields that change an answer and that we do not do, with what to do instead.
@@ -117,11 +119,6 @@ class Reasoning(NullsLeftOut):
     """How to think: models here do it, or not, as their chat template says."""
 
     effort: str | None = Field(None, description="only none, which changes nothing; see chat_template_kwargs")
-
-
-MAX_METADATA = 16
-MetadataKey = Annotated[str, Field(max_length=64), AfterValidator(whole_characters)]
-MetadataValue = Annotated[str, Field(max_length=512), AfterValidator(whole_characters)]
 
 
 class ResponsesRequest(GenerationRequest):
@@ -254,59 +251,3 @@ def _nested(tool: dict[str, Any]) -> dict[str, Any]:
     if isinstance(tool.get("function"), dict):
         return tool
     return {"type": kind, "function": {name: value for name, value in tool.items() if name != "type"}}
-
-
-def messages_of(items: str | Sequence[InputItem]) -> list[Message]:
-    """Return a conversation's messages; raises `InvalidRequest`.
-
-    What the model thought, said and called without anybody else between is one message.
-    """
-    if isinstance(items, str):
-        return [Message(role="user", content=items)]
-    return [Message.model_validate(message) for message in _messages(items)]
-
-
-@dataclass
-class _Own:
-    """What the model thought, said and called without anybody else between."""
-
-    thoughts: list[str] = field(default_factory=list)
-    text: str | None = None
-    calls: list[dict[str, Any]] = field(default_factory=list)
-
-    def message(self) -> Iterator[dict[str, Any]]:
-        """Yield it as a message, if it is anything."""
-        fields = {"reasoning_content": "\n".join(self.thoughts), "content": self.text, "tool_calls": self.calls}
-        said = {name: value for name, value in fields.items() if value}
-        if said or self.text is not None:
-            yield {"role": "assistant", **said}
-
-
-def _messages(items: Sequence[InputItem]) -> Iterator[dict[str, Any]]:
-    called: dict[str, str] = {}  # names of functions by the ids of their calls
-    own = _Own()
-    for place, item in enumerate(items):
-        is_own = item.type in ("reasoning", "function_call") or (item.type == "message" and item.role == "assistant")
-        # Nothing is thought behind what was said, nor said twice, in one message.
-        if not is_own or (item.type != "function_call" and (own.text is not None or own.calls)):
-            yield from own.message()
-            own = _Own()
-        match item.type:
-            case "reasoning":
-                own.thoughts.append(item.as_text())
-            case "function_call":
-                function = {"name": item.name, "arguments": item.arguments}
-                own.calls.append({"id": item.call_id, "type": "function", "function": function})
-                called[item.call_id] = item.name
-            case "message" if is_own:
-                own.text = item.as_text()
-            case "message":
-                yield {"role": item.role, "content": item.as_text()}
-            case "function_call_output":
-                name = {"name": called[item.call_id]} if item.call_id in called else {}
-                yield {"role": "tool", "tool_call_id": item.call_id, **name, "content": item.as_text()}
-            case _:
-                raise InvalidRequest(
-                    f"input.{place}.type: {item.type} is not read here; send functions and their outputs", "input"
-                )
-    yield from own.message()
