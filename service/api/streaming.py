@@ -131,12 +131,12 @@ async def _lines(
             yield last
     except ServiceError as error:
         observed().break_off(error)
-        yield await _line(told(error)) if told else _error_line(error)
+        yield await _error_line(error, told)
     except Exception as failure:
         logger.exception("a stream failed")
         ours = InternalError("the stream failed; try again")
         observed().break_off(ours, failure)
-        yield await _line(told(ours)) if told else _error_line(ours)
+        yield await _error_line(ours, told)
 
 
 async def _line(event: BaseModel) -> str:
@@ -152,7 +152,9 @@ def _on_one_line(content: str) -> str:
     return content.translate(ENDS_OF_LINES)
 
 
-def _error_line(error: ServiceError) -> str:
+async def _error_line(error: ServiceError, told: Callable[[ServiceError], NamedEvent] | None) -> str:
+    if told is not None:
+        return await _line(told(error))
     form = observed().error_form
     event = "event: error\n" if form is NATIVE else ""  # other protocols' clients look at the data alone
     return f"{event}data: {json.dumps(form.body(error))}\n\n"

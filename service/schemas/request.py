@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from itertools import islice
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -21,6 +22,11 @@ def whole_characters(text: str) -> str:
     if _SURROGATE.search(text):
         raise PydanticCustomError("surrogate", "Input should be a valid string, without half a surrogate pair")
     return text
+
+
+def whole_json(value: Any) -> str:
+    """Return a value as JSON, its texts as they are; raises pydantic's error for one that cannot be written."""
+    return whole_characters(json.dumps(value, ensure_ascii=False))
 
 
 Text = Annotated[str, AfterValidator(whole_characters)]

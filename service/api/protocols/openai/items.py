@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from service.api.protocols.nulls import NullsLeftOut
-from service.schemas.request import Text, whole_characters
+from service.schemas.request import Text, whole_json
 
 MAX_ITEMS = 4096
 
@@ -38,7 +38,7 @@ def _whole(parts: str | list[Part]) -> str | list[Part]:
     if not isinstance(parts, str):
         for part in parts:
             if part.type == "input_json":
-                whole_characters(part.as_text())
+                whole_json(part.data)
     return parts
 
 

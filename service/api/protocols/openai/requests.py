@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -89,6 +89,13 @@ class OpenAIRequest(NullsLeftOut):
                 raise InvalidRequest(f"{name} is always true here; leave it out", name)
 
 
+class Form(Protocol):
+    """What tells a text's form."""
+
+    def grammar(self) -> Grammar | None:
+        """Return it in the task's words, none for any text; raises `InvalidRequest`."""
+
+
 class GenerationRequest(SamplingRequest, OpenAIRequest):  # the last one's configuration holds
     """What all routes that generate have in common; the fields of /generate are understood, too."""
 
@@ -116,18 +123,14 @@ class GenerationRequest(SamplingRequest, OpenAIRequest):  # the last one's confi
         return value
 
     @property
-    def has_form(self) -> bool:
-        """Whether the text is said to have a form."""
-        return False
-
-    def form(self) -> Grammar | None:
-        """Return the form that the text is said to have, none for any; raises `InvalidRequest`."""
+    def form(self) -> Form | None:
+        """The form that the text is said to have."""
         return None
 
     def names(self) -> dict[str, str]:
         """Return what this client calls fields of the task's request, where it has sent these."""
         ids = {"stop_ids": "stop_token_ids"} if self.stop_token_ids and not self.stop_ids else {}
-        return {**ids, "grammar": self.form_name} if self.has_form else ids
+        return {**ids, "grammar": self.form_name} if self.form else ids
 
     def native(self, **fields: Any) -> GenerateRequest:
         """Return the task's request: what is said here under the same name, and these fields."""
@@ -136,7 +139,7 @@ class GenerationRequest(SamplingRequest, OpenAIRequest):  # the last one's confi
         said = {name: value for name, value in sent.items() if value is not None}
         if self.stop_token_ids:
             said["stop_ids"] = [*self.stop_ids, *self.stop_token_ids]
-        form = self.form()
+        form = self.form and self.form.grammar()
         if form:
             if self.grammar is not None:
                 raise InvalidRequest(f"send either {self.form_name} or grammar", self.form_name.split(".")[0])
@@ -160,10 +163,6 @@ class ChoicesRequest(GenerationRequest):
         return self.stream_options.include_usage
 
     @property
-    def has_form(self) -> bool:
-        """Whether the text is said to have a form."""
-        return self.response_format is not None
-
-    def form(self) -> Grammar | None:
-        """Return the form that the text is said to have, none for any; raises `InvalidRequest`."""
-        return None if self.response_format is None else self.response_format.grammar()
+    def form(self) -> ResponseFormat | None:
+        """The form that the text is said to have."""
+        return self.response_format

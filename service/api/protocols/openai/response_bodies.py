@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
@@ -16,7 +15,7 @@ from service.api.protocols.openai.tools import fields_of_tools
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Grammar, Message, ToolChoice
 from service.schemas.generate import MAX_TOOLS
-from service.schemas.request import MAX_INT32, Text, few_entries, whole_characters
+from service.schemas.request import MAX_INT32, Text, few_entries, whole_characters, whole_json
 
 MAX_TOOL_CHARACTERS = 262_144  # of all together, as JSON
 MAX_METADATA = 16  # entries
@@ -25,7 +24,7 @@ MetadataValue = Annotated[str, Field(max_length=512), AfterValidator(whole_chara
 LOGPROBS = "message.output_text.logprobs"  # what `include` has where they are asked for
 NOTHING_IS_KEPT = "no response is kept here; send the whole conversation in input (AI SDK: with store: false)"
 # Fields that change an answer and that we do not do, with what to do instead.
-REFUSED = {
+UNSUPPORTED = {
     "previous_response_id": NOTHING_IS_KEPT,
     "conversation": NOTHING_IS_KEPT,
     "background": "answers are not made in the background here; leave it out",
@@ -40,13 +39,13 @@ REFUSED = {
 
 def _whole(schema: dict[str, Any]) -> dict[str, Any]:
     """Refuse half a surrogate pair, which could not go back with the answer."""
-    whole_characters(json.dumps(schema, ensure_ascii=False))
+    whole_json(schema)
     return schema
 
 
 def _whole_and_short(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Refuse what could not go back with the answer, or would take long to."""
-    characters = len(whole_characters(json.dumps(tools, ensure_ascii=False)))
+    characters = len(whole_json(tools))
     if characters > MAX_TOOL_CHARACTERS:
         raise PydanticCustomError(
             "too_long",
@@ -152,9 +151,9 @@ class ResponsesRequest(GenerationRequest):
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
 
     @property
-    def has_form(self) -> bool:
-        """Whether the text is said to have a form."""
-        return self.text.format.type != "text"
+    def form(self) -> TextFormat | None:
+        """The form that the text is said to have."""
+        return None if self.text.format.type == "text" else self.text.format
 
     @field_validator("input", mode="before")
     @classmethod
@@ -163,10 +162,6 @@ class ResponsesRequest(GenerationRequest):
         if any(isinstance(item, dict) and item.get("type") == "item_reference" for item in items):
             raise PydanticCustomError("kept", f"an item_reference cannot be read: {NOTHING_IS_KEPT}")
         return value
-
-    def form(self) -> Grammar | None:
-        """Return the form that the text is said to have, none for any; raises `InvalidRequest`."""
-        return self.text.format.grammar()
 
     def names(self) -> dict[str, str]:
         """Return what this client calls fields of the task's request, where it has sent these."""
@@ -178,7 +173,7 @@ class ResponsesRequest(GenerationRequest):
         """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
         super().check_refused()
         sent = {**(self.model_extra or {}), "n": self.n > 1, "best_of": self.best_of not in (None, 1)}
-        for name, remedy in REFUSED.items():
+        for name, remedy in UNSUPPORTED.items():
             if sent.get(name):
                 raise InvalidRequest(f"{name} is not supported: {remedy}", name)
         if self.reasoning.effort not in (None, *ASKS_NOTHING):

@@ -8,8 +8,23 @@ import pytest
 
 from tests.conftest import TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient
+from tests.service.tasks.tools import templates
 
 TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}assistant:"
+
+RESPONSES = "/v1/responses"
+CITY = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"]}
+WEATHER = {"type": "function", "name": "weather", "description": "Tells it.", "parameters": CITY, "strict": True}
+TIME = {"type": "function", "name": "time"}
+ASKED = "Is it raining in Oslo?"
+THOUGHT = {"regex": "<think>\\nHm[.]\\n</think>\\n\\nYes[.]"}
+# Shows every field of each message.
+SHOWING = (
+    "{% for message in messages %}[{{ message.role }}|{{ message.content or '' }}|"
+    "{{ message.reasoning_content or '' }}|"
+    "{% for call in message.tool_calls or [] %}{{ call.id }} {{ call.function.name }}"
+    " {{ call.function.arguments }};{% endfor %}|{{ message.tool_call_id or '' }} {{ message.name or '' }}]{% endfor %}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +38,26 @@ def chat_folder(make_package: Any, tmp_path_factory: pytest.TempPathFactory) -> 
 async def client(open_client: OpenClient, chat_folder: Path) -> AsyncIterator[Client]:
     """A client of tiny models, of which the second generator has a chat template."""
     async with open_client("embed", "stories", chat_folder) as client:
+        yield client
+
+
+def with_templates(package: TinyPackage, folder: Path, sources: dict[str, str]) -> list[Path]:
+    """Return a package's copies in a folder, each with another chat template, after which it is named."""
+    return [with_manifest(package, folder / name, chat_template={"source": source}) for name, source in sources.items()]
+
+
+@pytest.fixture(scope="module")
+def responding_folders(make_package: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The tiny generator with templates of several kinds."""
+    thinks = "{{ messages[0].content.split('</think>')[-1] }}"
+    sources = {"plain": TEMPLATE, "marked": templates.MARKED, "showing": SHOWING, "thinks": thinks}
+    return with_templates(make_package("long_stories"), tmp_path_factory.mktemp("packages"), sources)
+
+
+@pytest.fixture
+async def responding(open_client: OpenClient, responding_folders: list[Path]) -> AsyncIterator[Client]:
+    """A client of generators that answer `/v1/responses`, and of one that does not."""
+    async with open_client(*responding_folders, "stories") as client:
         yield client
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TinyPackage, with_manifest
+from tests.conftest import TinyPackage
 from tests.service.api.conftest import Client, OpenClient, events_of, post
+from tests.service.api.protocols.openai.conftest import with_templates
 
 PATH = "/v1/chat/completions"
 SOURCES = {
@@ -25,8 +26,7 @@ FORM = "<think>\nHm[.]\n</think>\n\nYes[.]"
 def chat_folders(make_package: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The tiny generator with a template of a model that may reason, that always does, and that does not."""
     stories: TinyPackage = make_package("stories")
-    folder = tmp_path_factory.mktemp("packages")
-    return [with_manifest(stories, folder / name, chat_template={"source": source}) for name, source in SOURCES.items()]
+    return with_templates(stories, tmp_path_factory.mktemp("packages"), SOURCES)
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TinyPackage, with_manifest
+from tests.conftest import TinyPackage
 from tests.service.api.conftest import Client, OpenClient, events_of, post
-from tests.service.api.protocols.openai.conftest import ids_of, refused
+from tests.service.api.protocols.openai.conftest import ids_of, refused, with_templates
 from tests.service.tasks.tools import templates
 
 PATH = "/v1/chat/completions"
@@ -40,8 +40,7 @@ def chat_folders(make_package: Any, tmp_path_factory: pytest.TempPathFactory) ->
         "plain": "{{ messages[0].content }}",
         "numbered": templates.NUMBERED,
     }
-    folder = tmp_path_factory.mktemp("packages")
-    return [with_manifest(stories, folder / name, chat_template={"source": source}) for name, source in sources.items()]
+    return with_templates(stories, tmp_path_factory.mktemp("packages"), sources)
 
 
 @pytest.fixture
