@@ -9,7 +9,7 @@ from model.checked import Checked, flat
 
 Architecture = Literal["encoder", "decoder", "encoder_decoder", "vision"]
 PositionKind = Literal["sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned", "rotary", "none"]
-RelativeKind = Literal["bucketed", "disentangled"]
+RelativeKind = Literal["bucketed", "disentangled", "linear"]
 NormKind = Literal["layer", "rms"]
 NormPlacement = Literal["pre", "post", "sandwich"]
 Activation = Literal["relu", "gelu", "gelu-tanh", "quick-gelu", "silu", "tanh", "none"]
@@ -84,26 +84,29 @@ class AttentionConfig(Checked):
 
 @dataclass(frozen=True)
 class RotaryScaling(Checked):
-    """Slower rotations for texts longer than those of pretraining (Llama 3, Grattafiori et al. 2024, section 3.4.2).
+    """Slower rotations for texts longer than those of pretraining.
 
-    Waves longer than original_max_positions / low_frequency_factor turn `factor` times as slowly, those shorter than
-    original_max_positions / high_frequency_factor as fast as ever, those between by a mean of both.
+    All waves turn `factor` times as slowly (Chen et al. 2023, position interpolation), unless the other fields are
+    given (Llama 3, Grattafiori et al. 2024, section 3.4.2): then only those longer than original_max_positions /
+    low_frequency_factor do, those shorter than original_max_positions / high_frequency_factor turn as fast as ever,
+    and those between by a mean of both.
     """
 
     GROUP = "positions.scaling."
     factor: float
-    low_frequency_factor: float
-    high_frequency_factor: float
-    original_max_positions: int
+    low_frequency_factor: float | None = None
+    high_frequency_factor: float | None = None
+    original_max_positions: int | None = None
 
     def __post_init__(self) -> None:
         self._check("factor", self.factor >= 1, "at least 1")
-        self._check("low_frequency_factor", self.low_frequency_factor > 0, "greater than 0")
-        low = self.low_frequency_factor
-        self._check(
-            "high_frequency_factor", self.high_frequency_factor > low, f"more than low_frequency_factor ({low})"
-        )
-        self._check_at_least(1, "original_max_positions")
+        low, high, original = self.low_frequency_factor, self.high_frequency_factor, self.original_max_positions
+        if low is None or high is None or original is None:
+            self._check("low_frequency_factor", low is high is original is None, "given with the others, or left out")
+            return
+        self._check("low_frequency_factor", low > 0, "greater than 0")
+        self._check("high_frequency_factor", high > low, f"more than low_frequency_factor ({low})")
+        self._check("original_max_positions", original >= 1, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -279,6 +282,7 @@ class TransformerConfig(Checked):
     feed_forward: FeedForwardConfig
     num_encoder_layers: int = 0
     num_decoder_layers: int = 0
+    shared_layers: bool = False  # one block, as often as there are layers (Lan et al. 2020, ALBERT, section 3.1)
     max_positions: int = 512
     positions: PositionsConfig = PositionsConfig()
     norm: NormConfig = NormConfig()
@@ -327,6 +331,9 @@ class TransformerConfig(Checked):
                 self._check(field, getattr(self, field) == 0, f"0 in architecture {self.architecture}")
         last = max(self.num_encoder_layers, self.num_decoder_layers) - 1
         self.attention._check("local_layers", all(0 <= i <= last for i in self.attention.local_layers), f"0 to {last}")
+        is_alike = self.architecture == "encoder" and not self.attention.local_layers and not self.norm.skips_first
+        alike = "False but in architecture encoder, where all layers are alike"
+        self._check("shared_layers", is_alike or not self.shared_layers, alike)
         relative = self.attention.relative
         if relative is not None and relative.kind == "disentangled":
             relative._check("kind", self.architecture == "encoder", "bucketed but in architecture encoder")

@@ -138,7 +138,7 @@ BART = Family(
     {**SHARED, **LEARNED_POSITIONS, **EMBEDDING_NORMS},
     {**DEFAULTS, "decoder_start_token_id": 2, "eos_token_id": 2},
     HARMLESS,
-    prefix="model.",
+    prefixes=("model.",),
     computed=frozenset({"encoder.version", "decoder.version"}),
     optional=OPTIONAL,
     heads={"words": OUTPUT, "classify": LABELS},
@@ -149,6 +149,6 @@ MBART = Family(
     {**SHARED, **OUTPUT, **LEARNED_POSITIONS, **EMBEDDING_NORMS, **FINAL_NORMS},
     DEFAULTS,
     HARMLESS,
-    prefix="model.",
+    prefixes=("model.",),
     optional=OPTIONAL,
 )

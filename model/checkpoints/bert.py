@@ -21,6 +21,11 @@ from model.config import (
 def bert_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a BERT."""
     require(config, position_embedding_type="absolute", is_decoder=False)
+    return configure(config)
+
+
+def configure(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a BERT, or of what is one but for some parts."""
     return TransformerConfig(
         architecture="encoder",
         vocab_size=config["vocab_size"],
@@ -117,7 +122,7 @@ BERT = Family(
     BODY,
     DEFAULTS,
     HARMLESS,
-    prefix="bert.",
+    prefixes=("bert.",),
     computed=frozenset({"embeddings.position_ids"}),
     heads=HEADS,
     unused={

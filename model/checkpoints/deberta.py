@@ -99,7 +99,7 @@ DEBERTA = Family(
     BODY,
     DEFAULTS,
     HARMLESS,
-    prefix="deberta.",
+    prefixes=("deberta.",),
     computed=frozenset({"embeddings.position_ids"}),
     heads=HEADS,
     unused={"fill": frozenset(REPLACED), "embed": PRETRAINING | frozenset(FILL)},

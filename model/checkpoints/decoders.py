@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from model.checkpoints.family import HFConfig, Names, norms_and_biases
+from model.checkpoints.family import HFConfig, Names, Parts, norms_and_biases
 from model.checkpoints.heads import head_kind, num_labels
 from model.config import HeadConfig, HeadKind
 
@@ -28,3 +28,15 @@ def decoder_head(config: HFConfig) -> HeadConfig:
     if kind == "embed":
         return HeadConfig("embed", pooling="last")
     return HeadConfig(kind, num_labels(config), pooling="last", bias=kind == "tag")
+
+
+def by_heads(theirs: str, *ours: str) -> dict[str, Parts]:
+    """Return the names of a linear map that is several of ours, which stand below one another within each head."""
+    return {
+        f"{theirs}.{part}": Parts(
+            tuple(f"{name}.{part}" for name in ours),
+            lambda heads: tuple(each.flatten(0, 1) for each in heads.chunk(len(ours), dim=1)),
+            by_head=True,
+        )
+        for part in ("weight", "bias")
+    }

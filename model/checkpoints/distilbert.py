@@ -101,7 +101,7 @@ DISTILBERT = Family(
     BODY,
     DEFAULTS,
     HARMLESS,
-    prefix="distilbert.",
+    prefixes=("distilbert.",),
     heads=HEADS,
     unused={"embed": frozenset(FILL)},
 )

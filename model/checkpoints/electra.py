@@ -58,7 +58,7 @@ ELECTRA = Family(
     {**bert.BODY, **norms_and_biases({"embeddings_project": "embeddings.project"})},
     DEFAULTS,
     HARMLESS,
-    prefix="electra.",
+    prefixes=("electra.",),
     computed=frozenset({"embeddings.position_ids"}),
     heads=HEADS,
     unused={"embed": frozenset({**FILL, **REPLACED})},

@@ -65,12 +65,14 @@ class Family:
     names: Names
     defaults: Mapping[str, Any]  # of what a config.json may leave out: those of its class in transformers
     harmless: frozenset[str] = frozenset()  # fields that change no answer, beside those of all families
-    prefix: str = ""  # that some checkpoints have before all their names and others have not
+    prefixes: tuple[str, ...] = ()  # one of which some checkpoints have before all their names, and others have not
     computed: frozenset[str] = frozenset()  # tensors that follow from the configuration, and are not read
     tables: frozenset[str] = frozenset()  # of positions that follow from it, and are compared
     heads: Mapping[HeadKind, Names] = field(default_factory=dict)  # what `names` has not, where there are several heads
     unused: Mapping[HeadKind, frozenset[str]] = field(default_factory=dict)  # tensors of other heads that come along
-    optional: frozenset[str] = frozenset()  # parameters of ours that are zero where a file lacks them
+    optional: frozenset[str] = (
+        frozenset()
+    )  # parameters of ours, `{}` for the layer, that are zero where a file lacks them
     surplus: frozenset[str] = frozenset()  # parameters whose tensors may come along where a configuration has none
 
     def with_head(self, kind: HeadKind) -> Self:
@@ -119,9 +121,10 @@ def load(
             raise CheckpointError(f"{name}: differs from another tensor that is also {target}")
         parameters[target].data.copy_(part)
         found.add(target)
-    if missing := sorted(parameters.keys() - found - family.optional):
+    left_out = parameters.keys() - found
+    if missing := sorted(name for name in left_out if NUMBER.sub("{}", name, count=1) not in family.optional):
         raise CheckpointError(f"the checkpoint lacks {len(missing)} parameters, the first {missing[0]}")
-    for name in parameters.keys() - found:
+    for name in left_out:
         parameters[name].data.zero_()
     return model
 
@@ -182,7 +185,8 @@ def targets_of(family: Family, name: str) -> list[str]:
 def _pattern(family: Family, name: str) -> str:
     # Checkpoints that came from TensorFlow name the parts of a norm otherwise.
     short = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-    return NUMBER.sub("{}", short.removeprefix(family.prefix), count=1)
+    prefix = next((prefix for prefix in family.prefixes if short.startswith(prefix)), "")
+    return NUMBER.sub("{}", short.removeprefix(prefix), count=1)
 
 
 def require(config: HFConfig, **values: object) -> None:
@@ -204,3 +208,11 @@ def activation(name: str) -> Activation:
 def norms_and_biases(pairs: Mapping[str, str]) -> dict[str, str]:
     """Return the names of the weight and the bias of each pair of modules."""
     return {f"{theirs}.{part}": f"{ours}.{part}" for theirs, ours in pairs.items() for part in ("weight", "bias")}
+
+
+def joined(theirs: str, *ours: str) -> dict[str, Parts]:
+    """Return the names of a linear map that is several of ours, one below the other."""
+    return {
+        f"{theirs}.{part}": Parts(tuple(f"{name}.{part}" for name in ours), lambda tensor: tensor.chunk(len(ours)))
+        for part in ("weight", "bias")
+    }

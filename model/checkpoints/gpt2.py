@@ -75,7 +75,7 @@ GPT2 = Family(
     NAMES,
     DEFAULTS,
     HARMLESS,
-    prefix="transformer.",
+    prefixes=("transformer.",),
     computed=frozenset({"h.{}.attn.bias", "h.{}.attn.masked_bias"}),  # the causal mask
     heads=HEADS,
     unused=UNUSED,

@@ -90,7 +90,7 @@ GPT_NEO = Family(
     NAMES,
     DEFAULTS,
     HARMLESS,
-    prefix="transformer.",
+    prefixes=("transformer.",),
     computed=frozenset({f"{ATTENTION}.bias", f"{ATTENTION}.masked_bias"}),  # the masks
     heads=HEADS,
     unused=UNUSED,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
+from model.checkpoints.decoders import HEADS, UNUSED, by_heads, decoder_head
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases
+from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases
 from model.checkpoints.fields import unsupported
 from model.checkpoints.rope import rotary_positions
 from model.config import AttentionConfig, FeedForwardConfig, NormConfig, PositionsConfig, TransformerConfig
@@ -77,17 +77,11 @@ DEFAULTS: dict[str, Any] = {
 }
 
 LAYER, BLOCK = "layers.{}", "decoder.blocks.{}"
-
-
-def _heads(part: str) -> Parts:
-    """Return the maps of query, key and value, which stand below one another within each head."""
-    targets = tuple(f"{BLOCK}.self_attention.{name}.{part}" for name in ("query", "key", "value"))
-    return Parts(targets, lambda heads: tuple(each.flatten(0, 1) for each in heads.chunk(3, dim=1)), by_head=True)
-
+QKV = tuple(f"{BLOCK}.self_attention.{name}" for name in ("query", "key", "value"))
 
 NAMES: Names = {
     "embed_in.weight": "embeddings.words.weight",
-    **{f"{LAYER}.attention.query_key_value.{part}": _heads(part) for part in ("weight", "bias")},
+    **by_heads(f"{LAYER}.attention.query_key_value", *QKV),
     **norms_and_biases(
         {
             f"{LAYER}.attention.dense": f"{BLOCK}.self_attention.output",
@@ -104,7 +98,7 @@ GPT_NEOX = Family(
     to_config,
     NAMES,
     DEFAULTS,
-    prefix="gpt_neox.",
+    prefixes=("gpt_neox.",),
     # The causal mask and the waves.
     computed=frozenset(f"{LAYER}.attention.{name}" for name in ("bias", "masked_bias", "rotary_emb.inv_freq")),
     heads=HEADS,

@@ -144,7 +144,7 @@ def family(
 ) -> Family:
     """Return a family of the kind of Llama."""
     return Family(
-        configure_it, table, defaults, harmless, prefix="model.", computed=COMPUTED, heads=HEADS, unused=UNUSED
+        configure_it, table, defaults, harmless, prefixes=("model.",), computed=COMPUTED, heads=HEADS, unused=UNUSED
     )
 
 

@@ -18,6 +18,6 @@ M2M100 = Family(
     {**SHARED, **OUTPUT, **FINAL_NORMS},
     {**DEFAULTS, "vocab_size": 128112, "activation_function": "relu", "scale_embedding": True, "pad_token_id": 1},
     HARMLESS,
-    prefix="model.",
+    prefixes=("model.",),
     computed=frozenset({*COMPUTED_POSITIONS, "encoder.embed_positions.weights", "decoder.embed_positions.weights"}),
 )

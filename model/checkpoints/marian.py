@@ -36,7 +36,7 @@ MARIAN = Family(
     {**SHARED, **OUTPUT},
     {**DEFAULTS, "vocab_size": 58101, "share_encoder_decoder_embeddings": True, "decoder_vocab_size": None},
     HARMLESS,
-    prefix="model.",
+    prefixes=("model.",),
     tables=COMPUTED_POSITIONS,
     optional=OPTIONAL,
 )
@@ -45,7 +45,7 @@ PEGASUS = Family(
     {**SHARED, **OUTPUT, **FINAL_NORMS},
     DEFAULTS,
     HARMLESS,
-    prefix="model.",
+    prefixes=("model.",),
     tables=COMPUTED_POSITIONS,
     optional=OPTIONAL,
 )

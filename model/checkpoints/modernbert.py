@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
+from model.checkpoints.family import Family, HFConfig, Names, activation, joined, norms_and_biases, require
 from model.checkpoints.fields import field_names, unsupported
 from model.checkpoints.heads import head_kind, num_labels
 from model.checkpoints.rope import layers_with_window, rotary_positions
@@ -80,22 +80,11 @@ HARMLESS = field_names(
 )
 
 LAYER, BLOCK = "layers.{}", "encoder.blocks.{}"
-
-
-def _joined(theirs: str, *ours: str) -> dict[str, Parts]:
-    """Return the names of a linear map that is several of ours, one below the other."""
-    return {
-        f"{LAYER}.{theirs}.{part}": Parts(
-            tuple(f"{BLOCK}.{name}.{part}" for name in ours), lambda tensor: tensor.chunk(len(ours))
-        )
-        for part in ("weight", "bias")
-    }
-
-
+ATTENTION, FEED_FORWARD = f"{BLOCK}.self_attention", f"{BLOCK}.feed_forward"
 BODY: Names = {
     "embeddings.tok_embeddings.weight": "embeddings.words.weight",
-    **_joined("attn.Wqkv", "self_attention.query", "self_attention.key", "self_attention.value"),
-    **_joined("mlp.Wi", "feed_forward.gate", "feed_forward.expand"),
+    **joined(f"{LAYER}.attn.Wqkv", *(f"{ATTENTION}.{name}" for name in ("query", "key", "value"))),
+    **joined(f"{LAYER}.mlp.Wi", *(f"{FEED_FORWARD}.{name}" for name in ("gate", "expand"))),
     **norms_and_biases(
         {
             "embeddings.norm": "embeddings.norm",
@@ -122,7 +111,7 @@ MODERNBERT = Family(
     BODY,
     DEFAULTS,
     HARMLESS,
-    prefix="model.",
+    prefixes=("model.",),
     heads=HEADS,
     unused={"embed": frozenset(FILL)},
 )

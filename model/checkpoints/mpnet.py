@@ -52,7 +52,7 @@ MPNET = Family(
     mpnet_config,
     BODY,
     DEFAULTS,
-    prefix="mpnet.",
+    prefixes=("mpnet.",),
     computed=frozenset({"embeddings.position_ids"}) | roberta.POOLER,
     heads=HEADS,
     unused={"embed": frozenset(roberta.FILL)},

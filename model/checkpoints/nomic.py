@@ -160,7 +160,7 @@ NOMIC_BERT = Family(
     BODY,
     DEFAULTS,
     HARMLESS,
-    prefix="nomic_bert.",
+    prefixes=("nomic_bert.",),
     heads=HEADS,
     unused={"embed": frozenset({**bert.POOLER, **FILL})},
 )

@@ -70,7 +70,7 @@ OPT = Family(
     to_config,
     NAMES,
     DEFAULTS,
-    prefix="model.",
+    prefixes=("model.",),
     computed=frozenset({"decoder.version"}),  # of fairseq's format
     heads=HEADS,
     unused=UNUSED,

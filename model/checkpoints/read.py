@@ -14,8 +14,10 @@ from torch import Tensor
 from model.architectures import Transformer
 from model.card import Card, Tokens
 from model.checked import ConfigError
+from model.checkpoints.albert import ALBERT
 from model.checkpoints.bart import BART, MBART
 from model.checkpoints.bert import BERT
+from model.checkpoints.bloom import BLOOM
 from model.checkpoints.deberta import DEBERTA
 from model.checkpoints.distilbert import DISTILBERT
 from model.checkpoints.electra import ELECTRA
@@ -27,8 +29,10 @@ from model.checkpoints.generation import OutputSettings, read_output_settings
 from model.checkpoints.gpt2 import GPT2
 from model.checkpoints.gpt_neo import GPT_NEO
 from model.checkpoints.gpt_neox import GPT_NEOX
+from model.checkpoints.gte import GTE
 from model.checkpoints.heads import check_head, is_bare, purpose_of
 from model.checkpoints.images import read_image_format
+from model.checkpoints.jina import ALIBI, JINA
 from model.checkpoints.languages import languages_in_files, read_languages
 from model.checkpoints.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from model.checkpoints.logit_score import (
@@ -57,8 +61,10 @@ from model.checkpoints.weights import open_weights
 from model.config import Architecture, TransformerConfig
 
 FAMILIES: dict[str, Family] = {  # by `model_type`
+    "albert": ALBERT,
     "bart": BART,
     "bert": BERT,
+    "bloom": BLOOM,
     "camembert": CAMEMBERT,
     "deberta-v2": DEBERTA,
     "deit": DEIT,
@@ -68,6 +74,7 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "gpt2": GPT2,
     "gpt_neo": GPT_NEO,
     "gpt_neox": GPT_NEOX,
+    "gte": GTE,
     "llama": LLAMA,
     "m2m_100": M2M100,
     "marian": MARIAN,
@@ -76,6 +83,7 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "modernbert": MODERNBERT,
     "mpnet": MPNET,
     "mt5": MT5,
+    "new": GTE,  # as it was published
     "nomic_bert": NOMIC_BERT,
     "opt": OPT,
     "pegasus": PEGASUS,
@@ -94,14 +102,16 @@ ONLY_TRANSLATE = frozenset({"marian", "m2m_100"})  # families that do nothing el
 def family_of(config: HFConfig, *, makes_vectors: bool = False) -> Family | None:
     """Return the family of a config.json, or None where it is not supported.
 
-    Gemmas whose tokens see those behind them, too, and the encoders of T5s, which alone make vectors, are families of
-    their own.
+    Gemmas whose tokens see those behind them, too, BERTs whose scores fall with the distance, and the encoders of T5s,
+    which alone make vectors, are families of their own.
     """
     name = config.get("model_type")
     if not isinstance(name, str):
         return None
     if name == "gemma3_text" and config.get("use_bidirectional_attention") is True:
         return GEMMA3_ENCODER
+    if name == "bert" and config.get("position_embedding_type") == ALIBI:
+        return JINA
     is_encoder = makes_vectors or config.get("architectures") in ENCODERS_ALONE
     return ENCODERS_OF[name] if is_encoder and name in ENCODERS_OF else FAMILIES.get(name)
 

@@ -53,7 +53,7 @@ def _family(**defaults: Any) -> Family:
         roberta_config,
         BODY,
         {**bert.DEFAULTS, "pad_token_id": PADDING, **defaults},
-        prefix="roberta.",
+        prefixes=("roberta.",),
         computed=frozenset({"embeddings.position_ids"}) | POOLER,
         heads=HEADS,
         unused={"embed": frozenset(FILL)},

@@ -16,7 +16,11 @@ from model.config import PositionsConfig, RotaryScaling
 
 EVERYWHERE, WINDOW = LAYER_TYPES = ("full_attention", "sliding_attention")
 SCALING = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-KINDS = {"default": {"rope_theta"}, "llama3": {"rope_theta", *SCALING}}  # with the fields that each has
+KINDS = {  # with the fields that each has
+    "default": {"rope_theta"},
+    "linear": {"rope_theta", "factor"},
+    "llama3": {"rope_theta", *SCALING},
+}
 
 
 def layers_with_window(config: HFConfig, otherwise: Sequence[int]) -> tuple[int, ...]:
@@ -33,7 +37,7 @@ def rotary_positions(config: HFConfig, *, has_windows: bool, by_type: bool) -> P
     """Return the rotation of the layers that see everything, and that of those with a window.
 
     `by_type`: whether the family has parameters for each type of layer. Raises `CheckpointError` for waves that are
-    scaled otherwise than Llama 3's, or in layers with a window, and where transformers would read a file otherwise.
+    scaled in a way that is not known, or in layers with a window, and where transformers would read a file otherwise.
     """
     given: dict[str, Any] = config["rope_parameters"] or {}
     if given and by_type != any(name in given for name in LAYER_TYPES):
@@ -60,11 +64,13 @@ def rotary_positions(config: HFConfig, *, has_windows: bool, by_type: bool) -> P
 def _scaling(rope: dict[str, Any], config: HFConfig) -> RotaryScaling | None:
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind not in KINDS:
-        raise CheckpointError(unsupported("rope_type", kind, f"only {' and '.join(KINDS)} are supported"))
+        raise CheckpointError(unsupported("rope_type", kind, f"only {', '.join(KINDS)} are supported"))
     for name, value in rope.items():
         if name not in {"rope_type", "type", *KINDS[kind]} and value is not None:
             raise CheckpointError(unsupported(f"rope_parameters.{name}", value, f"rope_type {kind} has no such field"))
     if kind == "default":
         return None
+    if kind == "linear":
+        return RotaryScaling(rope["factor"])
     original = rope.get("original_max_position_embeddings") or config["max_position_embeddings"]
     return RotaryScaling(rope["factor"], rope["low_freq_factor"], rope["high_freq_factor"], original)

@@ -101,5 +101,5 @@ HARMLESS = field_names("encoder_stride pooler_act pooler_output_size")  # of oth
 # What makes vectors of pictures, and may have been left in the file.
 UNUSED: Mapping[HeadKind, frozenset[str]] = {"classify": frozenset(norms_and_biases({"pooler.dense": ""}))}
 
-VIT = Family(vit_config, BODY, DEFAULTS, HARMLESS, prefix="vit.", unused=UNUSED)
-DEIT = Family(deit_config, BODY, DEFAULTS, HARMLESS, prefix="deit.", unused=UNUSED)
+VIT = Family(vit_config, BODY, DEFAULTS, HARMLESS, prefixes=("vit.",), unused=UNUSED)
+DEIT = Family(deit_config, BODY, DEFAULTS, HARMLESS, prefixes=("deit.",), unused=UNUSED)

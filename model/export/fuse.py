@@ -126,21 +126,21 @@ class _Linear:
 
 def _joined(graph: Graph, linears: list[_Linear], users: Users) -> list[onnx.NodeProto]:
     """Return one product, one addition if any of them has one, and what parts their answers."""
-    name = linears[0].output
-    matrices = [linear.matrix for linear in linears]
+    name, matrices = linears[0].output, [linear.matrix for linear in linears]
     widths = [linear.width for linear in linears]
-    graph.weights[f"{name}_weights"] = Weight(
+    weight = f"{linears[0].product.input[1]}_joined"  # once, however many layers share it
+    graph.weights[weight] = Weight(
         (matrices[0].shape[0], sum(widths)),
         matrices[0].dtype,
         lambda: np.concatenate([matrix.read().T for matrix in matrices]).T,  # in torch's order in memory
         tuple(Part(linear.product.input[1], linear.width) for linear in linears),
     )
-    nodes = [helper.make_node("MatMul", [linears[0].product.input[0], f"{name}_weights"], [f"{name}_product"])]
+    nodes = [helper.make_node("MatMul", [linears[0].product.input[0], weight], [f"{name}_product"])]
     if any(linear.addition is not None for linear in linears):
         joined = np.concatenate([linear.bias() for linear in linears])
         parts = tuple(Part(linear.bias_name, linear.width) for linear in linears)
-        graph.weights[f"{name}_biases"] = Weight(joined.shape, joined.dtype, lambda: joined, parts)
-        nodes.append(helper.make_node("Add", [f"{name}_product", f"{name}_biases"], [f"{name}_sum"]))
+        graph.weights[f"{weight}_bias"] = Weight(joined.shape, joined.dtype, lambda: joined, parts)
+        nodes.append(helper.make_node("Add", [f"{name}_product", f"{weight}_bias"], [f"{name}_sum"]))
     attention = _attention_of(linears, users)
     if attention is None:
         sizes = graph.constant(f"{name}_widths", np.array(widths, np.int64))

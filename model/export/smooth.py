@@ -30,13 +30,17 @@ def smooth(graph: Graph, ranges: Ranges) -> Ranges:
     behind: dict[str, list[Product]] = defaultdict(list)
     for product in graph.products():
         behind[product.given].append(product)
+    sizes: dict[tuple[str, ...], Array] = {}  # of what the same matrices are given, which several layers may share
+    for name, products in behind.items():
+        matrices = tuple(product.weight for product in products)
+        sizes[matrices] = np.maximum(sizes.get(matrices, 0), ranges[name].sizes)
     users, smoothed, nodes = graph.users(), dict(ranges), []
     for node in graph.nodes:
         nodes.append(node)
         name, products = node.output[0], behind[node.output[0]]
         if node.op_type not in NORMS or not products or any(each.is_transposed for each in products):
             continue
-        scales = _scales(ranges[name].sizes, products)
+        scales = _scales(sizes[tuple(product.weight for product in products)], products)
         if len(products) == len(users[name]):
             _divide_weights(graph, node, scales)
         elif _gain(ranges[name], scales, products) < GAIN:
@@ -81,6 +85,6 @@ def _divide_weights(graph: Graph, norm: onnx.NodeProto, scales: Array) -> None:
 
 def _multiply_rows(graph: Graph, product: Product, scales: Array) -> None:
     """Multiply a matrix's rows."""
-    name, matrix = f"{product.node.output[0]}_smooth", product.matrix
+    name, matrix = f"{product.weight}_smooth", product.matrix
     graph.weights[name] = Weight(matrix.shape, matrix.dtype, lambda: matrix.read() * scales[:, None])
     product.node.input[1] = name

@@ -102,7 +102,7 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.rotary, self.local_rotary = rotaries(config)
-        self.blocks = nn.ModuleList(
+        blocks = [
             Block(
                 config,
                 index,
@@ -110,8 +110,9 @@ class Stack(nn.Module):
                 has_cross_attention=has_cross_attention,
                 rotary=self.local_rotary if index in config.attention.local_layers else self.rotary,
             )
-            for index in range(num_layers)
-        )
+            for index in range(1 if config.shared_layers else num_layers)
+        ]
+        self.blocks = nn.ModuleList(blocks * num_layers if config.shared_layers else blocks)
         self.relative = make_relative(config, is_causal=is_causal)
         # Unless a norm is behind it, the sum of all blocks is not normalised, so one comes last (Xiong et al. 2020).
         is_post = config.norm.placement == "post"

@@ -1,4 +1,4 @@
-"""Relative positions: scores that know how far a key is from its query (T5, DeBERTa)."""
+"""Relative positions: scores that know how far a key is from its query (T5, DeBERTa, BLOOM)."""
 
 from __future__ import annotations
 
@@ -40,11 +40,41 @@ class BucketedBias(nn.Module):
 
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Return the bias (B or 1, H, T, S) of queries at (T,) or (B, T) to keys at (S,)."""
-        if query_positions.dim() == 1:
-            query_positions = query_positions[None]
-        distance = key_positions - query_positions[..., None]  # (B, T, S)
+        distance = distances(query_positions, key_positions)
         bucket = bucket_of(distance, self.table.num_embeddings, self.max_distance, is_causal=self.is_causal)
         return self.table(bucket).permute(0, 3, 1, 2)
+
+
+def distances(query_positions: Tensor, key_positions: Tensor) -> Tensor:
+    """Return how far keys at (S,) are behind queries at (T,) or (B, T), below 0 where before: (1 or B, T, S)."""
+    if query_positions.dim() == 1:
+        query_positions = query_positions[None]
+    return key_positions - query_positions[..., None]
+
+
+def slopes_of(num_heads: int) -> Tensor:
+    """Return what each head takes off its scores for a token's distance, (H,) (Press et al. 2022, section 3).
+
+    2^(−8/n), 2^(−16/n), … for n heads, if n is a power of two; heads beyond one have those between, as published.
+    """
+    power = 2 ** math.floor(math.log2(num_heads))
+    exponents = torch.cat((2 * torch.arange(1, power + 1), 2 * torch.arange(num_heads - power) + 1))
+    return 2.0 ** (exponents * (-4 / power))
+
+
+class LinearBias(nn.Module):
+    """Scores that fall with the distance, in each head at its own slope, in every layer of a stack (ALiBi)."""
+
+    slopes: Tensor  # (H, 1, 1)
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.register_buffer("slopes", slopes_of(config.attention.num_heads)[:, None, None], persistent=False)
+
+    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Return the bias (B or 1, H, T, S) of queries at (T,) or (B, T) to keys at (S,)."""
+        away = distances(query_positions, key_positions).abs()
+        return away[:, None].to(self.slopes.dtype) * -self.slopes
 
 
 def log_bucket_of(distance: Tensor, num_buckets: int, max_distance: int) -> Tensor:
@@ -132,11 +162,15 @@ def attention_kind(config: TransformerConfig) -> type[MultiHeadAttention]:
     return DisentangledAttention if _is_disentangled(config) else MultiHeadAttention
 
 
-def make_relative(config: TransformerConfig, *, is_causal: bool) -> BucketedBias | RelativeEmbeddings | None:
+def make_relative(
+    config: TransformerConfig, *, is_causal: bool
+) -> BucketedBias | LinearBias | RelativeEmbeddings | None:
     """Return what a stack's scores know of distances, if anything."""
     relative = config.attention.relative
     if relative is None:
         return None
+    if relative.kind == "linear":
+        return LinearBias(config)
     kind = RelativeEmbeddings if _is_disentangled(config) else BucketedBias
     return kind(config, relative, is_causal=is_causal)
 

@@ -18,9 +18,11 @@ def rotary_frequencies(dim: int, base: float, scaling: RotaryScaling | None = No
 
 
 def _scaled(frequencies: Tensor, scaling: RotaryScaling) -> Tensor:
-    """Slow down what turns so slowly that pretraining has not seen it turn round (Llama 3)."""
-    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
-    turns = scaling.original_max_positions * frequencies / (2 * math.pi)  # in a text as long as pretraining's
+    """Slow down all waves, or those that turn so slowly that pretraining has not seen them turn round (Llama 3)."""
+    low, high, original = scaling.low_frequency_factor, scaling.high_frequency_factor, scaling.original_max_positions
+    if low is None or high is None or original is None:
+        return frequencies / scaling.factor
+    turns = original * frequencies / (2 * math.pi)  # in a text as long as pretraining's
     kept = ((turns - low) / (high - low)).clamp(0, 1)
     return frequencies * (kept + (1 - kept) / scaling.factor)
 

@@ -11,6 +11,7 @@ from model.config import (
     HeadConfig,
     NormConfig,
     PositionsConfig,
+    RelativeConfig,
     RotaryScaling,
     TransformerConfig,
 )
@@ -142,6 +143,20 @@ _QWEN3 = _llama(
     epsilon=1e-6,
 )
 
+# BigScience 2022.
+_BLOOM = TransformerConfig(
+    architecture="decoder",
+    vocab_size=250880,
+    d_model=1024,
+    attention=AttentionConfig(16, relative=RelativeConfig("linear")),
+    feed_forward=FeedForwardConfig(4096, "gelu-tanh"),
+    num_decoder_layers=24,
+    max_positions=2048,
+    positions=PositionsConfig("none"),
+    embeddings=EmbeddingsConfig(norm=True),
+    dropout=0.0,
+)
+
 DECODERS: dict[str, TransformerConfig] = {
     # Radford et al. 2019; Sanh et al. 2019.
     "gpt2": _gpt2(768, 12, 12),
@@ -160,6 +175,7 @@ DECODERS: dict[str, TransformerConfig] = {
         _gpt2(768, 12, 12), vocab_size=50272, feed_forward=FeedForwardConfig(3072, "relu"), max_positions=2048
     ),
     # Biderman et al. 2023.
+    "bloom-560m": _BLOOM,
     "pythia-160m": _pythia(768, 12, 12),
     "pythia-410m": _pythia(1024, 16, 24),
     "llama-3.2-1b": _LLAMA3,

@@ -12,6 +12,7 @@ from model.config import (
     NormConfig,
     PositionsConfig,
     RelativeConfig,
+    RotaryScaling,
     TransformerConfig,
 )
 from model.sizes.decoders import DECODERS
@@ -70,6 +71,41 @@ def _deberta_v3(num_layers: int) -> TransformerConfig:
     )
 
 
+def _albert() -> TransformerConfig:
+    """Return a BERT whose layers are one."""
+    return replace(
+        _encoder(30000, segments=2, epsilon=1e-12),
+        feed_forward=FeedForwardConfig(3072, "gelu-tanh"),
+        shared_layers=True,
+        embeddings=EmbeddingsConfig(norm=True, segments=2, width=128),
+        head=replace(_FILL, activation="gelu-tanh"),
+        dropout=0.0,
+    )
+
+
+def _gte() -> TransformerConfig:
+    """Return a BERT with rotary positions of a base that was doubled, and GeGLU."""
+    return replace(
+        _encoder(30528, segments=0, epsilon=1e-12),
+        feed_forward=FeedForwardConfig(3072, gated=True),
+        max_positions=8192,
+        positions=PositionsConfig("rotary", base=1e6, scaling=RotaryScaling(2 ** (1 / 32))),
+        head=HeadConfig("embed"),
+    )
+
+
+def _jina() -> TransformerConfig:
+    """Return a BERT whose scores fall with the distance, with GeGLU."""
+    return replace(
+        _encoder(30528, segments=2, epsilon=1e-12),
+        attention=AttentionConfig(12, relative=RelativeConfig("linear")),
+        feed_forward=FeedForwardConfig(3072, gated=True),
+        max_positions=8192,
+        positions=PositionsConfig("none"),
+        head=HeadConfig("embed"),
+    )
+
+
 def _nomic() -> TransformerConfig:
     """Return a BERT with rotary positions, SwiGLU and no biases."""
     base = _encoder(30528, segments=2, epsilon=1e-12)
@@ -121,6 +157,12 @@ ENCODERS: dict[str, TransformerConfig] = {
         _encoder(30522, segments=2, epsilon=1e-12, d_model=256, num_heads=4),
         embeddings=EmbeddingsConfig(norm=True, segments=2, width=128),
     ),
+    # Lan et al. 2020.
+    "albert-base": _albert(),
+    # Zhang et al. 2024.
+    "gte-base-en-v1.5": _gte(),
+    # Günther et al. 2023.
+    "jina-embeddings-v2-base-en": _jina(),
     # Nussbaum et al. 2024; Schechter Vera et al. 2025.
     "nomic-embed-text-v1.5": _nomic(),
     "embeddinggemma-300m": _embedding_gemma(),

@@ -105,5 +105,14 @@ PUBLISHED["pythia-160m"] = {
     **{"num_hidden_layers": 12, "rotary_emb_base": 10000, "tie_word_embeddings": False, "torch_dtype": "float16"},
     **{"use_cache": True, "use_parallel_residual": True, "vocab_size": 50304},
 }
+PUBLISHED["bloom-560m"] = {
+    **{"apply_residual_connection_post_layernorm": False, "architectures": ["BloomForCausalLM"]},
+    **{"attention_dropout": 0.0, "attention_softmax_in_fp32": True, "bias_dropout_fusion": True, "bos_token_id": 1},
+    **{"eos_token_id": 2, "hidden_dropout": 0.0, "initializer_range": 0.02, "layer_norm_epsilon": 1e-05},
+    **{"masked_softmax_fusion": True, "model_type": "bloom", "n_embed": 1024, "n_inner": None, "n_layer": 24},
+    **{"num_attention_heads": 16, "offset_alibi": 100, "pad_token_id": 3, "pretraining_tp": 1, "seq_length": 2048},
+    **{"skip_bias_add": True, "skip_bias_add_qkv": False, "torch_dtype": "float16", "unk_token_id": 0},
+    **{"use_cache": True, "vocab_size": 250880},
+}
 PUBLISHED["distilgpt2"] = {**PUBLISHED["gpt2"], "_num_labels": 1, "n_layer": 6}
 LLAMAS = [name for name in PUBLISHED if "rms_norm_eps" in PUBLISHED[name]]

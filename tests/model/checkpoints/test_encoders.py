@@ -15,6 +15,7 @@ from torch import Tensor
 from model.architectures import TextEncoder
 from model.checkpoints.heads import VECTORS
 from tests.model.checkpoints.parity import SEEDS, assert_equal, converted_by_family, imported, loud_weights
+from tests.model.checkpoints.published_encoders import PUBLISHED
 
 NAMES = {
     "bert": "Bert",
@@ -27,6 +28,8 @@ NAMES = {
     "mpnet": "MPNet",
     "electra": "Electra",
     "nomic_bert": "NomicBert",
+    "albert": "Albert",
+    "gte": "Gte",
 }
 HEADS = ["SequenceClassification", "TokenClassification", "QuestionAnswering", "MaskedLM"]
 ACTIVATIONS = ["gelu", "gelu_new", "relu", "silu", "tanh", "quick_gelu", "gelu_pytorch_tanh", "gelu_fast"]
@@ -65,11 +68,16 @@ def random_config(family: str, draw: random.Random) -> Any:
         sizes |= {"rope_parameters": draw.choice([None, waves])}
     if family == "mpnet":
         del sizes["type_vocab_size"]
+    if family == "albert":
+        sizes |= {"embedding_size": draw.choice([heads * width, 5, 12])}
     if family == "electra":
         sizes |= {"embedding_size": draw.choice([heads * width, 5, 12]), "tie_word_embeddings": True}
     if family == "nomic_bert":
         wave = {"rope_type": "default", "rope_theta": draw.choice([50.0, 1000.0])}
         sizes |= {"rope_parameters": draw.choice([None, wave]), "head_dim": draw.choice([None, 8])}
+    if family == "gte":
+        linear = {"rope_type": "linear", "factor": 1.5, "rope_theta": 50.0}
+        sizes |= {"rope_parameters": draw.choice([None, linear]), "type_vocab_size": draw.choice([0, 1, 2])}
     if family == "deberta-v2" and draw.random() < 0.1:
         sizes |= {"relative_attention": False, "tie_word_embeddings": True}
     elif family == "deberta-v2":
@@ -88,8 +96,9 @@ def random_model(family: str, head: str, seed: int) -> Any:
     if head == "QuestionAnswering":
         config.num_labels = 2
     theirs = loud_weights(getattr(transformers, f"{NAMES[family]}For{head}")(config), seed)
-    for stored in (getattr(getattr(theirs, "cls", None), "predictions", None), getattr(theirs, "lm_head", None)):
-        if stored is not None:
+    of_words = (getattr(getattr(theirs, "cls", theirs), "predictions", None), getattr(theirs, "lm_head", None))
+    for stored in filter(None, of_words):
+        if hasattr(stored, "bias"):
             stored.bias = stored.decoder.bias
     return theirs
 
@@ -108,7 +117,8 @@ def batch(config: Any, seed: int) -> dict[str, Tensor]:
 @torch.no_grad()
 @pytest.mark.parametrize("seed", [*SEEDS[:3], *SEEDS[5:25]])
 @pytest.mark.parametrize(
-    ("family", "head"), [pair for pair in product(NAMES, HEADS) if pair != ("nomic_bert", "QuestionAnswering")]
+    ("family", "head"),
+    [pair for pair in product(NAMES, HEADS) if pair[0] not in {"nomic_bert", "gte"} or pair[1] != "QuestionAnswering"],
 )
 def test_every_head_answers_as_in_transformers(family: str, head: str, seed: int, tmp_path: Path) -> None:
     theirs = random_model(family, head, seed)
@@ -129,32 +139,111 @@ def test_every_head_answers_as_in_transformers(family: str, head: str, seed: int
         assert_equal(answer[real], expected.logits[real])
 
 
-# Where the code that NomicBERT was published with has other names.
-NOMIC_NAMES = {
-    "embeddings.LayerNorm.": "emb_ln.",
-    "layers.": "encoder.layers.",
-    "self_attn.o_proj.": "attn.out_proj.",
-    "up_proj.": "fc11.",
-    "gate_proj.": "fc12.",
-    "down_proj.": "fc2.",
-    "post_attention_layernorm.": "norm1.",
-    "post_mlp_layernorm.": "norm2.",
+# Where the code that a family was published with has other names, and which maps are one there.
+OLD_NAMES = {
+    "nomic_bert": {
+        "embeddings.LayerNorm.": "emb_ln.",
+        "layers.": "encoder.layers.",
+        "self_attn.o_proj.": "attn.out_proj.",
+        "up_proj.": "fc11.",
+        "gate_proj.": "fc12.",
+        "down_proj.": "fc2.",
+        "post_attention_layernorm.": "norm1.",
+        "post_mlp_layernorm.": "norm2.",
+    },
+    "gte": {
+        "layers.": "encoder.layer.",
+        "self_attn.": "attention.",
+        "post_attention_layernorm.": "attn_ln.",
+        "post_mlp_layernorm.": "mlp_ln.",
+    },
+}
+JOINED = {
+    "nomic_bert": {"encoder.layers.{}.attn.Wqkv": [f"encoder.layers.{{}}.self_attn.{part}_proj" for part in "qkv"]},
+    "gte": {
+        "encoder.layer.{}.attention.qkv_proj": [f"encoder.layer.{{}}.attention.{part}_proj" for part in "qkv"],
+        "encoder.layer.{}.mlp.up_gate_proj": [f"encoder.layer.{{}}.mlp.{part}_proj" for part in ("up", "gate")],
+    },
 }
 
 
-def test_a_nomic_bert_is_read_as_it_was_published() -> None:
-    theirs = transformers.NomicBertModel(random_config("nomic_bert", random.Random(0)))
-    tensors: dict[str, Tensor] = {}
-    for name, tensor in loud_weights(theirs).state_dict().items():
-        published = name
-        for pair in NOMIC_NAMES.items():
-            published = published.replace(*pair)
-        tensors[published] = tensor
-    for layer in range(theirs.config.num_hidden_layers):
-        parts = [tensors.pop(f"encoder.layers.{layer}.self_attn.{part}_proj.weight") for part in "qkv"]
-        tensors[f"encoder.layers.{layer}.attn.Wqkv.weight"] = torch.cat(parts)
+def as_published(family: str, tensors: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
+    """Return tensors with the names that they were published with."""
+    renamed = {}
+    for name, tensor in tensors.items():
+        for pair in OLD_NAMES[family].items():
+            name = name.replace(*pair)  # noqa: PLW2901 — one name after the other
+        renamed[name] = tensor
+    for (one, parts), layer, kind in product(JOINED[family].items(), range(layers), ("weight", "bias")):
+        found = [renamed.pop(f"{part}.{kind}".format(layer), None) for part in parts]
+        there = [part for part in found if part is not None]
+        if there:
+            renamed[f"{one}.{kind}".format(layer)] = torch.cat(there)
+    return renamed
+
+
+@pytest.mark.parametrize("prefix", ["", "new."])
+@pytest.mark.parametrize("family", OLD_NAMES)
+def test_tensors_are_read_by_the_names_that_they_were_published_with(family: str, prefix: str) -> None:
+    theirs = loud_weights(getattr(transformers, f"{NAMES[family]}Model")(random_config(family, random.Random(0))))
+    published = as_published(family, theirs.state_dict(), theirs.config.num_hidden_layers)
+    tensors = {f"{prefix if family == 'gte' else ''}{name}": tensor for name, tensor in published.items()}
     config = {**theirs.config.to_dict(), "architectures": [VECTORS]}
     ours, again = converted_by_family(config, theirs.state_dict()), converted_by_family(config, tensors)
 
-    assert "emb_ln.weight" in tensors and "encoder.layers.0.attn.Wqkv.weight" in tensors
+    assert len(tensors) < len(theirs.state_dict()) and not tensors.keys() & {"layers.0.self_attn.q_proj.weight"}
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in ours.state_dict().items())
+
+
+def jina_by_hand(tensors: dict[str, Tensor], ids: Tensor, segments: Tensor, heads: int, layers: int) -> Tensor:
+    """Return the last hidden states of one text's ids (1, T), by the formulas of its paper: transformers has it not."""
+    functional = torch.nn.functional
+
+    def linear(x: Tensor, name: str) -> Tensor:
+        return functional.linear(x, tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], tensors[f"{name}.weight"], tensors[f"{name}.bias"], 1e-12)
+
+    places = torch.arange(ids.shape[1])
+    slopes = torch.tensor([2 ** (-8 * (head + 1) / heads) for head in range(heads)])  # of a power of two
+    bias = -slopes[:, None, None] * (places[:, None] - places).abs()
+    words, kinds = (tensors[f"embeddings.{kind}_embeddings.weight"] for kind in ("word", "token_type"))
+    x = norm(words[ids] + kinds[segments], "embeddings.LayerNorm")
+    for layer in range(layers):
+        name = f"encoder.layer.{layer}"
+        query, key, value = (
+            linear(x, f"{name}.attention.self.{part}").unflatten(-1, (heads, -1)).transpose(1, 2)
+            for part in ("query", "key", "value")
+        )
+        weights = (query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5 + bias).softmax(-1)
+        attended = linear((weights @ value).transpose(1, 2).flatten(2), f"{name}.attention.output.dense")
+        x = norm(x + attended, f"{name}.attention.output.LayerNorm")
+        gate, up = linear(x, f"{name}.mlp.gated_layers").chunk(2, dim=-1)
+        x = norm(x + linear(functional.gelu(gate) * up, f"{name}.mlp.wo"), f"{name}.mlp.layernorm")
+    return x
+
+
+@torch.no_grad()
+def test_a_jina_embeddings_2_is_read_as_it_was_published() -> None:
+    sizes = {"vocab_size": 61, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
+    sizes |= {"intermediate_size": 48, "max_position_embeddings": 64}
+    bert = loud_weights(transformers.BertModel(transformers.BertConfig(**sizes), add_pooling_layer=False))
+    kept = {name: part for name, part in bert.state_dict().items() if "embed" in name or "attention" in name}
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"gated_layers.weight": (96, 32), "wo.weight": (32, 48), "wo.bias": (32,)}
+    shapes |= {"layernorm.weight": (32,), "layernorm.bias": (32,)}
+    tensors = {
+        **{name: part for name, part in kept.items() if "position" not in name},
+        **{
+            f"encoder.layer.{layer}.mlp.{name}": torch.randn(shape, generator=draw) * 0.3
+            for layer, (name, shape) in product(range(2), shapes.items())
+        },
+    }
+    config = {**PUBLISHED["jina-embeddings-v2-base-en"], **sizes}
+    ours = converted_by_family(config, tensors)
+    assert isinstance(ours, TextEncoder)
+    ids, segments = torch.arange(4, 44)[None], torch.tensor([[0] * 30 + [1] * 10])
+
+    expected = jina_by_hand(tensors, ids, segments, heads=4, layers=2)
+    assert_equal(ours.encode(ids, torch.ones_like(ids), segments), expected)

@@ -40,6 +40,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "MPNetForSequenceClassification": ("classify", {**BERT, "num_labels": 4}),
     "ElectraForQuestionAnswering": ("answer", {**BERT, "embedding_size": 20, "type_vocab_size": 2}),
     "ElectraForMaskedLM": ("fill", {**BERT, "embedding_size": 20, "type_vocab_size": 2}),
+    "AlbertForMaskedLM": ("fill", {**BERT, "num_hidden_layers": 3, "embedding_size": 20, "type_vocab_size": 2}),
+    "GteForSequenceClassification": (
+        "classify",
+        {
+            **{**BERT, "num_labels": 3, "type_vocab_size": 1},
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0},
+        },
+    ),
     "NomicBertForTokenClassification": ("tag", {**BERT, "num_labels": 5, "type_vocab_size": 2}),
     "DebertaV2ForTokenClassification": (
         "tag",

@@ -45,7 +45,7 @@ def test_what_is_read_is_not_refused() -> None:
     fields.refuse_the_rest(frozenset())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"new"}))  # which transformers has not
 def test_every_family_refuses_a_field_that_it_does_not_know(family: str) -> None:
     with pytest.raises(CheckpointError, match=r"rope_twist is 3; this field is not known"):
         config = transformers.AutoConfig.for_model(family, architectures=["AnyForSequenceClassification"])

@@ -1,4 +1,4 @@
-"""GPT-2, GPT-Neo, GPT-NeoX and OPT."""
+"""GPT-2, GPT-Neo, GPT-NeoX, OPT and BLOOM."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ CLASSES: dict[str, tuple[Any, Any]] = {
     "gpt_neo": (transformers.GPTNeoConfig, transformers.GPTNeoForCausalLM),
     "gpt_neox": (transformers.GPTNeoXConfig, transformers.GPTNeoXForCausalLM),
     "opt": (transformers.OPTConfig, transformers.OPTForCausalLM),
+    "bloom": (transformers.BloomConfig, transformers.BloomForCausalLM),
 }
 LENGTH = 24  # of the longer row
 ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu", "gelu_pytorch_tanh"]
@@ -46,6 +47,9 @@ def random_config(family: str, seed: int) -> Any:
         return transformers.GPT2Config(**common, **sizes, n_inner=inner, scale_attn_weights=draw.choice([True, False]))
     if family == "gpt_neox":
         return _random_neox(common, heads, layers, inner or 40, draw)
+    if family == "bloom":
+        del common["activation_function"]
+        return transformers.BloomConfig(**common, hidden_size=heads * width, n_head=heads, n_layer=layers)
     if family == "opt":
         sizes = {"hidden_size": heads * width, "num_attention_heads": heads, "num_hidden_layers": layers}
         del common["layer_norm_epsilon"]
@@ -66,7 +70,8 @@ def random_config(family: str, seed: int) -> Any:
 
 def _random_neox(common: dict[str, Any], heads: int, layers: int, inner: int, draw: random.Random) -> Any:
     width, share = draw.choice([(4, 1.0), (4, 0.5), (16, 0.25), (20, 0.5), (20, 0.2)])
-    waves = {"rope_type": "default", "rope_theta": draw.choice([50.0, 10000.0]), "partial_rotary_factor": share}
+    scaling: dict[str, Any] = draw.choice([{"rope_type": "default"}, {"rope_type": "linear", "factor": 2.5}])
+    waves = {**scaling, "rope_theta": draw.choice([50.0, 10000.0]), "partial_rotary_factor": share}
     return transformers.GPTNeoXConfig(
         **{name: value for name, value in common.items() if name not in {"layer_norm_epsilon", "activation_function"}},
         **{"layer_norm_eps": common["layer_norm_epsilon"], "hidden_act": common["activation_function"]},
@@ -95,7 +100,7 @@ def test_logits_and_hidden_states_are_those_of_transformers(family: str, seed: i
     assert_equal(ours.project(hidden), expected.logits)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "distilgpt2", "tinystories-33m", "opt-125m", "pythia-160m"])
+@pytest.mark.parametrize("name", ["gpt2", "distilgpt2", "tinystories-33m", "opt-125m", "pythia-160m", "bloom-560m"])
 def test_a_published_configuration_is_read(name: str) -> None:
     config = PUBLISHED[name]
 
@@ -130,9 +135,11 @@ def test_what_published_files_say_without_effect_is_passed_over() -> None:
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True; only False"),
         ("gpt2", {"is_causal": False}, "is_causal is False; only True"),
         ("opt-125m", {"do_layer_norm_before": False}, "do_layer_norm_before is False; only True"),
+        ("bloom-560m", {"apply_residual_connection_post_layernorm": True}, "post_layernorm is True; only False"),
+        ("bloom-560m", {"n_inner": 3000}, "n_inner is 3000; only None is supported"),
         ("opt-125m", {"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512; only 768"),
         ("pythia-160m", {"rope_parameters": {"partial_rotary_factor": 1.0}, "rotary_pct": 0.5}, "say otherwise"),
-        ("pythia-160m", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_type is 'linear'; only default"),
+        ("pythia-160m", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_type is 'yarn'; only default"),
         (
             "pythia-160m",
             {"rope_scaling": {"type": "default"}, "rope_parameters": {"rope_theta": 1e4}},
@@ -163,6 +170,7 @@ SERVED: dict[str, dict[str, Any]] = {
         **{"hidden_size": 60, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 48},
         "rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.3},
     },
+    "bloom": {"hidden_size": 36, "n_head": 3, "n_layer": 2, "tie_word_embeddings": True},
     "opt": {"hidden_size": 36, "num_attention_heads": 3, "num_hidden_layers": 2, "ffn_dim": 48},
 }
 
@@ -170,7 +178,8 @@ SERVED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("family", SERVED)
 async def test_the_service_generates_what_transformers_does(family: str, tmp_path: Path) -> None:
     ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-    config = CLASSES[family][0](vocab_size=333, max_position_embeddings=90, **ids, **SERVED[family])
+    length = {"seq_length" if family == "bloom" else "max_position_embeddings": 90}
+    config = CLASSES[family][0](vocab_size=333, **length, **ids, **SERVED[family])
     theirs = loud_weights(CLASSES[family][1](config))
     draw = random.Random(0)
     prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (5, 1, 37, 50, 12)]

@@ -54,7 +54,8 @@ def random_config(family: str, seed: int) -> Any:
         "eos_token_id": 2,
     }
     rope = {"rope_type": "default", "rope_theta": theta}
-    scaled = {**rope, **LLAMA3, "original_max_position_embeddings": 16}
+    slower = {"rope_type": "linear", "factor": 2.5}
+    scaled = {**rope, **draw.choice([slower, {**LLAMA3, "original_max_position_embeddings": 16}])}
     act = draw.choice(["silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu"])
     if family == "gemma3":
         sizes |= {"hidden_activation": act, "attention_bias": draw.choice([True, False])}
@@ -89,11 +90,15 @@ def test_a_published_configuration_is_read(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("qwen2.5-0.5b", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_type is 'yarn'; only default and"),
+        (
+            "qwen2.5-0.5b",
+            {"rope_scaling": {"type": "yarn", "factor": 4.0}},
+            "rope_type is 'yarn'; only default, linear",
+        ),
         (
             "llama-3.2-1b",
-            {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
-            "rope_type is 'linear'; only default",
+            {"rope_scaling": {"rope_type": "linear", "factor": 4.0, "low_freq_factor": 1.0}},
+            "rope_parameters.low_freq_factor is 1.0; rope_type linear has no such field",
         ),
         (
             "llama-3.2-1b",

@@ -185,7 +185,7 @@ def test_a_configuration_is_checked_without_anything_else(folder: Path) -> None:
     assert stated_config(folder).architecture == "decoder"
 
     change(folder / "config.json", model_type="brand_new")
-    with pytest.raises(CheckpointError, match="the family 'brand_new' is not supported; one of bart"):
+    with pytest.raises(CheckpointError, match="the family 'brand_new' is not supported; one of albert"):
         stated_config(folder)
     (folder / "config.json").write_text("[]")
     with pytest.raises(CheckpointError, match=r"config\.json: must hold a JSON object"):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 import transformers
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.deberta_v2.modeling_deberta_v2 import (
     DisentangledSelfAttention,
     build_relative_position,
@@ -14,7 +15,16 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from model.config import AttentionConfig, HeadConfig, RelativeConfig
 from model.layers.attention import FullAttention, MultiHeadAttention
-from model.layers.relative import BucketedBias, DisentangledAttention, RelativeEmbeddings, bucket_of, log_bucket_of
+from model.layers.relative import (
+    BucketedBias,
+    DisentangledAttention,
+    LinearBias,
+    RelativeEmbeddings,
+    bucket_of,
+    log_bucket_of,
+    make_relative,
+    slopes_of,
+)
 from tests.model.layers.configs import decoder
 
 BUCKETED = RelativeConfig("bucketed", num_buckets=8, max_distance=20)
@@ -106,3 +116,20 @@ def test_disentangled_attention_equals_debertas() -> None:
     expected = theirs(x, torch.ones(2, 1, 40, 40), relative_pos=positions, rel_embeddings=vectors[0])[0]
     answer = ours(x, form, (vectors, places))
     assert (answer - expected).abs().max() < 1e-5 * expected.abs().max()
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 16, 20])
+def test_slopes_are_those_of_bloom(heads: int) -> None:
+    alibi = build_alibi_tensor(torch.ones(1, 3, dtype=torch.long), heads, torch.float32)  # (heads, 1, 3)
+
+    assert torch.allclose(slopes_of(heads), alibi[:, 0, 1])
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_scores_fall_with_the_distance_to_either_side(is_causal: bool) -> None:
+    bias = make_relative(decoder(attention=AttentionConfig(4, relative=RelativeConfig("linear"))), is_causal=is_causal)
+    assert isinstance(bias, LinearBias)
+    scores = bias(torch.tensor([[2], [5]]), torch.arange(5))  # (2, 4, 1, 5)
+
+    assert torch.equal(scores[0, 0, 0], torch.tensor([2.0, 1, 0, 1, 2]) * -slopes_of(4)[0])
+    assert torch.equal(scores[1, :, 0, 0], -5 * slopes_of(4))

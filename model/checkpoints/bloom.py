@@ -1,0 +1,81 @@
+"""BLOOM (BigScience 2022): a decoder whose scores fall with the distance; embeddings have a norm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from model.checkpoints.decoders import HEADS, UNUSED, by_heads, decoder_head
+from model.checkpoints.family import Family, HFConfig, Names, norms_and_biases, require
+from model.checkpoints.fields import field_names
+from model.config import (
+    AttentionConfig,
+    EmbeddingsConfig,
+    FeedForwardConfig,
+    NormConfig,
+    PositionsConfig,
+    RelativeConfig,
+    TransformerConfig,
+)
+
+
+def bloom_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a BLOOM, some of whose fields have two names."""
+    require(config, apply_residual_connection_post_layernorm=False)
+    d_model = config["n_embed"] or config["hidden_size"]
+    return TransformerConfig(
+        architecture="decoder",
+        vocab_size=config["vocab_size"],
+        d_model=d_model,
+        attention=AttentionConfig(config["num_attention_heads"] or config["n_head"], relative=RelativeConfig("linear")),
+        feed_forward=FeedForwardConfig(4 * d_model, "gelu-tanh"),
+        num_decoder_layers=config["num_hidden_layers"] or config["n_layer"],
+        max_positions=config["seq_length"],
+        positions=PositionsConfig("none"),
+        norm=NormConfig(epsilon=config["layer_norm_epsilon"]),
+        embeddings=EmbeddingsConfig(norm=True),
+        head=decoder_head(config),
+        dropout=config["hidden_dropout"],
+    )
+
+
+DEFAULTS: dict[str, Any] = {
+    "vocab_size": 250880,
+    "hidden_size": 64,
+    "n_embed": None,
+    "n_layer": 2,
+    "num_hidden_layers": None,
+    "n_head": 8,
+    "num_attention_heads": None,
+    "n_inner": None,
+    "seq_length": 2048,  # of its training; further than that nothing was learned
+    "layer_norm_epsilon": 1e-5,
+    "hidden_dropout": 0.0,
+    "apply_residual_connection_post_layernorm": False,
+    "tie_word_embeddings": True,
+    "is_causal": True,
+}
+# How it was computed.
+HARMLESS = field_names(
+    "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv"
+    " slow_but_exact unk_token_id"
+)
+
+LAYER, BLOCK = "h.{}", "decoder.blocks.{}"
+QKV = tuple(f"{BLOCK}.self_attention.{name}" for name in ("query", "key", "value"))
+NAMES: Names = {
+    "word_embeddings.weight": "embeddings.words.weight",
+    **by_heads(f"{LAYER}.self_attention.query_key_value", *QKV),
+    **norms_and_biases(
+        {
+            "word_embeddings_layernorm": "embeddings.norm",
+            f"{LAYER}.self_attention.dense": f"{BLOCK}.self_attention.output",
+            f"{LAYER}.mlp.dense_h_to_4h": f"{BLOCK}.feed_forward.expand",
+            f"{LAYER}.mlp.dense_4h_to_h": f"{BLOCK}.feed_forward.contract",
+            f"{LAYER}.input_layernorm": f"{BLOCK}.self_attention_residual.norm",
+            f"{LAYER}.post_attention_layernorm": f"{BLOCK}.feed_forward_residual.norm",
+            "ln_f": "decoder.final_norm",
+        }
+    ),
+}
+
+BLOOM = Family(bloom_config, NAMES, DEFAULTS, HARMLESS, prefixes=("transformer.",), heads=HEADS, unused=UNUSED)
