@@ -11,7 +11,7 @@ Architecture = Literal["encoder", "decoder", "encoder_decoder", "vision"]
 PositionKind = Literal["sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned", "rotary", "none"]
 RelativeKind = Literal["bucketed", "disentangled", "linear"]
 NormKind = Literal["layer", "rms"]
-NormPlacement = Literal["pre", "post", "sandwich"]
+NormPlacement = Literal["pre", "post", "sandwich", "output"]
 Activation = Literal["relu", "gelu", "gelu-tanh", "quick-gelu", "silu", "tanh", "none"]
 HeadKind = Literal["words", "classify", "tag", "answer", "embed", "fill", "sparse", "pretrain"]
 Pooling = Literal["first", "mean", "last", "weighted"]
@@ -59,6 +59,7 @@ class AttentionConfig(Checked):
     qkv_bias: bool = True
     output_bias: bool = True
     qk_norm: bool = False  # an RMS norm over each head's query and key (Henry et al. 2020; Qwen3, Gemma 3)
+    qk_norm_of: Literal["head", "heads"] = "head"  # or over those of all heads together (OLMo 2)
     scale: float | None = None  # what scores are multiplied by; None: 1/√head_dim (1: T5, GPT-Neo)
     # Local attention (Beltagy et al. 2020): a decoder's token sees itself and the window − 1 tokens before it; an
     # encoder's those at most window / 2 away. Of the layers named; the others see everything.
@@ -67,6 +68,7 @@ class AttentionConfig(Checked):
     relative: RelativeConfig | None = None
 
     def __post_init__(self) -> None:
+        self._check_choices()
         self._check_at_least(1, "num_heads")
         self._check(
             "num_kv_heads",
@@ -142,7 +144,8 @@ class NormConfig(Checked):
     """Normalisation of each position's vector: LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019).
 
     `post`: behind the sum of sublayer and residual (Vaswani et al. 2017); `pre`: before the sublayer, and once more at
-    the end (Xiong et al. 2020); `sandwich`: before and behind the sublayer (Ding et al. 2021, CogView; Gemma 2 and 3).
+    the end (Xiong et al. 2020); `output`: behind the sublayer, before the sum (Liu et al. 2022, Swin 2; OLMo 2);
+    `sandwich`: before and behind the sublayer (Ding et al. 2021, CogView; Gemma 2 and 3).
     """
 
     GROUP = "norm."
@@ -180,7 +183,7 @@ class EmbeddingsConfig(Checked):
     """What is added to a word's vector, and done with the sum, before the first block."""
 
     GROUP = "embeddings."
-    scale: bool = False  # words times √d_model (Vaswani et al. 2017, section 3.4; Gemma)
+    scale: bool | float = False  # words times √d_model (Vaswani et al. 2017, section 3.4; Gemma), or a number (Granite)
     norm: bool = False  # a norm over the sum (Devlin et al. 2019, BERT)
     segments: int = 0  # BERT's vectors of sentence A and sentence B
     # Of the vectors that are summed, which a linear map then makes as wide as the model (Lan et al. 2020, ALBERT,
@@ -188,6 +191,7 @@ class EmbeddingsConfig(Checked):
     width: int | None = None
 
     def __post_init__(self) -> None:
+        self._check("scale", self.scale is False or self.scale > 0, "false, true, or greater than 0")
         self._check_at_least(0, "segments")
         self._check("width", self.width is None or self.width >= 1, "at least 1, or left out")
 
@@ -286,6 +290,7 @@ class TransformerConfig(Checked):
     max_positions: int = 512
     positions: PositionsConfig = PositionsConfig()
     norm: NormConfig = NormConfig()
+    residual_scale: float = 1.0  # of what each sublayer adds (Granite)
     embeddings: EmbeddingsConfig = EmbeddingsConfig()
     head: HeadConfig = HeadConfig()
     vision: VisionConfig | None = None  # of architecture vision
@@ -296,6 +301,9 @@ class TransformerConfig(Checked):
         self._check_at_least(1, "d_model", "max_positions")
         self._check_at_least(0, "num_encoder_layers", "num_decoder_layers")
         self._check("dropout", 0 <= self.dropout < 1, "at least 0 and less than 1")
+        self._check("residual_scale", self.residual_scale > 0, "greater than 0")
+        is_apart = self.residual_scale == 1 or self.norm.placement != "post"
+        self._check("residual_scale", is_apart, "1 where norm.placement is post")
         self._check_input()
         self._check_layers()
         self._check_widths()

@@ -16,7 +16,7 @@ def initialise(module: nn.Module, config: TransformerConfig) -> None:
     Where embeddings are scaled up, as in Vaswani et al. 2017: embeddings from N(0, 1/d_model), linear maps uniform
     after Glorot. Else all from N(0, 0.02²), as BERT and GPT do.
     """
-    is_scaled = config.embeddings.scale
+    is_scaled = config.embeddings.scale is True
     for part in module.modules():
         if isinstance(part, nn.Embedding):
             nn.init.normal_(part.weight, std=config.d_model**-0.5 if is_scaled else 0.02)

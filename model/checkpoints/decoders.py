@@ -36,7 +36,7 @@ def by_heads(theirs: str, *ours: str) -> dict[str, Parts]:
         f"{theirs}.{part}": Parts(
             tuple(f"{name}.{part}" for name in ours),
             lambda heads: tuple(each.flatten(0, 1) for each in heads.chunk(len(ours), dim=1)),
-            by_head=True,
+            rows="query head",
         )
         for part in ("weight", "bias")
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from torch import Tensor
 
@@ -47,11 +47,16 @@ class Parts:
 
     targets: tuple[str, ...]
     change: Callable[[Tensor], tuple[Tensor, ...]]
-    by_head: bool = False  # `change` is given the rows of each head, (num_heads, rows, …)
+    # What `change` is given: all rows, those of a query head (num_heads, rows, …) or those of a head (heads, head_dim, …)
+    rows: Literal["all", "query head", "head"] = "all"
 
-    def of(self, tensor: Tensor, num_heads: int) -> tuple[Tensor, ...]:
+    def of(self, tensor: Tensor, config: TransformerConfig) -> tuple[Tensor, ...]:
         """Return the parameters' values, in the targets' order."""
-        return self.change(tensor.unflatten(0, (num_heads, -1)) if self.by_head else tensor)
+        if self.rows == "query head":
+            tensor = tensor.unflatten(0, (config.attention.num_heads, -1))
+        elif self.rows == "head":
+            tensor = tensor.unflatten(0, (-1, config.head_dim))
+        return self.change(tensor)
 
 
 Names = Mapping[str, str | Parts]
@@ -105,7 +110,7 @@ def load(
         model = build(stored).eval()
     parameters = dict(model.named_parameters())
     found: set[str] = set()
-    for name, target, part in _values(family, config.attention.num_heads, tensors, ours or {}):
+    for name, target, part in _values(family, config, tensors, ours or {}):
         if target in OUTPUTS and target not in parameters:
             target = WORDS  # noqa: PLW2901 — the two are tied
         if target in family.surplus and target not in parameters:
@@ -156,18 +161,18 @@ def _as_stored(family: Family, config: TransformerConfig, tensors: Mapping[str, 
 
 
 def _values(
-    family: Family, num_heads: int, tensors: Mapping[str, Tensor], ours: Mapping[str, Tensor]
+    family: Family, config: TransformerConfig, tensors: Mapping[str, Tensor], ours: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, str, Tensor]]:
     """Yield what parameters become, one at a time: a tensor's name, the parameter's, and the numbers."""
     yield from ((name, name, tensor) for name, tensor in ours.items())
     for name, tensor in tensors.items():
-        yield from ((name, target, part) for target, part in _renamed(family, num_heads, name, tensor))
+        yield from ((name, target, part) for target, part in _renamed(family, config, name, tensor))
 
 
-def _renamed(family: Family, num_heads: int, name: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
+def _renamed(family: Family, config: TransformerConfig, name: str, tensor: Tensor) -> list[tuple[str, Tensor]]:
     targets = targets_of(family, name)
     entry = family.names.get(_pattern(family, name))
-    parts = entry.of(tensor, num_heads) if isinstance(entry, Parts) else (tensor,) * len(targets)
+    parts = entry.of(tensor, config) if isinstance(entry, Parts) else (tensor,) * len(targets)
     return list(zip(targets, parts, strict=True))
 
 

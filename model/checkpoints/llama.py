@@ -1,15 +1,20 @@
-"""Llama (Touvron et al. 2023), SmolLM2, Mistral, Qwen2 and 2.5, Qwen3: one architecture with switches.
+"""Llama (Touvron et al. 2023), SmolLM2, Mistral, Qwen2 and 2.5, Qwen3, ERNIE 4.5, OLMo 2, EXAONE 4.
 
-Pre-norm decoders with rotary positions, RMS norms, gated feed-forward, and heads that share keys and values.
+One architecture with switches: decoders with rotary positions, RMS norms, gated feed-forward, and heads that share keys
+and values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
-from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases
+from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
 from model.checkpoints.fields import field_names
 from model.checkpoints.rope import layers_with_window, rotary_positions
 from model.config import (
@@ -40,6 +45,26 @@ def qwen3_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a Qwen3, which has norms on queries and keys."""
     local = _qwen_windows(config)
     return configure(config, attention(config, bias=config["attention_bias"], qk_norm=True, local=local))
+
+
+def ernie_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of an ERNIE 4.5, where neighbouring features turn together: see `TURNING_PAIRS`."""
+    made, bias = configure(config, attention(config, bias=config["use_bias"])), config["use_bias"]
+    return replace(made, feed_forward=replace(made.feed_forward, bias=bias))
+
+
+def olmo2_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of an OLMo 2, whose norms are behind the sublayers, and over all queries and keys."""
+    heads = attention(config, bias=config["attention_bias"], qk_norm=True)
+    made = configure(config, replace(heads, qk_norm_of="heads"))
+    return replace(made, norm=replace(made.norm, placement="output"))
+
+
+def exaone4_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of an EXAONE 4 without windows, whose norms are behind the sublayers."""
+    require(config, sliding_window=None)
+    made = configure(config, attention(config, qk_norm=True))
+    return replace(made, norm=replace(made.norm, placement="output"))
 
 
 def _qwen_windows(config: HFConfig) -> Sequence[int]:
@@ -118,6 +143,25 @@ NAMES: Names = {
     "layers.{}.post_attention_layernorm.weight": f"{BLOCK}.feed_forward_residual.norm.weight",
 }
 
+OUTPUT_NORMS: Names = {
+    **{name: target for name, target in {**MAPS, **NORMS}.items() if "input_layernorm" not in name},
+    "layers.{}.post_attention_layernorm.weight": f"{BLOCK}.self_attention_residual.output_norm.weight",
+    "layers.{}.post_feedforward_layernorm.weight": f"{BLOCK}.feed_forward_residual.output_norm.weight",
+}
+
+
+def _in_halves(heads: Tensor) -> tuple[Tensor, ...]:
+    """Put the first of each pair of neighbouring rows into the first half of a head, (heads, head_dim, …)."""
+    return (torch.cat((heads[:, ::2], heads[:, 1::2]), dim=1).flatten(0, 1),)
+
+
+# The features of queries and keys that turn together are neighbours; ours are as far apart as half a head.
+TURNING_PAIRS: Names = {
+    f"layers.{{}}.self_attn.{theirs}_proj.{part}": Parts((f"{BLOCK}.self_attention.{ours}.{part}",), _in_halves, "head")
+    for theirs, ours in (("q", "query"), ("k", "key"))
+    for part in ("weight", "bias")
+}
+
 # What older files leave out.
 DEFAULTS: Mapping[str, Any] = {
     "is_causal": True,
@@ -149,6 +193,10 @@ def family(
 
 
 LLAMA = family(llama_config, {**DEFAULTS, "num_key_value_heads": None}, field_names("is_llama_config"))
+ERNIE_DEFAULTS = {**DEFAULTS, "head_dim": 128, "use_bias": False, "tie_word_embeddings": True}
+ERNIE45 = family(ernie_config, ERNIE_DEFAULTS, table={**NAMES, **TURNING_PAIRS})
+OLMO2 = family(olmo2_config, {**DEFAULTS, "num_key_value_heads": None}, table=OUTPUT_NORMS)
+EXAONE4 = family(exaone4_config, DEFAULTS, field_names("sliding_window_pattern layer_types"), OUTPUT_NORMS)
 MISTRAL = family(mistral_config, {**DEFAULTS, "sliding_window": 4096})
 QWEN2 = family(qwen2_config, QWEN_DEFAULTS, WINDOWLESS)
 QWEN3 = family(qwen3_config, {**QWEN_DEFAULTS, "head_dim": 128}, WINDOWLESS)

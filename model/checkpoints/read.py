@@ -29,12 +29,13 @@ from model.checkpoints.generation import OutputSettings, read_output_settings
 from model.checkpoints.gpt2 import GPT2
 from model.checkpoints.gpt_neo import GPT_NEO
 from model.checkpoints.gpt_neox import GPT_NEOX
+from model.checkpoints.granite import GRANITE, GRANITE_HYBRID
 from model.checkpoints.gte import GTE
 from model.checkpoints.heads import check_head, is_bare, purpose_of
 from model.checkpoints.images import read_image_format
 from model.checkpoints.jina import ALIBI, JINA
 from model.checkpoints.languages import languages_in_files, read_languages
-from model.checkpoints.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from model.checkpoints.llama import ERNIE45, EXAONE4, LLAMA, MISTRAL, OLMO2, QWEN2, QWEN3
 from model.checkpoints.logit_score import (
     NAME,
     LogitScore,
@@ -70,10 +71,14 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "deit": DEIT,
     "distilbert": DISTILBERT,
     "electra": ELECTRA,
+    "ernie4_5": ERNIE45,
+    "exaone4": EXAONE4,
     "gemma3_text": GEMMA3,
     "gpt2": GPT2,
     "gpt_neo": GPT_NEO,
     "gpt_neox": GPT_NEOX,
+    "granite": GRANITE,
+    "granitemoehybrid": GRANITE_HYBRID,
     "gte": GTE,
     "llama": LLAMA,
     "m2m_100": M2M100,
@@ -85,6 +90,7 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "mt5": MT5,
     "new": GTE,  # as it was published
     "nomic_bert": NOMIC_BERT,
+    "olmo2": OLMO2,
     "opt": OPT,
     "pegasus": PEGASUS,
     "qwen2": QWEN2,

@@ -176,9 +176,10 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(config.d_model, kv_width, bias=attention.qkv_bias)
         self.value = nn.Linear(config.d_model, kv_width, bias=attention.qkv_bias)
         self.output = nn.Linear(width, config.d_model, bias=attention.output_bias)
-        has_norms = attention.qk_norm
-        self.query_norm = RMSNorm(config.head_dim, config.norm.epsilon) if has_norms else nn.Identity()
-        self.key_norm = RMSNorm(config.head_dim, config.norm.epsilon) if has_norms else nn.Identity()
+        has_norms, self.normalises_heads = attention.qk_norm, attention.qk_norm_of == "head"
+        widths = (config.head_dim, config.head_dim) if self.normalises_heads else (width, kv_width)
+        self.query_norm = RMSNorm(widths[0], config.norm.epsilon) if has_norms else nn.Identity()
+        self.key_norm = RMSNorm(widths[1], config.norm.epsilon) if has_norms else nn.Identity()
 
     def forward(self, x: Tensor, attention: Attention, relative: Tensor | None = None) -> Tensor:
         """Attend from x (B, T, d_model), as `attention` does; returns (B, T, d_model).
@@ -207,6 +208,6 @@ class MultiHeadAttention(nn.Module):
         return x.transpose(1, 2).flatten(2)
 
     def _normalised(self, x: Tensor, norm: nn.Module) -> Tensor:
-        if isinstance(norm, nn.Identity):
-            return x
+        if isinstance(norm, nn.Identity) or not self.normalises_heads:
+            return norm(x)
         return norm(x.unflatten(-1, (-1, self.head_dim))).flatten(-2)

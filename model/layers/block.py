@@ -35,14 +35,15 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """Add & Norm around a sublayer: the norm behind the sum, before the sublayer, or before and behind it."""
+    """Add & Norm around a sublayer: the norm behind the sum, or before the sublayer, behind it, or both."""
 
     def __init__(self, config: TransformerConfig, *, has_norm: bool = True) -> None:
         super().__init__()
-        self.placement = config.norm.placement
+        self.placement, self.scale = config.norm.placement, config.residual_scale
+        has_norm = has_norm and self.placement != "output"
         self.norm = make_norm(config.norm, config.d_model) if has_norm else nn.Identity()
-        is_sandwich = self.placement == "sandwich"
-        self.output_norm = make_norm(config.norm, config.d_model) if is_sandwich else nn.Identity()
+        has_output_norm = self.placement in {"output", "sandwich"}
+        self.output_norm = make_norm(config.norm, config.d_model) if has_output_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -53,7 +54,8 @@ class Residual(nn.Module):
 
     def branch(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Return what is added to x, unless the norm is behind the sum."""
-        return self.dropout(self.output_norm(sublayer(self.norm(x))))
+        added = self.dropout(self.output_norm(sublayer(self.norm(x))))
+        return added if self.scale == 1 else added * self.scale
 
 
 class Block(nn.Module):

@@ -27,7 +27,7 @@ class Embeddings(nn.Module):
         self.norm = make_norm(config.norm, width) if choices.norm else nn.Identity()
         self.project = nn.Linear(width, config.d_model) if choices.width is not None else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
-        self.scale = math.sqrt(config.d_model) if choices.scale else None
+        self.scale = math.sqrt(config.d_model) if choices.scale is True else choices.scale or None
 
     def forward(
         self, input_ids: Tensor, position_ids: Tensor | None = None, segment_ids: Tensor | None = None

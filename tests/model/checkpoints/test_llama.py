@@ -27,6 +27,11 @@ CLASSES: dict[str, tuple[Any, Any]] = {
     "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
     "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
     "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
+    "granite": (transformers.GraniteConfig, transformers.GraniteForCausalLM),
+    "granitemoehybrid": (transformers.GraniteMoeHybridConfig, transformers.GraniteMoeHybridForCausalLM),
+    "ernie4_5": (transformers.Ernie4_5Config, transformers.Ernie4_5ForCausalLM),
+    "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM),
+    "exaone4": (transformers.Exaone4Config, transformers.Exaone4ForCausalLM),
 }
 LENGTH = 24  # of the longer row
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -66,17 +71,27 @@ def random_config(family: str, seed: int) -> Any:
         sizes |= {"layer_types": draw.choice([None, [draw.choice(kinds) for _ in range(layers)]])}
     else:
         sizes |= {"hidden_act": act}
-        window = draw.choice([None, 1, 5, 30]) if family != "llama" else None
+        window = draw.choice([None, 1, 5, 30]) if family in {"mistral", "qwen2", "qwen3"} else None
         sizes |= {"rope_parameters": draw.choice([rope, scaled]) if window is None else rope}
         if family == "mistral":
             sizes |= {"sliding_window": window}
         if family in {"qwen2", "qwen3"}:
             sizes |= {"use_sliding_window": window is not None, "sliding_window": window}
             sizes |= {"max_window_layers": draw.randrange(layers)}
-        if family in {"llama", "qwen3"}:
+        if family in {"llama", "qwen3", "granite", "granitemoehybrid", "olmo2"}:
             sizes |= {"attention_bias": draw.choice([True, False])}
-        if family == "llama":
+        if family in {"llama", "granite"}:
             sizes |= {"mlp_bias": draw.choice([True, False])}
+        if family in {"granite", "granitemoehybrid"}:
+            sizes |= {name: draw.choice([1.0, 0.3]) for name in ("attention_multiplier", "residual_multiplier")}
+            sizes |= {name: draw.choice([1, 6.0]) for name in ("embedding_multiplier", "logits_scaling")}
+        if family == "granitemoehybrid":
+            sizes |= {"num_local_experts": 0, "layer_types": ["attention"] * layers, "position_embedding_type": "rope"}
+            sizes |= {"shared_intermediate_size": sizes["intermediate_size"], "mamba_n_heads": 1}
+        if family == "ernie4_5":
+            sizes |= {"use_bias": draw.choice([True, False])}
+        if family == "exaone4":
+            sizes |= {"sliding_window": None, "layer_types": ["full_attention"] * layers}
     return CLASSES[family][0](**sizes)
 
 
@@ -189,6 +204,14 @@ SERVED: dict[str, dict[str, Any]] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
         },
     },
+    "granitemoehybrid": {
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 40, "mamba_n_heads": 1},
+        **{"attention_multiplier": 0.2, "residual_multiplier": 0.4, "embedding_multiplier": 3.0},
+        **{"logits_scaling": 2.0, "num_local_experts": 0, "layer_types": ["attention"] * 2, "eos_token_id": 2},
+        **{"position_embedding_type": "rope", "shared_intermediate_size": 40},
+    },
+    "olmo2": {"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 60, "eos_token_id": 2},
+    "ernie4_5": {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 40, "head_dim": 12},
     "qwen2": {
         **{"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 72, "tie_word_embeddings": False},
         **{"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1, "eos_token_id": 2},
