@@ -47,7 +47,7 @@ class Parts:
 
     targets: tuple[str, ...]
     change: Callable[[Tensor], tuple[Tensor, ...]]
-    # What `change` is given: all rows, those of a query head (num_heads, rows, …) or those of a head (heads, head_dim, …)
+    # What `change` is given: all rows, those of a query head (num_heads, rows, …) or of any head (heads, head_dim, …)
     rows: Literal["all", "query head", "head"] = "all"
 
     def of(self, tensor: Tensor, config: TransformerConfig) -> tuple[Tensor, ...]:

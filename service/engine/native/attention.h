@@ -36,10 +36,12 @@ struct Rotary {
 };
 
 // What is added to scores: of row b, head h and new token t the numbers from data + b·row + h·head + t·token on, one
-// for each token that it may see. Nothing if `data` is null.
+// for each token that it may see. Nothing if `data` is null. Or, unless `slopes` is null, in head h slopes[h] times how far
+// a token is from the query's own (ALiBi: Press et al., "Train Short, Test Long", 2022).
 struct Bias {
   const float* data;
   int64_t row, head, token;
+  const float* slopes;
 };
 
 // What keys and values are kept in: rows × K heads × capacity × D numbers of 32 or 16 bits.

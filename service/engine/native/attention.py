@@ -10,6 +10,7 @@ import onnx
 from onnx import helper
 
 DOMAIN = "trifold"  # of our operators
+BIAS = 9  # which input of ours it is
 # Inputs of a graph that say whose each row is, and whose source it sees; they may be left out.
 SLOTS, SOURCE_SLOTS = "attention_slots", "attention_source_slots"
 SOURCE = "cross_"  # how names of inputs begin that are a source's keys and values: see `model.package.inputs`
@@ -48,6 +49,26 @@ def own_attention(node: onnx.NodeProto, inputs: Mapping[str, onnx.TypeProto.Tens
 def takes_width(width: int) -> bool:
     """Tell whether heads of a width, in numbers, can be attended to a cache by ours; 0 is one that is not known."""
     return 0 < width <= MAX_HEAD_WIDTH and width % WIDTH_UNIT == 0
+
+
+# The nodes that make a bias which falls with the distance of tokens, the last first: `model.layers.relative.LinearBias`.
+LINEAR_BIAS = ("Mul", "Cast", "Unsqueeze", "Abs", "Sub")
+
+
+def slopes_of(bias: str, makers: Mapping[str, onnx.NodeProto]) -> str | None:
+    """Return the name of what distances are multiplied by to make a bias, (heads, 1, 1), if it is made so.
+
+    Ours multiplies distances itself: of 8,000 tokens and 12 heads such a bias has 3 GB.
+    """
+    made = [makers.get(bias)]
+    for operator in LINEAR_BIAS:
+        node = made[-1]
+        if node is None or node.op_type != operator:
+            return None
+        made.append(makers.get(node.input[0]))
+    assert made[0] is not None
+    slopes: str = made[0].input[1]
+    return None if slopes in makers else slopes
 
 
 def is_to_source(own: onnx.NodeProto) -> bool:

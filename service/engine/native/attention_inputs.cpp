@@ -85,6 +85,12 @@ OrtStatus* FindRotary(const Attention& attention, const Tensor* inputs, Attentio
 OrtStatus* FindBias(const Attention& attention, const Tensor* inputs, AttentionRun* run) {
   if (!inputs[kBias].is_given) return nullptr;
   const Shape& shape = inputs[kBias].shape;
+  if (shape.rank == 3) {
+    if (shape.sizes[0] != attention.heads || shape.sizes[1] != 1 || shape.sizes[2] != 1)
+      return Invalid("trifold.Attention: there is one slope a head");
+    run->bias.slopes = static_cast<const float*>(inputs[kBias].data);
+    return nullptr;
+  }
   const int64_t wanted[] = {run->rows, attention.heads, run->tokens};
   int64_t strides[3], stride = shape.rank == 4 ? shape.sizes[3] : 0;
   for (int64_t row = 0; row < run->rows; ++row)
@@ -95,7 +101,7 @@ OrtStatus* FindBias(const Attention& attention, const Tensor* inputs, AttentionR
     strides[dimension] = size == 1 ? 0 : stride;
     stride *= size;
   }
-  run->bias = {static_cast<const float*>(inputs[kBias].data), strides[0], strides[1], strides[2]};
+  run->bias = {static_cast<const float*>(inputs[kBias].data), strides[0], strides[1], strides[2], nullptr};
   return nullptr;
 }
 

@@ -2,8 +2,8 @@
 //
 // Inputs, as GroupQueryAttention of ONNX Runtime has them: query (B, T, H·D), key and value (B, T, K·D), or all three in
 // query, (B, T, (H + 2K)·D); past_key and past_value (B, K, S, D); last_positions (B) and total_length () int32; where
-// heads are turned cosines and sines (positions, pairs); maybe a bias that broadcasts to (B, H, T, total_length); and maybe
-// slots (B) int32. The first output is (B, T, H·D).
+// heads are turned cosines and sines (positions, pairs); maybe a bias that broadcasts to (B, H, T, total_length), or slopes
+// (H, 1, 1) by which scores change with the distance of tokens; and maybe slots (B) int32. The first output is (B, T, H·D).
 
 #pragma once
 

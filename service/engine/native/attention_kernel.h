@@ -111,7 +111,8 @@ SIMD void Take(const Work& work, const Segment& segment, int64_t kv_head, int64_
         continue;
       }
       Query& query = tile->queries[tile->count];
-      query = {0, position + 1, nullptr, output, kNothing};
+      const float slope = run.bias.slopes == nullptr ? 0 : run.bias.slopes[head];
+      query = {0, position + 1, nullptr, output, kNothing, slope, position};
       if (attention.window > 0) query.begin = std::max<int64_t>(0, query.end - attention.window);
       if (run.bias.data != nullptr)
         query.bias = run.bias.data + row * run.bias.row + head * run.bias.head + place % run.tokens * run.bias.token;

@@ -46,7 +46,17 @@ struct Query {
   const float* bias;   // of token 0, or null
   float* output;
   float greatest;      // score so far
+  float slope;         // times how far a token is from its own, `position`, is added, too
+  int64_t position;
 };
+
+alignas(64) constexpr float kPlaces[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// How far sixteen tokens, of which `token` is the first, are from the one at a position.
+SIMD Floats DistancesFrom(int64_t position, int64_t token) {
+  const Floats behind = Add(Load(kPlaces), All(static_cast<float>(token - position)));
+  return Max(behind, Subtract(All(0), behind));
+}
 
 // Turns a head at a position.
 SIMD void Turn(const Rotary& rotary, int64_t position, float* head) {
@@ -73,6 +83,7 @@ SIMD void WeightsOf(int64_t begin, int64_t end, float* scores, int64_t width, fl
   for (int64_t token = begin; token < end; token += kLanes) {
     const Lanes lanes = LanesBetween(first - token, last - token);
     Floats score = Select(lanes, Load(scores + token - begin), All(kNothing));
+    if (query->slope != 0) score = MultiplyAdd(All(query->slope), DistancesFrom(query->position, token), score);
     if (query->bias != nullptr) score = Add(score, Load(lanes, query->bias + token));
     Store(scores + token - begin, score);
     greatest = Max(greatest, score);

@@ -24,12 +24,14 @@ from onnx import helper
 
 from service.engine.arrays import Array
 from service.engine.native.attention import (
+    BIAS,
     DOMAIN,
     SLOTS,
     SOURCE_SLOTS,
     is_to_source,
     own_attention,
     own_ragged_attention,
+    slopes_of,
 )
 from service.engine.native.products import Product, Products
 from service.engine.onnx_nodes import drop_unused
@@ -116,7 +118,10 @@ class _Rewrite:
         old = list(self._model.graph.node)
         products = (self._products.of(node) for node in old if node.op_type == "MatMulIntegerToFloat")
         ours = {id(product.last): self._linear(product) for product in products if product is not None}
-        ours |= self._attentions([node for node in old if node.op_type == "GroupQueryAttention"])
+        attentions = self._attentions([node for node in old if node.op_type == "GroupQueryAttention"])
+        for node in attentions.values():
+            node.input[BIAS] = slopes_of(node.input[BIAS], self._products.makers) or node.input[BIAS]
+        ours |= attentions
         if not ours:
             return False
         nodes = [ours.get(id(node), node) for node in old]

@@ -38,7 +38,7 @@ class Products:
         self._folder = folder
         inputs = {each.name for each in graph.input}  # may be given with a run, although they have a value
         self._initializers = {each.name: each for each in graph.initializer if each.name not in inputs}
-        self._makers, self.users = makers_of(graph), users_of(graph)
+        self.makers, self.users = makers_of(graph), users_of(graph)
         self._outputs = {output.name for output in graph.output}
 
     def values(self, name: str) -> Array:
@@ -49,7 +49,7 @@ class Products:
         """Return what a product consists of, if it is of a form that our operator has."""
         rounded, matrix, step, scales, zero_point, matrix_zero_point, bias = [*node.input, *[""] * 7][:7]
         matrix, is_transposed = self._behind_transposition(matrix)
-        rounding = self._makers.get(rounded)
+        rounding = self.makers.get(rounded)
         if matrix_zero_point or rounding is None or rounding.op_type != "QuantizeLinear" or len(rounding.input) != 3:
             return None
         given, *own = rounding.input
@@ -88,21 +88,21 @@ class Products:
 
     def _behind_transposition(self, matrix: str) -> tuple[str, bool]:
         """Return a matrix before it was transposed, and whether it was; one of other dimensions than two never is."""
-        node = self._makers.get(matrix)
+        node = self.makers.get(matrix)
         if node is None or node.op_type != "Transpose" or [list(each.ints) for each in node.attribute] != [[1, 0]]:
             return matrix, False
         return node.input[0], True
 
     def _by_rows(self, scaled: str, node: onnx.NodeProto) -> tuple[str, onnx.NodeProto] | None:
         """Return rows before they were divided by their largest numbers, and the product once it has these again."""
-        division = self._makers.get(scaled)
+        division = self.makers.get(scaled)
         if division is None or division.op_type != "Div":
             return None
         given, largest = division.input
-        maximum = self._makers.get(largest)
+        maximum = self.makers.get(largest)
         if maximum is None or maximum.op_type != "ReduceMax" or not self._is_of_rows(maximum):
             return None
-        size = self._makers.get(maximum.input[0])
+        size = self.makers.get(maximum.input[0])
         if size is None or size.op_type != "Abs" or size.input[0] != given:
             return None
         multiplication = self._only_user(node)

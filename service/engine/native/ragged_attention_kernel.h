@@ -125,7 +125,8 @@ SIMD int64_t Take(const Work& work, int64_t row, int64_t kv_head, int64_t first,
       continue;
     }
     Query& query = held->tile[taken];
-    query = {0, attention.is_causal ? token + 1 : end, nullptr, output, kNothing};
+    const float slope = run.bias.slopes == nullptr ? 0 : run.bias.slopes[head];
+    query = {0, attention.is_causal ? token + 1 : end, nullptr, output, kNothing, slope, token};
     if (attention.window > 0) query.begin = std::max<int64_t>(0, token + 1 - attention.window);
     if (run.bias.data != nullptr)
       query.bias = run.bias.data + row * run.bias.row + head * run.bias.head + token * run.bias.token;

@@ -32,6 +32,7 @@ class Form:
     turned: int = 0  # numbers of a head, all of them if 0
     window: int = 0
     has_bias: bool = False
+    has_slopes: bool = False  # by which scores fall with the distance of tokens
     has_cache: bool = True
     is_causal: bool = True
 
@@ -50,7 +51,7 @@ class Form:
         names += ["past_key", "past_value"] if self.has_cache else ["", ""]
         names += ["last_positions", "total_length"]
         names += ["cosines", "sines"] if self.turns else ["", ""]
-        names += ["", "bias"] if self.has_bias else []
+        names += ["", "bias"] if self.has_bias or self.has_slopes else []
         attributes: dict[str, Any] = {"num_heads": self.heads, "kv_num_heads": self.kv_heads}
         attributes |= {"do_rotary": 1} if self.turns else {}
         attributes |= {"local_window_size": self.window} if self.window else {}
@@ -59,18 +60,27 @@ class Form:
         inputs = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
             for name, shape in shapes.items()
-            if name in names
+            if name in names and not (name == "bias" and self.has_slopes)
         ]
         inputs.append(helper.make_tensor_value_info("last_positions", TensorProto.INT32, ["rows"]))
         inputs.append(helper.make_tensor_value_info("total_length", TensorProto.INT32, []))
         outputs: dict[str, list[int | str]] = {"output": ["rows", "tokens", queries]}
         outputs |= dict.fromkeys(OUTPUTS[1:], shapes["past_key"]) if self.has_cache else {}
+        constants = [numpy_helper.from_array(*table) for table in self._tables()] if self.turns else []
+        nodes = [node]
+        if self.has_slopes:
+            inputs.append(helper.make_tensor_value_info("query_places", TensorProto.INT64, ["rows", "tokens"]))
+            inputs.append(helper.make_tensor_value_info("key_places", TensorProto.INT64, ["total"]))
+            slopes = np.linspace(-1, -0.01, self.heads, dtype=np.float32)[:, None, None]
+            constants += [numpy_helper.from_array(slopes, "slopes")]
+            constants += [numpy_helper.from_array(np.array([axis]), f"axis_{axis}") for axis in (1, 2)]
+            nodes = [*_falling_bias(), node]
         graph = helper.make_graph(
-            [node],
+            nodes,
             "attention",
             inputs,
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()],
-            [numpy_helper.from_array(*table) for table in self._tables()] if self.turns else [],
+            constants,
         )
         opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
         onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
@@ -102,7 +112,23 @@ class Form:
         past = {name: drawn(rows, self.kv_heads, capacity, self.width) for name in names}
         lengths = {"last_positions": np.array(last, np.int32), "total_length": np.array(total, np.int32)}
         bias = {"bias": drawn(rows if tokens == 1 else 1, self.heads, tokens, total)} if self.has_bias else {}
-        return {**new, **past, **lengths, **bias}
+        places: dict[str, Array] = {}
+        if self.has_slopes:
+            first = np.array(last) if tokens == 1 else np.full(rows, before)
+            places = {"query_places": first[:, None] + np.arange(tokens), "key_places": np.arange(total)}
+        return {**new, **past, **lengths, **bias, **places}
+
+
+def _falling_bias() -> list[onnx.NodeProto]:
+    """Return the nodes that make a bias of distances, as the exporter writes them."""
+    return [
+        helper.make_node("Unsqueeze", ["query_places", "axis_2"], ["query_columns"]),
+        helper.make_node("Sub", ["key_places", "query_columns"], ["behind"]),
+        helper.make_node("Abs", ["behind"], ["away"]),
+        helper.make_node("Unsqueeze", ["away", "axis_1"], ["away_of_heads"]),
+        helper.make_node("Cast", ["away_of_heads"], ["distances"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["distances", "slopes"], ["bias"]),
+    ]
 
 
 def run(session: Session, inputs: dict[str, Array]) -> list[Array]:

@@ -96,6 +96,15 @@ def test_a_bias_is_added_to_the_scores(tmp_path: Path, turns: bool) -> None:
 
 
 @needs_instructions
+@pytest.mark.parametrize("window", [0, 7])
+def test_scores_fall_with_the_distance_without_a_bias(tmp_path: Path, window: int) -> None:
+    path = tmp_path / "attention.onnx"
+    assert_like_the_runtime(Form(heads=6, window=window, has_slopes=True), path)
+
+    assert operators(path) == ["Attention"]
+
+
+@needs_instructions
 def test_a_source_whose_last_token_is_handed_in_again_stays_as_it_is(tmp_path: Path) -> None:
     form = Form()
     session = ours(form.write(tmp_path / "attention.onnx"), half_cache=True)

@@ -56,6 +56,14 @@ def test_turns_and_biases_are_the_runtimes(tmp_path: Path, is_causal: bool, turn
 
 
 @needs_instructions
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_scores_fall_with_the_distance_without_a_bias(tmp_path: Path, is_causal: bool) -> None:
+    form = replace(ENCODER, is_causal=is_causal, turns=True, has_slopes=True)
+
+    assert_like_the_runtime(form, tmp_path / "attention.onnx")
+
+
+@needs_instructions
 @pytest.mark.parametrize("window", [1, 7, 130])
 def test_windows_are_the_runtimes(tmp_path: Path, window: int) -> None:
     assert_like_the_runtime(replace(ENCODER, is_causal=True, window=window), tmp_path / "attention.onnx")
