@@ -50,5 +50,6 @@ JINA = replace(
     names=BODY,
     defaults=DEFAULTS,
     harmless=HARMLESS,
+    heads={"embed": {}},
     optional=frozenset({f"{EXPAND}.bias", f"{GATE}.bias"}),
 )

@@ -51,7 +51,7 @@ def takes_width(width: int) -> bool:
     return 0 < width <= MAX_HEAD_WIDTH and width % WIDTH_UNIT == 0
 
 
-# The nodes that make a bias which falls with the distance of tokens, the last first: `model.layers.relative.LinearBias`.
+# The nodes of a bias that falls with the distance of tokens, the last first: `model.layers.relative.LinearBias`.
 LINEAR_BIAS = ("Mul", "Cast", "Unsqueeze", "Abs", "Sub")
 
 
