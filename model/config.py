@@ -128,6 +128,7 @@ class PositionsConfig(Checked):
     local_base: float | None = None  # rotary: of layers with a window; None: base
     rotary_dim: int | None = None  # rotary: how much of each head turns; None: all of it
     scaling: RotaryScaling | None = None  # rotary: of layers without a window
+    unturned_layers: tuple[int, ...] = ()  # rotary: where nothing turns (NoPE: Yang et al. 2025; SmolLM3, EXAONE 4)
 
     def __post_init__(self) -> None:
         self._check_choices()
@@ -137,6 +138,9 @@ class PositionsConfig(Checked):
         self._check("local_base", self.local_base is None or self.local_base > 1, "greater than 1")
         for field in ("local_base", "rotary_dim", "scaling"):
             self._check(field, self.kind == "rotary" or getattr(self, field) is None, "None unless kind is rotary")
+        layers = self.unturned_layers
+        self._check("unturned_layers", self.kind == "rotary" or not layers, "left out unless kind is rotary")
+        self._check("unturned_layers", list(layers) == sorted({*layers}), "numbers of layers, each once, in order")
 
 
 @dataclass(frozen=True)
@@ -339,7 +343,10 @@ class TransformerConfig(Checked):
                 self._check(field, getattr(self, field) == 0, f"0 in architecture {self.architecture}")
         last = max(self.num_encoder_layers, self.num_decoder_layers) - 1
         self.attention._check("local_layers", all(0 <= i <= last for i in self.attention.local_layers), f"0 to {last}")
-        is_alike = self.architecture == "encoder" and not self.attention.local_layers and not self.norm.skips_first
+        unturned = self.positions.unturned_layers
+        self.positions._check("unturned_layers", all(0 <= i <= last for i in unturned), f"0 to {last}")
+        differ = self.attention.local_layers or unturned or self.norm.skips_first
+        is_alike = self.architecture == "encoder" and not differ
         alike = "False but in architecture encoder, where all layers are alike"
         self._check("shared_layers", is_alike or not self.shared_layers, alike)
         relative = self.attention.relative

@@ -1,4 +1,4 @@
-"""Llama (Touvron et al. 2023), SmolLM2, Mistral, Qwen2 and 2.5, Qwen3, ERNIE 4.5, OLMo 2, EXAONE 4.
+"""Llama (Touvron et al. 2023), SmolLM2, Mistral, Qwen2 and 2.5, Qwen3, SmolLM3, ERNIE 4.5, OLMo 2, EXAONE 4.
 
 One architecture with switches: decoders with rotary positions, RMS norms, gated feed-forward, and heads that share keys
 and values.
@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
+from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
-from model.checkpoints.fields import field_names
+from model.checkpoints.fields import field_names, unsupported
 from model.checkpoints.rope import layers_with_window, rotary_positions
 from model.config import (
     AttentionConfig,
@@ -60,11 +61,31 @@ def olmo2_config(config: HFConfig) -> TransformerConfig:
     return replace(made, norm=replace(made.norm, placement="output"))
 
 
+def smollm3_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a SmolLM3: in every fourth layer nothing turns, unless the file says otherwise."""
+    require(config, use_sliding_window=False)
+    made = configure(config, attention(config, bias=config["attention_bias"]))
+    count, every, turning = config["num_hidden_layers"], config["no_rope_layer_interval"], config["no_rope_layers"]
+    if turning is None:
+        turning = [(layer + 1) % every for layer in range(count)]
+    if len(turning) != count:
+        raise CheckpointError(unsupported("no_rope_layers", turning, f"it must have a number for each layer ({count})"))
+    unturned = tuple(layer for layer, turns in enumerate(turning) if not turns)
+    return replace(made, positions=replace(made.positions, unturned_layers=unturned))
+
+
 def exaone4_config(config: HFConfig) -> TransformerConfig:
-    """Return our configuration of an EXAONE 4 without windows, whose norms are behind the sublayers."""
-    require(config, sliding_window=None)
-    made = configure(config, attention(config, qk_norm=True))
-    return replace(made, norm=replace(made.norm, placement="output"))
+    """Return our configuration of an EXAONE 4: norms behind sublayers; where layers have windows others do not turn."""
+    count, every = config["num_hidden_layers"], config["sliding_window_pattern"]
+    local: Sequence[int] = ()
+    if config["sliding_window"] is not None:
+        if not isinstance(every, int) and config["layer_types"] is None:
+            raise CheckpointError(unsupported("sliding_window_pattern", every, "a number is, or layer_types"))
+        local = layers_with_window(config, [layer for layer in range(count) if (layer + 1) % every])
+    made = configure(config, attention(config, qk_norm=True, local=local))
+    unturned = tuple(layer for layer in range(count) if local and layer not in local)
+    positions = replace(made.positions, unturned_layers=unturned)
+    return replace(made, norm=replace(made.norm, placement="output"), positions=positions)
 
 
 def _qwen_windows(config: HFConfig) -> Sequence[int]:
@@ -193,10 +214,14 @@ def family(
 
 
 LLAMA = family(llama_config, {**DEFAULTS, "num_key_value_heads": None}, field_names("is_llama_config"))
-ERNIE_DEFAULTS = {**DEFAULTS, "head_dim": 128, "use_bias": False, "tie_word_embeddings": True}
+ERNIE_DEFAULTS = {**DEFAULTS, "head_dim": 128, "use_bias": False, "tie_word_embeddings": True, "rope_theta": 500_000.0}
 ERNIE45 = family(ernie_config, ERNIE_DEFAULTS, table={**NAMES, **TURNING_PAIRS})
 OLMO2 = family(olmo2_config, {**DEFAULTS, "num_key_value_heads": None}, table=OUTPUT_NORMS)
-EXAONE4 = family(exaone4_config, DEFAULTS, field_names("sliding_window_pattern layer_types"), OUTPUT_NORMS)
+EXAONE_DEFAULTS = {**DEFAULTS, "sliding_window": 4096, "sliding_window_pattern": 4}
+EXAONE4 = family(exaone4_config, EXAONE_DEFAULTS, WINDOWLESS, OUTPUT_NORMS)
+SMOLLM_DEFAULTS = {**DEFAULTS, "use_sliding_window": False, "no_rope_layers": None, "no_rope_layer_interval": 4}
+SMOLLM_DEFAULTS |= {"num_key_value_heads": 4, "rope_theta": 2_000_000.0, "tie_word_embeddings": True}
+SMOLLM3 = family(smollm3_config, SMOLLM_DEFAULTS, WINDOWLESS)
 MISTRAL = family(mistral_config, {**DEFAULTS, "sliding_window": 4096})
 QWEN2 = family(qwen2_config, QWEN_DEFAULTS, WINDOWLESS)
 QWEN3 = family(qwen3_config, {**QWEN_DEFAULTS, "head_dim": 128}, WINDOWLESS)

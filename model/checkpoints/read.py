@@ -35,7 +35,7 @@ from model.checkpoints.heads import check_head, is_bare, purpose_of
 from model.checkpoints.images import read_image_format
 from model.checkpoints.jina import ALIBI, JINA
 from model.checkpoints.languages import languages_in_files, read_languages
-from model.checkpoints.llama import ERNIE45, EXAONE4, LLAMA, MISTRAL, OLMO2, QWEN2, QWEN3
+from model.checkpoints.llama import ERNIE45, EXAONE4, LLAMA, MISTRAL, OLMO2, QWEN2, QWEN3, SMOLLM3
 from model.checkpoints.logit_score import (
     NAME,
     LogitScore,
@@ -96,6 +96,7 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "qwen2": QWEN2,
     "qwen3": QWEN3,
     "roberta": ROBERTA,
+    "smollm3": SMOLLM3,
     "t5": T5,
     "vit": VIT,
     "xlm-roberta": XLM_ROBERTA,

@@ -16,11 +16,13 @@ def first_layers(model: Transformer) -> Transformer:
     count = _count(config)
     layers = tuple(layer for layer in config.attention.local_layers if layer < count)
     attention = replace(config.attention, local_layers=layers, window=config.attention.window if layers else None)
+    unturned = tuple(layer for layer in config.positions.unturned_layers if layer < count)
     with torch.device("meta"):
         shallow = build(
             replace(
                 config,
                 attention=attention,
+                positions=replace(config.positions, unturned_layers=unturned),
                 num_encoder_layers=min(count, config.num_encoder_layers),
                 num_decoder_layers=min(count, config.num_decoder_layers),
             )
@@ -35,7 +37,8 @@ def first_layers(model: Transformer) -> Transformer:
 
 
 def _count(config: TransformerConfig) -> int:
-    """Return how many layers there are until both kinds, those with a window and those without, are among them."""
-    local, total = config.attention.local_layers, max(config.num_encoder_layers, config.num_decoder_layers)
-    kinds = [layer in local for layer in range(total)]
+    """Return how many layers there are until all kinds, with and without a window, and a rotation, are among them."""
+    local, unturned = config.attention.local_layers, config.positions.unturned_layers
+    total = max(config.num_encoder_layers, config.num_decoder_layers)
+    kinds = [(layer in local, layer in unturned) for layer in range(total)]
     return min(total, max(2, 1 + max(kinds.index(kind) for kind in set(kinds))))

@@ -110,7 +110,7 @@ class Stack(nn.Module):
                 index,
                 is_causal=is_causal,
                 has_cross_attention=has_cross_attention,
-                rotary=self.local_rotary if index in config.attention.local_layers else self.rotary,
+                rotary=self._rotary_of(config, index),
             )
             for index in range(1 if config.shared_layers else num_layers)
         ]
@@ -119,6 +119,11 @@ class Stack(nn.Module):
         # Unless a norm is behind it, the sum of all blocks is not normalised, so one comes last (Xiong et al. 2020).
         is_post = config.norm.placement == "post"
         self.final_norm = nn.Identity() if is_post else make_norm(config.norm, config.d_model)
+
+    def _rotary_of(self, config: TransformerConfig, index: int) -> Rotary | None:
+        if index in config.positions.unturned_layers:
+            return None
+        return self.local_rotary if index in config.attention.local_layers else self.rotary
 
     def forward(self, x: Tensor, attention: Attention, cross: Attention | None = None) -> Tensor:
         """Map embeddings (B, T, d_model) to (B, T, d_model); `cross` is the attention to a source."""

@@ -47,7 +47,6 @@ def test_what_is_read_is_not_refused() -> None:
 
 # Of families whose defaults are refused.
 SUPPORTED: dict[str, dict[str, Any]] = {
-    "exaone4": {"sliding_window": None, "layer_types": ["full_attention"] * 32},
     "granitemoehybrid": {"layer_types": ["attention"] * 32, "num_local_experts": 0, "position_embedding_type": "rope"},
 }
 

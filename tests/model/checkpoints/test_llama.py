@@ -31,6 +31,7 @@ CLASSES: dict[str, tuple[Any, Any]] = {
     "granitemoehybrid": (transformers.GraniteMoeHybridConfig, transformers.GraniteMoeHybridForCausalLM),
     "ernie4_5": (transformers.Ernie4_5Config, transformers.Ernie4_5ForCausalLM),
     "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM),
+    "smollm3": (transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM),
     "exaone4": (transformers.Exaone4Config, transformers.Exaone4ForCausalLM),
 }
 LENGTH = 24  # of the longer row
@@ -78,9 +79,9 @@ def random_config(family: str, seed: int) -> Any:
         if family in {"qwen2", "qwen3"}:
             sizes |= {"use_sliding_window": window is not None, "sliding_window": window}
             sizes |= {"max_window_layers": draw.randrange(layers)}
-        if family in {"llama", "qwen3", "granite", "granitemoehybrid", "olmo2"}:
+        if family in {"llama", "qwen3", "granite", "granitemoehybrid", "olmo2", "smollm3"}:
             sizes |= {"attention_bias": draw.choice([True, False])}
-        if family in {"llama", "granite"}:
+        if family in {"llama", "granite", "smollm3"}:
             sizes |= {"mlp_bias": draw.choice([True, False])}
         if family in {"granite", "granitemoehybrid"}:
             sizes |= {name: draw.choice([1.0, 0.3]) for name in ("attention_multiplier", "residual_multiplier")}
@@ -91,7 +92,12 @@ def random_config(family: str, seed: int) -> Any:
         if family == "ernie4_5":
             sizes |= {"use_bias": draw.choice([True, False])}
         if family == "exaone4":
-            sizes |= {"sliding_window": None, "layer_types": ["full_attention"] * layers}
+            kinds = [draw.choice(["full_attention", "sliding_attention"]) for _ in range(layers)]
+            window = draw.choice([None, 1, 5, 30]) if "sliding_attention" in kinds else None
+            sizes |= {"sliding_window": window, "layer_types": kinds if window else ["full_attention"] * layers}
+            sizes |= {"rope_parameters": draw.choice([rope, scaled]) if window is None else rope}
+        if family == "smollm3":
+            sizes |= {"no_rope_layers": draw.choice([None, [draw.choice([0, 1]) for _ in range(layers)]])}
     return CLASSES[family][0](**sizes)
 
 
@@ -209,6 +215,10 @@ SERVED: dict[str, dict[str, Any]] = {
         **{"attention_multiplier": 0.2, "residual_multiplier": 0.4, "embedding_multiplier": 3.0},
         **{"logits_scaling": 2.0, "num_local_experts": 0, "layer_types": ["attention"] * 2, "eos_token_id": 2},
         **{"position_embedding_type": "rope", "shared_intermediate_size": 40},
+    },
+    "exaone4": {
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 40, "sliding_window": 6},
+        **{"layer_types": ["sliding_attention", "full_attention"], "eos_token_id": 2},
     },
     "olmo2": {"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 60, "eos_token_id": 2},
     "ernie4_5": {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 40, "head_dim": 12},

@@ -180,6 +180,18 @@ FAMILIES: dict[str, TransformerConfig] = {
         feed_forward=FeedForwardConfig(48, parallel=True),
         head=HeadConfig(tied=False),
     ),
+    "exaone": TransformerConfig(
+        "decoder",
+        **SIZES,
+        num_decoder_layers=2,
+        attention=AttentionConfig(4, num_kv_heads=2, qk_norm=True, qk_norm_of="heads", window=4, local_layers=(0,)),
+        positions=PositionsConfig("rotary", unturned_layers=(1,)),
+        norm=NormConfig("rms", "output", 1e-6, bias=False),
+        residual_scale=0.5,
+        feed_forward=FeedForwardConfig(48, "silu", gated=True, bias=False),
+        embeddings=EmbeddingsConfig(scale=3.0),
+        head=HeadConfig(scale=0.5),
+    ),
     # Heads of 26 features that turn, normalised: as wide as the operator does not take them.
     "an odd width, to classify": TransformerConfig(
         "decoder",

@@ -18,15 +18,27 @@ from model.export.verify import Report, verify
 from tests.conftest import TINY, MakePackage, random_model
 
 
-@pytest.mark.parametrize(("local", "count"), [((), 2), ((1, 3), 2), ((0, 1, 2), 4), ((0, 1, 2, 3, 4), 2)])
-def test_both_kinds_of_layers_are_among_the_first(local: tuple[int, ...], count: int) -> None:
+@pytest.mark.parametrize(
+    ("local", "unturned", "count"),
+    [
+        ((), (), 2),
+        ((1, 3), (), 2),
+        ((0, 1, 2), (), 4),
+        ((0, 1, 2, 3, 4), (), 2),
+        ((), (2,), 3),
+        ((0, 1, 2), (1, 3), 5),
+    ],
+)
+def test_all_kinds_of_layers_are_among_the_first(local: tuple[int, ...], unturned: tuple[int, ...], count: int) -> None:
     attention = AttentionConfig(4, window=3 if local else None, local_layers=local)
-    config = replace(TINY["stories"], num_decoder_layers=5, attention=attention, positions=PositionsConfig("rotary"))
+    config = replace(TINY["stories"], num_decoder_layers=5, attention=attention)
+    config = replace(config, positions=PositionsConfig("rotary", unturned_layers=unturned))
     model = random_model(config)
     shallow = first_layers(model)
 
     assert shallow.config.num_decoder_layers == count
     assert shallow.config.attention.local_layers == tuple(layer for layer in local if layer < count)
+    assert shallow.config.positions.unturned_layers == tuple(layer for layer in unturned if layer < count)
     assert isinstance(model, DecoderLM) and isinstance(shallow, DecoderLM)
     assert shallow.embeddings.words.weight.data_ptr() == model.embeddings.words.weight.data_ptr()  # no copy
     with torch.no_grad():
