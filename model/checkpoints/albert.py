@@ -50,17 +50,7 @@ BODY: Names = {
     ),
 }
 POOLER = norms_and_biases({"pooler": "head.transform.dense"})
-FILL: Names = {
-    **norms_and_biases(
-        {
-            "predictions.dense": "head.word_transform.dense",
-            "predictions.LayerNorm": "head.word_transform.norm",
-            "predictions.decoder": "head.words.output",
-        }
-    ),
-    "predictions.decoder.bias": "head.words.bias",  # stored twice
-    "predictions.bias": "head.words.bias",
-}
+FILL: Names = {name.removeprefix("cls.").replace("transform.", ""): target for name, target in bert.FILL.items()}
 FOLLOWS = norms_and_biases({"sop_classifier.classifier": "head.follows"})  # of the pretraining, which nobody asks
 HEADS: Mapping[HeadKind, Names] = {**bert.HEADS, "classify": {**POOLER, **bert.CLASSIFIER}, "fill": FILL}
 
@@ -72,10 +62,5 @@ ALBERT = Family(
     prefixes=("albert.",),
     computed=frozenset({"embeddings.position_ids"}),
     heads=HEADS,
-    unused={
-        "tag": frozenset(POOLER),
-        "answer": frozenset(POOLER),
-        "fill": frozenset({**POOLER, **FOLLOWS}),
-        "embed": frozenset({**POOLER, **FOLLOWS, **FILL}),
-    },
+    unused=bert.others(POOLER, FILL, FOLLOWS),
 )

@@ -117,6 +117,17 @@ HEADS: Mapping[HeadKind, Names] = {
     "embed": {},
 }
 
+
+def others(pooler: Names, fill: Names, follows: Names) -> Mapping[HeadKind, frozenset[str]]:
+    """Return the tensors that come along with each head and belong to others."""
+    return {
+        "tag": frozenset(pooler),
+        "answer": frozenset(pooler),
+        "fill": frozenset({**pooler, **follows}),
+        "embed": frozenset({**pooler, **follows, **fill}),
+    }
+
+
 BERT = Family(
     bert_config,
     BODY,
@@ -125,10 +136,5 @@ BERT = Family(
     prefixes=("bert.",),
     computed=frozenset({"embeddings.position_ids"}),
     heads=HEADS,
-    unused={
-        "tag": frozenset(POOLER),
-        "answer": frozenset(POOLER),
-        "fill": frozenset({**POOLER, **FOLLOWS}),
-        "embed": frozenset({**POOLER, **FOLLOWS, **FILL}),
-    },
+    unused=others(POOLER, FILL, FOLLOWS),
 )
